@@ -46,7 +46,7 @@ $(CDK): src/slackwater/cli/tools.py requirements/tools/package-lock.json $(PACKA
 	@$(BIN)/python -m slackwater.cli.tools
 	@touch $@
 
-$(JARS): src/slackwater/local/jars.py src/slackwater/local/emr/spark.py $(PACKAGES)
+$(JARS): src/slackwater/local/jars.py src/slackwater/local/emr/execution/spark.py $(PACKAGES)
 	@echo "Setting up (once): Spark's S3 and Iceberg jars ..."
 	@$(BIN)/python -m slackwater.local.jars
 	@touch $@

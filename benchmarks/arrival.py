@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks.cloud import local_cloud
 from slackwater import Client
-from slackwater.aws.machines import ExecutionView, Machines
+from slackwater.aws.executions.machines import ExecutionView, Machines
 
 WINDOW_SECONDS = 5
 PIPELINE, SOURCE = "daily_readings", "readings"

@@ -27,7 +27,7 @@ from rich.table import Table
 from benchmarks.late_months import BYTES_PER_ROW, FILES, DayHistory, DayState, Outcome, history
 from slackwater.late.check.decision import DayDecision, LateDecision
 from slackwater.late.check.evaluate_day import SourceThresholds, evaluate_day
-from slackwater.late.check.limits import limit_reruns, usage_date
+from slackwater.late.check.limits.limits import limit_reruns, usage_date
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, Workers, reference_prices
 from slackwater.pipeline.spark_workers import SparkSizes

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from slackwater.aws.catalog.partitions import create_raw_writer
 from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import s3_store
-from slackwater.aws.partitions import create_raw_writer
 from slackwater.aws.partners.connect import partner_of
 from slackwater.project import Project
 from slackwater.receiver.pull.fetch import FetchResult, FileFetcher

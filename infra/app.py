@@ -17,9 +17,9 @@ from aws_cdk import App, DefaultStackSynthesizer, Environment, Stack, Tags
 from aws_cdk.aws_cloudwatch import CfnAlarm
 
 from infra.artefacts import Artefacts, build_artefacts, write_project
-from infra.constructs.alarm_rules import AlarmGroup, Severity
-from infra.constructs.alarms import SubjectAlarms
-from infra.constructs.composite_alarms import COMPOSITE_STACK, CompositeAlarms
+from infra.constructs.alarms.alarm_rules import AlarmGroup, Severity
+from infra.constructs.alarms.alarms import SubjectAlarms
+from infra.constructs.alarms.composite_alarms import COMPOSITE_STACK, CompositeAlarms
 from infra.settings import Scheduler, Settings, load_settings
 from infra.stacks.dashboards import PipelineDashboardsStack, SourceDashboardsStack
 from infra.stacks.eventbridge_schedule import START_FUNCTION, EventBridgeScheduleStack

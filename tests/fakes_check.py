@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from slackwater.client.holds import HoldDecisions
+from slackwater.client.late.holds import HoldDecisions
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late

@@ -16,7 +16,7 @@ from botocore.config import Config
 from botocore.httpsession import URLLib3Session
 from ministack.services import dynamodb
 
-from slackwater.local import tables
+from slackwater.local.services import tables
 
 tables.register()
 

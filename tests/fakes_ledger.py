@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from slackwater.late.check.arrival_messages import ArrivalMessage, read_message
+from slackwater.late.check.arrived.arrival_messages import ArrivalMessage, read_message
 from slackwater.late.ledger.entry import LedgerEntry
 from slackwater.late.ledger.ledger import LedgerState
 from tests.fakes_notification import Crashed

@@ -10,10 +10,10 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.constructs import grants
 from infra.constructs.common import accept
 from infra.constructs.library_function import LibraryFunction
-from infra.constructs.roles import Grantee
+from infra.constructs.permissions import grants
+from infra.constructs.permissions.roles import Grantee
 from infra.settings import Settings
 
 # The name of the queue, without the deployment's prefix.

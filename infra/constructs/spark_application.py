@@ -7,7 +7,7 @@ from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.constructs.roles import InlineRole
+from infra.constructs.permissions.roles import InlineRole
 from infra.settings import Architecture, Settings
 from infra.workers import Worker, heap_mb
 from slackwater.pipeline.spark_workers import SparkSizes

@@ -11,10 +11,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as stepfunctions
 from constructs import Construct
 
-from infra.constructs import grants
 from infra.constructs.common import accept, log_group, states_arn
 from infra.constructs.library_function import LibraryFunction
-from infra.constructs.roles import Grantee, InlineRole
+from infra.constructs.permissions import grants
+from infra.constructs.permissions.roles import Grantee, InlineRole
 from infra.constructs.spark_application import SparkApplication
 from infra.settings import Settings
 from infra.state_machines import fill_placeholders

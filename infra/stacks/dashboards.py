@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from aws_cdk import Environment, Stack
 from constructs import Construct
 
-from infra.constructs.alarms import alarm_names
+from infra.constructs.alarms.alarms import alarm_names
 from infra.constructs.dashboards.pipeline import PipelineDashboard
 from infra.constructs.dashboards.source import SourceDashboard
 from infra.settings import Settings

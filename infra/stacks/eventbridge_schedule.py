@@ -14,10 +14,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from infra.constructs import grants
 from infra.constructs.common import states_arn
 from infra.constructs.library_function import Library, LibraryFunction
-from infra.constructs.roles import InlineRole
+from infra.constructs.permissions import grants
+from infra.constructs.permissions.roles import InlineRole
 from infra.settings import Settings
 from slackwater.cron import eventbridge_expressions, skipped_expression
 from slackwater.project import Project

@@ -9,10 +9,10 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs import grants
 from infra.constructs.arrivals import CHECK_TIMEOUT, Arrivals, ArrivalSenders
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.permissions import grants
 from infra.constructs.state_machine import MachineRole, StateMachine
 from infra.settings import Settings
 from infra.stacks.processing import CHECK_MB, COMPARE_MB, ProcessingStack

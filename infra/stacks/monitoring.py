@@ -11,15 +11,15 @@ from aws_cdk import Environment, Stack
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.alarm_rules import Severity
-from infra.constructs.alarm_topics import AlarmTopic
-from infra.constructs.alarms import DeploymentAlarms, Topics, alarm_names
+from infra.constructs.alarms.alarm_rules import Severity
+from infra.constructs.alarms.alarm_topics import AlarmTopic
+from infra.constructs.alarms.alarms import DeploymentAlarms, Topics, alarm_names
+from infra.constructs.alarms.cloudwatch_metrics import QueueNames
 from infra.constructs.arrivals import dead_arrivals
-from infra.constructs.cloudwatch_metrics import QueueNames
 from infra.constructs.common import outputs
 from infra.constructs.dashboards.operators import Dashboard
 from infra.constructs.dead_letters import DeadLetters
-from infra.constructs.event_buffer import EventBuffer
+from infra.constructs.push_api.event_buffer import EventBuffer
 from infra.settings import Settings
 from slackwater.project import Project
 

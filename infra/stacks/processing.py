@@ -11,11 +11,11 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
-from infra.constructs import grants, job_permissions
 from infra.constructs.arrivals import ArrivalSenders
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
-from infra.constructs.roles import Grantee, SharedPolicy
+from infra.constructs.permissions import grants, job_permissions
+from infra.constructs.permissions.roles import Grantee, SharedPolicy
 from infra.constructs.spark_application import SparkApplication
 from infra.constructs.state_machine import MachineRole, StateMachine, allow_functions, allow_job_reads, allow_jobs
 from infra.settings import Settings

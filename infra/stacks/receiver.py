@@ -9,13 +9,13 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
-from infra.constructs import grants
 from infra.constructs.arrivals import ArrivalSenders
 from infra.constructs.common import outputs
-from infra.constructs.event_buffer import STORE_TIMEOUT
 from infra.constructs.library_function import Library, LibraryFunction
-from infra.constructs.receiver_api import ReceiverApi
-from infra.constructs.rest_receiver_api import RestReceiverApi
+from infra.constructs.permissions import grants
+from infra.constructs.push_api.event_buffer import STORE_TIMEOUT
+from infra.constructs.push_api.receiver_api import ReceiverApi
+from infra.constructs.push_api.rest_receiver_api import RestReceiverApi
 from infra.settings import Settings
 from infra.stacks.storage import StorageStack
 from slackwater.project import Project

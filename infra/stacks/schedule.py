@@ -15,9 +15,9 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_s3_deployment as deployment
 from constructs import Construct
 
-from infra.constructs import grants
-from infra.constructs.airflow_role import AirflowRole
 from infra.constructs.common import accept, log_group, outputs, states_arn
+from infra.constructs.permissions import grants
+from infra.constructs.permissions.airflow_role import AirflowRole
 from infra.settings import Settings
 from slackwater.project import Project
 from slackwater.schedule import MONITOR_MACHINE, schedule_json, schedule_of

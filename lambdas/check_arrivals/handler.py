@@ -12,11 +12,11 @@ from aws_lambda_powertools import Logger
 from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
+from slackwater.aws.executions.machines import Machines, StepFunctionsExecutions
 from slackwater.aws.function import FunctionEnvironment
-from slackwater.aws.machines import Machines, StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.queue import ArrivalQueue
-from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.late.check.arrived.arrival_checks import ArrivalChecks
 from slackwater.metrics import Metric
 from slackwater.project import Project
 

@@ -16,31 +16,31 @@ from slackwater.aws.clients import SINGLE_CONFIG, client
 from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
+from slackwater.aws.executions.machines import StepFunctionsExecutions
+from slackwater.aws.executions.request_counts import REQUESTS
+from slackwater.aws.executions.run_usage import CostEnvironment, cost_recorder
 from slackwater.aws.function import with_correlation_id
 from slackwater.aws.inputs import input_listing
-from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.queue import ArrivalQueue
-from slackwater.aws.request_counts import REQUESTS
-from slackwater.aws.run_usage import CostEnvironment, cost_recorder
 from slackwater.aws.topic import SnsTopic
 from slackwater.errors import SlackwaterError
 from slackwater.late.changes.table_notices import TableNotifier
-from slackwater.late.check.arrival_messages import seconds_to_wait
-from slackwater.late.check.budget import budget_percent
+from slackwater.late.check.arrived.arrival_messages import seconds_to_wait
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
-from slackwater.late.check.deferred import later_checks
 from slackwater.late.check.holds import days_on_hold
-from slackwater.late.check.limits import usage_date
-from slackwater.late.check.rejects import rejected_above_normal
+from slackwater.late.check.limits.budget import budget_percent
+from slackwater.late.check.limits.deferred import later_checks
+from slackwater.late.check.limits.limits import usage_date
+from slackwater.late.check.source_alarms.rejects import rejected_above_normal
 from slackwater.late.check.tasks import day_tasks
 from slackwater.late.check.window import today, window_start
 from slackwater.late.ledger.pending import save_pending
 from slackwater.metrics import Metric
 from slackwater.project import Project
-from slackwater.runs.cost import price_call
-from slackwater.runs.cost_recorder import CostRecorder
+from slackwater.runs.costs.cost import price_call
+from slackwater.runs.costs.cost_recorder import CostRecorder
 from slackwater.runs.day import HOUR
 from slackwater.runs.table import RunTable
 

@@ -11,18 +11,18 @@ from uuid import uuid4
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
+from slackwater.aws.catalog.partitions import create_raw_writer
 from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG, client
 from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.emf import put_counts
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.partitions import create_raw_writer
 from slackwater.aws.partners.connect import partner_of
 from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import FileTooLarge, SlackwaterError
-from slackwater.late.check.arrival_messages import file_committed
-from slackwater.late.check.rejects import EventCount
+from slackwater.late.check.arrived.arrival_messages import file_committed
+from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.pull.fetch import FetchResult, FetchState, FileFetcher

@@ -12,11 +12,11 @@ from pydantic import BaseModel
 from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
+from slackwater.aws.executions.machines import StepFunctionsExecutions
+from slackwater.aws.executions.request_counts import REQUESTS
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.inputs import input_listing
-from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.request_counts import REQUESTS
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.runs.freeze import Freezer, KeptStages

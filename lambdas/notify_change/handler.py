@@ -13,17 +13,17 @@ from pydantic import BaseModel
 from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
+from slackwater.aws.executions.machines import StepFunctionsExecutions
+from slackwater.aws.executions.run_usage import CostEnvironment, cost_recorder
 from slackwater.aws.function import with_correlation_id
-from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.run_usage import CostEnvironment, cost_recorder
 from slackwater.aws.topic import SnsTopic
 from slackwater.errors import SlackwaterError
 from slackwater.late.changes.comparison import Comparison
 from slackwater.late.changes.notify import Notifier
 from slackwater.metrics import Metric
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.cost_recorder import CostRecorder
+from slackwater.runs.costs.cost_recorder import CostRecorder
 
 logger = Logger()
 

@@ -14,16 +14,16 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from slackwater.aws.catalog.partitions import create_raw_writer
 from slackwater.aws.clients import BRIEF_CONFIG, SHORT_CONFIG, client
 from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.tokens import TokenTable
 from slackwater.aws.emf import put_counts
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.partitions import create_raw_writer
 from slackwater.aws.queue import SqsEventQueue
 from slackwater.errors import CloudError, PartnerError, SlackwaterError
-from slackwater.late.check.rejects import EventCount
+from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.push.receive import Receiver

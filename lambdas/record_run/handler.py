@@ -12,13 +12,13 @@ from pydantic import BaseModel, Field, TypeAdapter
 from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
+from slackwater.aws.executions.request_counts import REQUESTS
+from slackwater.aws.executions.run_usage import CostEnvironment, cost_recorder
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.queue import ArrivalQueue
-from slackwater.aws.request_counts import REQUESTS
-from slackwater.aws.run_usage import CostEnvironment, cost_recorder
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.arrival_messages import day_published
+from slackwater.late.check.arrived.arrival_messages import day_published
 from slackwater.metrics import Metric
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run

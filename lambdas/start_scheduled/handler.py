@@ -8,8 +8,8 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from slackwater.aws.clients import SHORT_CONFIG, client
+from slackwater.aws.executions.machines import Machines
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
-from slackwater.aws.machines import Machines
 from slackwater.scheduled_starts import ScheduledStart
 
 logger = Logger()

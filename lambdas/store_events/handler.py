@@ -9,10 +9,10 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
+from slackwater.aws.catalog.partitions import create_raw_writer
 from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.partitions import create_raw_writer
 from slackwater.project import Project
 from slackwater.receiver.push.queue import store_messages
 from slackwater.receiver.push.receive import Receiver

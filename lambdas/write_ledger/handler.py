@@ -9,13 +9,13 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel
 
+from slackwater.aws.catalog.ledger_table import IcebergLedger
+from slackwater.aws.catalog.warehouse import open_catalog
 from slackwater.aws.clients import CONFIG, SINGLE_CONFIG, Clients
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.aws.executions.machines import StepFunctionsExecutions
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
-from slackwater.aws.ledger_table import IcebergLedger
-from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.warehouse import open_catalog
 from slackwater.late.ledger.ledger import Ledger
 from slackwater.project import Project
 

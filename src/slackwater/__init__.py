@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client
-    from slackwater.client.runs import RunHandle, RunResult
+    from slackwater.client.days.runs import RunHandle, RunResult
     from slackwater.client.tables import PublishedTable, QueryResult
 
 __version__ = "0.1.0"
@@ -16,8 +16,8 @@ _MODULES = {
     "Client": "slackwater.client.client",
     "PublishedTable": "slackwater.client.tables",
     "QueryResult": "slackwater.client.tables",
-    "RunHandle": "slackwater.client.runs",
-    "RunResult": "slackwater.client.runs",
+    "RunHandle": "slackwater.client.days.runs",
+    "RunResult": "slackwater.client.days.runs",
 }
 """The module of each public name. It is imported with the name: Lambda functions and Spark jobs lack what it needs."""
 

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.aws.machines import Machines
+from slackwater.aws.executions.machines import Machines
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.client.backfill import Backfiller, BackfillObserver
-from slackwater.client.executions import Executions
+from slackwater.client.days.backfill import Backfiller, BackfillObserver
+from slackwater.client.days.executions import Executions
 from slackwater.pipeline.retries import with_retries
 from slackwater.project import load_definitions
 from tests.cloud.roles import create_role

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from slackwater.aws.machines import Machines
+from slackwater.aws.executions.machines import Machines
 from slackwater.pipeline.retries import with_retries
 from tests.cloud.roles import create_role
 from tests.conftest import ROOT

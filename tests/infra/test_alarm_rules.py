@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from infra.app import ROOT
-from infra.constructs.alarm_rules import RULES, AlarmGroup, AlarmRule
-from infra.constructs.execution_alarms import execution_alarms
+from infra.constructs.alarms.alarm_rules import RULES, AlarmGroup, AlarmRule
+from infra.constructs.alarms.execution_alarms import execution_alarms
 from infra.settings import Settings
 from slackwater.project import Project, load_project
 

@@ -12,10 +12,10 @@ from aws_cdk import aws_sns as sns
 from aws_cdk.assertions import Template
 
 from infra.app import ROOT
-from infra.constructs.alarm_rules import RULES
-from infra.constructs.alarms import alarm_names
-from infra.constructs.composite_alarms import CompositeAlarms
-from infra.constructs.composite_rules import COMPOSITES, MAX_CHILDREN, readers
+from infra.constructs.alarms.alarm_rules import RULES
+from infra.constructs.alarms.alarms import alarm_names
+from infra.constructs.alarms.composite_alarms import CompositeAlarms
+from infra.constructs.alarms.composite_rules import COMPOSITES, MAX_CHILDREN, readers
 from infra.settings import Scheduler, Settings
 from slackwater.project import Project, load_project
 from tests.infra.assembly import Assembly

@@ -13,7 +13,7 @@ from aws_cdk import App, Stack
 from aws_cdk.assertions import Template
 
 from infra.app import ROOT
-from infra.constructs.cloudwatch_metrics import QueueNames
+from infra.constructs.alarms.cloudwatch_metrics import QueueNames
 from infra.constructs.dashboards.operators import Dashboard, place_rows
 from infra.settings import Settings
 from infra.stacks.dashboards import PipelineDashboardsStack

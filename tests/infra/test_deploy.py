@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.deployment import STACKS, Deployment, read_deployment
+from slackwater.aws.stacks.deployment import STACKS, Deployment, read_deployment
 from slackwater.cli import cdk as cdk_module
 from slackwater.cli.cdk import Cdk, CdkOutput, check_definitions, stop_changed_application
 from slackwater.cli.progress import ProgressBoard

@@ -13,7 +13,7 @@ from infra.lint import context, nag_findings, placeholder_artefacts, synthesise,
 from infra.settings import Scheduler, Settings, load_settings
 from infra.stacks.eventbridge_schedule import EventBridgeScheduleStack
 from slackwater.errors import DefinitionError
-from slackwater.local.schedules import check_schedule
+from slackwater.local.services.schedules import check_schedule
 from slackwater.project import load_project
 from slackwater.schedule import ScheduledTask, schedule_of
 from slackwater.scheduled_starts import ScheduledStart

@@ -10,7 +10,7 @@ from aws_cdk import App, Stack, Validations
 from aws_cdk import aws_iam as iam
 from cdk_nag import AwsSolutionsChecks
 
-from infra.constructs import grants
+from infra.constructs.permissions import grants
 from infra.lint import nag_findings
 from slackwater.pipeline.definition import Pipeline
 from tests.infra.assembly import Assembly

@@ -13,9 +13,9 @@ from aws_cdk import App, Stack
 from aws_cdk.assertions import Template
 
 from infra.app import ROOT
-from infra.constructs.alarm_rules import RULES, AlarmGroup, Severity
-from infra.constructs.alarm_topics import AlarmTopic
-from infra.constructs.alarms import SubjectAlarms, alarm_names
+from infra.constructs.alarms.alarm_rules import RULES, AlarmGroup, Severity
+from infra.constructs.alarms.alarm_topics import AlarmTopic
+from infra.constructs.alarms.alarms import SubjectAlarms, alarm_names
 from infra.lint import context, placeholder_artefacts, synthesise
 from infra.settings import Scheduler, Settings, load_settings
 from slackwater.errors import DefinitionError

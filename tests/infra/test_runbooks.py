@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.app import ROOT
-from infra.constructs.alarm_rules import RULES
+from infra.constructs.alarms.alarm_rules import RULES
 from tests.infra.assembly import Assembly
 from tests.infra.rights import resource_name
 

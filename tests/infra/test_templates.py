@@ -23,7 +23,7 @@ from infra.stacks.processing import check_large_files
 from infra.stacks.storage import JOB_MINUTES, longest_run_days
 from lambdas.receive_events.handler import RESPONSE_SECONDS
 from slackwater.aws.clients import SHORT_CONFIG
-from slackwater.aws.deployment import OPTIONAL_STACKS, STACKS, Deployment
+from slackwater.aws.stacks.deployment import OPTIONAL_STACKS, STACKS, Deployment
 from slackwater.errors import DefinitionError
 from slackwater.local.emr.billing import read_workers
 from slackwater.pipeline.definition import Pipeline

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.local.emr.spark import class_archive, job_home
+from slackwater.local.emr.execution.spark import class_archive, job_home
 from tests.fakes_spark import FolderStore
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -37,7 +37,7 @@ from slackwater.project import load_project
 from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
-from slackwater.steps.spark.comparison import ComparisonJob, compare_versions, read_pair, read_version
+from slackwater.steps.spark.compare.comparison import ComparisonJob, compare_versions, read_pair, read_version
 from slackwater.steps.spark.job import settings_for
 from slackwater.steps.spark.publish import with_date
 from slackwater.steps.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table

@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.clock_changes import skipped_time
 from slackwater.cron import cron_matches, eventbridge_expressions, skipped_expression
-from slackwater.local.aws_cron import parse_cron
+from slackwater.local.services.aws_cron import parse_cron
 from slackwater.schedule import ScheduledTask, ScheduledWork
 from slackwater.scheduled_starts import ScheduledStart
 

@@ -15,8 +15,8 @@ from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from slackwater.aws import inputs
 from slackwater.aws.emf import put_metric
-from slackwater.late.check.rejects import EventCount
-from slackwater.local.emf import read_metrics
+from slackwater.late.check.source_alarms.rejects import EventCount
+from slackwater.local.services.emf import read_metrics
 from slackwater.metrics import NAMESPACE, Metric, Subject, Unit
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.plan import PullPlan

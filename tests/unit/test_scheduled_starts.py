@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
 from lambdas.start_scheduled import handler as start_scheduled
-from slackwater.aws.machines import Machines
+from slackwater.aws.executions.machines import Machines
 from slackwater.cron import eventbridge_expressions
 from slackwater.errors import CloudError
 from slackwater.schedule import ScheduledTask, ScheduledWork

@@ -8,7 +8,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.constructs.cloudwatch_metrics import slackwater_metric
+from infra.constructs.alarms.cloudwatch_metrics import slackwater_metric
 from infra.settings import Settings
 from slackwater.metrics import Metric
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.constructs.cloudwatch_metrics import (
+from infra.constructs.alarms.cloudwatch_metrics import (
     QueueNames,
     ended_executions,
     function_errors,

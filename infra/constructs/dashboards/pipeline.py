@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from constructs import Construct
 
-from infra.constructs.cloudwatch_metrics import ended_executions
+from infra.constructs.alarms.cloudwatch_metrics import ended_executions
 from infra.constructs.dashboards.graphs import (
     DAY,
     HOUR,

@@ -13,7 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoRegionError
 
-from slackwater.aws.request_counts import REQUESTS
+from slackwater.aws.executions.request_counts import REQUESTS
 from slackwater.errors import InputError
 
 CONFIG = Config(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from slackwater.aws.request_counts import REQUESTS
+from slackwater.aws.executions.request_counts import REQUESTS
 
 if TYPE_CHECKING:
     from aws_lambda_powertools import Logger

@@ -11,13 +11,13 @@ from typing import Any
 
 import typer
 
-from slackwater.aws.machines import ExecutionView
+from slackwater.aws.executions.machines import ExecutionView
 from slackwater.cli.options import read_date
 from slackwater.cli.output import print_json, print_note, print_table, print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.client.backfill import BackfillObserver, BackfillResult
-from slackwater.client.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
 from slackwater.client.client import Client
+from slackwater.client.days.backfill import BackfillObserver, BackfillResult
+from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
 from slackwater.client.workspace import Workspace
 from slackwater.errors import RunFailed
 from slackwater.formatting import counted, duration

@@ -17,9 +17,12 @@ from typing import TextIO
 from pydantic import ValidationError
 
 from slackwater.aws.clients import client
-from slackwater.aws.composite_alarms import CompositeAlarmRules
 from slackwater.aws.definition_history import HistoryStore
-from slackwater.aws.deployment import (
+from slackwater.aws.failures import translated
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.profiles import child_environment
+from slackwater.aws.stacks.composite_alarms import CompositeAlarmRules
+from slackwater.aws.stacks.deployment import (
     DEFAULT_QUALIFIER,
     REQUIRED_BOOTSTRAP,
     Deployment,
@@ -28,10 +31,7 @@ from slackwater.aws.deployment import (
     deployed_storage,
     read_deployment,
 )
-from slackwater.aws.failures import translated
-from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.profiles import child_environment
-from slackwater.aws.spark_application import SparkApplications
+from slackwater.aws.stacks.spark_application import SparkApplications
 from slackwater.cli.output import print_note
 from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.cli.tools import cdk_program, install_tools, is_installed, node_environment

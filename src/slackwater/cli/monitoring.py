@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.client.monitoring import MonitorObserver
+from slackwater.client.late.monitoring import MonitorObserver
 from slackwater.late.check.decision import CheckReport
 
 _CHECK = "check the days"

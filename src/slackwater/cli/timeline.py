@@ -12,7 +12,7 @@ from slackwater.cli.output import print_table, print_text
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.client.timeline import StageTime, Timeline
+    from slackwater.client.days.timeline import StageTime, Timeline
 
 _COLUMNS = ("stage", "step", "state", "start", "waiting", "starting", "working", "rows in", "rows out")
 _LONGEST_BAR = 60

@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, cast
 from uuid import uuid4
 
-from slackwater.aws.machines import ExecutionView
+from slackwater.aws.executions.machines import ExecutionView
 from slackwater.client.arguments import Date, checked_correlation_id, iso_date, optional_date, pulled_source
 from slackwater.client.connection import Connection, connect
-from slackwater.client.executions import OnProgress, ignore, require_success
+from slackwater.client.days.executions import OnProgress, ignore, require_success
+from slackwater.client.days.runs import RunHandle
 from slackwater.client.resources import Resources
-from slackwater.client.runs import RunHandle
 from slackwater.client.tables import PublishedTable
 from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError, SlackwaterError
@@ -24,24 +24,24 @@ from slackwater.project import Project
 from slackwater.runs.record import DayRecord, Run, RunRecord
 
 if TYPE_CHECKING:
-    from slackwater.client.attempts import Attempt
-    from slackwater.client.backfill import BackfillObserver, BackfillResult
-    from slackwater.client.costs import DayCost
-    from slackwater.client.history import DayVersion
-    from slackwater.client.late_older import OlderDays
-    from slackwater.client.monitoring import MonitorObserver, MonitorResult
-    from slackwater.client.push import Event
-    from slackwater.client.run_log import RunLog
-    from slackwater.client.sender import PushTotals
+    from slackwater.client.days.attempts import Attempt
+    from slackwater.client.days.backfill import BackfillObserver, BackfillResult
+    from slackwater.client.days.costs import DayCost
+    from slackwater.client.days.history import DayVersion
+    from slackwater.client.days.run_log import RunLog
+    from slackwater.client.days.timeline import Timeline
+    from slackwater.client.late.monitoring import MonitorObserver, MonitorResult
+    from slackwater.client.late.older import OlderDays
+    from slackwater.client.sending.push import Event
+    from slackwater.client.sending.sender import PushTotals
     from slackwater.client.tables import QueryResult
-    from slackwater.client.timeline import Timeline
     from slackwater.late.changes.comparison import Comparison
     from slackwater.late.changes.job_claims import ComparisonGivenUp
     from slackwater.late.check.suggest import Suggestion
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
     from slackwater.receiver.pull.removed_files import DoubtfulFiles
-    from slackwater.runs.cost import CheckCosts
+    from slackwater.runs.costs.cost import CheckCosts
     from slackwater.runs.outputs import RunSteps, Version
 
 
@@ -136,7 +136,7 @@ class Client(Resources):
         Raises `DefinitionError` with all problems of the file, or if another definition is deployed under its name, and
         `NotDeployed` if what the pipeline reads is not deployed.
         """
-        from slackwater.client.undeployed import UndeployedRuns
+        from slackwater.client.days.undeployed import UndeployedRuns
         from slackwater.project import load_pipeline
 
         pipeline, day = load_pipeline(Path(path), self.connection.workspace.project), iso_date(date)
@@ -188,7 +188,7 @@ class Client(Resources):
         Without dates, of all days. By default, of all pipelines. Raises `UnknownName`, `InputError` for a date that is
         none or a reversed range.
         """
-        from slackwater.client.costs import costs_of_days
+        from slackwater.client.days.costs import costs_of_days
 
         return costs_of_days(
             self.run_table, self._names(pipeline), first=optional_date(first), last=optional_date(last)
@@ -198,7 +198,7 @@ class Client(Resources):
         self, pipeline: str | None = None, first: Date | None = None, last: Date | None = None
     ) -> tuple[CheckCosts, ...]:
         """Return what checks have cost on each calendar day, UTC, from `first` to `last`. Raises as `cost` does."""
-        from slackwater.client.costs import costs_of_checks
+        from slackwater.client.days.costs import costs_of_checks
 
         return costs_of_checks(
             self.run_table, self._names(pipeline), first=optional_date(first), last=optional_date(last)
@@ -215,7 +215,7 @@ class Client(Resources):
 
         `run` is a pipeline, with the `date` of its day, or a run id. Raises `InputError` if there is none.
         """
-        from slackwater.client.attempts import find_attempt
+        from slackwater.client.days.attempts import find_attempt
 
         return find_attempt(self.run_table, self.project.pipelines, run, date=optional_date(date), attempt=attempt)
 
@@ -238,7 +238,7 @@ class Client(Resources):
 
     def history(self, pipeline: str, date: Date) -> list[DayVersion]:
         """Return the published versions of a day, in order: where each comes from, and whether it can be read."""
-        from slackwater.client.history import day_versions
+        from slackwater.client.days.history import day_versions
 
         day = self.day(pipeline, date)
         return day_versions(day, self.runs(pipeline, date), self.warehouse.tags(pipeline))
@@ -249,7 +249,7 @@ class Client(Resources):
         The day is then on hold: nothing runs it again until it is released. Raises `InputError` for a version that is
         published now, that was never published or was removed, and without a reason.
         """
-        from slackwater.client.history import check_rollback
+        from slackwater.client.days.history import check_rollback
 
         tags = self.warehouse.tags(pipeline)
         day, runs = self.day(pipeline, date), self.runs(pipeline, date)
@@ -263,7 +263,7 @@ class Client(Resources):
 
     def days_on_hold(self, pipeline: str | None = None) -> list[DayRecord]:
         """Return the days on hold of a pipeline, or of all, by pipeline and date. Raises `UnknownName`."""
-        from slackwater.client.holds import days_on_hold
+        from slackwater.client.late.holds import days_on_hold
 
         return days_on_hold(self.run_table, self._names(pipeline))
 
@@ -273,7 +273,7 @@ class Client(Resources):
         Only with `on_change: notify` are they recorded: `table_notice` says what has changed. Of a pipeline or of all,
         by pipeline and date. Raises `UnknownName`.
         """
-        from slackwater.client.holds import days_with_changed_tables
+        from slackwater.client.late.holds import days_with_changed_tables
 
         pipelines = map(self.project.pipeline, self._names(pipeline))
         return days_with_changed_tables(self.run_table, pipelines, now=_now())
@@ -310,7 +310,7 @@ class Client(Resources):
         With `first` or `last`, every published day from the one to the other is checked, at most 92; otherwise those
         that checks and new objects have listed. Raises `UnknownName`, `InputError`.
         """
-        from slackwater.client.late_older import older_days
+        from slackwater.client.late.older import older_days
 
         return older_days(self.checker, self._names(pipeline), first=optional_date(first), last=optional_date(last))
 
@@ -320,7 +320,7 @@ class Client(Resources):
         The proposed ones miss no change of a metric above `max_effect` percent. Raises `UnknownName`, and `InputError`
         when there are too few re-runs.
         """
-        from slackwater.client.late_suggest import suggest_thresholds
+        from slackwater.client.late.suggest import suggest_thresholds
 
         return suggest_thresholds(
             self.project.pipeline(pipeline),
@@ -366,7 +366,7 @@ class Client(Resources):
         `version` of the day `date`, the statement reads the table of one pipeline as it was when that version was
         published: all of its days. Raises `InputError` for wrong SQL, or a version that does not exist any more.
         """
-        from slackwater.client.history import named_version, readable_version
+        from slackwater.client.days.history import named_version, readable_version
         from slackwater.client.sql import CloudTables, run_query
 
         of_pipeline = {}
@@ -450,7 +450,7 @@ class Client(Resources):
         Returns when all late days are done; `observer` is told about the progress. Raises `RunFailed` if the days could
         not be checked. The failure of a day is in the result.
         """
-        from slackwater.client.monitoring import Monitor, MonitorObserver
+        from slackwater.client.late.monitoring import Monitor, MonitorObserver
         from slackwater.late.check.window import today
 
         definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
@@ -480,7 +480,7 @@ class Client(Resources):
         older definition or older code run too. The failure of a day is in the result. Raises `UnknownName`,
         `NotDeployed`, and `InputError` for a wrong range. A `KeyboardInterrupt` stops the backfill and its days.
         """
-        from slackwater.client.backfill import Backfiller, BackfillObserver
+        from slackwater.client.days.backfill import Backfiller, BackfillObserver
 
         backfiller = Backfiller(
             project=self.project,

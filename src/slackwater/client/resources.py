@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.dynamodb.tokens import TokenTable
-from slackwater.aws.job_logs import JobLogs
-from slackwater.aws.machines import Machines
+from slackwater.aws.executions.job_logs import JobLogs
+from slackwater.aws.executions.machines import Machines
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.client.connection import Connection
-from slackwater.client.executions import Executions
+from slackwater.client.days.executions import Executions
 from slackwater.project import Project
 
 if TYPE_CHECKING:
     import httpx
 
+    from slackwater.aws.catalog.warehouse import Warehouse
     from slackwater.aws.queue import EventQueues
-    from slackwater.aws.warehouse import Warehouse
-    from slackwater.client.holds import HoldDecisions
-    from slackwater.client.push import Pusher
-    from slackwater.client.run_log import RunLogReader
-    from slackwater.client.timeline import TimelineReader
+    from slackwater.client.days.run_log import RunLogReader
+    from slackwater.client.days.timeline import TimelineReader
+    from slackwater.client.late.holds import HoldDecisions
+    from slackwater.client.sending.push import Pusher
     from slackwater.late.check.checker import Checker
     from slackwater.receiver.writing.rejects_reader import RejectsReader
     from slackwater.runs.inputs.listing import InputListing
@@ -107,8 +107,8 @@ class Resources:
     @cached_property
     def run_logs(self) -> RunLogReader:
         """Reads the logs of runs."""
-        from slackwater.aws.function_logs import FunctionLogs
-        from slackwater.client.run_log import RunLogReader
+        from slackwater.aws.executions.function_logs import FunctionLogs
+        from slackwater.client.days.run_log import RunLogReader
 
         connection = self.connection
         functions = FunctionLogs(logs=connection.clients("logs"), prefix=connection.workspace.prefix)
@@ -117,16 +117,16 @@ class Resources:
     @cached_property
     def timelines(self) -> TimelineReader:
         """Reads the timelines of runs."""
-        from slackwater.client.timeline import TimelineReader
+        from slackwater.client.days.timeline import TimelineReader
 
         return TimelineReader(machines=self.executions.machines, jobs=self.logs, store=self.store)
 
     @cached_property
     def hold_decisions(self) -> HoldDecisions:
         """Releases and rejects days on hold."""
+        from slackwater.aws.executions.machines import StepFunctionsExecutions
         from slackwater.aws.identity import caller_arn
-        from slackwater.aws.machines import StepFunctionsExecutions
-        from slackwater.client.holds import HoldDecisions
+        from slackwater.client.late.holds import HoldDecisions
 
         clients = self.connection.clients
         return HoldDecisions(
@@ -158,7 +158,7 @@ class Resources:
     @cached_property
     def checker(self) -> Checker:
         """Decides about days with late data."""
-        from slackwater.aws.machines import StepFunctionsExecutions
+        from slackwater.aws.executions.machines import StepFunctionsExecutions
         from slackwater.late.check.checker import Checker
 
         return Checker(
@@ -174,7 +174,7 @@ class Resources:
     @cached_property
     def warehouse(self) -> Warehouse:
         """The published tables and the raw partitions."""
-        from slackwater.aws.warehouse import open_warehouse
+        from slackwater.aws.catalog.warehouse import open_warehouse
 
         deployment = self.connection.deployment
         return open_warehouse(
@@ -186,16 +186,16 @@ class Resources:
         """The HTTP client of the API."""
         import httpx
 
-        from slackwater.client.sender import TIMEOUT
+        from slackwater.client.sending.sender import TIMEOUT
 
         return httpx.Client(timeout=TIMEOUT)
 
     @cached_property
     def pusher(self) -> Pusher:
         """Pushes events to the API."""
-        from slackwater.client.push import Pusher
-        from slackwater.client.retry_budget import RetryBudget
-        from slackwater.client.token_file import TokenFile
+        from slackwater.client.sending.push import Pusher
+        from slackwater.client.sending.retry_budget import RetryBudget
+        from slackwater.client.sending.token_file import TokenFile
 
         return Pusher(
             http=self.http,

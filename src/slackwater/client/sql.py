@@ -17,7 +17,7 @@ from slackwater.project import Project
 from slackwater.sources.first_by_id import is_first_of_its_id
 
 if TYPE_CHECKING:
-    from slackwater.aws.warehouse import Warehouse
+    from slackwater.aws.catalog.warehouse import Warehouse
     from slackwater.receiver.pull.file_cache import FileCache
 
 # DuckDB's type of a PIVOT statement is MULTI. Scripts of several statements are refused by their number.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from slackwater.aws.warehouse import Warehouse
+    from slackwater.aws.catalog.warehouse import Warehouse
 
 
 class QueryResult:

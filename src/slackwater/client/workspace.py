@@ -69,7 +69,7 @@ class Workspace:
 
         Raises `InputError` if cdk.json is not valid.
         """
-        from slackwater.aws.deployment import DEFAULT_QUALIFIER
+        from slackwater.aws.stacks.deployment import DEFAULT_QUALIFIER
 
         return self._cdk_context("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
 

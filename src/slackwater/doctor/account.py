@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater.aws.deployment import DEFAULT_QUALIFIER, REQUIRED_BOOTSTRAP, bootstrap_version
 from slackwater.aws.failures import translated
+from slackwater.aws.stacks.deployment import DEFAULT_QUALIFIER, REQUIRED_BOOTSTRAP, bootstrap_version
 from slackwater.doctor.finding import Clients, Finding, Findings, failed, not_checked, ok, run_checks, warning
 from slackwater.errors import SlackwaterError, Unavailable
 from slackwater.installation import deployed_files

@@ -7,8 +7,8 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from slackwater import __version__
-from slackwater.aws.deployment import STACKS, Deployment, read_deployment
 from slackwater.aws.failures import translated
+from slackwater.aws.stacks.deployment import STACKS, Deployment, read_deployment
 from slackwater.doctor.account import Caller, check_permissions, is_ours
 from slackwater.doctor.finding import Clients, Finding, Findings, failed, ok, run_checks, supported_until, warning
 

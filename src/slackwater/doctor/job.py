@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from slackwater.aws.deployment import Deployment
+from slackwater.aws.executions.job_logs import Job, JobLogs
 from slackwater.aws.failures import translated
-from slackwater.aws.job_logs import Job, JobLogs
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.stacks.deployment import Deployment
 from slackwater.doctor.finding import Clients, Finding, failed, ok
 from slackwater.errors import CloudError
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from slackwater.errors import CloudError, InputError, SlackwaterError
 from slackwater.installation import cache_folder, deployed_files, locked
 from slackwater.local import cloud
-from slackwater.local.emr import spark
-from slackwater.local.emr.objects import request_object
-from slackwater.local.emr.runner import SparkRunner
-from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
+from slackwater.local.emr.execution import spark
+from slackwater.local.emr.execution.objects import request_object
+from slackwater.local.emr.execution.runner import SparkRunner
+from slackwater.local.emr.execution.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.layout import Layout
 
 ARTEFACTS = (

@@ -17,10 +17,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slackwater.local import (
+from slackwater.local import emulator, layout
+from slackwater.local.checkpoint import Checkpointer
+from slackwater.local.emr.api import EmrServerlessApi
+from slackwater.local.emr.cloudformation import ApplicationResource
+from slackwater.local.emr.execution.drivers import Drivers
+from slackwater.local.emr.execution.runner import SparkRunner
+from slackwater.local.emr.jobs import JobRuns
+from slackwater.local.emr.step_functions import StartJobRunIntegration
+from slackwater.local.emr.store import EmrStore
+from slackwater.local.fork_server import ForkServers
+from slackwater.local.lambda_workers import limit_starting_workers, share_layers
+from slackwater.local.services import (
     composite_alarms,
-    emulator,
-    layout,
     nested_executions,
     permissions,
     queues,
@@ -29,18 +38,8 @@ from slackwater.local import (
     tables,
     web_acls,
 )
-from slackwater.local.checkpoint import Checkpointer
-from slackwater.local.emr.api import EmrServerlessApi
-from slackwater.local.emr.cloudformation import ApplicationResource
-from slackwater.local.emr.drivers import Drivers
-from slackwater.local.emr.jobs import JobRuns
-from slackwater.local.emr.runner import SparkRunner
-from slackwater.local.emr.step_functions import StartJobRunIntegration
-from slackwater.local.emr.store import EmrStore
-from slackwater.local.fork_server import ForkServers
-from slackwater.local.lambda_workers import limit_starting_workers, share_layers
-from slackwater.local.monitoring import Monitoring
-from slackwater.local.schedules import Schedules
+from slackwater.local.services.monitoring import Monitoring
+from slackwater.local.services.schedules import Schedules
 
 # Hypercorn's default of 5 s would close connections that SDKs still keep in their pools.
 _KEEP_ALIVE_SECONDS = 75

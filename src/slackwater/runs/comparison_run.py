@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from slackwater.runs.cost import RunCost, total_usd
+from slackwater.runs.costs.cost import RunCost, total_usd
 from slackwater.runs.inputs.manifest import UpdatedRecord
 from slackwater.runs.record import RunRecord
 

@@ -14,7 +14,7 @@ from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project
-from slackwater.runs.cost import RequestCounts
+from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
 from slackwater.runs.holds import decision_about, refuse_lost_rows

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.pipeline.definition import Aggregation
-from slackwater.runs.cost import RequestCounts, RunCost
+from slackwater.runs.costs.cost import RequestCounts, RunCost
 from slackwater.runs.day import parse_date
 from slackwater.runs.inputs.manifest import Record, UpdatedRecord
 from slackwater.storage import split_uri

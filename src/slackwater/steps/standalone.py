@@ -31,9 +31,9 @@ from slackwater.pipeline.definition import StepUse
 from slackwater.steps.io.local_folder import files_below
 from slackwater.steps.registry import find_step, parameters_of
 from slackwater.steps.spark.apply import AppliedSteps
+from slackwater.steps.spark.compare.values import readable
 from slackwater.steps.spark.job import RESULT_SETTINGS, explain, settings_for
 from slackwater.steps.spark.loads import write_rows
-from slackwater.steps.spark.values import readable
 from slackwater.steps.step import Extract, Load, Step, StepContext
 
 _LOCAL_SETTINGS = {

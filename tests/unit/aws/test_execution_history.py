@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.execution_history import Transition, read_history, transitions, with_states
-from slackwater.aws.machines import Machines
+from slackwater.aws.executions.execution_history import Transition, read_history, transitions, with_states
+from slackwater.aws.executions.machines import Machines
 from slackwater.errors import CloudError
 from tests.fakes_cli import Pages
 

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from slackwater.aws.function_logs import FunctionLogs, filter_pattern
+from slackwater.aws.executions.function_logs import FunctionLogs, filter_pattern
 from slackwater.errors import AccessDenied, CloudError
 
 pytestmark = pytest.mark.unit

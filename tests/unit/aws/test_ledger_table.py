@@ -9,9 +9,9 @@ from botocore.exceptions import ReadTimeoutError
 from pyiceberg.catalog.glue import GlueCatalog
 
 from lambdas.write_ledger import handler as write_ledger
-from slackwater.aws import ledger_table
+from slackwater.aws.catalog import ledger_table
+from slackwater.aws.catalog.ledger_table import IcebergLedger
 from slackwater.aws.clients import Clients
-from slackwater.aws.ledger_table import IcebergLedger
 from slackwater.errors import Unavailable
 from slackwater.late.ledger.entry import LedgerEntry
 from slackwater.late.ledger.ledger import LedgerState

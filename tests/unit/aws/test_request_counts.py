@@ -13,9 +13,9 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from slackwater.aws.request_counts import RequestCounter
+from slackwater.aws.executions.request_counts import RequestCounter
 from slackwater.pipeline.prices import read_prices
-from slackwater.runs.cost import RequestCounts
+from slackwater.runs.costs.cost import RequestCounts
 
 pytestmark = pytest.mark.unit
 

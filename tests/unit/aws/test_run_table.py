@@ -10,7 +10,7 @@ from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.cost import CheckCosts, RunCost
+from slackwater.runs.costs.cost import CheckCosts, RunCost
 from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_runs import RUN_TABLE

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.run_usage import RunUsageReader
+from slackwater.aws.executions.run_usage import RunUsageReader
 from slackwater.errors import CloudError, Throttled
-from slackwater.runs.cost import BilledHours, RequestCounts
-from slackwater.runs.cost_recorder import UsageGone
-from slackwater.runs.job_requests import least_job_requests
+from slackwater.runs.costs.cost import BilledHours, RequestCounts
+from slackwater.runs.costs.cost_recorder import UsageGone
+from slackwater.runs.costs.job_requests import least_job_requests
 from slackwater.runs.record import RunState
 from tests.unit.runs.test_cost import a_comparison, a_record
 from tests.unit.runs.test_job_requests import published

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.aws.machines import ExecutionView, StateView
+from slackwater.aws.executions.machines import ExecutionView, StateView
 from slackwater.cli.backfill import plan_lines
 from slackwater.cli.main import run
-from slackwater.client.backfill import BackfilledDay, BackfillResult
-from slackwater.client.backfill_plan import BackfillPlan, DayKind, Estimate
+from slackwater.client.days.backfill import BackfilledDay, BackfillResult
+from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate
 from tests.fakes_cli import BEGIN, use_client
 
 pytestmark = pytest.mark.unit

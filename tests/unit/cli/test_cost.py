@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli.main import run
-from slackwater.runs.cost import CheckCosts, RunCost, price_run
+from slackwater.runs.costs.cost import CheckCosts, RunCost, price_run
 from slackwater.runs.record import RunReason, RunRecord, RunState
 from tests.example_project import example_project
 from tests.fakes_cli import a_client, use_client

@@ -14,9 +14,9 @@ from slackwater.arrow.reference import ArrowReference
 from slackwater.cli.comparison import show_comparison
 from slackwater.cli.main import run
 from slackwater.late.changes.comparison import MetricChange, Mover, RowChange, RowCounts
-from slackwater.late.changes.page import report_page
+from slackwater.late.changes.report.page import report_page
 from slackwater.project import load_project
-from slackwater.runs.cost import RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal, a_client, use_client

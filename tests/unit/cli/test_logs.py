@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater.cli.commands.logs import format_log_line
-from slackwater.client.run_log import LogLine
+from slackwater.cli.commands.days.logs import format_log_line
+from slackwater.client.days.run_log import LogLine
 
 pytestmark = pytest.mark.unit
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.aws.machines import ExecutionView, StateView
-from slackwater.cli.commands.monitor import monitor_document, print_day_outcomes, print_decisions
+from slackwater.aws.executions.machines import ExecutionView, StateView
+from slackwater.cli.commands.late_data.monitor import monitor_document, print_day_outcomes, print_decisions
 from slackwater.cli.monitoring import MonitorBoards
-from slackwater.client.executions import Executions
-from slackwater.client.monitoring import Monitor, MonitorObserver
+from slackwater.client.days.executions import Executions
+from slackwater.client.late.monitoring import Monitor, MonitorObserver
 from slackwater.errors import AccessDenied, RunFailed, SlackwaterError
 from slackwater.late.changes.message import compose
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision

@@ -11,8 +11,8 @@ from slackwater.cli.main import run
 from slackwater.cli.output import to_json_value
 from slackwater.cli.timeline import bars, show_timeline, timeline_document
 from slackwater.client.client import Client
-from slackwater.client.runs import RunSeconds
-from slackwater.client.timeline import SlowestStep, StageTime, StepTime, Timeline
+from slackwater.client.days.runs import RunSeconds
+from slackwater.client.days.timeline import SlowestStep, StageTime, StepTime, Timeline
 from slackwater.runs.record import RunRecord, RunState
 from tests.fakes_cli import BEGIN, Terminal
 from tests.unit.client.test_runs import RUN

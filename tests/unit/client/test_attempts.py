@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.client.attempts import Attempt, Span, find_attempt
+from slackwater.client.days.attempts import Attempt, Span, find_attempt
 from slackwater.errors import CloudError, InputError, UnknownName
 from slackwater.runs.record import RunRecord, RunState
 from tests.fakes_cli import BEGIN

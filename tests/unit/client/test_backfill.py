@@ -11,8 +11,15 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.client.backfill import BackfillObserver
-from slackwater.client.backfill_plan import DayKind, days_of_range, estimate, job_seconds, kinds_of_days, published_runs
+from slackwater.client.days.backfill import BackfillObserver
+from slackwater.client.days.backfill_plan import (
+    DayKind,
+    days_of_range,
+    estimate,
+    job_seconds,
+    kinds_of_days,
+    published_runs,
+)
 from slackwater.errors import AccessDenied, CloudError, InputError, NotDeployed, Throttled, Unavailable
 from slackwater.pipeline.prices import Workers, reference_prices
 from slackwater.pipeline.spark_workers import SparkSizes
@@ -281,7 +288,7 @@ def a_backfill(states, table=None, project=PROJECT, deployed=PROJECT):
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch):
-    return record_pauses(monkeypatch, "slackwater.client.backfill")
+    return record_pauses(monkeypatch, "slackwater.client.days.backfill")
 
 
 def test_the_days_run_in_one_execution_and_each_is_followed_by_its_name(pauses):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from slackwater.cli.main import run
-from slackwater.client.history import VersionStatus
+from slackwater.client.days.history import VersionStatus
 from slackwater.errors import InputError, UnknownName
 from slackwater.runs.holds import MAX_EARLIER, held, hold_ended, released_day
 from slackwater.runs.record import Hold, RunReason

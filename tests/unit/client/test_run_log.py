@@ -11,10 +11,10 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from slackwater.aws.function_logs import MAX_LINES, FunctionLogs
-from slackwater.aws.job_logs import JobLogs
-from slackwater.client.attempts import Attempt
-from slackwater.client.run_log import RUN_FUNCTIONS, RunLogReader, parse_line
+from slackwater.aws.executions.function_logs import MAX_LINES, FunctionLogs
+from slackwater.aws.executions.job_logs import JobLogs
+from slackwater.client.days.attempts import Attempt
+from slackwater.client.days.run_log import RUN_FUNCTIONS, RunLogReader, parse_line
 from slackwater.runs.record import RunRecord, RunState
 from tests.fakes_cli import BEGIN, FakeEmr, FakeObjects, FakeStates
 from tests.unit.client.test_runs import RUN, SERVICES

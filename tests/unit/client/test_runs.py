@@ -11,9 +11,9 @@ import pytest
 
 from slackwater import Client
 from slackwater.arrow.reference import ArrowReference
-from slackwater.aws.job_logs import JobLogs
-from slackwater.aws.machines import Machines
-from slackwater.client.runs import RunSeconds, run_result
+from slackwater.aws.executions.job_logs import JobLogs
+from slackwater.aws.executions.machines import Machines
+from slackwater.client.days.runs import RunSeconds, run_result
 from slackwater.errors import CloudError, InputError, RunFailed, StillRunning, UnknownName
 from slackwater.runs.record import Publication, Run, RunRecord, RunState, StageRecord
 from tests.example_project import example_project

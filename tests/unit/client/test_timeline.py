@@ -8,11 +8,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
-from slackwater.aws.job_logs import JobLogs
-from slackwater.aws.machines import Machines
-from slackwater.client.attempts import Attempt
-from slackwater.client.runs import RunSeconds
-from slackwater.client.timeline import SlowestStep, StageTime, StepTime, TimelineReader, rows_read, slowest_step
+from slackwater.aws.executions.job_logs import JobLogs
+from slackwater.aws.executions.machines import Machines
+from slackwater.client.days.attempts import Attempt
+from slackwater.client.days.runs import RunSeconds
+from slackwater.client.days.timeline import SlowestStep, StageTime, StepTime, TimelineReader, rows_read, slowest_step
 from slackwater.runs.record import Loads, Publication, RunRecord, RunState, StageRecord, loads_uri
 from tests.fakes_cli import BEGIN, FakeEmr, FakeStates
 from tests.fakes_runs import DictStore, store_stage

@@ -11,9 +11,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater import __version__
-from slackwater.aws.machines import Machines
-from slackwater.client.executions import Executions
-from slackwater.client.undeployed import UndeployedRuns
+from slackwater.aws.executions.machines import Machines
+from slackwater.client.days.executions import Executions
+from slackwater.client.days.undeployed import UndeployedRuns
 from slackwater.errors import CloudError, DefinitionError, NotDeployed, RunFailed
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import CodeDigests, Project, load_definitions

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from slackwater.aws.warehouse import Warehouse
+from slackwater.aws.catalog.warehouse import Warehouse
 from slackwater.client.sql import CloudTables, run_query
 from slackwater.project import Project
 from slackwater.receiver.push.batch import PushedBody

@@ -12,7 +12,7 @@ import pytest
 
 import slackwater.aws.clients as clients_module
 from slackwater import __version__
-from slackwater.aws.deployment import STACKS, Deployment
+from slackwater.aws.stacks.deployment import STACKS, Deployment
 from slackwater.cli.main import run
 from slackwater.doctor.finding import Status, supported_until
 from slackwater.doctor.job import check_job

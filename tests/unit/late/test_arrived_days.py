@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from slackwater.late.check.arrival_messages import (
+from slackwater.late.check.arrived.arrival_messages import (
     ObjectWritten,
     day_deferred,
     day_published,
@@ -20,7 +20,7 @@ from slackwater.late.check.arrival_messages import (
     read_message,
     seconds_to_wait,
 )
-from slackwater.late.check.arrived_days import arrived_days, foreign_keys, source_partition
+from slackwater.late.check.arrived.arrived_days import arrived_days, foreign_keys, source_partition
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.project import load_project
 from slackwater.sources.partitions import Partition, object_uri

@@ -23,7 +23,7 @@ from slackwater.late.changes.effect import effect_percent, is_worth_a_message, s
 from slackwater.late.changes.message import compose
 from slackwater.pipeline.definition import NotifyRules
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.cost import RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from tests.fakes_notification import a_comparison
 

@@ -12,13 +12,13 @@ from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import Throttled
 from slackwater.late.changes.notify import NotificationResult
 from slackwater.late.check.decision import CheckReport, report_uri
-from slackwater.late.check.rejects import EventCount
+from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.cost import RequestCounts, RunCost
-from slackwater.runs.cost_recorder import RecordedCosts
+from slackwater.runs.costs.cost import RequestCounts, RunCost
+from slackwater.runs.costs.cost_recorder import RecordedCosts
 from slackwater.runs.record import publication_uri
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World

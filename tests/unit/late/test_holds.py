@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.client.holds import days_on_hold, describe_decision
+from slackwater.client.late.holds import days_on_hold, describe_decision
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectInvalid, Throttled, UnknownName
 from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.late.check.holds import MAX_OLDER_DAYS, day_with_decision, older_days

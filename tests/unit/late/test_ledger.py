@@ -18,7 +18,7 @@ from slackwater.late.ledger.ledger import Ledger
 from slackwater.late.ledger.new_entries import cost_shares
 from slackwater.late.ledger.pending import save_pending
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.cost import RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.manifest import InputManifest, InputObject

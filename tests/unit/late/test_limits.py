@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.late.check.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
-from slackwater.late.check.limits import limit_reruns, usage_date
+from slackwater.late.check.limits.limits import limit_reruns, usage_date
 from slackwater.pipeline.definition import Late
 from slackwater.project import load_project
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun

@@ -13,7 +13,7 @@ from slackwater.late.changes.message import Message
 from slackwater.late.changes.notify import Notifier, message_uri
 from slackwater.pipeline.definition import NotifyRules
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.cost import RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.record import ActiveRun, NotificationClaim
 from tests.fakes_notification import (
     DATE,

@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.client.late_older import DAYS_AT_ONCE, UncheckedDays, older_days
+from slackwater.client.late.older import DAYS_AT_ONCE, UncheckedDays, older_days
 from slackwater.errors import InputError, Throttled, UnknownName
-from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.late.check.arrived.arrival_checks import ArrivalChecks
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.older import is_waiting

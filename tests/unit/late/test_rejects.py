@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater.late.check.rejects import EventCount, rejected_above_normal
+from slackwater.late.check.source_alarms.rejects import EventCount, rejected_above_normal
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.client.holds import HoldDecisions
+from slackwater.client.late.holds import HoldDecisions
 from slackwater.errors import DayChanged, DefinitionError, InputError
 from slackwater.faults import Faults
 from slackwater.late.check.decision import DecisionRule

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from slackwater.arrow.reference import ArrowReference
 from slackwater.late.check.decision import LateDecision
-from slackwater.late.check.rerun_cost import estimate_rerun_cost
-from slackwater.late.check.reservations import reserve_reruns
+from slackwater.late.check.limits.rerun_cost import estimate_rerun_cost
+from slackwater.late.check.limits.reservations import reserve_reruns
 from slackwater.pipeline.definition import Late
-from slackwater.runs.cost import RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.record import DayRecord, Rollback, Run, RunRecord, RunState, StageRecord
 from tests.fakes_check import PIPELINE, five_days
 

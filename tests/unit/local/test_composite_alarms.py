@@ -8,7 +8,7 @@ import pytest
 from ministack.services import cloudwatch, sns, sqs
 from ministack.services.cloudformation import provisioners
 
-from slackwater.local import composite_alarms
+from slackwater.local.services import composite_alarms
 
 pytestmark = pytest.mark.unit
 

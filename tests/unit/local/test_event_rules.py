@@ -9,8 +9,8 @@ import pytest
 from ministack import app
 from ministack.services import eventbridge, lambda_svc, s3, sns, sqs
 
-from slackwater.late.check.arrival_messages import ObjectWritten
-from slackwater.local import queues
+from slackwater.late.check.arrived.arrival_messages import ObjectWritten
+from slackwater.local.services import queues
 
 pytestmark = pytest.mark.unit
 

@@ -9,10 +9,10 @@ import pytest
 from ministack.core.responses import request_scope
 from ministack.services import cloudwatch, cloudwatch_logs, sns, sqs, stepfunctions
 
-from slackwater.local import queues
-from slackwater.local.alarms import AlarmDefinition, AlarmState, evaluate, period_index
-from slackwater.local.emf import MetricDatum, read_metrics
-from slackwater.local.monitoring import Monitoring
+from slackwater.local.services import queues
+from slackwater.local.services.alarms import AlarmDefinition, AlarmState, evaluate, period_index
+from slackwater.local.services.emf import MetricDatum, read_metrics
+from slackwater.local.services.monitoring import Monitoring
 
 pytestmark = pytest.mark.unit
 

@@ -36,7 +36,8 @@ from ministack.services import (
 )
 from ministack.services.cloudformation import provisioners
 
-from slackwater.local import checkpoint, emulator, state_machines
+from slackwater.local import checkpoint, emulator
+from slackwater.local.services import state_machines
 
 pytestmark = pytest.mark.unit
 
@@ -290,7 +291,7 @@ def test_functions_receive_messages_by_this_function():
     assert 'esm.get("BatchSize", 10)' in poll
     for step in ("_expire_retained(q)", "_dlq_sweep(q)", "_collect_msgs(q, max_n, vis)", "with _queues_lock:"):
         assert step in inspect.getsource(sqs._receive_messages_for_esm)
-    # When the emulator does this itself one day, slackwater.local.queues can go.
+    # When the emulator does this itself one day, slackwater.local.services.queues can go.
     assert "MaximumBatchingWindowInSeconds" not in poll
     assert "min(int(max_number or 1), 10)" in inspect.getsource(sqs._receive_messages_for_esm)
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from ministack.services import stepfunctions
 
-from slackwater.local import nested_executions, state_machines
+from slackwater.local.services import nested_executions, state_machines
 
 pytestmark = pytest.mark.unit
 
@@ -149,5 +149,5 @@ def test_the_emulator_runs_executions_and_states_by_these_functions():
     for run in (stepfunctions._run_execution, stepfunctions._run_sub_machine):
         for name in ("_execute_task", "_execute_map", "_execute_parallel"):
             assert f": {name}," in inspect.getsource(run)
-    # When the emulator does this itself one day, slackwater.local.nested_executions can go.
+    # When the emulator does this itself one day, slackwater.local.services.nested_executions can go.
     assert "_stop_execution" not in inspect.getsource(stepfunctions._invoke_nested_start_execution_sync)

@@ -12,8 +12,8 @@ from ministack.core import iam_evaluator
 from ministack.services import apigateway, apigateway_v1, iam, lambda_svc, sts
 
 from slackwater.errors import AccessDenied
-from slackwater.local import permissions
-from slackwater.local.permissions import assume_role
+from slackwater.local.services import permissions
+from slackwater.local.services.permissions import assume_role
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from ministack.services import lambda_svc, sns, sqs
 
-from slackwater.local import queues
+from slackwater.local.services import queues
 
 pytestmark = pytest.mark.unit
 

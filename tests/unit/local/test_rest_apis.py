@@ -12,7 +12,7 @@ from ministack import app
 from ministack.services import apigateway_v1
 from ministack.services.cloudformation import provisioners, stacks
 
-from slackwater.local import rest_apis
+from slackwater.local.services import rest_apis
 
 pytestmark = pytest.mark.unit
 

@@ -16,8 +16,8 @@ from ministack.services import iam, lambda_svc, scheduler, sqs
 from ministack.services.cloudformation import provisioners
 
 from slackwater.cron import eventbridge_expressions
-from slackwater.local import schedules
-from slackwater.local.schedules import Schedules, due_times
+from slackwater.local.services import schedules
+from slackwater.local.services.schedules import Schedules, due_times
 
 pytestmark = pytest.mark.unit
 
@@ -199,7 +199,7 @@ def allowed(monkeypatch, *actions):
         if action not in actions:
             raise schedules.AccessDenied(f"not authorized to perform: {action} on {resource}")
 
-    monkeypatch.setattr("slackwater.local.permissions.Principal.require", require)
+    monkeypatch.setattr("slackwater.local.services.permissions.Principal.require", require)
 
 
 def create(**members):

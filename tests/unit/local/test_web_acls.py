@@ -6,7 +6,7 @@ import pytest
 from ministack.services import apigateway_v1, waf
 from ministack.services.cloudformation import provisioners
 
-from slackwater.local import web_acls
+from slackwater.local.services import web_acls
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from annotated_types import Le
 
-from slackwater.client.backfill_plan import MAX_DAYS, MAX_PARALLEL
+from slackwater.client.days.backfill_plan import MAX_DAYS, MAX_PARALLEL
 from slackwater.errors import CloudError, DefinitionError, Throttled, Unavailable
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Late

@@ -12,8 +12,8 @@ import pytest
 from slackwater.errors import AccessDenied, CloudError, Throttled
 from slackwater.pipeline.prices import read_prices
 from slackwater.runs.comparison_run import ComparisonRun, attempt_usd
-from slackwater.runs.cost import BilledHours, RequestCounts, RunCost, RunUsage, price_run, total_usd
-from slackwater.runs.cost_recorder import CostRecorder, DueCost, UsageGone
+from slackwater.runs.costs.cost import BilledHours, RequestCounts, RunCost, RunUsage, price_run, total_usd
+from slackwater.runs.costs.cost_recorder import CostRecorder, DueCost, UsageGone
 from slackwater.runs.record import Run, RunRecord, RunState
 from tests.fakes_runs import DictRunTable
 

@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project import CodeDigests
-from slackwater.runs.cost import RequestCounts
+from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.day import day_of
 from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
 from slackwater.runs.holds import released_day

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.runs.cost import RequestCounts
-from slackwater.runs.job_requests import least_job_requests
+from slackwater.runs.costs.cost import RequestCounts
+from slackwater.runs.costs.job_requests import least_job_requests
 from slackwater.runs.record import Publication, Rollback, RunState, StageRecord
 from tests.unit.runs.test_cost import a_record
 

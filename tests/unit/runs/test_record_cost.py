@@ -11,10 +11,10 @@ import pytest
 
 from lambdas.record_run import handler as record_run
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.aws.run_usage import CostEnvironment
+from slackwater.aws.executions.run_usage import CostEnvironment
 from slackwater.errors import AccessDenied, Throttled
-from slackwater.runs.cost import RequestCounts, RunCost
-from slackwater.runs.cost_recorder import UsageGone
+from slackwater.runs.costs.cost import RequestCounts, RunCost
+from slackwater.runs.costs.cost_recorder import UsageGone
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState, publication_uri
 from tests.fakes_dynamodb import LocalDynamoDB

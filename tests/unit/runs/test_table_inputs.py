@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from slackwater.errors import DefinitionError, InputError
-from slackwater.late.changes.input_sections import describe_inputs
+from slackwater.late.changes.report.input_sections import describe_inputs
 from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.pipeline.graph import pipeline_order

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ValidationError
 
 from slackwater.arrow.reference import ArrowReference
 from slackwater.late.changes.job_claims import JobClaim
-from slackwater.late.check.arrival_messages import day_published, read_message
+from slackwater.late.check.arrived.arrival_messages import day_published, read_message
 from slackwater.late.check.decision import CheckReport
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.cost import RequestCounts, RunCost
+from slackwater.runs.costs.cost import RequestCounts, RunCost
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, Record
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Publication, RunRecord, RunState, StageRecord
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun

@@ -11,7 +11,7 @@ from pydantic import Field
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.definition import NotifyRules
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.cost import RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.manifest import Record
 

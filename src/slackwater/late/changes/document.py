@@ -16,8 +16,8 @@ from pydantic import Field
 
 from slackwater.late.changes.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts, Totals
 from slackwater.late.changes.effect import Severity, effect_percent, severity
-from slackwater.late.changes.headline import largest_effect
-from slackwater.late.changes.section import cut_value
+from slackwater.late.changes.report.headline import largest_effect
+from slackwater.late.changes.report.section import cut_value
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.manifest import Record
 

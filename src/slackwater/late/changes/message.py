@@ -7,9 +7,9 @@ from datetime import datetime
 from urllib.parse import quote
 
 from slackwater.late.changes.comparison import Cause, Comparison
-from slackwater.late.changes.headline import describe_causes, largest_effect
-from slackwater.late.changes.report import report_sections
-from slackwater.late.changes.section import ReportSection
+from slackwater.late.changes.report.headline import describe_causes, largest_effect
+from slackwater.late.changes.report.report import report_sections
+from slackwater.late.changes.report.section import ReportSection
 from slackwater.runs.inputs.manifest import Record
 from slackwater.storage import split_uri
 

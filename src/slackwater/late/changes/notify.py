@@ -25,8 +25,8 @@ from slackwater.late.changes.comparison import Comparison, comparison_uri
 from slackwater.late.changes.document import ChangeDocument, change_document
 from slackwater.late.changes.effect import Severity, effect_percent, is_worth_a_message
 from slackwater.late.changes.message import Message, compose
-from slackwater.late.changes.page import report_page
 from slackwater.late.changes.pairs import pair_prefix
+from slackwater.late.changes.report.page import report_page
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, NotificationClaim

@@ -12,14 +12,14 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision, report_uri
 from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
 from slackwater.late.check.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
 from slackwater.late.check.holds import ERROR_RULES, day_with_decision, ends_older_hold, older_days
+from slackwater.late.check.limits.reservations import reserve_reruns
 from slackwater.late.check.older import update_late_days
-from slackwater.late.check.reservations import reserve_reruns
+from slackwater.late.check.source_alarms.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.table_changes import notified_changes
 from slackwater.late.check.wait import late_waits, max_ages
 from slackwater.late.check.window import CheckedDay, DayState, check_window, overdue_days

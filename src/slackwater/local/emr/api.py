@@ -25,7 +25,7 @@ from slackwater.local.emr.model import (
 from slackwater.local.emr.store import APPLICATION_IDLE, TERMINATED, Application, EmrStore, JobRun, new_id
 from slackwater.local.emr.throttle import RateLimit
 from slackwater.local.emulator import Response, Scope, request_scope
-from slackwater.local.permissions import caller
+from slackwater.local.services.permissions import caller
 
 _PAGE_SIZE = 50  # the API's maximum
 # Parameters that are not shown as settings of an application.

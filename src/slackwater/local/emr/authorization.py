@@ -8,7 +8,7 @@ from typing import Any
 from slackwater.errors import AccessDenied
 from slackwater.local.emr.model import EmrAccessDenied
 from slackwater.local.emulator import request_scope
-from slackwater.local.permissions import Principal
+from slackwater.local.services.permissions import Principal
 
 _SERVICE = "emr-serverless.amazonaws.com"
 

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from slackwater.local import emulator, state_machines
+from slackwater.local import emulator
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.authorization import authorize
 from slackwater.local.emr.jobs import JobRuns
@@ -21,6 +21,7 @@ from slackwater.local.emr.model import (
     service_model,
 )
 from slackwater.local.emr.store import EmrStore
+from slackwater.local.services import state_machines
 
 _POLL_SECONDS = 0.25
 _TIMES = ("CreatedAt", "UpdatedAt", "AttemptCreatedAt", "AttemptUpdatedAt", "StartedAt", "EndedAt")

@@ -10,7 +10,7 @@ from typing import Any
 
 from slackwater.local.emr.model import EmrResourceNotFound, service_model
 from slackwater.local.emulator import Scope
-from slackwater.local.permissions import assume_role
+from slackwater.local.services.permissions import assume_role
 
 APPLICATION_IDLE = ("CREATED", "STOPPED")
 TERMINATED = "TERMINATED"

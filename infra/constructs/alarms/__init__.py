@@ -1,0 +1,1 @@
+"""Alarms, composite alarms, and the topics that they notify."""

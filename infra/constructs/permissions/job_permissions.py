@@ -1,0 +1,94 @@
+"""The permissions of Spark jobs, each with the role of what it does."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_iam as iam
+
+from infra.constructs.permissions import grants
+from infra.constructs.permissions.roles import Grantee
+from infra.stacks.storage import FILES, StorageStack
+from slackwater.pipeline.definition import Pipeline
+from slackwater.project import Project
+from slackwater.runs.record import ARROW_FILES
+
+LOGS, PROJECTS = "logs/", "projects/"
+"""Prefixes of the exchange bucket: logs of jobs, and projects with a pipeline that is not deployed."""
+
+
+def allow_every_pipeline(policy: Grantee, *, storage: StorageStack) -> None:
+    """Grant what the stages of every pipeline need, besides `allow_pipeline`."""
+    grants.write_objects(policy, storage.exchange, LOGS)
+    # Glue also checks the catalogue and the database of a table.
+    grants.use_database(policy, storage.warehouse_database, "GetDatabase", "GetTable", "CreateTable", "UpdateTable")
+
+
+def allow_pipeline(role: iam.IRole, pipeline: Pipeline, *, storage: StorageStack) -> None:
+    """Let `role` run the stages of one pipeline: read its inputs, and write its table and files."""
+    name, database = pipeline.pipeline, storage.warehouse_database
+    raw = [f"raw/source={source}/" for source in pipeline.sources]
+    if raw:
+        grants.read_objects(role, storage.raw, *raw)
+        grants.list_objects(role, storage.raw, *raw)
+    grants.decrypt_sources(role, storage.source_keys, pipeline.sources)
+    manifests, attempts, arrow = f"manifests/{name}/", f"runs/{name}/", f"{ARROW_FILES}{name}/"
+    grants.read_objects(role, storage.exchange, manifests, arrow)
+    grants.replace_objects(role, storage.exchange, attempts)
+    grants.write_objects(role, storage.exchange, arrow)
+    grants.list_objects(role, storage.exchange, manifests, attempts, arrow)
+    upstream = [read.table for read in pipeline.published_tables.values()]
+    read = [f"{database}/{table}/" for table in upstream]
+    written = [f"{database}/{name}/", FILES]
+    if read:
+        grants.read_objects(role, storage.warehouse, *read)
+    grants.replace_objects(role, storage.warehouse, *written)
+    grants.list_objects(role, storage.warehouse, *read, *written)
+    # Retention of versions reads which ones are in use.
+    grants.use_items(role, storage.run_table, "GetItem")
+    table_actions = ["glue:GetTable", "glue:CreateTable", "glue:UpdateTable"]
+    grants.allow(role, table_actions, [grants.table_arn(role, database, name)])
+    if upstream:
+        grants.allow(role, ["glue:GetTable"], [grants.table_arn(role, database, table) for table in upstream])
+    grants.allow_foreign_tables(role, [pipeline])
+    grants.allow_steps(role, [pipeline])
+
+
+def allow_any_pipeline(role: iam.IRole, project: Project, *, storage: StorageStack) -> None:
+    """Let `role` run the stages of pipelines that are not deployed, and the check of the release."""
+    database = storage.warehouse_database
+    grants.read_objects(role, storage.raw, "raw/")
+    grants.decrypt_sources(role, storage.source_keys)
+    grants.list_objects(role, storage.raw, "raw/")
+    grants.read_objects(role, storage.exchange, "manifests/", PROJECTS, ARROW_FILES)
+    grants.replace_objects(role, storage.exchange, "runs/")
+    grants.write_objects(role, storage.exchange, ARROW_FILES, LOGS)
+    grants.list_objects(role, storage.exchange, "manifests/", "runs/", ARROW_FILES)
+    grants.replace_objects(role, storage.warehouse, f"{database}/", FILES)
+    grants.list_objects(role, storage.warehouse, f"{database}/", FILES)
+    grants.use_tables(role, database, "GetDatabase", "GetTable", "CreateTable", "UpdateTable")
+    grants.allow_foreign_tables(role, project.pipelines.values())
+    grants.allow_steps(role, project.pipelines.values())
+
+
+def allow_comparisons(role: iam.IRole, *, storage: StorageStack) -> None:
+    """Let `role` compare published versions of all pipelines."""
+    database = storage.warehouse_database
+    # The manifests of both versions tell what caused a difference.
+    grants.read_objects(role, storage.exchange, "manifests/")
+    grants.replace_objects(role, storage.exchange, "comparisons/")
+    grants.list_objects(role, storage.exchange, "manifests/", "comparisons/")
+    grants.write_objects(role, storage.exchange, LOGS)
+    grants.read_objects(role, storage.warehouse, f"{database}/")
+    grants.list_objects(role, storage.warehouse, f"{database}/")
+    grants.use_tables(role, database, "GetDatabase", "GetTable")
+
+
+def allow_pulls(role: iam.IRole, project: Project, *, storage: StorageStack) -> None:
+    """Let `role` fetch files that are too large for a function."""
+    grants.read_objects(role, storage.exchange, "pulls/")
+    grants.write_objects(role, storage.exchange, "pulls/", LOGS)
+    grants.write_objects(role, storage.raw, "raw/", "sideline/", "landing/")
+    grants.encrypt_sources(role, storage.source_keys)
+    grants.delete_objects(role, storage.raw, "raw/", "sideline/")
+    grants.use_items(role, storage.file_table, "BatchGetItem", "PutItem")
+    grants.use_tables(role, storage.raw_database, "GetTable", "BatchCreatePartition")
+    grants.allow_partners(role, project)

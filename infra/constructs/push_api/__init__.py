@@ -1,0 +1,1 @@
+"""The API that partners push events to, and the queue behind it."""

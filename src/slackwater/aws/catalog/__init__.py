@@ -1,0 +1,1 @@
+"""The Glue catalogue: published tables, raw partitions and the ledger."""

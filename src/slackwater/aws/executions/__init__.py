@@ -1,0 +1,1 @@
+"""Executions of state machines: their start, their progress, their logs and what they used."""

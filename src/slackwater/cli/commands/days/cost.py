@@ -1,0 +1,122 @@
+"""`slackwater cost`: what runs and comparisons have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from math import fsum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
+from slackwater.cli.output import format_usd, print_json, print_table, print_text
+from slackwater.client.workspace import find_workspace
+from slackwater.formatting import counted
+
+if TYPE_CHECKING:
+    from slackwater.client.days.costs import CostTotals, DayCost
+    from slackwater.runs.costs.cost import CheckCosts
+
+_COLUMNS = (
+    *("pipeline", "date", "runs", "re-runs", "failed", "vCPU-h", "GB-h"),
+    *("USD", "USD comparison", "USD late data"),
+)
+
+# Fields of a `DayCost` that `slackwater runs` shows.
+_RECORDS = ("records", "compared")
+
+
+def register(app: typer.Typer) -> None:
+    """Add `cost`."""
+    app.command(
+        epilog=examples(
+            "slackwater cost",
+            "slackwater cost daily_delays --from 2013-03-01 --to 2013-03-31",
+            "slackwater cost daily_delays --json",
+        )
+    )(cost)
+
+
+def cost(
+    pipeline: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PIPELINE", help="A pipeline of the project. Default: all pipelines.", show_default=False
+        ),
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="DATE", help="The first day.", show_default=False)
+    ] = None,
+    last: Annotated[str | None, typer.Option("--to", metavar="DATE", help="The last day.", show_default=False)] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the runs and comparisons of each day have cost: hours that EMR Serverless has billed, and USD.
+
+    The dates are those of the days that were run, not of the bill; those of checks are calendar days, UTC. An unknown
+    value is `-`: AWS reports the hours some time after the end of a run, and the daily check records them. docs/cost.md
+    says what is counted.
+    """
+    start = read_date(first, option="--from") if first else None
+    end = read_date(last, option="--to") if last else None
+    workspace = find_workspace(project)
+    definitions = workspace.load_definitions()
+    if pipeline:
+        definitions.pipeline(pipeline)
+    from slackwater.client.client import Client
+    from slackwater.client.days.costs import total_cost
+
+    with Client.open(workspace, definitions) as client:
+        days, checks = client.cost(pipeline, start, end), client.check_costs(pipeline, start, end)
+    total = total_cost(
+        [record for day in days for record in day.records], [item for day in days for item in day.compared]
+    )
+    if as_json:
+        checked = [item.model_dump() for item in checks]
+        print_json({"days": [_document(day) for day in days], "total": _document(total), "checks": checked})
+        return
+    if days:
+        _show_days(days, total)
+    else:
+        print_text("no runs in this range have ended")
+    if checks:
+        _show_checks(checks)
+
+
+def _show_days(days: Sequence[DayCost], total: CostTotals) -> None:
+    """Print a line for each day and the total, and what the prices lack."""
+    rows = [(day.pipeline, day.date, *_cells(day)) for day in days]
+    print_table(_COLUMNS, [*rows, ("total", "", *_cells(total))])
+    costs = [cost for day in days for cost in day.costs]
+    for as_of, region in sorted({(cost.prices_as_of, cost.region) for cost in costs if cost.prices_as_of}):
+        print_text(f"prices: {region}, {as_of}")
+    if total.unknown:
+        print_text(f"{counted(total.unknown, 'unknown price')}: not in the USD", style="yellow")
+    for note in sorted({cost.unknown for cost in costs if cost.unknown}):
+        print_text(f"unknown: {note}", style="yellow")
+
+
+def _show_checks(checks: Sequence[CheckCosts]) -> None:
+    """Print what the checks have cost in all."""
+    count, unknown = sum(item.checks for item in checks), sum(item.unknown for item in checks)
+    usd = format_usd(fsum(item.usd for item in checks) if unknown < count else None)
+    without = f", without {counted(unknown, 'unknown price')}" if unknown and unknown < count else ""
+    print_text(f"in addition, {counted(count, 'check')} on the calendar days of this range: {usd} USD{without}")
+
+
+def _cells(totals: CostTotals) -> tuple[Any, ...]:
+    hours = (totals.vcpu_hours, totals.memory_gb_hours)
+    return (
+        totals.runs,
+        totals.reruns,
+        totals.failed,
+        *("-" if value is None else value for value in hours),
+        format_usd(totals.usd),
+        format_usd(totals.comparison_usd),
+        format_usd(totals.late_data_usd),
+    )
+
+
+def _document(totals: CostTotals | DayCost) -> dict[str, Any]:
+    return {field.name: getattr(totals, field.name) for field in fields(totals) if field.name not in _RECORDS}

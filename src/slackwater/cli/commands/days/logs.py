@@ -1,0 +1,150 @@
+"""`slackwater logs`: everything that a run has logged, in time order, or Spark's own log of one stage."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slackwater.cli.options import AsJson, AttemptNumber, ProjectFolder, RunName, examples, read_date
+from slackwater.cli.output import print_json, print_note, print_text, to_json_value
+from slackwater.client.workspace import find_workspace
+from slackwater.errors import InputError
+
+if TYPE_CHECKING:
+    from slackwater.client.client import Client
+    from slackwater.client.days.attempts import Attempt
+    from slackwater.client.days.run_log import LogLine
+
+# Values that people do not see: they are the same on every line of a run, or say where in the code a line was written.
+_OMITTED_FIELDS = frozenset(
+    {
+        *("correlation_id", "pipeline", "date", "run_id", "run", "job", "stage"),
+        *("service", "location", "exception_name", "stack_trace"),
+    }
+)
+
+# Characters of a list or an object that people see.
+_LONGEST_VALUE = 80
+
+
+def register(app: typer.Typer) -> None:
+    """Add `logs`."""
+    app.command(
+        epilog=examples(
+            "slackwater logs daily_delays --date 2013-03-08",
+            "slackwater logs 0f3b5f0c2d1e --attempt 2",
+            "slackwater logs daily_delays --date 2013-03-08 --stage delays_by_carrier --spark",
+        )
+    )(logs)
+
+
+def logs(  # noqa: PLR0917 - the command line's own options
+    run: RunName,
+    date: Annotated[
+        str | None, typer.Option(metavar="DATE", help="The day of the run of a PIPELINE.", show_default=False)
+    ] = None,
+    attempt: AttemptNumber = None,
+    stage: Annotated[
+        str | None,
+        typer.Option(metavar="STAGE", help="Only this stage. Default with --spark: the last job.", show_default=False),
+    ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Print Spark's own log of one stage instead.")] = False,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print everything that a run has logged, in time order.
+
+    These are the transitions of its state machine, and the lines of its functions and of its Spark jobs, with the
+    traceback of a failure. Times are in UTC. A job's lines appear when it has ended. Long lists and objects are cut,
+    but not with --json.
+    """
+    day = read_date(date, option="--date") if date else None
+    workspace = find_workspace(project)
+    definitions = workspace.load_definitions()
+    from slackwater.client.client import Client
+    from slackwater.client.days.attempts import check_run_name
+
+    check_run_name(run, definitions.pipelines, date=day)
+    with Client.open(workspace, definitions) as client:
+        chosen = client.attempt(run, date=day, attempt=attempt)
+        if spark:
+            _print_spark_log(client, chosen, stage, as_json=as_json)
+            return
+        log = client.run_log(chosen, stage=stage)
+    record = chosen.record
+    if as_json:
+        print_json(
+            {
+                "pipeline": record.run.pipeline,
+                "date": record.run.date,
+                "attempt": record.run.attempt,
+                "run_id": record.run.run_id,
+                "correlation_id": record.run.correlation_id,
+                "state": record.state.value,
+                "lines": [_line_document(line) for line in log.lines],
+                "missing": log.missing,
+            }
+        )
+        return
+    print_note(
+        f"{record.run.pipeline} {record.run.date}, attempt {record.run.attempt}: {record.state.value} "
+        f"(run {record.run.run_id}, correlation id {record.run.correlation_id})",
+        style="bold",
+    )
+    width = max((len(line.source) for line in log.lines), default=0)
+    for line in log.lines:
+        print_text(format_log_line(line, width=width), style="red" if line.level == "ERROR" else "")
+    for sentence in log.missing:
+        print_note(f"not read: {sentence}", style="yellow")
+
+
+def _print_spark_log(client: Client, attempt: Attempt, stage: str | None, *, as_json: bool) -> None:
+    """Print what Spark itself has logged in the job of a stage, by default in the last job of the attempt."""
+    jobs = [job for job in attempt.jobs(client.logs) if stage in {None, job.stage}]
+    run = attempt.record.run
+    if not jobs:
+        of_stage = f" of stage {stage}" if stage else ""
+        raise InputError(
+            f"attempt {run.attempt} of {run.pipeline} for {run.date} has no Spark job{of_stage} "
+            f"(its stages: slackwater runs {run.run_id[:12]} --attempt {run.attempt})"
+        )
+    job = jobs[-1]
+    # Spark itself logs to standard error. spark-submit sends both streams of the driver's Python to standard output,
+    # which `slackwater logs` reads without --spark.
+    text = client.logs.driver_log(job, "stderr")
+    if as_json:
+        print_json({"job": job.id, "name": job.name, "state": job.state, "detail": job.detail, "log": text})
+        return
+    detail = f", {job.detail}" if job.failed else ""
+    print_note(f"job {job.id} ({job.name}): {job.state.lower()}{detail}", style="bold")
+    sys.stdout.writelines(f"{line}\n" for line in text.splitlines())
+
+
+def format_log_line(line: LogLine, *, width: int) -> str:
+    """Return a line as `TIME LEVEL SOURCE MESSAGE FIELD=VALUE ...`, its source padded to `width` characters."""
+    fields = " ".join(f"{name}={_value(value)}" for name, value in line.fields.items() if name not in _OMITTED_FIELDS)
+    time = f"{line.at:%H:%M:%S}.{line.at.microsecond // 1000:03}"
+    traceback = f"\n{line.traceback}" if line.traceback else ""
+    return f"{time} {line.level:7} {line.source:{width}}  {line.message} {fields}".rstrip() + traceback
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, Mapping | list):
+        return str(value)
+    text = json.dumps(to_json_value(value))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def _line_document(line: LogLine) -> dict[str, Any]:
+    return {
+        "time": line.at,
+        "source": line.source,
+        "level": line.level,
+        "message": line.message,
+        "fields": line.fields,
+        **({"traceback": line.traceback} if line.traceback else {}),
+    }

@@ -1,0 +1,1 @@
+"""Commands for definitions of sources, pipelines and steps."""

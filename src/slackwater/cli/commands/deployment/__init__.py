@@ -1,0 +1,1 @@
+"""Commands for the deployment, on AWS or on this machine."""

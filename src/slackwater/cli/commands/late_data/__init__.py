@@ -1,0 +1,1 @@
+"""Commands for late data: monitoring, days on hold, thresholds."""

@@ -1,0 +1,1 @@
+"""A pipeline's days: runs, their logs and costs, published versions, backfills."""

@@ -1,0 +1,138 @@
+"""The published versions of a day: where each comes from, and whether it can still be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from slackwater.client.arguments import Date, iso_date
+from slackwater.errors import InputError
+from slackwater.runs.costs.cost import RunCost
+from slackwater.runs.inputs.manifest import Record
+from slackwater.runs.record import DayRecord, Rollback, RunReason, RunRecord, RunState
+from slackwater.runs.rollback import RollbackRequest, version_to_restore
+
+
+class VersionStatus(StrEnum):
+    """What has become of a version."""
+
+    PUBLISHED = "published"
+    """The table holds it now."""
+    READABLE = "readable"
+    """A later version has replaced it; its Iceberg tag keeps it readable."""
+    REMOVED = "removed"
+    """Its Iceberg tag is gone."""
+
+
+class DayVersion(Record):
+    """One published version of a day."""
+
+    version: int
+    """The attempt that published it."""
+    status: VersionStatus
+    tag: str
+    """The Iceberg tag: `SELECT * FROM table VERSION AS OF '<tag>'` in Spark reads it."""
+    published_at: datetime
+    run_id: str
+    rows: int
+    input_files: int
+    """Objects in the input manifest."""
+    input_rows: int
+    """Events in these objects."""
+    frozen_at: datetime
+    """When these inputs were listed."""
+    reasons: tuple[RunReason, ...]
+    """Why its run started; empty if that is unknown."""
+    definition: str
+    """Digest of the pipeline's definition; empty if it is unknown."""
+    code: str
+    """Digest of the code; empty if it is unknown."""
+    rollback: Rollback | None
+    """The earlier version that this one repeats, and why."""
+    cost: RunCost | None
+
+
+def day_versions(day: DayRecord, runs: Iterable[RunRecord], tags: Collection[str]) -> list[DayVersion]:
+    """Return the published versions of a day, in order. `runs` are its runs, and `tags` the tags of its table."""
+    current = day.published.run.attempt if day.published else 0
+    versions: list[DayVersion] = []
+    for record in runs:
+        run, publication, published_at = record.run, record.publication, record.ended_at
+        if record.state is not RunState.PUBLISHED or publication is None or published_at is None:
+            continue
+        replaced = VersionStatus.READABLE if run.tag in tags else VersionStatus.REMOVED
+        versions.append(
+            DayVersion(
+                version=run.attempt,
+                status=VersionStatus.PUBLISHED if run.attempt == current else replaced,
+                tag=run.tag,
+                published_at=published_at,
+                run_id=run.run_id,
+                rows=publication.rows,
+                input_files=run.files,
+                input_rows=run.rows,
+                frozen_at=record.frozen_at,
+                reasons=record.reasons,
+                definition=record.definition,
+                code=record.code,
+                rollback=record.rollback,
+                cost=record.cost,
+            )
+        )
+    return versions
+
+
+def readable_version(day: DayRecord, runs: Iterable[RunRecord], tags: Collection[str], number: int) -> DayVersion:
+    """Return the version of a day with that number. `runs` are the day's runs, and `tags` the tags of its table.
+
+    Raises `InputError` if there is none, or if its tag is gone; it names the versions that can be read.
+    """
+    by_number = {version.version: version for version in day_versions(day, runs, tags)}
+    readable = ", ".join(str(number) for number, version in by_number.items() if version.tag in tags) or "none"
+    if number not in by_number:
+        raise InputError(
+            f"version: {day.pipeline} has no published version {number} of {day.date} (readable: {readable})"
+        )
+    version = by_number[number]
+    if version.tag not in tags:
+        raise InputError(
+            f"version: version {number} of {day.pipeline} {day.date} was removed from the table, with its tag "
+            f"{version.tag} (readable: {readable})"
+        )
+    return version
+
+
+def check_rollback(day: DayRecord, runs: Sequence[RunRecord], tags: Collection[str], *, to: int, reason: str) -> None:
+    """Raise `InputError` if a rollback of the day cannot publish the version `to` again.
+
+    `runs` are the day's runs, and `tags` the tags of its table.
+    """
+    readable_version(day, runs, tags, to)
+    earlier = next(record for record in runs if record.run.attempt == to)
+    version_to_restore(day, earlier, RollbackRequest(to, reason))
+
+
+class NamedVersion(NamedTuple):
+    """The version as of which a statement reads the table of one pipeline."""
+
+    pipeline: str
+    date: str
+    version: int
+
+
+def named_version(sql: str, pipelines: Iterable[str], *, date: Date | None, version: int | None) -> NamedVersion | None:
+    """Return the version that a statement reads; None if it reads all tables as they are now.
+
+    Raises `InputError` for a version without a date or the reverse, or a statement that does not name the table of
+    exactly one pipeline.
+    """
+    from slackwater.client.sql import named_pipeline
+
+    if version is None or date is None:
+        if version is None and date is None:
+            return None
+        missing = "--date" if date is None else "--version"
+        raise InputError(f"{missing} is missing: a version is that of a day, so --version and --date go together")
+    return NamedVersion(named_pipeline(sql, pipelines), iso_date(date), version)

@@ -1,0 +1,150 @@
+"""Run a pipeline that is not deployed: its state machine exists for one run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from slackwater import __version__
+from slackwater.aws.stacks.deployment import Deployment
+from slackwater.client.days.executions import Executions
+from slackwater.errors import DefinitionError, NotDeployed
+from slackwater.installation import deployed_files
+from slackwater.pipeline.compile import compile_machine
+from slackwater.pipeline.definition import Pipeline
+from slackwater.project import Project
+from slackwater.storage import ObjectStore
+
+# Characters of a state machine's name that Step Functions allows, and seconds until it knows a new one everywhere:
+# "This operation is eventually consistent" (`CreateStateMachine` in the API reference).
+_MAX_NAME, _PAUSES = 80, (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndeployedRuns:
+    """Runs pipelines that are not deployed, on what is deployed: the functions, the Spark application, the sources."""
+
+    project: Project
+    """The definitions of the user's project, with the sources that the pipeline was checked with."""
+    deployment: Deployment
+    store: ObjectStore
+    executions: Executions
+    sleep: Callable[[float], None] = time.sleep
+
+    @contextmanager
+    def start(self, pipeline: Pipeline, date: str, payload: Mapping[str, Any]) -> Iterator[str]:
+        """Start a run of `date`, and yield its execution's ARN.
+
+        At the end of the `with` statement, the execution is stopped if it still runs, and its state machine is deleted.
+        A pipeline that is deployed with the same definition runs in its own state machine.
+
+        Raises `NotDeployed` if the sources or tables that it reads are not deployed as they are defined, if one of its
+        steps is not deployed, or if another version of the library is; `DefinitionError` if another definition is
+        deployed under the pipeline's name.
+        """
+        name, deployed = pipeline.pipeline, self._deployed()
+        project = self._with(pipeline, deployed)
+        if name in deployed.pipelines:
+            if deployed.definition_digest(name) != project.definition_digest(name):
+                raise DefinitionError(
+                    f"the pipeline {name} is deployed with another definition, whose days a run of this file would "
+                    "replace: give the pipeline in the file another name, or deploy it (slackwater deploy)"
+                )
+            machine = f"{self.deployment.pipeline_machine_prefix}{name}"
+            yield from self._execution(machine, date, payload)
+            return
+        content = project.model_dump_json(by_alias=True).encode()
+        uri = f"s3://{self.deployment.exchange_bucket}/projects/{hashlib.sha256(content).hexdigest()}.json"
+        self.store.put(uri, content)
+        machine = self.executions.machines.create(
+            self._machine_name(name),
+            definition=self._definition(pipeline, uri),
+            role=self.deployment.any_pipeline_role_arn,
+        )
+        try:
+            yield from self._execution(machine, date, payload)
+        finally:
+            self.executions.machines.delete(machine)
+
+    def _execution(self, machine: str, date: str, payload: Mapping[str, Any]) -> Iterator[str]:
+        for pause in (*_PAUSES, 0):
+            try:
+                execution = self.executions.start(machine, name=date, payload=payload)
+                break
+            except NotDeployed:
+                if not pause:
+                    raise
+                self.sleep(pause)
+        try:
+            yield execution
+        finally:
+            self.executions.machines.stop(execution, cause="the command that started it has ended")
+
+    def _deployed(self) -> Project:
+        if self.deployment.library_version != __version__:
+            raise NotDeployed(
+                f"version {self.deployment.library_version} of slackwater is deployed, and this is {__version__}: "
+                "run slackwater deploy"
+            )
+        return Project.model_validate_json(self.store.get(self.deployment.project_uri))
+
+    def _with(self, pipeline: Pipeline, deployed: Project) -> Project:
+        """Return the deployed project with the pipeline. Raises `NotDeployed` if an input or a step is not deployed."""
+        for source in pipeline.sources:
+            if source not in deployed.sources or deployed.source_shape(source) != self.project.source_shape(source):
+                raise NotDeployed(f"the source {source} is not deployed as it is defined: run slackwater deploy")
+        for table in pipeline.published_tables.values():
+            if table.table not in deployed.pipelines:
+                raise NotDeployed(f"the pipeline {table.table}, whose table this one reads, is not deployed")
+        # The role of the jobs has the permissions on what deployed pipelines read.
+        readable = {item for other in deployed.pipelines.values() for item in other.foreign_tables.values()}
+        for name, foreign in pipeline.foreign_tables.items():
+            if foreign not in readable:
+                raise NotDeployed(
+                    f"tables.{name}: no deployed pipeline reads {foreign.iceberg} in {foreign.location}, and the "
+                    "permissions on it come with a deployment: deploy a pipeline that reads it (slackwater deploy)"
+                )
+        for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
+            for place, use in uses.items():
+                if use.step not in deployed.code.steps:
+                    raise NotDeployed(
+                        f"{section}.{place}.step: the step {use.step} is not deployed: add its package to the setting "
+                        "step_packages, and run slackwater deploy"
+                    )
+        return deployed.model_copy(update={"pipelines": {**deployed.pipelines, pipeline.pipeline: pipeline}})
+
+    def _machine_name(self, pipeline: str) -> str:
+        """Return a new name that begins as those of deployed pipelines, on which the functions have permissions."""
+        prefix, end = self.deployment.pipeline_machine_prefix.rpartition(":")[2], f"-{uuid4().hex[:8]}"
+        return f"{prefix}{pipeline}"[: _MAX_NAME - len(end)] + end
+
+    def _definition(self, pipeline: Pipeline, project: str) -> str:
+        frame = json.loads((deployed_files() / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
+        deployment = self.deployment
+        values = {
+            "FreezeInputsFunction": deployment.freeze_inputs_function,
+            "RecordRunFunction": deployment.record_run_function,
+            "ApplicationId": deployment.application_id,
+            "JobRoleArn": deployment.job_role_arn,
+            "RunStageUri": deployment.run_stage_uri,
+            "ProjectUri": project,
+            "WarehouseDatabase": deployment.warehouse_database,
+            "FilesPrefix": deployment.files_prefix,
+            "OutboundAllow": deployment.outbound_allow,
+            # Runs of a file remove no versions: their role has no access to the run table.
+            "RunTable": deployment.run_table,
+            "VersionDays": "0",
+            "LogUri": deployment.log_prefix,
+            # Workers of the pipeline's own `spark` would need the settings of the deployment.
+            "SparkSubmitParameters": deployment.spark_submit_parameters,
+        }
+        definition = json.dumps(compile_machine(pipeline, frame))
+        for name, value in values.items():
+            definition = definition.replace(f"${{{name}}}", json.dumps(value)[1:-1])
+        return definition

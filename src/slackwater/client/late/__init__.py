@@ -1,0 +1,1 @@
+"""Late data: monitoring, days on hold, days before the window, proposed thresholds."""

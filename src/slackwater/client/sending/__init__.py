@@ -1,0 +1,1 @@
+"""Sends events to the push API, as a partner does."""

@@ -1,0 +1,1 @@
+"""The report about a comparison: its sections, charts and HTML page."""

@@ -1,0 +1,1 @@
+"""Checks of the days whose inputs have just changed."""

@@ -1,0 +1,1 @@
+"""What limits re-runs: their number, their cost and their budget."""

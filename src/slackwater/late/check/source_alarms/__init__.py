@@ -1,0 +1,1 @@
+"""What the alarms of a source measure: silence, and unusually many rejected events."""

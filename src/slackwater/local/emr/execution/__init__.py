@@ -1,0 +1,1 @@
+"""How job runs are executed on this machine."""

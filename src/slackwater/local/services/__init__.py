@@ -1,0 +1,1 @@
+"""Services of AWS that the emulator lacks, or in which it differs from AWS."""

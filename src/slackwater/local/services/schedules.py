@@ -1,0 +1,234 @@
+"""EventBridge Scheduler as on AWS: schedules fire at their local times, with the permissions of their roles.
+
+The emulator's own loop knows UTC only, ignores roles, retries and context attributes, and accepts any request. This
+replaces the loop's step and checks requests; see `emulator`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+from botocore.loaders import Loader
+from botocore.model import ServiceModel, StructureShape
+
+from slackwater.errors import AccessDenied
+from slackwater.local.emr.model import EmrValidationError, check
+from slackwater.local.emulator import Response, module, request_scope
+from slackwater.local.services.aws_cron import parse_cron
+from slackwater.local.services.permissions import assume_role
+from slackwater.model import known_timezones
+
+_LOG = logging.getLogger("slackwater.local")
+_MINUTE = timedelta(minutes=1)
+# Times that passed while the computer slept are not made up for, as after a restart: AWS never sleeps.
+_LONGEST_PAUSE = timedelta(minutes=5)
+_EXPRESSION = re.compile(r"(cron|rate|at)\((.+)\)")
+_RATE = re.compile(r"([1-9]\d*) (minute|hour|day)s?")
+
+
+class Schedules:
+    """Fires schedules. Times before the first step, or before a change of a schedule, are not made up for."""
+
+    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """`now` returns the current instant; tests move it."""
+        self._now = now
+        self._checked = now()
+
+    def register(self) -> None:
+        """Replace the emulator's step, which its own thread calls every ten seconds, and check requests."""
+        # The state is loaded before the first step: missed times of a restored schedule lie before `_checked`.
+        module("services.scheduler")._tick_schedules = self.step
+        _check_requests()
+        _provision_whole_schedules()
+
+    def step(self) -> None:
+        """Fire every schedule that was due since the last step, each of its times once."""
+        now = self._now()
+        since, self._checked = max(self._checked, now - _LONGEST_PAUSE), now
+        schedules = module("services.scheduler")._schedules
+        for (account, region, _), schedule in schedules.all_items():
+            with module("core.responses").request_scope(account, region):
+                try:
+                    for scheduled_at in due_times(schedule, since=since, until=now):
+                        _fire(schedule, scheduled_at)
+                except Exception:  # noqa: BLE001 - one schedule must not stop the others
+                    _LOG.exception("the schedule %s could not be delivered", schedule["Name"])
+
+
+def due_times(schedule: Mapping[str, Any], *, since: datetime, until: datetime) -> Iterator[datetime]:
+    """Yield the times of a schedule after `since` and not after `until`, in UTC.
+
+    A local time that does not exist is skipped, and one that occurs twice fires the first time only ("Schedule types"
+    in the user guide of EventBridge Scheduler).
+    """
+    if schedule.get("State") == "DISABLED":
+        return
+    since = max(since, _instant(schedule["LastModificationDate"]))
+    start, end = (_instant(schedule[name]) if schedule.get(name) else None for name in ("StartDate", "EndDate"))
+    timezone = ZoneInfo(schedule.get("ScheduleExpressionTimezone") or "UTC")
+    kind, content = parse_expression(schedule["ScheduleExpression"])
+    for time in _times(kind, content, timezone, first=start or _instant(schedule["CreationDate"]), until=until):
+        if since < time <= until and (start is None or time >= start) and (end is None or time <= end):
+            yield time
+
+
+def parse_expression(expression: str) -> tuple[str, str]:
+    """Return the kind of an expression and its content. Raises `ValueError` for one that AWS refuses."""
+    match = _EXPRESSION.fullmatch(expression)
+    if match is None:
+        raise ValueError(f"Invalid Schedule Expression {expression}.")
+    kind, content = match.groups()
+    if kind == "cron":
+        parse_cron(content)
+    elif kind == "at":
+        datetime.strptime(content, "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - it is in the schedule's time zone
+    elif not _RATE.fullmatch(content):
+        raise ValueError(f"Invalid Schedule Expression {expression}.")
+    return kind, content
+
+
+def _times(kind: str, content: str, timezone: ZoneInfo, *, first: datetime, until: datetime) -> Iterator[datetime]:
+    """Yield the times of an expression in the minutes before `until`: for a rate, those of its series from `first`."""
+    if kind == "at":
+        yield datetime.fromisoformat(content).replace(tzinfo=timezone).astimezone(UTC)
+        return
+    if kind == "rate" and (match := _RATE.fullmatch(content)):
+        interval = timedelta(**{f"{match[2]}s": int(match[1])})
+        last = first + (until - first) // interval * interval
+        for back in range(int(_LONGEST_PAUSE / interval) + 1):
+            yield last - back * interval
+        return
+    cron, minute = parse_cron(content), until.replace(second=0, microsecond=0)
+    for back in range(int(_LONGEST_PAUSE / _MINUTE), -1, -1):
+        time = minute - back * _MINUTE
+        local = time.astimezone(timezone)
+        if local.fold == 0 and cron.matches(local):
+            yield time
+
+
+def _instant(timestamp: float | str) -> datetime:
+    if isinstance(timestamp, str):
+        return datetime.fromisoformat(timestamp).astimezone(UTC)
+    return datetime.fromtimestamp(timestamp, UTC)
+
+
+def _fire(schedule: Mapping[str, Any], scheduled_at: datetime) -> None:
+    """Invoke the target with the role of the schedule. What the role may not do goes to the dead-letter queue.
+
+    AWS repeats a refused call first, for hours.
+    """
+    target, scope, session = schedule["Target"], request_scope(), None
+    payload = _with_attributes(target.get("Input") or "{}", schedule["Arn"], scheduled_at)
+    group = f"arn:aws:scheduler:{scope.region}:{scope.account}:schedule-group/{schedule['GroupName']}"
+    try:
+        session = assume_role(
+            target["RoleArn"], service="scheduler.amazonaws.com", source=group, session=schedule["Name"]
+        )
+        session.require("lambda:InvokeFunction", target["Arn"])
+        functions = module("services.lambda_svc")
+        function, configuration, _ = functions._get_func_record_for_ref(target["Arn"])
+        if not function or not configuration:
+            raise AccessDenied(f"there is no function {target['Arn']}")
+        functions.invoke_async_with_retry(
+            functions._execution_record_for_config(function, configuration), json.loads(payload)
+        )
+    except AccessDenied as error:
+        _LOG.warning("the schedule %s was not delivered: %s", schedule["Name"], error)
+        queue = target.get("DeadLetterConfig", {}).get("Arn")
+        queues = module("services.sqs")
+        if queue and session and queues._queue_by_arn(queue):
+            session.require("sqs:SendMessage", queue)
+            url = queues._queue_url(queue.rpartition(":")[2])
+            queues._act_send_message({"QueueUrl": url, "MessageBody": payload}, url)
+
+
+def _with_attributes(payload: str, schedule: str, scheduled_at: datetime) -> str:
+    """Replace the context attributes of the user guide ("Adding context attributes")."""
+    attributes = {
+        "schedule-arn": schedule,
+        "scheduled-time": f"{scheduled_at:%Y-%m-%dT%H:%M:%SZ}",
+        "execution-id": uuid4().hex,
+        "attempt-number": "1",
+    }
+    return re.sub(r"<aws\.scheduler\.([\w-]+)>", lambda match: attributes.get(match[1], match[0]), payload)
+
+
+def check_schedule(parameters: Mapping[str, Any]) -> None:
+    """Raise `ValueError` when the parameters of CreateSchedule break botocore's model or the rules of AWS."""
+    known = input_shape().members
+    try:
+        check(input_shape(), {name: value for name, value in parameters.items() if name in known})
+    except EmrValidationError as error:
+        raise ValueError(str(error)) from error
+    if unknown := set(parameters) - set(known):
+        raise ValueError(f"unknown members: {', '.join(sorted(unknown))}")
+    parse_expression(parameters["ScheduleExpression"])
+    timezone = parameters.get("ScheduleExpressionTimezone", "UTC")
+    if timezone not in known_timezones():
+        raise ValueError(f"Provided ScheduleExpressionTimezone {timezone!r} is invalid.")
+    target = parameters["Target"]["Arn"]
+    if ":lambda:" not in target:
+        raise ValueError(f"Target.Arn: the local cloud fires schedules of functions only, not of {target}")
+
+
+@functools.cache
+def input_shape() -> StructureShape:
+    """Return the shape of CreateSchedule's parameters. Those of UpdateSchedule are the same."""
+    model = ServiceModel(Loader().load_service_model("scheduler", "service-2"), "scheduler")
+    shape: StructureShape = model.operation_model("CreateSchedule").input_shape
+    return shape
+
+
+def _check_requests() -> None:
+    handlers = module("app").SERVICE_HANDLERS
+    handle, error_response = handlers["scheduler"], module("services.scheduler")._error
+
+    @functools.wraps(handle)
+    async def handle_request(method: str, path: str, headers: Any, body: bytes, query_params: Any) -> Response:
+        if method in {"POST", "PUT"} and path.startswith("/schedules/"):
+            try:
+                check_schedule({**json.loads(body), "Name": path.rpartition("/")[2]})
+            except ValueError as error:  # also a body that is no JSON
+                refused: Response = error_response(400, "ValidationException", str(error))
+                return refused
+        response: Response = await handle(method, path, headers, body, query_params)
+        return response
+
+    handlers["scheduler"] = handle_request
+
+
+def _provision_whole_schedules() -> None:
+    # The emulator drops the time zone and the dates of a template's schedule.
+    scheduler, provisioners = module("services.scheduler"), module("services.cloudformation.provisioners")
+    handlers = provisioners._RESOURCE_HANDLERS["AWS::Scheduler::Schedule"]
+    create, update = handlers["create"], handlers["update"]
+
+    def complete(name: str, props: Mapping[str, Any]) -> None:
+        schedule = scheduler._schedules[f"{props.get('GroupName', 'default')}/{name}"]
+        schedule["ScheduleExpressionTimezone"] = props.get("ScheduleExpressionTimezone", "UTC")
+        schedule.update({key: props.get(key) for key in ("StartDate", "EndDate")})
+        schedule["LastModificationDate"] = scheduler._now()
+
+    @functools.wraps(create)
+    def create_schedule(logical_id: str, props: Any, stack_name: str) -> Any:
+        check_schedule({"Name": logical_id, **props})
+        answer = create(logical_id, props, stack_name)
+        complete(answer[0], props)
+        return answer
+
+    @functools.wraps(update)
+    def update_schedule(physical_id: str, old_props: Any, new_props: Any, stack_name: str) -> Any:
+        check_schedule({"Name": physical_id, **new_props})
+        answer = update(physical_id, old_props, new_props, stack_name)
+        complete(answer[0], new_props)
+        return answer
+
+    handlers.update(create=create_schedule, update=update_schedule)

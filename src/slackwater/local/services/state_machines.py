@@ -1,0 +1,215 @@
+"""Step Functions as on AWS: service integrations, stopped and timed-out tasks, outputs and events.
+
+It replaces functions of the emulator's state machines; see `emulator`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from slackwater.errors import AccessDenied
+from slackwater.local.emulator import module, request_scope
+from slackwater.local.services.permissions import Principal, assume_role
+
+_INTEGRATION = "arn:aws:states:::"
+# Step Functions creates these EventBridge rules with the state machine's role, to get notified of the end of a task.
+_EVENT_RULES = {
+    "emr-serverless:startJobRun.sync": "StepFunctionsGetEventsForEMRServerlessJobRule",
+    "states:startExecution.sync:2": "StepFunctionsGetEventsForStepFunctionsExecutionRule",
+}
+# Definition and execution of the state that the current thread runs. The emulator passes neither to integrations.
+_state: contextvars.ContextVar[tuple[Any, Any]] = contextvars.ContextVar("state")
+# Execution and id of the last event of the current thread. The thread of a branch starts with those of its parent.
+_previous: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("previous", default=(None, 0))
+# Execution, and states by name, of the branches that the current thread runs.
+_branches: contextvars.ContextVar[tuple[Any, Mapping[str, Any]]] = contextvars.ContextVar(
+    "branches", default=(None, {})
+)
+
+
+class TaskAbandoned(SystemExit):
+    """Ends the thread of an integration whose result nobody needs any more.
+
+    It is a `SystemExit`, because the emulator catches every `Exception` and fails the execution, which has ended.
+    """
+
+
+class TaskHandle:
+    """A running service integration."""
+
+    def __init__(self, execution: Mapping[str, Any], timeout_seconds: float) -> None:
+        self._execution, self._deadline = execution, time.monotonic() + timeout_seconds
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the state timed out or its execution was stopped."""
+        return self._execution["status"] != "RUNNING" or time.monotonic() > self._deadline
+
+    def submitted(self, resource: str, output: Mapping[str, Any]) -> None:
+        """Add the event of a started job, by which it is known although its state may never end."""
+        details = {"resource": resource, "output": json.dumps(output), "outputDetails": {"truncated": False}}
+        add_event = module("services.stepfunctions")._add_event
+        add_event(self._execution, "TaskSubmitted", {"taskSubmittedEventDetails": details})
+
+    @property
+    def role(self) -> Principal:
+        """The role of the state machine. Raises `AccessDenied` when Step Functions cannot assume it."""
+        machine = module("services.stepfunctions")._state_machines[self._execution["stateMachineArn"]]
+        source, session = machine["stateMachineArn"], self._execution["name"][:64]
+        return assume_role(machine["roleArn"], service="states.amazonaws.com", source=source, session=session)
+
+
+def register_integration(prefix: str, call: Callable[[str, Any, TaskHandle], Any]) -> None:
+    """Run `call(resource, arguments, task)` for states whose resource starts with `prefix`; it returns their result."""
+
+    def dispatch(resource: str, arguments: Any) -> Any:
+        return call(resource, arguments, running_task())
+
+    module("services.stepfunctions")._SERVICE_DISPATCH[prefix] = dispatch
+
+
+def running_task() -> TaskHandle:
+    """Return the integration that the current thread runs."""
+    definition, execution = _state.get()
+    return TaskHandle(execution, definition.get("TimeoutSeconds", math.inf))
+
+
+def fail_state(error: str, cause: str) -> NoReturn:
+    """Fail the running state with an error that its `Retry` and `Catch` can match."""
+    raise module("services.stepfunctions")._ExecutionError(error, cause)
+
+
+def executions_running() -> bool:
+    """Return whether any execution of a state machine is running."""
+    machines = sys.modules.get("ministack.services.stepfunctions")
+    if machines is None:
+        return False
+    return any(execution.get("status") == "RUNNING" for execution in machines._executions.all_values())
+
+
+def complete_states() -> None:
+    """Make the emulator's state machines behave as documented by AWS. Call it once, before any execution starts."""
+    machines = module("services.stepfunctions")
+    execute_task, execute_choice, run_branches, apply_output_path, add_event = (
+        machines._execute_task,
+        machines._execute_choice,
+        machines._run_parallel_branches,
+        machines._apply_output_path,
+        machines._add_event,
+    )
+
+    # The emulator does not end the thread of a stopped or timed-out task, so its job would continue. `TaskHandle` shows
+    # the integration that its task is abandoned.
+    @functools.wraps(execute_task)
+    def execute_tracked_task(state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
+        token = _state.set((state_def, execution))
+        try:
+            return in_branch(state_def, lambda: execute_task(state_def, raw_input, execution, ctx))
+        finally:
+            _state.reset(token)
+
+    # The emulator has no events for the states of branches.
+    @functools.wraps(run_branches)
+    def run_named_branches(state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
+        states = {name: state for branch in state_def["Branches"] for name, state in branch["States"].items()}
+        token = _branches.set((execution, states))
+        try:
+            return run_branches(state_def, raw_input, execution, ctx)
+        finally:
+            _branches.reset(token)
+
+    @functools.wraps(execute_choice)
+    def execute_named_choice(state_def: Any, raw_input: Any, ctx: Any) -> Any:
+        return in_branch(state_def, lambda: execute_choice(state_def, raw_input, ctx))
+
+    def in_branch(state_def: Any, execute: Callable[[], Any]) -> Any:
+        """Execute a state. If it belongs to a branch, add the events of its entry and its exit."""
+        execution, states = _branches.get()
+        name = next((name for name, state in states.items() if state is state_def), None)
+        if name is None:
+            return execute()
+        event = f"{state_def['Type']}State"
+        machines._add_event(execution, f"{event}Entered", {"stateEnteredEventDetails": {"name": name}})
+        result = execute()
+        machines._add_event(execution, f"{event}Exited", {"stateExitedEventDetails": {"name": name}})
+        return result
+
+    # The emulator calls this function last for a `Succeed` state, at the top level and inside `Map` and `Parallel`, and
+    # ignores the state's JSONata `Output`.
+    @functools.wraps(apply_output_path)
+    def apply_output(state_def: Any, data: Any, ctx: Any = None) -> Any:
+        if state_def.get("Type") == "Succeed" and machines._state_query_language(state_def, ctx) == "JSONata":
+            return machines._apply_jsonata_output(state_def, data, ctx, default=data)
+        return apply_output_path(state_def, data, ctx)
+
+    # In the events of a task, AWS names the service and the action, such as `lambda` and `invoke`. The emulator writes
+    # the whole resource. It also lacks the event before, which is one of the same branch.
+    @functools.wraps(add_event)
+    def add_aws_event(execution: Any, event_type: str, details: Any = None) -> Any:
+        known, previous = _previous.get()
+        if known is not execution or event_type.endswith(("ParallelStateExited", "MapStateExited")):
+            previous = len(execution["events"])
+        more = {key: split_resource(value) for key, value in (details or {}).items()}
+        event = add_event(execution, event_type, {**more, "previousEventId": previous})
+        _previous.set((execution, event["id"]))
+        return event
+
+    machines._execute_task, machines._apply_output_path, machines._add_event = (
+        execute_tracked_task,
+        apply_output,
+        add_aws_event,
+    )
+    machines._execute_choice, machines._run_parallel_branches = execute_named_choice, run_named_branches
+
+
+def require_permissions() -> None:
+    """Check the permissions of a state machine's role before each task, which the emulator does not do."""
+    machines = module("services.stepfunctions")
+    invoke_resource = machines._invoke_resource
+
+    @functools.wraps(invoke_resource)
+    def invoke_with_role(resource: str, arguments: Any) -> Any:
+        _check_task(resource.removeprefix(_INTEGRATION), arguments, TaskHandle(_state.get()[1], math.inf))
+        return invoke_resource(resource, arguments)
+
+    machines._invoke_resource = invoke_with_role
+
+
+def _check_task(action: str, arguments: Any, task: TaskHandle) -> None:
+    """Fail the state unless its machine's role has the permissions of Step Functions' user guide for its integration.
+
+    `emr.step_functions` checks those of StartJobRun itself.
+    """
+    try:
+        role = task.role
+        if action == "lambda:invoke":
+            role.require("lambda:InvokeFunction", arguments["FunctionName"])
+        if action.startswith("states:startExecution"):
+            executions = arguments["StateMachineArn"].replace(":stateMachine:", ":execution:") + ":new"
+            role.require("states:StartExecution", arguments["StateMachineArn"])
+            for verb in ("DescribeExecution", "StopExecution") if ".sync" in action else ():
+                role.require(f"states:{verb}", executions)
+        if rule := _EVENT_RULES.get(action):
+            scope = request_scope()
+            for verb in ("PutRule", "PutTargets", "DescribeRule"):
+                role.require(f"events:{verb}", f"arn:aws:events:{scope.region}:{scope.account}:rule/{rule}")
+    except AccessDenied as error:
+        # The error names of AWS: `Lambda.AWSLambdaException` also for a missing permission.
+        name = "Lambda.AWSLambdaException" if action == "lambda:invoke" else "StepFunctions.AccessDeniedException"
+        fail_state(name, str(error))
+
+
+def split_resource(details: Any) -> Any:
+    """Return an event's details with the resource's ARN split into service and action."""
+    resource = details.get("resource", "") if isinstance(details, dict) else ""
+    if not resource.startswith(_INTEGRATION):
+        return details
+    service, _, action = resource.removeprefix(_INTEGRATION).partition(":")
+    return {**details, "resourceType": service, "resource": action}

@@ -1,0 +1,1 @@
+"""What runs cost, and when it is recorded."""
