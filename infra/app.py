@@ -30,6 +30,7 @@ from infra.stacks.receiver import ReceiverStack
 from infra.stacks.schedule import ScheduleStack
 from infra.stacks.storage import StorageStack
 from infra.state_machines import read_machine
+from slackwater.environments import check_target
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.retries import with_retries
@@ -187,19 +188,9 @@ def target(*, account: str | None, region: str | None, credentials: Mapping[str,
     `account` and `region` are the settings. `credentials` are the environment variables in which the CDK's command line
     gives the account and region of the credentials, if there are any. Raises `DefinitionError` if they are others.
     """
-    problems = [
-        f"{name}: this deployment belongs to {wanted}, and the credentials are for {actual}: choose other credentials "
-        f"({variable}) or another environment, or correct slackwater:{name}, or {name} in slackwater:environments, in "
-        "cdk.json"
-        for name, wanted, actual, variable in (
-            ("account", account, credentials.get("CDK_DEFAULT_ACCOUNT"), "AWS_PROFILE"),
-            ("region", region, credentials.get("CDK_DEFAULT_REGION"), "AWS_REGION"),
-        )
-        if wanted and actual and wanted != actual
-    ]
-    if problems:
-        raise DefinitionError("\n".join(problems))
-    account, region = account or credentials.get("CDK_DEFAULT_ACCOUNT"), region or credentials.get("CDK_DEFAULT_REGION")
+    actual = {"account": credentials.get("CDK_DEFAULT_ACCOUNT"), "region": credentials.get("CDK_DEFAULT_REGION")}
+    check_target(account=account, region=region, credentials=actual)
+    account, region = account or actual["account"], region or actual["region"]
     return Environment(account=account, region=region) if account and region else None
 
 

@@ -167,8 +167,8 @@ class Settings(BaseModel):
     Gateway first (docs/environments.md). WAF costs 7 USD a month, and a million requests cost 3.10 USD more."""
     # The range of AWS WAF.
     waf_requests_per_ip: Annotated[int, Field(ge=10, le=2_000_000_000)] | None = None
-    """With `waf`: requests in a minute from which on WAF answers 429 to an IP address. By default 60 times
-    `api_requests_per_second`: one address may be a whole partner."""
+    """With `waf`: requests in a minute from which on WAF answers 429 to an IP address. By default twice what the API
+    accepts of all partners: one address may be a whole partner, and WAF also counts requests that the API throttles."""
     oidc_issuer: Annotated[str, StringConstraints(pattern=r"^https?://.+[^/]$")] | None = None
     """An OpenID Connect issuer whose JSON Web Tokens are accepted for pushes, besides Slackwater's own tokens."""
     oidc_audience: str = "slackwater"
@@ -331,7 +331,7 @@ class Settings(BaseModel):
     @property
     def waf_limit(self) -> int:
         """Requests in a minute from which on WAF answers 429 to an IP address."""
-        return self.waf_requests_per_ip or 60 * self.api_requests_per_second
+        return self.waf_requests_per_ip or 2 * 60 * self.api_requests_per_second + self.api_burst
 
     @property
     def database_prefix(self) -> str:

@@ -41,3 +41,20 @@ def environment_values(name: str, environments: Any) -> dict[str, Any]:
     if unknown := sorted(environments.keys() - set(EnvironmentName)):
         raise DefinitionError(f"cdk.json: slackwater:environments.{unknown[0]}: no such environment, only {choices}")
     return {"prefix": f"{DEFAULT_PREFIX}-{name}", **environments.get(name, {})}
+
+
+def check_target(*, account: str | None, region: str | None, credentials: Mapping[str, str | None]) -> None:
+    """Check that the credentials are for the account and the region of a deployment.
+
+    `account` and `region` are the settings, `credentials` has the values of the credentials under the same names. What
+    is missing on either side is not compared. Raises `DefinitionError`.
+    """
+    problems = [
+        f"{name}: this deployment belongs to {wanted}, and the credentials are for {actual}: choose other credentials "
+        f"({variable}) or another environment, or correct slackwater:{name}, or {name} in slackwater:environments, in "
+        "cdk.json"
+        for name, wanted, variable in (("account", account, "AWS_PROFILE"), ("region", region, "AWS_REGION"))
+        if wanted and (actual := credentials.get(name)) and wanted != actual
+    ]
+    if problems:
+        raise DefinitionError("\n".join(problems))

@@ -65,16 +65,18 @@ def test_the_page_for_operators_states_the_severity_and_links_the_runbook_of_eac
 _NAMES = {
     r"--queue-name (\S+)": ("AWS::SQS::Queue", "QueueName"),
     r"aws logs tail /aws/lambda/(\S+)": ("AWS::Lambda::Function", "FunctionName"),
+    r"aws logs tail (/aws/vendedlogs/\S+)": ("AWS::Logs::LogGroup", "LogGroupName"),
     r"--group-name (\S+)": ("AWS::Scheduler::ScheduleGroup", "Name"),
     r"get-schedule .*--name (\S+)": ("AWS::Scheduler::Schedule", "Name"),
     r"--alarm-name(?:s|-prefix) (\S+)": ("AWS::CloudWatch::Alarm", "AlarmName"),
 }
+_SUBJECTS = {"PIPELINE": "daily_delays", "SOURCE": "flights", "MACHINE": "backfill"}
 
 
 def test_the_resources_that_aws_commands_of_runbooks_name_exist(assembly: Assembly, scheduled: Assembly) -> None:
     pages = "\n".join(path.read_text(encoding="utf-8") for path in _RUNBOOKS.glob("*.md"))
     for pattern, (kind, key) in _NAMES.items():
-        named = {name.replace("PIPELINE", "daily_delays") for name in re.findall(pattern, pages)}
+        named = {re.sub("|".join(_SUBJECTS), lambda of: _SUBJECTS[of[0]], name) for name in re.findall(pattern, pages)}
         assert named, pattern
         created = [
             resource_name(resource["Properties"].get(key, ""))

@@ -47,9 +47,10 @@ def test_the_limit_of_an_address_is_in_the_range_of_aws_waf(limit: int) -> None:
         load_settings({"slackwater:waf_requests_per_ip": str(limit)})
 
 
-def test_by_default_an_address_may_send_as_much_as_the_api_accepts() -> None:
-    assert Settings().waf_limit == 60 * Settings().api_requests_per_second
-    assert Settings(api_requests_per_second=1).waf_limit == 60
+def test_by_default_an_address_may_send_twice_what_the_api_accepts() -> None:
+    """WAF counts also those that the API throttles and clients repeat."""
+    assert Settings().waf_limit == 2 * 60 * 50 + 100
+    assert Settings(api_requests_per_second=1, api_burst=10).waf_limit == 130
     assert load_settings({"slackwater:waf_requests_per_ip": "10"}).waf_limit == 10
 
 

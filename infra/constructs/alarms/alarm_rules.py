@@ -200,8 +200,8 @@ RULES = (
         metric=Metric.HOURS_SINCE_ARRIVAL,
         severity=Severity.PAGE,
         description="{subject} has delivered nothing new for {threshold} hours or more. Read by: {pipelines}. Their "
-        "days are published without its data. Look: the dashboard, and for files the executions of pull-source. Ask "
-        "the partner. The next check after new data clears the alarm.",
+        "days are published without its data, unless a data-quality rule fails. Look: the dashboard, and for files the "
+        "executions of pull-source. Ask the partner. The next check after new data clears the alarm.",
         # Each pipeline that reads the source puts this metric; the check that saw the newest object is right.
         statistic=cloudwatch.Stats.MINIMUM,
     ),

@@ -29,7 +29,7 @@ class CompositeRule:
 
 COMPOSITES = (
     # The run of a day fails, with its execution, and then the day's deadline passes. A silent source is no cause of
-    # that: a day without data is published without rows.
+    # that: a day without data is published without rows, unless a rule of the pipeline fails.
     CompositeRule(
         name="pipeline",
         alarms=("run-failed", "execution-failed", "day-overdue"),

@@ -77,11 +77,32 @@ class Workspace:
     def waf(self) -> bool:
         """Whether cdk.json has the setting `waf`: `slackwater:waf` in the context, else that of the environment.
 
-        Raises as `prefix` does.
+        Raises as `prefix` does, and `InputError` for a value that is neither true nor false.
         """
+        from pydantic import TypeAdapter
+
+        value = self._setting("waf") or "false"
+        try:
+            return TypeAdapter(bool).validate_python(value)
+        except ValueError:
+            raise InputError(f"{self.root / 'cdk.json'}: slackwater:waf: {value!r} is neither true nor false") from None
+
+    @property
+    def account(self) -> str | None:
+        """The setting `account` of cdk.json: the account that the deployment belongs to. Raises as `prefix` does."""
+        return self._setting("account")
+
+    @property
+    def region(self) -> str | None:
+        """The setting `region` of cdk.json: the region that the deployment belongs to. Raises as `prefix` does."""
+        return self._setting("region")
+
+    def _setting(self, name: str) -> str | None:
+        """Return `slackwater:NAME` in the context of cdk.json, else the value of the environment, None without both."""
         context, environment = self._context(), self.environment
         values = environment_values(environment, context.get("slackwater:environments", {})) if environment else {}
-        return str(context.get("slackwater:waf", values.get("waf"))).lower() == "true"
+        value = context.get(f"slackwater:{name}", values.get(name))
+        return None if value is None else str(value)
 
     def _cdk_context(self, name: str, default: str = "") -> str:
         return str(self._context().get(name, default))

@@ -18,7 +18,7 @@ from tests.cloud.alarms.drill import PIPELINE
 from tests.conftest import ROOT, Cloud
 
 PAGES = sorted(page for page in (ROOT / "docs" / "runbooks").glob("*.md") if page.stem != "README")
-_PLACEHOLDER = re.compile(r"\b(?:[A-Z]{2,}_)?(?:ARN|URL|BUCKET|ID|HANDLE|KEY|PIPELINE|SOURCE)\b")
+_PLACEHOLDER = re.compile(r"\b(?:[A-Z]{2,}_)?(?:ARN|URL|BUCKET|ID|HANDLE|KEY|MACHINE|PIPELINE|SOURCE)\b")
 # The value of a placeholder is in the result of the command before.
 _VALUES = {
     "QUEUE_URL": r'"QueueUrl": "([^"]+)"',
@@ -26,6 +26,7 @@ _VALUES = {
     "EXECUTION_ARN": r'"executionArn": "([^"]+)"',
     "QUEUE_ARN": r'"QueueArn": "([^"]+)"',
     "KEY": r'^"(\S+\.json)"$',
+    "MACHINE_ARN": r"^(arn:\S+:stateMachine:\S+)$",
 }
 # MiniStack lacks the operation of SQS. The deployment of the tests has no scheduler: test_runbooks.py of tests/infra
 # compares the names with the template of one that has.

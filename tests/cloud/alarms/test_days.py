@@ -44,7 +44,7 @@ def test_a_failed_run_pages_for_its_pipeline_and_the_message_names_the_runbook(c
     [message] = until(lambda: messages.of(PAGE, f"pipeline-{PIPELINE}"))
     assert re.search(rf":slackwater-(run|execution)-failed-{PIPELINE} transitioned to ALARM", message["NewStateReason"])
     assert "docs/runbooks/run-failed.md" in message["AlarmDescription"]
-    listed, described = runbook("execution-failed", MACHINE_ARN=cloud.outputs()["PipelineMachinePrefix"] + PIPELINE)
+    _, listed, described = runbook("execution-failed")
     assert executions(listed)[0]["status"] == "FAILED"
     assert DAY in json.loads(described)["input"]
     assert json.loads(described)["cause"]
@@ -187,7 +187,7 @@ def test_a_failed_monitor_pages_and_the_message_names_the_runbook(cloud, metric,
     message = until(lambda: messages.of(PAGE, "monitor"))[-1]
     assert "alarm:slackwater-monitor-failed transitioned to ALARM" in message["NewStateReason"]
     assert "docs/runbooks/monitor-failed.md" in message["AlarmDescription"]
-    listed, described = runbook("monitor-failed", MACHINE_ARN=machine)
+    _, listed, described = runbook("monitor-failed")
     assert executions(listed)[0]["status"] == "FAILED"
     assert "no_such_pipeline" in json.loads(described)["input"]
     assert "no_such_pipeline" in json.loads(described)["cause"]
@@ -200,7 +200,7 @@ def test_an_alarm_fires_when_another_state_machine_fails(cloud, state, messages,
     start(cloud, machine, {})
     assert until(lambda: state("machine-failed-backfill") == "ALARM")
     assert until(lambda: messages.of(WARNING, "machine-failed-backfill"))
-    listed, described, alarms = runbook("machine-failed", MACHINE_ARN=machine)
+    _, listed, described, alarms = runbook("machine-failed", MACHINE="backfill")
     assert executions(listed)[0]["status"] == "FAILED"
     assert json.loads(described)["cause"]
     states = {alarm["AlarmName"]: alarm["StateValue"] for alarm in json.loads(alarms)["MetricAlarms"]}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cloud.alarms import test_days, test_queues, test_sources
 from tests.cloud.alarms.aws_commands import PAGES, commands_of
-from tests.cloud.alarms.drill import DAY, PAGE, PIPELINE, deployed_alarms, until
+from tests.cloud.alarms.drill import DAY, PIPELINE, deployed_alarms
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
 
@@ -25,8 +25,7 @@ def runbook_commands():
     return [command for command in commands if command != "slackwater doctor"]
 
 
-def test_the_commands_of_the_runbooks_work_and_cause_no_second_page(cloud, received, published_today, broken, messages):
-    pages = len(until(lambda: messages.of(PAGE, f"pipeline-{PIPELINE}")))
+def test_the_commands_of_the_runbooks_work(cloud, received, published_today, broken):
     values = {"PIPELINE": PIPELINE, "SOURCE": "flights", "DATE": DAY, "PATH": broken, "NUMBER": "1"}
     # Other commands fail while the day is on hold, and while the broken file is tried.
     first = ("slackwater late release", "slackwater files give-up")
@@ -40,7 +39,6 @@ def test_the_commands_of_the_runbooks_work_and_cause_no_second_page(cloud, recei
         if result.code != expected[command]:
             unexpected[command] = result.err or result.out
     assert unexpected == {}
-    assert len(messages.of(PAGE, f"pipeline-{PIPELINE}")) == pages > 0
 
 
 def test_every_alarm_of_the_deployment_has_a_test_that_causes_it(cloud):

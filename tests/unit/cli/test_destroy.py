@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +35,13 @@ class Account(Aws):
         super().__init__(**stacks)
         self._capsys = capsys
         self.printed = ""
+
+    @property
+    def meta(self) -> SimpleNamespace:
+        return SimpleNamespace(region_name="eu-west-1")
+
+    def get_caller_identity(self) -> dict[str, str]:
+        return {"Account": "111111111111"}
 
     def delete_stack(self, *, StackName: str) -> None:  # noqa: N803 - boto3's name
         self.printed += self._capsys.readouterr().out
@@ -125,3 +133,27 @@ def test_a_prefix_with_no_stack_is_an_error(account, monkeypatch, capsys):
     assert run(["destroy", "--yes", *PROJECT]) == 2
     assert "nothing is deployed with the prefix 'another'" in capsys.readouterr().err
     assert account.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"account": "222222222222"}, "account: this deployment belongs to 222222222222, and the credentials are for"),
+        ({"region": "us-east-1"}, "region: this deployment belongs to us-east-1, and the credentials are for"),
+    ],
+)
+def test_credentials_for_another_account_or_region_delete_nothing(
+    account, monkeypatch, capsys, tmp_path, *, settings, message
+):
+    monkeypatch.setenv("SLACKWATER_ENVIRONMENT", "dev")
+    other = {"account": "111111111111", "region": "eu-west-1"}
+    context = {"slackwater:environments": {"dev": settings, "prod": other}}
+    (tmp_path / "cdk.json").write_text(json.dumps({"context": context}))
+    assert run(["destroy", "--yes", "--project", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert "slackwater:environments, in cdk.json" in printed.err
+    assert (account.deleted, printed.out) == ([], "")
+    # The same credentials are those of another environment.
+    assert run(["destroy", "--yes", "--environment", "prod", "--project", str(tmp_path)]) == 0
+    assert account.deleted == STACKS

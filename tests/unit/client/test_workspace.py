@@ -180,6 +180,27 @@ def test_waf_is_a_setting_of_cdk_json_or_of_the_environment(environment, workspa
     assert workspace.waf
 
 
+@pytest.mark.parametrize("value", [True, 1, "1", "yes", "maybe"])
+def test_waf_has_the_values_that_a_deployment_accepts(workspace, value):
+    (workspace.root / "cdk.json").write_text(json.dumps({"context": {"slackwater:waf": value}}))
+    if value == "maybe":
+        with pytest.raises(InputError, match=r"cdk\.json: slackwater:waf: 'maybe' is neither true nor false"):
+            _ = workspace.waf
+    else:
+        assert workspace.waf
+
+
+def test_account_and_region_are_those_of_the_environment_unless_cdk_json_has_them_for_all(environment, workspace):
+    assert (workspace.account, workspace.region) == (None, None)
+    cdk = {"slackwater:environments": {"dev": {"account": "111111111111"}, "prod": {"region": "us-east-1"}}}
+    (workspace.root / "cdk.json").write_text(json.dumps({"context": {**cdk, "slackwater:region": "eu-west-1"}}))
+    assert (workspace.account, workspace.region) == (None, "eu-west-1")
+    environment["SLACKWATER_ENVIRONMENT"] = "dev"
+    assert (workspace.account, workspace.region) == ("111111111111", "eu-west-1")
+    # As in a deployment: what is not below an environment counts for all of them.
+    assert replace(workspace, chosen_environment="prod").region == "eu-west-1"
+
+
 def test_a_prefix_that_every_environment_would_have_is_refused_with_the_remedy(environment, workspace):
     (workspace.root / "cdk.json").write_text('{"context": {"slackwater:prefix": "acme"}}')
     environment["SLACKWATER_ENVIRONMENT"] = "dev"

@@ -13,7 +13,8 @@ import typer
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import print_json, print_note, print_table, print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.client.workspace import find_workspace
+from slackwater.client.workspace import Workspace, find_workspace
+from slackwater.environments import check_target
 from slackwater.errors import CloudError, InputError
 from slackwater.formatting import counted
 
@@ -47,7 +48,8 @@ def destroy(
 
     First it lists what is kept and what is deleted, and asks. With the setting removal_policy=retain, the default, the
     buckets, the DynamoDB tables and the queues of events are kept. Nothing is deleted while a stack has termination
-    protection, a Spark job runs, or the deletion would lose objects or messages.
+    protection, a Spark job runs, or the deletion would lose objects or messages, and with credentials for another
+    account or region than cdk.json has.
     """
     from slackwater.aws.clients import client
     from slackwater.aws.stacks.deletion import StackDeletion
@@ -56,6 +58,7 @@ def destroy(
     workspace = replace(find_workspace(project), chosen_environment=environment)
     prefix = workspace.prefix
     cloud = workspace.connect_cloud()
+    check_credentials(workspace)
     cloudformation = client("cloudformation")
     deletion = StackDeletion(cloudformation=cloudformation, s3=client("s3"), sqs=client("sqs"))
     stacks = deletion.stacks(prefix)
@@ -89,6 +92,23 @@ def destroy(
         print_json({"deleted": [stack.name for stack in stacks], "kept": [resource._asdict() for resource in kept]})
     else:
         print_text(f"deleted: {counted(len(stacks), 'stack')}; kept: {counted(len(kept), 'resource')}", style="green")
+
+
+def check_credentials(workspace: Workspace) -> None:
+    """Check that the credentials are for the account and the region that cdk.json has, if it has them.
+
+    Raises `DefinitionError`, and `CloudError` if AWS does not answer.
+    """
+    from slackwater.aws.clients import client
+    from slackwater.aws.failures import translated
+
+    if not (workspace.account or workspace.region):
+        return
+    sts = client("sts")
+    with translated("get the account id"):
+        account = sts.get_caller_identity()["Account"]
+    actual = {"account": account, "region": sts.meta.region_name}
+    check_target(account=workspace.account, region=workspace.region, credentials=actual)
 
 
 def print_resources(
