@@ -71,7 +71,7 @@ scenario: $(READY) ## Run the scenario: files that change, disappear and shrink,
 down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
 
-test: $(READY) $(DYNAMODB) $(AIRFLOW) ## Run all tests, in three processes: those on the local cloud mostly wait
+test: $(READY) $(DYNAMODB) $(AIRFLOW) ## Run all tests, in three processes
 	@$(PYTEST) --numprocesses 3 --dist loadscope --no-loadscope-reorder tests
 
 unit: $(READY) $(DYNAMODB) ## Run the tests that need neither network nor Spark

@@ -105,7 +105,7 @@ class Client:
         self.sent.batches += 1
         while True:
             self.sent.requests += 1
-            if self._random.random() < _CUT:
+            if self.sent.requests == 1 or self._random.random() < _CUT:
                 self._cut(body)
                 continue
             started = time.monotonic()

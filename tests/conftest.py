@@ -25,6 +25,7 @@ import pytest
 from botocore.loaders import JSONFileLoader
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import PartnerServer
@@ -102,6 +103,7 @@ BARE_CLOUD = (
     "tests/airflow/test_emr_operators.py",
 )
 """Tests that share a cloud in which nothing is deployed."""
+THIRD_PROCESS = "gw2"
 GROUPS = ("cloud", "spark", "infra", "bare")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
 LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py")
@@ -136,10 +138,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class ByGroup(LoadScopeScheduling):
-    """Distributes tests to processes: all tests of a group run in one process, other tests by their file."""
+    """Distributes tests to processes: all tests of a group run in one process, other tests by their file.
+
+    The third process begins with the unit tests, with a low priority, while tests of the first two wait for a cloud.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid.partition("::")[0])
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        begins_with_unit_tests = node.gateway.id == THIRD_PROCESS
+        scopes = (scope for scope in self.workqueue if scope.startswith("tests/unit/") == begins_with_unit_tests)
+        if scope := next(scopes, None):
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+
+def pytest_configure() -> None:
+    if os.environ.get("PYTEST_XDIST_WORKER") == THIRD_PROCESS:
+        os.nice(10)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -206,13 +206,12 @@ def test_means_and_medians_of_decimals_are_rounded_once(spark, precision, scale)
         for count in (1, 2, 2, 3, 5, 6)
     ]
     # Only the digits matter: `Decimal` would round a quotient of 38 digits.
-    data = [tuple(None if i >= len(n) else Decimal(f"{n[i]}E-{scale}") for n in numbers) for i in range(7)]
-    names = [f"c{index}" for index in range(len(numbers))]
-    frame = frame_of(spark, data, ", ".join(f"{name} decimal({precision},{scale})" for name in names))
-    for strategy in ("mean", "median"):
-        *_, filled = applied("clean_nan", frame, strategy=strategy).rows
-        exact = [getattr(statistics, strategy)(map(Fraction, n)) for n in numbers]
-        assert list(filled.values()) == [Decimal(f"{rounded(value)}E-{scale}") for value in exact]
+    data = [tuple(None if i >= len(n) else Decimal(f"{n[i]}E-{scale}") for n in numbers) * 2 for i in range(7)]
+    columns = {f"{strategy} {index}": strategy for strategy in ("mean", "median") for index in range(len(numbers))}
+    frame = frame_of(spark, data, ", ".join(f"`{name}` decimal({precision},{scale})" for name in columns))
+    *_, filled = applied("clean_nan", frame, columns=columns).rows
+    exact = [getattr(statistics, strategy)(map(Fraction, n)) for strategy in ("mean", "median") for n in numbers]
+    assert list(filled.values()) == [Decimal(f"{rounded(value)}E-{scale}") for value in exact]
 
 
 @pytest.mark.usefixtures("generated")

@@ -6,6 +6,7 @@ import io
 import json
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from types import SimpleNamespace
 
 import boto3
 import pytest
@@ -54,7 +55,8 @@ class Cloud:
 
 @pytest.fixture
 def cloud(monkeypatch):
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    # Not `time.sleep` itself: threads that wait for other tests' clouds would never pause.
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
     return Cloud()
 
 
