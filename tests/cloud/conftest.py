@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cloud.roles import create_queue
-from tests.cloud.staged_runs import recover
+from tests.cloud.staged_runs import recover, wait_for
 from tests.conftest import DATES, LATE, Cloud
 
 *PAST, AS_OF = DATES
@@ -67,9 +67,16 @@ def received(cloud, partner, weather) -> Received:
 def published(cloud, received):
     """The first runs of the days before the current one, at the same time: both find no table."""
     first, second = PAST
-    other = cloud.process("run", "daily_delays", "--date", first, "--json")
-    result = cloud.json("run", "daily_delays", "--date", second)
-    output, errors = other.communicate(timeout=300)
+    with cloud.process("run", "daily_delays", "--date", first, "--json") as other:
+        try:
+            wait_for(
+                lambda: bool(cloud.json("runs", "daily_delays", "--date", first)["runs"]) or other.poll() is not None
+            )
+            # The first run still needs its Spark job: many times the processor time that it takes to start another run.
+            result = cloud.json("run", "daily_delays", "--date", second)
+            output, errors = other.communicate(timeout=300)
+        finally:
+            other.kill()
     assert other.returncode == 0, errors
     return {first: json.loads(output), second: result}
 

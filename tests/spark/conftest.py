@@ -20,7 +20,10 @@ WORKERS = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": os.pathsep.join(
-        [str(ROOT / "src"), str(ROOT), str(ROOT / "tests" / "spark" / "worker_path"), os.environ.get("PYTHONPATH", "")]
+        [
+            *map(str, (ROOT / "src", ROOT, ROOT / "tests" / "spark" / "worker_path")),
+            *filter(None, [os.environ.get("PYTHONPATH")]),
+        ]
     ),
 }
 """The environment of Python workers and jobs. On EMR the job's archive provides it."""
@@ -56,33 +59,31 @@ def catalog(name: str, options: Mapping[str, str]) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in WORKERS.items():
-            patch.setenv(name, value)
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": "4",
-            # The default, as a value: `temporary_settings` cannot restore a setting that has none.
-            "spark.sql.optimizer.excludedRules": "",
-            "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
-            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-            **catalog("warehouse", {"type": "hadoop", "warehouse": str(scratch / "warehouse")}),
-            # Its files are objects in memory: for each file in a folder, Hadoop starts processes.
-            **catalog("memory", {"catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog"}),
-        }
-        builder = SparkSession.builder.master("local[2]").appName("slackwater tests")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        with pytest.MonkeyPatch.context() as launch:
-            for name, value in jvm_variables().items():
-                launch.setenv(name, value)
-            session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
-        yield session
-        session.stop()
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        # The default, as a value: `temporary_settings` cannot restore a setting that has none.
+        "spark.sql.optimizer.excludedRules": "",
+        "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        **catalog("warehouse", {"type": "hadoop", "warehouse": str(scratch / "warehouse")}),
+        # Its files are objects in memory: for each file in a folder, Hadoop starts processes.
+        **catalog("memory", {"catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog"}),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("slackwater tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    # Spark reads them now. Other tests of this process must not find them.
+    with pytest.MonkeyPatch.context() as launch:
+        for name, value in {**WORKERS, **jvm_variables()}.items():
+            launch.setenv(name, value)
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ class Checkpointer:
         self._present: dict[bytes, Path] = {}
         self._last_request = 0.0
         self._saving = threading.Lock()
+        self._ended = False
 
     def register(self) -> None:
         """Load large bytes from their files, and save at the end only what has changed since the last checkpoint."""
@@ -91,21 +92,28 @@ class Checkpointer:
         return documents
 
     def save(self, documents: Mapping[str, str]) -> None:
-        """Write the documents to files, one for each service."""
+        """Write the documents to files, one for each service; nothing after the last save."""
+        with self._saving:
+            if not self._ended:  # its thread may start late
+                self._write(documents)
+
+    def _write(self, documents: Mapping[str, str]) -> None:
         # All documents are written beside the old files before the first one is renamed. Renaming takes microseconds,
         # so a kill hardly ever leaves files of two checkpoints, which could contradict each other.
         self._folder.mkdir(parents=True, exist_ok=True)
-        paths = [self._folder / f"{service}.json" for service in documents]
-        # The last save waits for a checkpoint that is being written.
-        with self._saving:
-            for path, document in zip(paths, documents.values(), strict=True):
-                path.with_suffix(".json.new").write_text(document, encoding="utf-8")
-            for path in paths:
-                path.with_suffix(".json.new").replace(path)
-            self._saved.update(documents)
+        written = {}
+        for service, document in documents.items():
+            written[service] = self._folder / f"{service}.json.new"
+            written[service].write_text(document, encoding="utf-8")
+        for service, path in written.items():
+            path.replace(path.with_suffix(""))
+            self._saved[service] = documents[service]
 
     def _save_last(self) -> None:
-        self.save(self.snapshot())
+        # The snapshot waits for a checkpoint that is being written: what it lacks is compared with that one.
+        with self._saving:
+            self._write(self.snapshot())
+            self._ended = True
         # Only now: after a kill the cloud loads the last state that was saved, which may name files of earlier states.
         documents = [path.read_text(encoding="utf-8") for path in self._folder.glob("*.json")]
         for path in (*(self._folder / _LARGE_FOLDER).glob("*"), *(self._folder / _CODE_FOLDER).glob("*")):

@@ -71,8 +71,9 @@ class Child:
 def main() -> None:
     """Serve requests until `CONTROL` is closed and all processes have ended."""
     del sys.path[0]  # the folder of this file
-    libraries = os.environ["PYTHONPATH"].split(os.pathsep)
+    libraries = python_path()
     path = [entry for entry in sys.path if entry not in libraries]
+    os.close(os.pidfd_open(os.getpid()))  # where this is not permitted, there is no fork server
     if request := Server(socket.socket(fileno=int(sys.argv[1]))).serve():  # in a child
         run(request, path)
 
@@ -125,28 +126,34 @@ class Server:
 
     def _accept(self, control: socket.socket) -> dict[str, Any] | None:
         """Read one request and fork its process. Return the request in the child, else None."""
-        message = b""
+        message, descriptors = b"", list[int]()
         with suppress(ConnectionResetError):
             message, descriptors, _, _ = socket.recv_fds(control, _REQUEST_BYTES, _STREAMS + 1)
+        if len(descriptors) > _STREAMS:
+            return self._fork(json.loads(message), socket.socket(fileno=descriptors[0]), descriptors[1:])
         if not message:
             control.close()
             self._control = None
-            return None
-        request: dict[str, Any] = json.loads(message)
-        status, streams = socket.socket(fileno=descriptors[0]), descriptors[1:]
+        # Otherwise this process cannot open more descriptors. Without an answer, the cloud replaces it.
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return None
+
+    def _fork(self, request: dict[str, Any], status: socket.socket, streams: list[int]) -> dict[str, Any] | None:
+        """Fork the requested process. Return the request in the child, else None."""
+        pid = pidfd = 0
         try:
             import_modules(request["imports"], request["modules"])
-            refusal = unsafe(request["folder"])
-            pid = 0 if refusal else fork()
+            if not (refusal := unsafe(request["folder"])):
+                pid, pidfd = fork()
         except OSError as error:  # of the system: it must not end the processes that run
-            refusal, pid = str(error), 0
+            refusal = str(error) or type(error).__name__
         if refusal:
             _send(status, {"refused": refusal})
             status.close()
         elif pid:
+            self._children.append(Child(pid, pidfd, status, streams.pop(0) if request["guarded"] else None))
             _send(status, {"pid": pid})
-            guarded = os.dup(streams[0]) if request["guarded"] else None
-            self._children.append(Child(pid, os.pidfd_open(pid), status, guarded))
         else:
             self._leave(status, streams, guarded=request["guarded"])
             return request
@@ -215,8 +222,8 @@ def _other_threads() -> list[str]:
     return names
 
 
-def fork() -> int:
-    """Fork as `os.fork`; the child dies with this process."""
+def fork() -> tuple[int, int]:
+    """Fork as `os.fork`; the child dies with this process. Return also a descriptor for the end of the child."""
     parent, libc = os.getpid(), ctypes.CDLL(None)
     gc.freeze()  # so that the child's collector does not write to, and thereby copy, the memory that both share
     with warnings.catch_warnings():
@@ -226,7 +233,13 @@ def fork() -> int:
         libc.prctl(_SET_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
         if os.getppid() != parent:  # it died before that call
             os.kill(os.getpid(), signal.SIGKILL)
-    return pid
+        return 0, 0
+    try:
+        return pid, os.pidfd_open(pid)
+    except OSError:  # the cloud starts the program in the ordinary way
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def run(request: dict[str, Any], path: Sequence[str]) -> None:
@@ -237,8 +250,7 @@ def run(request: dict[str, Any], path: Sequence[str]) -> None:
     os.environ.update(request["environment"])
     if "LC_CTYPE" in _ENVIRONMENT:  # Python sets it itself where no locale is set
         os.environ.setdefault("LC_CTYPE", _ENVIRONMENT["LC_CTYPE"])
-    own = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:] = [os.path.dirname(script), *map(os.path.abspath, own), *path]  # noqa: PTH120
+    sys.path[:] = [os.path.dirname(script), *dict.fromkeys([*python_path(), *path])]  # noqa: PTH120
     sys.argv[:] = [script, *request["arguments"]]
     _show_command([sys.executable, *sys.argv])
     for descriptor, (name, mode) in enumerate([("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb")]):
@@ -258,6 +270,12 @@ def run(request: dict[str, Any], path: Sequence[str]) -> None:
         trace = error.__traceback__.tb_next if error.__traceback__ else None
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         sys.exit(1)
+
+
+def python_path() -> list[str]:
+    """Return the folders of `PYTHONPATH` as Python puts them on its path: an empty one is the working directory."""
+    variable = os.environ.get("PYTHONPATH")
+    return [os.path.abspath(entry) for entry in variable.split(os.pathsep)] if variable else []  # noqa: PTH100
 
 
 def _show_command(command: Sequence[str]) -> None:

@@ -114,7 +114,8 @@ class ForkServer:
         self.forked = False
         """Whether it has started a program."""
         self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        path = [*libraries, *filter(None, [variables.get("PYTHONPATH")])]
+        # Other entries are relative to the working directory of each program.
+        path = [*libraries, *filter(os.path.isabs, variables.get("PYTHONPATH", "").split(os.pathsep))]
         # A fork does not copy threads, and OpenBLAS would start some.
         environment = {**variables, "PYTHONPATH": os.pathsep.join(path), "OPENBLAS_NUM_THREADS": "1"}
         with control:

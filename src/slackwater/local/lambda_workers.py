@@ -24,7 +24,7 @@ import weakref
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slackwater.errors import CloudError
 from slackwater.local.emulator import module
@@ -47,6 +47,15 @@ _READ_AT_IMPORT = (
 )
 
 
+class _Spawning(NamedTuple):
+    """A worker that starts."""
+
+    function: Mapping[str, Any]
+    """The configuration of its function."""
+    layers: list[Path]
+    """The unpacked layers."""
+
+
 def share_layers(folder: Path, servers: ForkServers) -> None:
     """Give starting Lambda workers a `path_layer` for each layer's zip; other callers still get the zip itself.
 
@@ -54,23 +63,22 @@ def share_layers(folder: Path, servers: ForkServers) -> None:
     """
     functions, runtime = module("services.lambda_svc"), module("core.lambda_runtime")
     resolve, spawn = functions._resolve_layer_zip, runtime.Worker._spawn
-    # The unpacked layers of a worker that starts. Only workers get the small zip. GetLayerVersion, for example, must
-    # return the real one.
-    spawning: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("spawning", default=None)
+    # The worker that starts. Only workers get the small zip. GetLayerVersion, for example, must return the real one.
+    spawning: contextvars.ContextVar[_Spawning | None] = contextvars.ContextVar("spawning", default=None)
 
     @functools.wraps(resolve)
     def resolve_layer(attachment: Any) -> bytes | None:
         layer: bytes | None = resolve(attachment)
-        layers = spawning.get()
-        if not layer or layers is None:
+        worker = spawning.get()
+        if not layer or worker is None:
             return layer
-        layers.append(unpacked_layer(layer, folder))
-        return path_layer(layers[-1])
+        worker.layers.append(unpacked_layer(layer, folder))
+        return path_layer(worker.layers[-1])
 
     @functools.wraps(spawn)
     def spawn_worker(self: Any) -> None:
         check_layers_load(self.config)
-        token = spawning.set([])
+        token = spawning.set(_Spawning(self.config, []))
         try:
             spawn(self)
         finally:
@@ -78,15 +86,22 @@ def share_layers(folder: Path, servers: ForkServers) -> None:
 
     def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any] | ForkedProcess:
         forked = None
-        if (layers := spawning.get()) and command[0] == sys.executable:
-            forked = fork_worker(
-                servers, Path(command[1]), layers, cwd=Path(options["cwd"]), environment=options["env"]
-            )
+        if worker := spawning.get():
+            options["env"] = environment = without_python_path(options["env"], worker.function)
+            if worker.layers and command[0] == sys.executable:
+                script, cwd = Path(command[1]), Path(options["cwd"])
+                forked = fork_worker(servers, script, worker.layers, cwd=cwd, environment=environment)
         return forked or subprocess.Popen(command, **options)  # noqa: S603 - as the emulator does it
 
     functions._resolve_layer_zip = resolve_layer
     runtime.Worker._spawn = spawn_worker
     runtime.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": start})
+
+
+def without_python_path(environment: Mapping[str, str], function: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment of a function's worker without the `PYTHONPATH` of this process, as on AWS."""
+    own = function.get("Environment", {}).get("Variables", {})
+    return {name: value for name, value in environment.items() if name != "PYTHONPATH" or name in own}
 
 
 def fork_worker(

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from slackwater.errors import InputError
+from slackwater.errors import CloudError, InputError
 from slackwater.local.emr.execution import runner
 from slackwater.local.emr.execution.runner import SparkRunner
 
@@ -24,9 +24,10 @@ class FakeS3:
         self.content, self.fetched = content, 0
         self.next: bytes | None = None
         """The content after the next request."""
+        self.has_etags = True
 
     def request(self, _: object, method: str, __: str) -> tuple[str, bytes]:
-        etag = f'"{hashlib.md5(self.content).hexdigest()}"'  # noqa: S324
+        etag = f'"{hashlib.md5(self.content).hexdigest()}"' if self.has_etags else ""  # noqa: S324
         answer = etag, self.content if method == "GET" else b""
         self.fetched += method == "GET"
         self.content, self.next = self.next or self.content, None
@@ -82,3 +83,9 @@ def test_an_archive_that_changes_before_it_is_fetched_is_not_kept_as_the_one_bef
     s3.next = packed("second")
     s3.content = packed("third")
     assert (spark_runner._unpack(URI, {}) / "marker.py").read_text() == "second"
+
+
+def test_an_archive_without_an_etag_is_an_error_that_names_it(s3, spark_runner):
+    s3.has_etags = False
+    with pytest.raises(CloudError, match=f"no ETag for {URI}"):
+        spark_runner._unpack(URI, {})

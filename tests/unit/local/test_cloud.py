@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from ministack.core import persistence
@@ -127,6 +129,45 @@ def test_code_that_the_last_saved_state_names_stays_until_the_end(tmp_path, monk
         assert [path.read_bytes() for path in (tmp_path / "lambda-blobs").iterdir()] == [b"second"]
     finally:
         lambda_svc._functions.clear()
+
+
+class Held(dict):
+    """Documents that cannot be read before they are released."""
+
+    def __init__(self, documents):
+        super().__init__(documents)
+        self.read, self.released = threading.Event(), threading.Event()
+
+    def items(self):
+        self.read.set()
+        assert self.released.wait(10)
+        return super().items()
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_checkpoint_that_is_late_does_not_replace_the_last_save(tmp_path, monkeypatch, end, running):
+    state = {"a": 1}
+    states(monkeypatch, changing=lambda: state)
+    checkpointer = Checkpointer(tmp_path, busy=lambda: False)
+    checkpointer.register()
+    checkpointer.save(checkpointer.snapshot())
+    state["a"] = 2
+    late = Held(checkpointer.snapshot())
+    state["a"] = 1
+    with ThreadPoolExecutor() as pool:
+        if running:
+            saving = pool.submit(checkpointer.save, late)
+            assert late.read.wait(10)
+            last = pool.submit(end[-1])
+            with pytest.raises(TimeoutError):
+                last.result(0.05)
+            late.released.set()
+        else:
+            end[-1]()
+            late.released.set()
+            saving = last = pool.submit(checkpointer.save, late)
+        saving.result(10), last.result(10)
+    assert json.loads((tmp_path / "changing.json").read_text())["payload"] == {"a": 1}
 
 
 @pytest.mark.parametrize("large", [b"", b"\x00\xff" * 40_000])

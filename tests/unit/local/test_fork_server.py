@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -106,6 +107,16 @@ def ended(pid: int, seconds: float = 5) -> bool:
     return False
 
 
+def descriptors(server: int, seconds: float = 5) -> set[int]:
+    """Return the open files of a server with one process, once it has nothing to do."""
+    deadline = time.monotonic() + seconds
+    # Standard streams, the socket for requests, and two for the process.
+    while len(numbers := {int(path.name) for path in Path(f"/proc/{server}/fd").iterdir()}) != 6:
+        assert time.monotonic() < deadline, numbers
+        time.sleep(0.01)
+    return numbers
+
+
 def written(log: Path, seconds: float = 10) -> str:
     """Return the first line of a log, once it is there."""
     deadline = time.monotonic() + seconds
@@ -134,6 +145,17 @@ def test_a_forked_program_is_in_the_same_state_as_one_that_python_starts(program
     assert states[0] == states[1]
     assert forked.pid not in programs.pids()
     assert [process.poll() for process in running] == [None, None]
+
+
+@pytest.mark.parametrize("path", ["", ":", "{0}:", ":./own:{0}", "{0}:{0}/:/usr"])
+def test_a_forked_program_has_the_path_that_python_makes_of_a_pythonpath(programs, path):
+    path = path.format(programs.library)
+    program = programs.program("import sys\nprint(sys.path)", PYTHONPATH=path)._replace(cwd=programs.root)
+    command = [sys.executable, program.script]
+    usual = subprocess.check_output(command, env=program.environment, cwd=program.cwd, text=True)
+    for variables in ({}, {"PYTHONPATH": path}):
+        started = programs.start(program, programs.root / "layer", variables)
+        assert started.stdout.read() == usual
 
 
 def test_modules_that_a_program_imports_later_are_imported_before_the_fork_if_they_are_installed(programs):
@@ -242,7 +264,14 @@ def test_a_server_that_does_not_answer_is_replaced_and_ends_after_its_processes(
     [first] = programs.pids()
     os.kill(first, signal.SIGSTOP)
     monkeypatch.setattr(fork_server, "_START_SECONDS", 0.05)
-    programs.fork(programs.program("", name="other"))
+    replaced = ForkServers._remove
+
+    def replace(*arguments):
+        monkeypatch.undo()  # the next server takes longer to start
+        replaced(*arguments)
+
+    monkeypatch.setattr(ForkServers, "_remove", replace)
+    assert programs.fork(programs.program("", name="other")).wait(10) == 0
     os.kill(first, signal.SIGCONT)
     assert first not in programs.pids()
     process.stdin.write("still there\n")
@@ -255,27 +284,50 @@ FAILING = """
 import os, sys
 sys.path[0] = {folder!r}
 import fork_program
-forks = [os.fork, None, os.fork]
-def fork():
-    if not (system_call := forks.pop(0)):
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-    return system_call()
-os.fork = fork
+def fails_in(calls, function):
+    def call(*arguments):
+        calls.pop(0) or fail()
+        return function(*arguments)
+    return call
+def fail():
+    raise BlockingIOError
+os.fork = fails_in({forks}, os.fork)
+os.pidfd_open = fails_in({opened}, os.pidfd_open)
 fork_program.main()
 """
 
 
 def test_an_error_of_the_system_ends_neither_the_server_nor_its_processes(programs, monkeypatch, tmp_path):
     failing = tmp_path / "failing.py"
-    failing.write_text(FAILING.format(folder=str(fork_server.PROGRAM.parent)))
+    folder = str(fork_server.PROGRAM.parent)
+    # The server opens its own descriptor first, to see whether it may.
+    failing.write_text(FAILING.format(folder=folder, forks=[1, 0, 1, 1], opened=[1, 1, 0, 1]))
     monkeypatch.setattr(fork_server, "PROGRAM", failing)
     process = programs.fork(programs.program("print(input())"))
+    [server] = programs.pids()
     other = programs.program("", name="other")
     assert programs.fork(other._replace(folder=tmp_path / "removed")) is None
     assert programs.fork(other) is None  # there is no memory for a process
+    assert programs.fork(other) is None  # there is none for the descriptor of the process
+    assert Path(f"/proc/{server}/task/{server}/children").read_text().split() == [str(process.pid)]
+    assert descriptors(server)
     assert programs.fork(other).wait(10) == 0
+    assert programs.pids() == [server]
     process.stdin.write("still there\n")
     assert process.stdout.read() == "still there\n"
+
+
+def test_a_server_that_can_open_no_more_files_is_replaced_and_ends_after_its_processes(programs):
+    process = programs.fork(programs.program("print(input())"))
+    [first] = programs.pids()
+    limit = sorted(set(range(100)) - descriptors(first))[2]  # there is space for two of four
+    resource.prlimit(first, resource.RLIMIT_NOFILE, (limit, limit))
+    assert programs.fork(programs.program("", name="other")).wait(10) == 0
+    assert first not in programs.pids()
+    process.stdin.write("still there\n")
+    assert process.stdout.read() == "still there\n"
+    assert process.wait(10) == 0
+    assert ended(first)
 
 
 @pytest.mark.parametrize("killed", [True, False])
@@ -351,9 +403,10 @@ def test_a_server_that_is_no_longer_used_ends_after_its_processes(programs, monk
     assert ended(first)
 
 
-def test_a_server_that_cannot_start_is_not_tried_again(programs, monkeypatch, tmp_path):
+@pytest.mark.parametrize("program", ["raise SystemExit(1)", FAILING])
+def test_a_server_that_cannot_start_is_not_tried_again(programs, monkeypatch, tmp_path, program):
     broken = tmp_path / "broken.py"
-    broken.write_text("raise SystemExit(1)")
+    broken.write_text(program.format(folder=str(fork_server.PROGRAM.parent), forks=[1], opened=[0]))
     monkeypatch.setattr(fork_server, "PROGRAM", broken)
     assert programs.fork(programs.program("")) is None
     monkeypatch.undo()

@@ -66,6 +66,8 @@ def started(tmp_path, monkeypatch):
     monkeypatch.setattr(lambda_svc, "_resolve_layer_zip", lambda attachment: attachment["zip"])
     monkeypatch.setattr(lambda_runtime.Worker, "_spawn", lambda_runtime.Worker._spawn)
     monkeypatch.setattr(lambda_runtime, "subprocess", subprocess)
+    # With an empty entry in its own, a worker that Python starts imports the modules of its function first.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)
     servers = ForkServers()
     share_layers(tmp_path / "layers", servers)
     workers = []
@@ -117,6 +119,14 @@ def test_a_forked_worker_has_its_layer_and_its_variables(started):
     ]
     own = {"handler.py": HANDLER, "json.py": "raise ImportError('a module of the function')"}
     assert started(one, own, OWN="c")[1] is False
+
+
+def test_a_worker_has_the_python_path_of_its_function_and_not_that_of_this_process(started):
+    handler = "import os\nimport library\ndef handler(event, context):\n    return os.environ.get('PYTHONPATH')\n"
+    layer = {"library.py": ""}
+    for own in ({}, {"json.py": ""}):  # forked, and started by Python
+        code = {"handler.py": handler, **own}
+        assert [started(layer, code, **set_)[0] for set_ in ({}, {"PYTHONPATH": "/opt"})] == [None, "/opt"]
 
 
 @pytest.mark.parametrize("folder", ["lambdas", "glue_jobs"])

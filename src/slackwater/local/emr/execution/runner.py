@@ -145,7 +145,8 @@ class SparkRunner:
     def _unpack(self, uri: str, aws: Mapping[str, str]) -> Path:
         """Return the folder with the content of an archive; the same content is unpacked once.
 
-        Raises `InputError` for an archive that cannot be unpacked, or that Spark would only copy.
+        Raises `InputError` for an archive that cannot be unpacked, or that Spark would only copy; `CloudError` for one
+        without an ETag.
         """
         if not uri.endswith(_ARCHIVES):
             raise InputError(
@@ -154,10 +155,10 @@ class SparkRunner:
         # An archive has 75 MB. Its ETag is a digest of its content, so that most jobs need not fetch it.
         etag, _ = request_object(aws, "HEAD", uri)
         with self._unpacking:
-            if (target := self._archive_folder(etag)).exists():
+            if (target := self._archive_folder(uri, etag)).exists():
                 return target
             etag, content = request_object(aws, "GET", uri)  # the archive may have changed since
-            if (target := self._archive_folder(etag)).exists():
+            if (target := self._archive_folder(uri, etag)).exists():
                 return target
             # Unpacked into another folder and then renamed, so that a folder at `target` is complete even after a kill.
             partial = target.with_suffix(".partial")
@@ -178,7 +179,9 @@ class SparkRunner:
             partial.rename(target)
         return target
 
-    def _archive_folder(self, etag: str) -> Path:
+    def _archive_folder(self, uri: str, etag: str) -> Path:
+        if not etag:  # all such archives would have the same folder
+            raise CloudError(f"S3 returned no ETag for {uri}: run the job again")
         return self._folder / "archives" / hashlib.sha256(etag.encode()).hexdigest()[:32]
 
     def _submit(
