@@ -104,7 +104,7 @@ BARE_CLOUD = (
 )
 """Tests that share a cloud in which nothing is deployed."""
 THIRD_PROCESS = "gw2"
-GROUPS = ("cloud", "spark", "infra", "bare")
+GROUPS = ("cloud", "spark", *OWN_CLOUDS, "infra", "bare")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
 LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py")
 """The tests of the group `cloud` that run after the others, in this order: the last ones kill the cloud."""

@@ -27,9 +27,8 @@ def dag_policy(dag):
         dag.timetable = NullTimetable()
 
 def task_policy(task):
-    # A test clears the task `process` while it waits: this needs the time between two looks at the execution.
-    if hasattr(task, "waiter_delay") and task.task_id != "process":
-        task.waiter_delay = 1  # seconds
+    if hasattr(task, "waiter_delay"):
+        task.waiter_delay = 1  # seconds; the executions of the tests are short
 """
 
 
@@ -80,9 +79,14 @@ class Running:
         self.request("POST", f"/dags/{dag_id}/clearTaskInstances", dag_run_id=run, dry_run=False, only_failed=True)
 
     def clear_waiting(self, dag_id: str, run: str, task: str) -> None:
-        """Run a task again as soon as it waits for its execution."""
+        """Run a task again as soon as it waits for its execution; return when it waits once more."""
         path = f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}"
-        wait_until(lambda: self.request("GET", path)["state"] == "deferred")
+
+        def waits(attempt: int) -> bool:
+            instance = self.request("GET", path)
+            return (instance["state"], instance["try_number"]) == ("deferred", attempt)
+
+        wait_until(lambda: waits(1))
         self.request(
             "POST",
             f"/dags/{dag_id}/clearTaskInstances",
@@ -91,6 +95,7 @@ class Running:
             dry_run=False,
             only_failed=False,
         )
+        wait_until(lambda: waits(2))
 
 
 @contextmanager

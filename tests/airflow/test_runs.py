@@ -11,6 +11,7 @@ import pytest
 
 from examples.nyc_flights.feed import flights_files, to_ndjson, weather_of_day
 from tests.airflow.running import running, wait_until
+from tests.cloud.queued_jobs import occupied_application
 from tests.independent import COLUMNS, assert_same_table, daily_delays
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(900)]
@@ -82,11 +83,12 @@ def processed(cloud, airflow, pulled, weather_of_the_day, tmp_path_factory) -> s
     """The day, processed without the weather of the hour that arrives late, its task cleared while it waits: the state
     of the DAG's run.
     """
-    file = tmp_path_factory.mktemp("weather") / "weather.ndjson"
-    file.write_text(to_ndjson(weather_of_the_day[0]))
-    cloud.json("push", "weather", str(file))
-    run = airflow.start("process_daily_delays", PROCESS)
-    airflow.clear_waiting("process_daily_delays", run, "process")
+    folder = tmp_path_factory.mktemp("weather")
+    (folder / "weather.ndjson").write_text(to_ndjson(weather_of_the_day[0]))
+    cloud.json("push", "weather", str(folder / "weather.ndjson"))
+    with occupied_application(cloud, folder):  # so that the execution lasts until the cleared task waits for it, too
+        run = airflow.start("process_daily_delays", PROCESS)
+        airflow.clear_waiting("process_daily_delays", run, "process")
     return airflow.end("process_daily_delays", run)
 
 

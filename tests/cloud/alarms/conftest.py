@@ -21,6 +21,7 @@ from tests.cloud.alarms.drill import (
     until,
 )
 from tests.cloud.conftest import ended, start
+from tests.cloud.queued_jobs import occupied_application
 
 
 @pytest.fixture(scope="session")
@@ -90,10 +91,13 @@ def failed(cloud, metric, messages, pushed):
 
 
 @pytest.fixture(scope="session")
-def published_today(cloud, metric, failed):
-    """Run the day again until it is published. Return the change of the metric."""
+def published_today(cloud, metric, failed, tmp_path_factory):
+    """Run the day again until it is published; its job first waits in the queue. Return the change of the metric."""
     before = metric("RunsPublished", pipeline=PIPELINE)
-    ended(cloud, start(cloud, cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, {"date": DAY}))
+    with occupied_application(cloud, tmp_path_factory.mktemp("queue")):
+        execution = start(cloud, cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, {"date": DAY})
+        until(lambda: [job for job in cloud.jobs() if job["state"] == "QUEUED"])
+    ended(cloud, execution)
     return until(lambda: metric("RunsPublished", pipeline=PIPELINE) - before)
 
 
