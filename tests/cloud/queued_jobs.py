@@ -21,20 +21,25 @@ def occupied_application(cloud: Cloud, folder: Path) -> Iterator[None]:
     bucket, key, end = cloud.outputs()["ExchangeBucket"], f"{name}.py", folder / "end"
     read = {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": "*"}
     iam.put_role_policy(RoleName=name, PolicyName="read", PolicyDocument=json.dumps({"Statement": [read]}))
-    program = f"import os, time\nwhile not os.path.exists({str(end)!r}): time.sleep(0.1)"
+    program = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.1)"
     cloud.client("s3").put_object(Bucket=bucket, Key=key, Body=program.encode())
     # The capacity of a new account also suffices for the job that is queued.
     sizes = {"driver.cores": 1, "driver.memory": "1g", "executor.cores": 1, "executor.memory": "1g"}
     sizes |= {"executor.instances": 1, "dynamicAllocation.enabled": "false"}
     small = " ".join(f"--conf spark.{name}={value}" for name, value in sizes.items())
     limit = emr.get_application(applicationId=application)["application"]["schedulerConfiguration"]["maxConcurrentRuns"]
+    submitted = {
+        "entryPoint": f"s3://{bucket}/{key}",
+        "entryPointArguments": [str(end)],
+        "sparkSubmitParameters": small,
+    }
     for number in range(limit):
         emr.start_job_run(
             applicationId=application,
             clientToken=f"{name}-{number}",
             executionRoleArn=created["Role"]["Arn"],
             name=name,
-            jobDriver={"sparkSubmit": {"entryPoint": f"s3://{bucket}/{key}", "sparkSubmitParameters": small}},
+            jobDriver={"sparkSubmit": submitted},
         )
     try:
         yield
