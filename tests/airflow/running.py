@@ -17,18 +17,14 @@ PATIENCE = 240
 """Seconds to wait for any condition; each takes less than a quarter of it."""
 
 
-# Airflow calls these functions for each DAG and each task.
-POLICIES = """
+# Airflow calls this function for each DAG.
+WITHOUT_TIMES = """
 from airflow.timetables.simple import NullTimetable
 from airflow.timetables.trigger import CronTriggerTimetable
 
 def dag_policy(dag):
     if isinstance(dag.timetable, CronTriggerTimetable):
         dag.timetable = NullTimetable()
-
-def task_policy(task):
-    if hasattr(task, "waiter_delay"):
-        task.waiter_delay = 1  # seconds; the executions of the tests are short
 """
 
 
@@ -102,7 +98,7 @@ class Running:
 def running(home: Home) -> Iterator[Running]:
     """Run Airflow until the block ends. It starts runs that are triggered or follow an asset, none at a time."""
     (home.folder / "config").mkdir()
-    (home.folder / "config" / "airflow_local_settings.py").write_text(POLICIES)
+    (home.folder / "config" / "airflow_local_settings.py").write_text(WITHOUT_TIMES)
     url = free_url(None)
     airflow = AirflowHome(folder=home.folder, program=BIN / "airflow", dags=home.dags)
     settings = {
