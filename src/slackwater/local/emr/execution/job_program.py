@@ -2,7 +2,7 @@
 
 `CONNECTION` is the file into which Spark's JVM writes the port and the secret of its Py4J gateway when it is ready.
 `CONF` is a JSON file with the job's Spark properties. The JVM may have run other jobs: it gets the properties and the
-credentials of this one, and nothing of the earlier ones stays. The file `uses-jvm` is beside `CONF` while the program
+credentials of this one, and after the job none of them stays. The file `uses-jvm` is beside `CONF` while the program
 waits for the JVM or uses it: it stays when the JVM does not start, and when the program is killed, because the JVM may
 still run tasks.
 
@@ -57,14 +57,18 @@ def read_credentials() -> dict[str, str]:
 
 
 def prepare(jvm: Any, conf: dict[str, str]) -> None:
-    """Give the JVM the properties and the credentials of a job in place of those of an earlier one."""
-    jvm.org.apache.hadoop.fs.FileSystem.closeAll()  # the cache of file systems, which have the earlier credentials
-    system, properties = jvm.java.lang.System, {**conf, **read_credentials()}
-    for name in list(system.getProperties().stringPropertyNames()):
-        if name.startswith(("spark.", "aws.")) and name not in properties:
-            system.clearProperty(name)
-    for name, value in properties.items():
-        system.setProperty(name, value)
+    """Give the JVM the properties and the credentials of a job, in place of those with which it was started."""
+    forget(jvm)
+    for name, value in {**conf, **read_credentials()}.items():
+        jvm.java.lang.System.setProperty(name, value)
+
+
+def forget(jvm: Any) -> None:
+    """Remove properties and credentials from the JVM, also those of cached file systems."""
+    jvm.org.apache.hadoop.fs.FileSystem.closeAll()
+    for name in list(jvm.java.lang.System.getProperties().stringPropertyNames()):
+        if name.startswith(("spark.", "aws.")):
+            jvm.java.lang.System.clearProperty(name)
 
 
 def becomes_idle(jvm: Any) -> bool:
@@ -97,6 +101,7 @@ def main() -> None:
     finally:
         with suppress(Py4JError):  # the JVM has ended
             if becomes_idle(SparkContext._jvm):
+                forget(SparkContext._jvm)
                 mark.unlink()
 
 

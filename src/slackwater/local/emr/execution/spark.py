@@ -45,7 +45,7 @@ _MEMORY_OPTIONS = "-Xmn256m -XX:MetaspaceSize=200m"
 # PySpark imports it when it makes the first data frame of rows or of an Arrow table: 0.3 s of processor time.
 _IMPORTED_LATER = ("pandas",)
 # They differ between jobs, and no module reads them while it is imported.
-_VARIABLES_OF_ONE_JOB = ("HOME", "PYTHONPATH", "SPARK_LOCAL_DIRS", "SPARK_SUBMIT_OPTS", "TMPDIR")
+_VARIABLES_OF_ONE_JOB = ("HOME", "LOCAL_DIRS", "PYTHONPATH", "SPARK_LOCAL_DIRS", "SPARK_SUBMIT_OPTS", "TMPDIR")
 
 
 def spark_home() -> Path:
@@ -125,8 +125,9 @@ def class_archive(jars: Path) -> Path:
 
 
 def java_options(configuration: Path) -> str:
-    """Return the options of a driver's JVM, with the logging in the folder `configuration`."""
-    return f"{_JVM_OPTIONS} {_MEMORY_OPTIONS} -Dlog4j2.configurationFile={configuration / _LOGGING_FILE}"
+    """Return the options of a driver's JVM. The folder `configuration`, which has its logging, is in its own folder."""
+    temporary = f"-Djava.io.tmpdir={configuration.with_name('tmp')}"
+    return f"{_JVM_OPTIONS} {_MEMORY_OPTIONS} {temporary} -Dlog4j2.configurationFile={configuration / _LOGGING_FILE}"
 
 
 def write_credentials(folder: Path, aws: Mapping[str, str]) -> None:
@@ -186,7 +187,6 @@ def start_program(
     """
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     properties = folder / "conf.json"
-    properties.write_text(json.dumps({**default_properties(endpoint=endpoint, jars=jars), **conf}), encoding="utf-8")
     sparks = [str(path) for path in (job_home(jars) / "python" / "lib").glob("*.zip")]
     paths = [*sparks, *filter(None, [environment.get("PYTHONPATH")])]
     variables = {
@@ -195,6 +195,10 @@ def start_program(
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "YES",
     }
+    # The workers of executors inherit the variables of the JVM, whose folders are not those of the job.
+    workers = {f"spark.executorEnv.{name}": variables[name] for name in ("HOME", "TMPDIR")}
+    defaults = {**default_properties(endpoint=endpoint, jars=jars), **workers}
+    properties.write_text(json.dumps({**defaults, **conf}), encoding="utf-8")
     arguments = [str(connection), str(properties), *command]
     with (folder / "stdout").open("ab") as stdout:
         program = Program(
@@ -265,6 +269,7 @@ def _environment(folder: Path, *, endpoint: str, jars: Path) -> dict[str, str]:
         "SPARK_LAUNCHER_OPTS": _JVM_OPTIONS,
         "SPARK_SUBMIT_OPTS": java_options(folder / "conf") + class_sharing,
         "SPARK_LOCAL_DIRS": str(folder / "tmp"),
+        "LOCAL_DIRS": str(folder / "tmp"),  # where S3A keeps what it uploads
         "SPARK_LOCAL_IP": layout.HOST,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
