@@ -176,6 +176,49 @@ def test_a_check_sees_every_row_once_whatever_later_steps_need(spark, store, sto
     steps.release()
 
 
+@pytest.mark.parametrize("how", ["left", "full"])
+def test_checked_rows_are_not_cached_when_the_later_steps_read_all_of_them(spark, store, stores, how):
+    many = spark.range(0, 1000, 1, 2).select((500 - sf.col("id")).alias("v"))
+    none = spark.range(0).toDF("v")
+    uses = {
+        "checked": use("drop_negative", "many", limit=499),
+        "even": use("filter", "checked", where="v % 2 = 0"),
+        "joined": use("join", "even", "none", keys=["v"], how=how),
+        "last": sql("SELECT count(*) AS n FROM joined", "joined"),
+    }
+    steps = AppliedSteps(uses, {"many": many, "none": none}, StepContext(spark=spark))
+    steps.compute_ahead()
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
+    written = write_frame(steps["last"], "s3://exchange/all/", producer=PRODUCER, stores=stores, input_bytes=0)
+    checked, even, *_ = steps.records(written.observed, seconds=0, rows={})
+    assert (checked.effect["negative"], checked.rows_in["many"], checked.rows_out) == (499, 1000, 501)
+    assert even.rows_out == 251
+
+
+@pytest.mark.parametrize("how", ["inner", "right", "semi"])
+def test_checked_rows_are_cached_when_a_join_may_leave_them_unread(spark, how):
+    many = spark.range(0, 1000, 1, 2).select((500 - sf.col("id")).alias("v"))
+    uses = {
+        "checked": use("drop_negative", "many", limit=499),
+        "joined": use("join", "checked", "none", keys=["v"], how=how),
+    }
+    steps = AppliedSteps(uses, {"many": many, "none": spark.range(0).toDF("v")}, StepContext(spark=spark))
+    steps.compute_ahead()
+    steps["joined"].toArrow()
+    checked = steps.records(observed_values(steps["joined"]), seconds=0, rows={})[0]
+    assert (checked.effect["negative"], checked.rows_out) == (499, 501)
+    steps.release()
+
+
+def test_the_count_of_a_step_itself_is_the_number_of_its_rows(run):
+    """`data_quality` counts its rows with its rules."""
+    rules = [{"rule": "range", "column": "v", "min": 0, "severity": "reject"}]
+    record = run(good=use("data_quality", "right", rules=rules, key=["k"]), last=sql("SELECT * FROM good", "good"))
+    assert (record["good"].rows_in, record["good"].rows_out) == ({"right": 3}, 2)
+    assert record["good"].effect["rows_rejected"] == 1
+    assert record["good"].effect["results"][0]["examples"] == [{"k": 3, "v": -30.0}]
+
+
 @pytest.mark.parametrize(
     "query",
     [

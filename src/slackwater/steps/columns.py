@@ -48,7 +48,6 @@ _BIGINT = 2**63
 _DECIMAL_DIGITS = 38
 _LARGEST_FLOAT = 3.4028234663852886e38
 _EXAMPLE_LENGTH = 100
-_EXAMPLES = ("smallest", "largest", "other")
 _ROWS_PER_KEY = "__rows_per_key"
 # The names of all columns that steps add to frames and remove again.
 _RESERVED = re.compile(
@@ -271,18 +270,18 @@ def example(frame: DataFrame, names: Sequence[str]) -> Column:
     return sf.to_json(sf.struct(*values), {"ignoreNullFields": "false"})
 
 
-def example_counts(prefix: str, examples: Column) -> dict[str, Column]:
-    """Return the aggregates that find at most three examples; `examples` is null in rows that are none.
+def find_examples(frame: DataFrame, examples: Mapping[str, Column]) -> dict[str, list[dict[str, Any]]]:
+    """Return at most three values of each column of `examples`, by its name; it is null in rows that are no examples.
 
-    They need the memory of three strings, and the same rows give the same examples.
+    Spark reads the frame once. The same rows give the same examples.
     """
     from pyspark.sql import functions as sf
 
-    found = (sf.min(examples), sf.max(examples), sf.min_by(examples, sf.xxhash64(examples)))
-    return {f"{prefix}.{name}": column for name, column in zip(_EXAMPLES, found, strict=True)}
-
-
-def found_examples(prefix: str, observed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the examples that the aggregates of `example_counts` have found."""
-    found = [observed[f"{prefix}.{name}"] for name in _EXAMPLES]
-    return [json.loads(value) for value in dict.fromkeys(found) if value is not None]
+    # They need the memory of three strings for each column.
+    found = frame.agg(
+        *(
+            sf.array(sf.min(column), sf.max(column), sf.min_by(column, sf.xxhash64(column))).alias(name)
+            for name, column in examples.items()
+        )
+    ).collect()[0]
+    return {name: [json.loads(value) for value in dict.fromkeys(found[name]) if value is not None] for name in examples}

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Effect = dict[str, Any]
 """What a step did to the rows, as JSON values by name, such as `{"filled.age": 3}`."""
 
+ROWS_OUT = "rows_out"
+"""The name of the aggregate that is the number of rows of a step's result."""
+
 
 class Parameters(BaseModel):
     """Base of the parameters of all steps. A pipeline states them under `with`; an unknown key is an error."""
@@ -52,7 +55,8 @@ class StepContext:
     observe: Callable[[DataFrame, Mapping[str, Column]], DataFrame] = no_counts
     """Return the frame such that Spark computes the aggregates, given by name, in the pass that computes the frame.
 
-    Their values become the step's effect. An aggregate may not be distinct, nested in another one, or a window.
+    Their values are the step's observed values. An aggregate may not be distinct, nested in another one, or a window.
+    One with the name `rows_out` is the number of rows of the step's result, which Spark then does not count again.
     """
     day: Day | None = None
     """The day of the run."""
@@ -85,6 +89,26 @@ def report_observed(_parameters: Any, observed: Mapping[str, Any]) -> Effect:
 def always(_parameters: Any) -> bool:
     """Return True."""
     return True
+
+
+def never(_parameters: Any, _position: int) -> bool:
+    """Return False."""
+    return False
+
+
+def any_input(_parameters: Any, _position: int) -> bool:
+    """Return True."""
+    return True
+
+
+def first_input(_parameters: Any, position: int) -> bool:
+    """Return whether it is the position of the first input."""
+    return position == 0
+
+
+def no_examples(_frames: Mapping[str, DataFrame], _parameters: Any, effect: Effect) -> Effect:
+    """Return the effect unchanged: it has no examples."""
+    return effect
 
 
 def verify_nothing(parameters: Any, effect: Effect) -> None:
@@ -135,12 +159,23 @@ class Transform(Step):
     """
     report: Callable[[Any, Mapping[str, Any]], Effect] = report_observed
     """Called with the parameters and the observed values, after Spark has computed the rows. Returns the effect."""
+    add_examples: Callable[[Mapping[str, DataFrame], Any, Effect], Effect] = no_examples
+    """Called with the input frames by name, the parameters and the effect. Returns the effect with examples of rows.
+
+    It may run a query for them, when the effect says that there are such rows.
+    """
     verify: Callable[[Any, Effect], None] = verify_nothing
     """Called with the parameters and the effect, before any row is published. Raises `DataError` to fail the run."""
     reads_rows_once: Callable[[Any], bool] = always
     """Called with the parameters. Returns whether Spark reads each row of the inputs exactly once to compute the rows.
 
     If not, the inputs are computed before the step, so that their rows are counted once.
+    """
+    reads_all_rows: Callable[[Any, int], bool] = never
+    """Called with the parameters and the position of an input. Returns whether Spark reads all rows of this input to
+    compute the rows, whatever the other inputs contain.
+
+    If not, an input whose rows were checked is computed before the step: a row that nobody needs must fail a check too.
     """
 
 

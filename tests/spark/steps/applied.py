@@ -61,4 +61,6 @@ def applied(
     assert isinstance(step, Transform)
     table = frame.toArrow()
     observed = {key: value for observation in observations for key, value in observation.get.items()}
-    return Applied(table, step.report(validated(step, parameters, place="with"), observed), frame)
+    model = validated(step, parameters, place="with")
+    frames = {"rows": frames} if isinstance(frames, DataFrame) else frames
+    return Applied(table, step.add_examples(frames, model, step.report(model, observed)), frame)

@@ -19,9 +19,7 @@ from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import StepUse
 from slackwater.steps.columns import require_unreserved
 from slackwater.steps.registry import parameters_of, step_of
-from slackwater.steps.step import Extract, StepContext, Transform, verify_nothing
-
-_ROWS = "rows"
+from slackwater.steps.step import ROWS_OUT, Extract, StepContext, Transform, verify_nothing
 
 
 class AppliedSteps:
@@ -48,7 +46,8 @@ class AppliedSteps:
         }
         self._observed: dict[str, dict[str, Any]] = {}
         for name, use in uses.items():
-            self._frames[name] = _counted(self._apply(name, use), name)
+            frame = self._apply(name, use)
+            self._frames[name] = frame if name in self._observations[name] else _counted(frame, name)
 
     def __getitem__(self, name: str) -> DataFrame:
         """Return the frame of an input or a step."""
@@ -59,10 +58,11 @@ class AppliedSteps:
         return [self._frames[last], *(self._total(name) for name, names in self._observations.items() if names)]
 
     def compute_ahead(self) -> None:
-        """Compute and persist each frame that several steps read, or one step not exactly once, and checked rows.
+        """Compute and persist each frame that several steps read, or one step not exactly once, and some checked rows.
 
         Spark would compute the former again for each read. Of the latter, it would compute only the rows that later
-        steps need, for example before a LIMIT, and a row that nobody needs must fail a check as well.
+        steps need, for example before a join, and a row that nobody needs must fail a check as well. They are persisted
+        only if a later step may leave rows unread: the cache takes more time than all else that a simple stage does.
         """
         readers = Counter(read for use in self._uses.values() for read in use.depends_on)
         for name, use in self._uses.items():
@@ -70,7 +70,8 @@ class AppliedSteps:
                 readers.update(use.depends_on)
         uncounted = [name for name in self._frames if name not in self._uses and name not in self._known_rows]
         for name in [*uncounted, *self._uses]:
-            if readers[name] > 1 or (readers[name] and name in self._uses and self._checks(name, self._uses[name])):
+            is_checked = name in self._uses and self._checks(name, self._uses[name])
+            if readers[name] > 1 or (is_checked and not self._is_read_as_a_whole(name)):
                 # Now and not with its first reader: several readers at once may compute a persisted frame twice, and
                 # then Spark counts its rows twice.
                 self._frames[name].persist()
@@ -92,7 +93,7 @@ class AppliedSteps:
         """
         known = {**self._known_rows, **rows}
         observed = {**observed, **self._observed}
-        counts = {name: known.get(name, observed.get(name, {}).get(_ROWS)) for name in self._frames}
+        counts = {name: known.get(name, observed.get(name, {}).get(ROWS_OUT)) for name in self._frames}
         return tuple(
             StepRecord(
                 name=name,
@@ -109,6 +110,20 @@ class AppliedSteps:
     def _checks(self, name: str, use: StepUse) -> bool:
         step = step_of(f"steps.{name}", use)
         return isinstance(step, Transform) and step.verify is not verify_nothing
+
+    def _is_read_as_a_whole(self, name: str) -> bool:
+        """Return whether the later steps together read all rows of a step, until the result or a persisted frame."""
+        # A frame that several steps read is persisted as a whole.
+        while len(readers := [reader for reader, use in self._uses.items() if name in use.depends_on]) == 1:
+            (reader,) = readers
+            use, place = self._uses[reader], f"steps.{reader}"
+            step = step_of(place, use)
+            if not isinstance(step, Transform):
+                return False
+            if not step.reads_all_rows(parameters_of(place, use), use.depends_on.index(name)):
+                return False
+            name = reader
+        return True
 
     def _reads_rows_once(self, name: str, use: StepUse) -> bool:
         place = f"steps.{name}"
@@ -144,7 +159,7 @@ class AppliedSteps:
 
         def observe(frame: DataFrame, aggregates: Mapping[str, Column]) -> DataFrame:
             names = self._observations[name]
-            names.append(f"{name}/{len(names)}")
+            names.append(name if ROWS_OUT in aggregates else f"{name}/{len(names)}")
             return frame.observe(names[-1], *(column.alias(field) for field, column in aggregates.items()))
 
         return observe
@@ -160,9 +175,11 @@ class AppliedSteps:
             # frame, for example. Its checks count nevertheless.
             self._compute(name)
             observed = self._observed
-        values = {field: value for key in names for field, value in observed[key].items()}
+        values = {field: value for key in names for field, value in observed[key].items() if field != ROWS_OUT}
         parameters = parameters_of(place, use)
         effect = step.report(parameters, values)
+        frames = {read: self._frames[read] for read in use.depends_on}
+        effect = step.add_examples(frames, parameters, effect)
         try:
             step.verify(parameters, effect)
         except DataError as error:
@@ -172,4 +189,4 @@ class AppliedSteps:
 
 def _counted(frame: DataFrame, name: str) -> DataFrame:
     """Return the frame such that Spark counts its rows when it computes the frame."""
-    return frame.observe(name, sf.count(sf.lit(1)).alias(_ROWS))
+    return frame.observe(name, sf.count(sf.lit(1)).alias(ROWS_OUT))

@@ -37,7 +37,7 @@ from slackwater.steps.columns import (
     require_type,
 )
 from slackwater.steps.input_columns import Columns, InputColumns, each
-from slackwater.steps.step import Parameters, StepContext, Transform
+from slackwater.steps.step import Parameters, StepContext, Transform, any_input
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -173,4 +173,11 @@ def _bounded(total: Column, column: Column, place: str) -> Column:
     return sf.when(total.isNotNull() | (sf.count(column) == 0), total).otherwise(error)
 
 
-STEP = Transform(name="aggregate", parameters=Aggregate, apply=apply, check=check, columns=result_columns)
+STEP = Transform(
+    name="aggregate",
+    parameters=Aggregate,
+    apply=apply,
+    check=check,
+    columns=result_columns,
+    reads_all_rows=any_input,
+)

@@ -42,8 +42,7 @@ from slackwater.steps.columns import (
     Scalar,
     all_quoted,
     example,
-    example_counts,
-    found_examples,
+    find_examples,
     literal,
     missing,
     require_columns,
@@ -66,7 +65,7 @@ from slackwater.steps.quality_rules import (
     Unique,
     columns_of,
 )
-from slackwater.steps.step import Effect, Parameters, StepContext, Transform
+from slackwater.steps.step import ROWS_OUT, Effect, Parameters, StepContext, Transform, first_input
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -159,20 +158,51 @@ def apply(frames: Mapping[str, DataFrame], parameters: DataQuality, context: Ste
         elif isinstance(rule, Freshness):
             counts |= _freshness_counts(frame, rule, field, context)
         else:
-            checked, applies, passes = _row_check(checked, rule, frames, field)
-            # An example is null unless the row has failed.
-            failed = f"__failed_{index}"
-            shown = example(frame, [*parameters.key, *(n for n in columns_of(rule) if n not in parameters.key)])
-            checked = checked.withColumn(failed, sf.when(applies & ~sf.coalesce(passes, sf.lit(False)), shown))
+            checked, applies = _with_failed(checked, index, rule, frames)
             counts[f"{index}.checked"] = sf.count(sf.when(applies, 1))
-            counts[f"{index}.failed"] = sf.count(failed)
-            counts |= example_counts(str(index), sf.col(failed))
+            counts[f"{index}.failed"] = sf.count_if(_failed(index))
             if rule.severity == "reject":
-                rejected.append(sf.col(failed).isNotNull())
+                rejected.append(sf.col(_failed(index)))
     is_rejected = reduce(or_, rejected) if rejected else sf.lit(False)
-    counts["rejected"] = sf.count(sf.when(is_rejected, 1))
+    counts |= {"rejected": sf.count_if(is_rejected), ROWS_OUT: sf.count_if(~is_rejected)}
     checked = context.observe(checked, counts)
     return (checked.where(~is_rejected) if rejected else checked).select(*all_quoted(frame.columns))
+
+
+def add_examples(frames: Mapping[str, DataFrame], parameters: DataQuality, effect: Effect) -> Effect:
+    """Return the effect with values of `columns` and `key` of rows that have failed a rule."""
+    from pyspark.sql import functions as sf
+
+    frame = checked = next(iter(frames.values()))
+    examples = {}
+    for index, (rule, result) in enumerate(zip(parameters.rules, effect["results"], strict=True)):
+        if result["failed"] and not isinstance(rule, RowCount | Freshness):
+            checked, _ = _with_failed(checked, index, rule, frames)
+            shown = example(frame, [*parameters.key, *(n for n in columns_of(rule) if n not in parameters.key)])
+            examples[str(index)] = sf.when(sf.col(_failed(index)), shown)
+    if not examples:
+        return effect
+    found = find_examples(checked, examples)
+    results = [
+        {**result, "examples": found.get(str(index), result["examples"])}
+        for index, result in enumerate(effect["results"])
+    ]
+    return {**effect, "results": results}
+
+
+def _failed(index: int) -> str:
+    """Return the name of the column that says whether a row has failed a rule."""
+    return f"__failed_{index}"
+
+
+def _with_failed(
+    frame: DataFrame, index: int, rule: RowRule, frames: Mapping[str, DataFrame]
+) -> tuple[DataFrame, Column]:
+    """Return the frame with the column `_failed(index)`, and whether the rule applies to a row."""
+    from pyspark.sql import functions as sf
+
+    frame, applies, passes = _row_check(frame, rule, frames, f"rules.{index}")
+    return frame.withColumn(_failed(index), applies & ~sf.coalesce(passes, sf.lit(False))), applies
 
 
 def _row_check(
@@ -300,7 +330,7 @@ def _freshness_counts(frame: DataFrame, rule: Freshness, field: str, context: St
 
 
 def report(parameters: DataQuality, observed: Mapping[str, Any]) -> Effect:
-    """Return the results of the rules, in order."""
+    """Return the results of the rules, in order; those of rows have no examples yet."""
     results = []
     for index, rule in enumerate(parameters.rules):
         checked = observed[f"{index}.checked"]
@@ -313,8 +343,7 @@ def report(parameters: DataQuality, observed: Mapping[str, Any]) -> Effect:
                 failed = observed[f"{index}.failed"]
                 examples = [{rule.column: observed[f"{index}.newest"]}] if failed else []
             case _:
-                failed = observed[f"{index}.failed"]
-                examples = found_examples(str(index), observed)
+                failed, examples = observed[f"{index}.failed"], []
         results.append(
             {
                 "rule": rule.rule,
@@ -351,6 +380,8 @@ STEP = Transform(
     optional_inputs=("reference",),
     check=check,
     report=report,
+    add_examples=add_examples,
     verify=verify,
+    reads_all_rows=first_input,
     columns=result_columns,
 )

@@ -27,7 +27,7 @@ from slackwater.steps.columns import (
     sortable_columns,
 )
 from slackwater.steps.input_columns import Columns, InputColumns, each
-from slackwater.steps.step import Parameters, StepContext, Transform
+from slackwater.steps.step import Parameters, StepContext, Transform, any_input
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -81,4 +81,11 @@ def apply(frames: Mapping[str, DataFrame], parameters: Deduplicate, _context: St
     return numbered.where(sf.col(_POSITION) == 1).drop(_POSITION)
 
 
-STEP = Transform(name="deduplicate", parameters=Deduplicate, apply=apply, check=check, columns=result_columns)
+STEP = Transform(
+    name="deduplicate",
+    parameters=Deduplicate,
+    apply=apply,
+    check=check,
+    columns=result_columns,
+    reads_all_rows=any_input,
+)

@@ -12,7 +12,7 @@ from slackwater.errors import DefinitionError
 from slackwater.faults import Fault
 from slackwater.steps.columns import ColumnNames, all_quoted, require_columns, require_distinct
 from slackwater.steps.input_columns import Columns, InputColumns, each
-from slackwater.steps.step import Effect, Parameters, StepContext, Transform
+from slackwater.steps.step import Effect, Parameters, StepContext, Transform, any_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,4 +64,5 @@ STEP = Transform(
     report=report,
     check=check,
     columns=result_columns,
+    reads_all_rows=any_input,
 )

@@ -20,7 +20,7 @@ from slackwater.steps.columns import all_quoted
 from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.sql_columns import condition_faults
 from slackwater.steps.sql_rules import FORBIDDEN_FUNCTIONS, check_condition
-from slackwater.steps.step import Parameters, StepContext, Transform
+from slackwater.steps.step import Parameters, StepContext, Transform, any_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,4 +69,10 @@ def apply(frames: Mapping[str, DataFrame], parameters: Filter, context: StepCont
     return context.observe(result, counts).where(matches).select(*all_quoted(frame.columns))
 
 
-STEP = Transform(name="filter", parameters=Filter, apply=apply, columns=result_columns)
+STEP = Transform(
+    name="filter",
+    parameters=Filter,
+    apply=apply,
+    columns=result_columns,
+    reads_all_rows=any_input,
+)

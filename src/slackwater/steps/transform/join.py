@@ -183,6 +183,17 @@ def _with_keys(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
     return frame.where(reduce(and_, (sf.col(quoted(key)).isNotNull() for key in keys)))
 
 
+def reads_all_rows(parameters: Join, position: int) -> bool:
+    """Return whether the result has all rows of the input: then Spark also reads them if the other input is empty."""
+    return parameters.how in ("full", ("left", "right")[position])
+
+
 STEP = Transform(
-    name="join", parameters=Join, apply=apply, inputs=("left", "right"), check=check, columns=result_columns
+    name="join",
+    parameters=Join,
+    apply=apply,
+    inputs=("left", "right"),
+    check=check,
+    columns=result_columns,
+    reads_all_rows=reads_all_rows,
 )

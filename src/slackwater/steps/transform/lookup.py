@@ -23,8 +23,7 @@ from slackwater.steps.columns import (
     ColumnNames,
     all_quoted,
     example,
-    example_counts,
-    found_examples,
+    find_examples,
     require_columns,
     require_distinct,
     require_new,
@@ -33,7 +32,7 @@ from slackwater.steps.columns import (
     require_unique_keys,
 )
 from slackwater.steps.input_columns import Columns, InputColumns, each
-from slackwater.steps.step import Effect, Parameters, StepContext, Transform
+from slackwater.steps.step import Effect, Parameters, StepContext, Transform, first_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -119,16 +118,13 @@ def apply(frames: Mapping[str, DataFrame], parameters: Lookup, context: StepCont
         *(sf.col(quoted(name)).alias(f"__value_{name}") for name in values),
     )
     joined = frame.join(known, on=sf.col(quoted(column)) == sf.col(_KEY), how="left")
-    # Null unless the key is missing.
-    unknown = sf.when(sf.col(quoted(column)).isNotNull() & sf.col(_FOUND).isNull(), example(frame, [column]))
-    joined = joined.withColumn(_MISSING, unknown)
-    counts = {"missing": sf.count(_MISSING), **example_counts("example", sf.col(_MISSING))}
-    joined = context.observe(joined, counts)
+    joined = joined.withColumn(_MISSING, sf.col(quoted(column)).isNotNull() & sf.col(_FOUND).isNull())
+    joined = context.observe(joined, {"missing": sf.count_if(_MISSING)})
     if parameters.missing == "drop":
-        joined = joined.where(sf.col(_MISSING).isNull())
+        joined = joined.where(~sf.col(_MISSING))
     found = [sf.col(quoted(f"__value_{name}")) for name in values]
     if parameters.missing == "keep":
-        found = [sf.when(sf.col(_MISSING).isNull(), found[0]).otherwise(sf.col(quoted(column)))]
+        found = [sf.when(sf.col(_MISSING), sf.col(quoted(column))).otherwise(found[0])]
     position = frame.columns.index(column)
     return joined.select(
         *all_quoted(frame.columns[:position]),
@@ -138,11 +134,25 @@ def apply(frames: Mapping[str, DataFrame], parameters: Lookup, context: StepCont
 
 
 def report(parameters: Lookup, observed: Mapping[str, Any]) -> Effect:
-    """Return how many rows have a key that the reference lacks, with examples of keys."""
+    """Return how many rows have a key that the reference lacks; examples of keys are not known yet."""
     missing = observed["missing"]
-    examples = [example[parameters.column] for example in found_examples("example", observed)]
     dropped = {"rows_dropped": missing} if parameters.missing == "drop" else {}
-    return {"missing": missing, "examples": examples, **dropped}
+    return {"missing": missing, "examples": [], **dropped}
+
+
+def add_examples(frames: Mapping[str, DataFrame], parameters: Lookup, effect: Effect) -> Effect:
+    """Return the effect with examples of keys that the reference lacks."""
+    from pyspark.sql import functions as sf
+
+    if not effect["missing"]:
+        return effect
+    frame, reference = frames.values()
+    column, key = parameters.column, parameters.reference_column or parameters.column
+    known = reference.select(sf.col(quoted(key)).alias(_KEY))
+    missing = frame.join(known, on=sf.col(quoted(column)) == sf.col(_KEY), how="left_anti")
+    missing = missing.where(sf.col(quoted(column)).isNotNull())
+    found = find_examples(missing, {"missing": example(frame, [column])})["missing"]
+    return {**effect, "examples": [values[column] for values in found]}
 
 
 def verify(parameters: Lookup, effect: Effect) -> None:
@@ -163,5 +173,7 @@ STEP = Transform(
     check=check,
     columns=result_columns,
     report=report,
+    add_examples=add_examples,
     verify=verify,
+    reads_all_rows=first_input,
 )

@@ -25,7 +25,7 @@ from slackwater.arrow.names import quoted
 from slackwater.errors import DefinitionError
 from slackwater.steps.columns import ColumnNames, example, require_columns, require_distinct
 from slackwater.steps.input_columns import Columns, InputColumns, each
-from slackwater.steps.step import Parameters, StepContext, Transform
+from slackwater.steps.step import Parameters, StepContext, Transform, any_input
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -141,4 +141,11 @@ def _cast(frame: DataFrame, name: str, new_type: str) -> Column:
     return sf.coalesce(value, sf.when(column.isNotNull(), sf.raise_error(fault)))
 
 
-STEP = Transform(name="select", parameters=Select, apply=apply, check=check, columns=result_columns)
+STEP = Transform(
+    name="select",
+    parameters=Select,
+    apply=apply,
+    check=check,
+    columns=result_columns,
+    reads_all_rows=any_input,
+)

@@ -70,6 +70,12 @@ def reads_rows_once(parameters: Sql) -> bool:
     )
 
 
+def reads_all_rows(parameters: Sql, _position: int) -> bool:
+    """Return True for a query over one table: Spark may stop reading one side of a join when the other side ends."""
+    statement = sqlglot.parse_one(parameters.query, dialect="spark")
+    return len(list(statement.find_all(exp.Table))) == 1 and reads_rows_once(parameters)
+
+
 def apply(frames: Mapping[str, DataFrame], parameters: Sql, _context: StepContext) -> DataFrame:
     """Return the result of the query over the inputs. Raises `DefinitionError` if Spark refuses the query."""
     from slackwater.steps.spark.query import run_query
@@ -86,4 +92,5 @@ STEP = Transform(
     check=check,
     columns=result_columns,
     reads_rows_once=reads_rows_once,
+    reads_all_rows=reads_all_rows,
 )
