@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 from pyspark.sql import functions as sf
@@ -13,6 +13,7 @@ from slackwater.errors import ObjectInvalid
 from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.runs.day import Day
 from slackwater.steps.spark import sources
 from slackwater.steps.spark.job import SMALL_BYTES
 from slackwater.steps.spark.sources import read_source
@@ -48,9 +49,8 @@ class Partitions:
     def read(self, **day):
         objects = self.store.list(f"s3://raw/raw/source={self.source.source}/")
         uris = [f"file://{self.store.path(item.uri)}" for item in objects]
-        return read_source(
-            self.spark, self.source, uris, input_bytes=self.input_bytes, store=self.store, **{**DAY, **day}
-        )
+        of_day = Day(date(2013, 3, 8), **{**DAY, **day})
+        return read_source(self.spark, self.source, uris, input_bytes=self.input_bytes, day=of_day, store=self.store)
 
     def ids(self, **day):
         return sorted((row["id"], row["count"]) for row in self.read(**day).collect())

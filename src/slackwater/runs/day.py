@@ -24,6 +24,11 @@ class Day(NamedTuple):
         """Its length, rounded to hours: 24, or 23 or 25 on the day of a change to or from summer time."""
         return round((self.end - self.start) / HOUR)
 
+    def contains(self, partition: Partition) -> bool:
+        """Return whether all events of a partition are of the day; one in which the day begins has some of another."""
+        hour = datetime.fromisoformat(f"{partition.date}T{partition.hour}:00:00+00:00")
+        return self.start <= hour and hour + HOUR <= self.end
+
     def partitions(self) -> Iterator[Partition]:
         """Yield the partition of every UTC hour that overlaps the day, in order."""
         # The first hour may begin before the day: the offsets of some timezones are not whole hours.

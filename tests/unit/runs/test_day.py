@@ -32,6 +32,16 @@ def test_a_day_in_a_timezone_off_the_hour_has_every_utc_hour_that_overlaps_it():
     assert len(list(day.partitions())) == 25
 
 
+@pytest.mark.parametrize(("timezone", "whole"), [("America/New_York", 23), ("Asia/Kolkata", 23), ("UTC", 24)])
+def test_a_day_contains_the_partitions_whose_events_are_all_its_own(timezone, whole):
+    """The clocks of New York change on this day; a day of India begins and ends within an hour."""
+    day = day_of(date(2013, 3, 10), timezone)
+    contained = [partition for partition in day.partitions() if day.contains(partition)]
+    assert len(contained) == whole
+    outside = [partition_of(day.start - timedelta(minutes=1)), partition_of(day.end)]
+    assert not set(contained) & set(outside)
+
+
 def test_a_day_whose_midnight_is_skipped_starts_at_its_first_valid_local_time():
     day = day_of(date(2018, 11, 4), "America/Sao_Paulo")
     assert day.start == datetime(2018, 11, 4, 3, tzinfo=UTC)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, datetime
+from datetime import date
 from functools import reduce
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 from slackwater.arrow.exchange import empty_frame, frame_of
 from slackwater.arrow.names import quoted
 from slackwater.errors import InputError, ObjectInvalid, ObjectMissing
+from slackwater.runs.day import Day
 from slackwater.runs.inputs.manifest import InputObject
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
@@ -71,11 +72,10 @@ def read_source(
     uris: Sequence[str],
     *,
     input_bytes: int,
-    start: datetime,
-    end: datetime,
+    day: Day | None,
     store: ObjectStore,
 ) -> DataFrame:
-    """Return the events of exactly the objects at `uris` with an event time in `[start, end)`.
+    """Return the events of exactly the objects at `uris`: those of the day, or all of them if it is None.
 
     `input_bytes` is the size of all objects. The columns are the source's own, in order: the receiver's columns
     (`_event_time`, `_received_at`, ...) are dropped. If the source has an id column, each id counts once in its
@@ -91,8 +91,10 @@ def read_source(
         # Duplicates are dropped before the events of other days: where a day begins or ends within an hour, the first
         # event of an id may belong to the other day, and then its duplicates do not count in this one.
         events = _drop_duplicates(events, source.id_column)
-    event_time = sf.col(EVENT_TIME)
-    return events.where((event_time >= sf.lit(start)) & (event_time < sf.lit(end))).select(*source.columns)
+    if day:
+        event_time = sf.col(EVENT_TIME)
+        events = events.where((event_time >= sf.lit(day.start)) & (event_time < sf.lit(day.end)))
+    return events.select(*source.columns)
 
 
 def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataFrame:

@@ -25,6 +25,7 @@ from slackwater.receiver.partners.outbound import Outbound
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run
+from slackwater.sources.partitions import Partition
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
 from slackwater.steps.spark.apply import AppliedSteps
@@ -120,6 +121,11 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     upstream = {name: load_manifest(uri, store=store) for name, uri in uris.items()}
     day = day_of(date.fromisoformat(run.date), pipeline.timezone)
 
+    def is_whole(source: str) -> bool:
+        """Return whether all events of the source's objects are of the day."""
+        partitions = {Partition(item.date, item.hour) for item in inputs.of_source(source)}
+        return all(map(day.contains, partitions))
+
     def read_frozen(name: str) -> DataFrame:
         objects = inputs.of_source(name)
         if name in pipeline.tables:
@@ -137,8 +143,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
             project.source(name),
             [item.uri for item in objects],
             input_bytes=sum(item.bytes for item in objects),
-            start=day.start,
-            end=day.end,
+            day=None if is_whole(name) else day,
             store=store,
         )
 
@@ -151,8 +156,13 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     rows = sum(item.rows for item in objects) + sum(manifest.rows for manifest in stored)
     # How much an extract step reads is not known before.
     settings = {} if _has_extract(pipeline, stage) else settings_for(input_bytes=input_bytes, rows=rows)
-    frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, stores=stores)
-    steps = apply_stage(pipeline, stage, frames, context, upstream=upstream)
+    known_rows = {name: manifest.rows for name, manifest in upstream.items()}
+    for name in frames:
+        # Events with ids are counted: Spark leaves out duplicates, and computes them once if several steps read them.
+        if name in pipeline.sources and not project.source(name).id_column and is_whole(name):
+            known_rows[name] = sum(item.rows for item in inputs.of_source(name))
+    frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
+    steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
     with temporary_settings(context.spark, settings):
         steps.compute_ahead()
     written = write_frame(
@@ -203,20 +213,22 @@ def read_upstream(
     context: StepContext,
     *,
     upstream: Mapping[str, ArrowManifest],
+    known_rows: Mapping[str, int],
     stores: StoreFactory,
 ) -> dict[str, DataFrame]:
     """Return the rows of the stages that the stage reads. Of large ones, only the columns that its steps need are read.
 
-    `sources` are the frames of its sources, and `upstream` describes the stages. Raises what `apply_stage` raises.
+    `sources` are the frames of its sources, `upstream` describes the stages, and `known_rows` are the numbers of rows
+    of inputs that need no counting. Raises what `apply_stage` raises.
     """
     columns: dict[str, tuple[str, ...]] = {}
     # Planning the steps, to see which columns they need, would make an extract step read its rows.
     if any(map(is_large, upstream.values())) and not _has_extract(pipeline, stage):
         columns = columns_read(
             context.spark,
-            lambda empty: apply_stage(pipeline, stage, {**sources, **empty}, context, upstream=upstream).needed_frames(
-                stage.name
-            ),
+            lambda empty: apply_stage(
+                pipeline, stage, {**sources, **empty}, context, known_rows=known_rows
+            ).needed_frames(stage.name),
             {name: decode_schema(manifest.arrow_schema) for name, manifest in upstream.items()},
         )
     return {
@@ -270,17 +282,16 @@ def apply_stage(
     inputs: Mapping[str, DataFrame],
     context: StepContext,
     *,
-    upstream: Mapping[str, ArrowManifest],
+    known_rows: Mapping[str, int],
 ) -> AppliedSteps:
-    """Apply the steps of the stage to the sources and stages that it reads; `upstream` describes the stages.
+    """Apply the steps of the stage to the sources and stages that it reads.
 
-    Raises `DefinitionError` naming the step.
+    `known_rows` are the numbers of rows of those that need no counting, by name. Raises `DefinitionError` that names
+    the step.
     """
     uses = {name: pipeline.steps[name] for name in stage.steps}
     try:
-        return AppliedSteps(
-            uses, inputs, context, known_rows={name: manifest.rows for name, manifest in upstream.items()}
-        )
+        return AppliedSteps(uses, inputs, context, known_rows=known_rows)
     except DefinitionError as error:
         raise DefinitionError(f"pipeline {pipeline.pipeline}: {error}") from error
 
