@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from benchmarks import arrival, check, day, exchange, late, pipeline, pull, push
+from benchmarks import arrival, check, day, exchange, freeze, late, pipeline, pull, push
 
 PARTS = {
     "exchange": exchange,
@@ -24,6 +24,7 @@ PARTS = {
     "late": late,
     "arrival": arrival,
     "check": check,
+    "freeze": freeze,
     "push": push,
     "pull": pull,
 }

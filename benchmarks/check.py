@@ -36,7 +36,7 @@ from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
 from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.sources.definition import Source
-from slackwater.sources.partitions import Partition, object_uri
+from slackwater.sources.partitions import Partition, object_name, object_uri
 from slackwater.storage import StoredObject
 
 SOURCES, DAYS, HOURS = 1_000, 7, 24
@@ -86,10 +86,6 @@ class _Store:
     def get(self, uri: str) -> bytes:
         self._requests.send("GET")
         return self._objects[uri]
-
-    def metadata(self, uri: str) -> Mapping[str, str]:
-        self._requests.send("GET")
-        return {"rows": "100"}
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
         self._requests.send("LIST")
@@ -172,8 +168,9 @@ class _NoExecutions:
         return False
 
 
-def _object(source: str, partition: Partition, name: str = "a") -> StoredObject:
-    return StoredObject(object_uri("raw", source, partition, name), 10_000, "0" * 32, _ARRIVED)
+def _object(source: str, partition: Partition, batch: int = 0) -> StoredObject:
+    uri = object_uri("raw", source, partition, object_name(f"{batch:032x}", 100))
+    return StoredObject(uri, 10_000, "0" * 32, _ARRIVED)
 
 
 def _objects_under(prefix: str, start_after: str) -> Iterator[StoredObject]:
@@ -186,7 +183,7 @@ def _objects_under(prefix: str, start_after: str) -> Iterator[StoredObject]:
     while hour < _NOW:
         yield _object(match[1], partition_of(hour))
         if match[1] == "s0000" and hour.hour == _LATE_HOUR:
-            yield _object(match[1], partition_of(hour), "late")
+            yield _object(match[1], partition_of(hour), batch=1)
         hour += HOUR
 
 

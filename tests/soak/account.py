@@ -17,6 +17,8 @@ from tests.soak.aws import MemoryDynamoDB, MemoryS3
 from tests.soak.partner import BASE, Body, Definition, Hour, Partner, date_of
 
 _BUCKET = "s3://raw/"
+_CONTENT_DIGITS = 32
+"""The name of an object begins with the id of its content."""
 
 
 class Reading(NamedTuple):
@@ -153,7 +155,7 @@ class Account:
 
         listing = consistent_listing(BASE.source, objects, files=self.cache)
         etags = {item.uri.removeprefix(_BUCKET): item.etag for item in listing.objects}
-        keys = {key.rpartition("-")[0]: key for key in etags}
+        keys = {key[: key.rindex("/") + 1 + _CONTENT_DIGITS]: key for key in etags}
         assert len(keys) == len(listing.objects), f"{now}: a content is read twice in one hour"
         assert keys.keys() == expected.keys(), (
             f"{now}: missing: {sorted(expected.keys() - keys.keys())[:5]}, "
@@ -163,6 +165,7 @@ class Account:
             if self._verified.get(key) != etags[key]:
                 events = sorted(expected[name].items())
                 assert self._events(key) == events, f"{now}: {key}: {self._events(key)}, not {events}"
+                assert key.endswith(f"-{len(events)}.parquet"), f"{now}: {key} has {len(events)} events"
                 self._verified[key] = etags[key]
         return list(etags)
 
@@ -278,7 +281,7 @@ class Account:
 
 
 def _content_and_version(key: str) -> tuple[str, str]:
-    content, _, version = key.rpartition("/")[2].partition(".")[0].partition("-")
+    content, version, _ = key.rpartition("/")[2].partition(".")[0].split("-")
     return content, version
 
 

@@ -9,7 +9,7 @@ import gc
 import hashlib
 import io
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, BinaryIO
 
@@ -28,7 +28,7 @@ from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.sources.file_pattern import FilePattern
-from slackwater.sources.partitions import FILE, ROWS, Partition
+from slackwater.sources.partitions import ROWS, Partition
 from tests.fakes_receiver import Clock
 from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
 from tests.soak.aws import (
@@ -100,7 +100,7 @@ class OldFiles:
     def content(self, number: int) -> Content:
         at = NOW - number * INTERVAL
         partition = Partition(at.strftime("%Y-%m-%d"), at.strftime("%H"))
-        version = ContentVersion(definition=BASE.digest, partitions=(partition,), rows=3)
+        version = ContentVersion(definition=BASE.digest, partitions=(partition,), rows=3, partition_rows=(3,))
         content = Content(source="things", id=f"{number:032x}", received_at=at)
         return content.with_writer(self.path(number), version).with_file(self.path(number), version, is_new=True)
 
@@ -256,9 +256,8 @@ def add_object(s3: MemoryS3, files: OldFiles, number: int) -> None:
     assert content.committed
     body = io.BytesIO()
     pq.write_table(pa.table({"id": [f"{number}-{row}" for row in range(3)]}), body)
-    metadata: Mapping[str, str] = {ROWS: "3", FILE: files.path(number)}
     (uri,) = content.object_uris(content.committed, "raw")
     folder, _, name = uri.removeprefix("s3://raw/").rpartition("/")
     s3.folders.setdefault(folder, {})[name] = S3Object(
-        body.getvalue(), len(body.getvalue()), f"{number:032x}", NOW - number * INTERVAL, metadata
+        body.getvalue(), len(body.getvalue()), f"{number:032x}", NOW - number * INTERVAL, {ROWS: "3"}
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 ROWS, FILE = "rows", "file"
-"""Keys of a raw object's metadata: its number of events, and the path of the partner's file that contained them."""
+"""Keys of the metadata of raw objects whose names have no rows: the number of events, and the path of the partner's
+file that contained them. The receiver still writes `ROWS`, because a retry may write such a name."""
+# The name of a batch's object is `<hash>-<rows>`, that of a file's object `<content id>-<version id>-<rows>`. Before
+# names had rows, the latter was `<content id>-<version id>`, and the 12 digits of a version id may all be decimal.
+_NAMED_ROWS = re.compile(r"/[0-9a-f]{32}(?:-[0-9a-f]{12})?-([0-9]{1,11})\.parquet$")
 
 
 class Partition(NamedTuple):
@@ -27,8 +32,19 @@ def partition_prefix(bucket: str, source: str, partition: Partition) -> str:
 
 
 def object_uri(bucket: str, source: str, partition: Partition, name: str) -> str:
-    """Return the URI of an object of a partition; `name` is the hash of the batch or file that it comes from."""
+    """Return the URI of an object of a partition; `name` is its `object_name`."""
     return f"{partition_prefix(bucket, source, partition)}{name}.parquet"
+
+
+def object_name(origin: str, rows: int) -> str:
+    """Return the name of an object with `rows` events; `origin` identifies the batch or file that it comes from."""
+    return f"{origin}-{rows}"
+
+
+def named_rows(uri: str) -> int | None:
+    """Return the number of events in the name of an object; None for an object written before names had it."""
+    match = _NAMED_ROWS.search(uri)
+    return int(match[1]) if match else None
 
 
 def partition_value(uri: str, key: str) -> str:

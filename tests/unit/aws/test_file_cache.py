@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,7 +65,11 @@ CONTENT = Content(
     removed=1,
     current="1" * 12,
     changes=2,
-    versions=(ContentVersion(definition="1" * 12, partitions=(Partition("2013-03-08", "05"),), rows=5, rejected=1),),
+    versions=(
+        ContentVersion(
+            definition="1" * 12, partitions=(Partition("2013-03-08", "05"),), rows=5, rejected=1, partition_rows=(5,)
+        ),
+    ),
     writers=(ContentWriter(path="y.csv", version="2" * 12),),
     deleting=Lease(owner="z.csv", until=RECEIVED),
 )
@@ -127,12 +132,14 @@ class TestRecords:
         first = datetime(2013, 1, 1, tzinfo=UTC)
         hours = [first + timedelta(hours=number) for number in range(4000)]
         partitions = tuple(Partition(f"{hour:%Y-%m-%d}", f"{hour:%H}") for hour in hours)
-        versions = tuple(ContentVersion(definition=digit * 12, partitions=partitions) for digit in "123")
+        rows = (9_999_999,) * 4000
+        of_4000_hours = partial(ContentVersion, partitions=partitions, partition_rows=rows)
+        versions = tuple(of_4000_hours(definition=digit * 12, rows=sum(rows)) for digit in "123")
         paths = tuple(f"{number:01024}" for number in range(20))
         large = CONTENT.model_copy(update={"versions": versions, "paths": paths})
         each_cache.save(ENTRY, large)
         assert each_cache.contents("a", [large.id]) == [saved(large)]
-        ten = tuple(ContentVersion(definition=digit * 12, partitions=partitions) for digit in "0123456789")
+        ten = tuple(of_4000_hours(definition=digit * 12) for digit in "0123456789")
         with pytest.raises(CloudError, match=r"size"):
             each_cache.save(saved(large).model_copy(update={"versions": ten}))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
@@ -14,10 +13,6 @@ from slackwater.errors import PartnerError
 from slackwater.receiver.partners.http_listing import request_each_file
 from slackwater.receiver.partners.json_page import read_json_page
 from slackwater.receiver.partners.partner import MAX_PATH_BYTES, listed_file
-from slackwater.receiver.writing.partition_writer import PartitionFile
-from slackwater.receiver.writing.raw_writer import RawWriter
-from slackwater.sources.partitions import Partition
-from tests.fakes_receiver import MemoryPartitions, MemoryStore, a_source
 
 pytestmark = pytest.mark.unit
 
@@ -30,22 +25,10 @@ def limit_error(path):
 
 
 @pytest.mark.parametrize("path", LONGEST)
-def test_a_path_of_the_largest_length_fits_into_the_keys_and_the_metadata_of_its_objects(path, tmp_path: Path):
+def test_a_path_of_the_largest_length_fits_into_the_keys_of_its_records_and_objects(path):
     assert listed_file("sftp://x", path).name == path
     assert len(path.encode()) == MAX_PATH_BYTES <= 1024, "the sort key in DynamoDB"
     assert len(f"landing/source={'s' * 63}/{'0' * 64}/{path}".encode()) <= 1024
-    file = tmp_path / "part.parquet"
-    file.write_bytes(b"rows")
-    store = MemoryStore()
-    RawWriter(store=store, partitions=MemoryPartitions(), raw_bucket="raw").write_files(
-        a_source(),
-        [PartitionFile(Partition("2013-03-10", "17"), file, 10**12)],
-        object_names=["name"],
-        origin=path,
-    )
-    (uri,) = store.uris("/raw/source=")
-    metadata = store.metadata(uri)
-    assert sum(len(f"x-amz-meta-{name}{value}".encode()) for name, value in metadata.items()) <= 2048
 
 
 @pytest.mark.parametrize("path", TOO_LONG)

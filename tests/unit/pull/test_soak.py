@@ -39,9 +39,9 @@ def test_the_account_notices_a_content_that_is_never_deleted(monkeypatch):
 def test_the_account_notices_lost_rows(monkeypatch):
     write = RawWriter.write_files
 
-    def lose_one(self, source, files, *, object_names, origin):
+    def lose_one(self, source, files, *, object_names):
         kept = files[1:] if len(files) > 1 else files
-        write(self, source, kept, object_names=object_names[: len(kept)], origin=origin)
+        write(self, source, kept, object_names=object_names[: len(kept)])
 
     monkeypatch.setattr(RawWriter, "write_files", lose_one)
     with pytest.raises(AssertionError, match="missing"):

@@ -116,13 +116,13 @@ class TestJoinedBatches:
         assert setup.write_events([*reversed(batches), batches[1]]) == 0
         assert setup.store.objects == before
 
-    def test_the_name_of_an_object_depends_on_its_batches_and_its_partition(self):
+    def test_the_name_of_an_object_depends_on_its_batches_and_its_partition_and_has_its_rows(self):
         setup = Setup(self.SOURCE)
         batches = [setup.checked_events(event(id=name, count=n)) for n, name in enumerate("abc")]
         setup.write_events(batches)
         [uri] = setup.store.uris("/raw/source=")
         batch_ids = "\n".join(sorted(batch.batch_id for batch in batches))
-        assert f"/{hashlib.sha256(f'{batch_ids}{chr(10)}2013-03-08/12'.encode()).hexdigest()[:32]}.parquet" in uri
+        assert f"/{hashlib.sha256(f'{batch_ids}{chr(10)}2013-03-08/12'.encode()).hexdigest()[:32]}-3.parquet" in uri
         assert setup.write_events(batches[:2]) == 2
 
     def test_rejected_events_do_not_change_the_generated_ids_of_the_others(self):

@@ -69,7 +69,7 @@ class TestEvents:
         }
         assert setup.store.metadata(uri) == {"rows": "1"}
         assert uri.startswith("s3://raw/raw/source=things/date=2013-03-08/hour=12/")
-        assert len(uri.rpartition("/")[2]) == 32 + len(".parquet")
+        assert len(uri.rpartition("/")[2]) == 32 + len("-1.parquet")
 
     @pytest.mark.parametrize(
         ("pushed", "reason"),
@@ -163,12 +163,13 @@ class TestPartitions:
         }
         assert len(setup.rows()) == 6
 
-    def test_the_name_of_an_object_depends_on_its_batch_and_its_partition(self):
+    def test_the_name_of_an_object_depends_on_its_batch_and_its_partition_and_has_its_rows(self):
         setup = Setup()
-        result = setup.push([event(), event("2013-03-08T13:00:00Z")])
-        for uri, partition in zip(setup.store.uris("/raw/source="), ("2013-03-08/12", "2013-03-08/13"), strict=True):
+        result = setup.push([event(), event("2013-03-08T13:00:00Z"), event()])
+        written = zip(setup.store.uris("/raw/source="), (("2013-03-08/12", 2), ("2013-03-08/13", 1)), strict=True)
+        for uri, (partition, rows) in written:
             name = hashlib.sha256(f"{result.batch_id}\n{partition}".encode()).hexdigest()[:32]
-            assert uri.endswith(f"/{name}.parquet")
+            assert uri.endswith(f"/{name}-{rows}.parquet")
 
     @settings(deadline=None, max_examples=30)
     @given(st.permutations(range(6)))

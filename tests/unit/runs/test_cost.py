@@ -297,11 +297,11 @@ def test_the_example_of_the_documentation():
     )
     assert f"**{price_run(usage, region='us-east-1', architecture='x86_64').usd:.8f}**" in page
     prices = read_prices("us-east-1")
-    counts = RequestCounts(s3_lists=3, s3_puts=1, s3_gets=47, dynamodb_reads=5.5, dynamodb_writes=12)
+    counts = RequestCounts(s3_lists=3, s3_puts=1, s3_gets=4, dynamodb_reads=5.5, dynamodb_writes=12)
     counted = price_run(usage._replace(requests=counts), region="us-east-1", architecture="x86_64")
     assert f"**{counted.usd:.8f}**" in page
     units = RequestCounts(dynamodb_reads=5.5, dynamodb_writes=12)
-    parts = (RequestCounts(s3_lists=3), RequestCounts(s3_puts=1), RequestCounts(s3_gets=47), units)
+    parts = (RequestCounts(s3_lists=3), RequestCounts(s3_puts=1), RequestCounts(s3_gets=4), units)
     least = RequestCounts(s3_gets=43, s3_puts=9)
     usage = usage._replace(requests=counts, least_job_requests=least)
     assert f"**{price_run(usage, region='us-east-1', architecture='x86_64').usd:.8f}**" in page

@@ -248,9 +248,12 @@ class FileFetcher:
             raise _ContentBusy
 
         def announce(entry: FileEntry, contents: Mapping[str, Content]) -> Changed:
+            nonlocal version
             content = contents[content_id]
             if content.is_deleted_by_another(entry.path, self.now()):
                 raise _ContentBusy
+            # An attempt before names had rows may have written some of the objects: they keep their names.
+            version = content.recorded(staged.version)
             return entry.model_copy(update={"writing": content_id}), [content.with_writer(entry.path, version)]
 
         entry = self._records.transact(entry, [content_id], announce)
@@ -258,9 +261,7 @@ class FileFetcher:
         # missing ones.
         name = version_name(content_id, version)
         self.raw_writer.write_rejects_file(self.source, staged.rejects, received_at=received_at, batch_id=name)
-        self.raw_writer.write_files(
-            self.source, staged.files, object_names=[name] * len(staged.files), origin=entry.path
-        )
+        self.raw_writer.write_files(self.source, staged.files, object_names=version.object_names(content_id))
 
         changed: set[Partition] = set()
 

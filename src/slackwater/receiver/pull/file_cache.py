@@ -21,13 +21,13 @@ from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import CloudError
 from slackwater.receiver.partners.partner import ListedFile, plain_etag
-from slackwater.sources.partitions import Partition, object_uri
+from slackwater.sources.partitions import Partition, object_name, object_uri
 
 # The first retry of a file follows in the next pull. The next ones wait: 15 minutes, 30 minutes, and so on up to a day.
 _FIRST_DELAY, _MAX_DELAY = timedelta(minutes=15), timedelta(days=1)
 # Paths that a content keeps of the files that have it. They explain where rows come from; the number of files is exact.
 _MAX_PATHS = 20
-_OBJECT_NAME = re.compile(r"/([0-9a-f]{32})-([0-9a-f]{12})\.parquet$")
+_OBJECT_NAME = re.compile(r"/([0-9a-f]{32})-([0-9a-f]{12})(?:-[0-9]+)?\.parquet$")
 
 
 class EntryChanged(CloudError):
@@ -164,12 +164,24 @@ class ContentVersion(CacheRecord):
     rejected: int = 0
     rows_digest: str = ""
     """Digest of the number of rows in each partition."""
+    partition_rows: tuple[int, ...] = ()
+    """Number of rows in each of `partitions`, as the names of its objects have it. Empty for a version that was
+    announced before names had rows."""
 
     @property
     def id(self) -> str:
         """Digest of the version, 12 hex digits."""
-        # With the rows, because another release may read the content differently with the same definition.
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+        # With the rows, because another release may read the content differently with the same definition. Their digest
+        # is enough, and gives a version the id that it had before names had rows.
+        return hashlib.sha256(self.model_dump_json(exclude={"partition_rows"}).encode()).hexdigest()[:12]
+
+    def object_names(self, content_id: str) -> list[str]:
+        """Return the name of the object of each of `partitions`."""
+        # Derived from content and version, so a second attempt writes the same objects.
+        name = version_name(content_id, self)
+        if not self.partition_rows:
+            return [name] * len(self.partitions)
+        return [object_name(name, rows) for rows in self.partition_rows]
 
 
 class ContentWriter(CacheRecord):
@@ -225,10 +237,12 @@ class Content(CacheRecord):
 
     def object_uris(self, version: ContentVersion, bucket: str) -> Iterator[str]:
         """Yield the URIs of the objects of a version, one for each partition."""
-        # Derived from content and version, so a second attempt writes the same objects.
-        name = version_name(self.id, version)
-        for partition in version.partitions:
+        for partition, name in zip(version.partitions, version.object_names(self.id), strict=True):
             yield object_uri(bucket, self.source, partition, name)
+
+    def recorded(self, version: ContentVersion) -> ContentVersion:
+        """Return the version with the same id that is recorded, or else `version`."""
+        return next((recorded for recorded in self.versions if recorded.id == version.id), version)
 
     def is_deleted_by_another(self, path: str, now: datetime) -> bool:
         """Whether the pull of another file than `path` may be deleting objects."""
@@ -320,7 +334,7 @@ class FileCache(Protocol):
 
 
 def version_name(content: str, version: ContentVersion) -> str:
-    """Return the name of the objects of a content's version, without their extension."""
+    """Return what the names of all objects of a content's version begin with."""
     return f"{content}-{version.id}"
 
 

@@ -70,6 +70,7 @@ def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, re
         partitions=tuple(file.partition for file in files),
         rows=sum(file.rows for file in files),
         rejected=rejected,
+        partition_rows=tuple(file.rows for file in files),
         rows_digest=hashlib.sha256(json.dumps([file.rows for file in files]).encode()).hexdigest()[:12],
     )
     return StagedFile(version=version, files=files, rejects=rejects)

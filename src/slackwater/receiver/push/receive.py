@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Annotated
 
 import pyarrow.compute as pc
@@ -19,11 +20,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from slackwater.errors import DataError, ObjectMissing
 from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events
 from slackwater.receiver.push.batch import Batch, BatchTooLarge, ExpandedBody, Limits, PushedBody, decode, identify
-from slackwater.receiver.writing.partitioning import event_hours
+from slackwater.receiver.writing.partitioning import drop_duplicates, event_hours, split_by_hour
 from slackwater.receiver.writing.raw_writer import EventBatch, RawWriter
 from slackwater.receiver.writing.rejects import RejectRecord
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import partner_schema
+from slackwater.sources.event_schema import EVENT_TIME, partner_schema
 
 
 class RejectedEventAnswer(BaseModel):
@@ -59,6 +60,9 @@ class Receipt(BaseModel):
     """The source's definition at that time."""
     events_digest: str
     """See `CheckedBatch.events_digest`."""
+    rows: tuple[int, ...] | None = None
+    """See `CheckedBatch.rows`. None for a batch that was received before names of objects had rows: its objects have
+    names without them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +88,23 @@ class CheckedBatch:
         return digest.hexdigest()
 
     @property
+    def rows(self) -> tuple[int, ...]:
+        """Number of events to write in each hour, oldest first: names of objects have it."""
+        event_id = self.definition.event_id
+        # Generated ids do not repeat, and are not in the table yet.
+        split = split_by_hour(self.events.table.select([EVENT_TIME, *([event_id] if event_id else [])]))
+        if event_id:
+            split = drop_duplicates(split, event_id)
+        return tuple(end - start for start, end in pairwise(split.bounds))
+
+    @property
     def receipt(self) -> Receipt:
         """The receipt of the batch."""
         return Receipt(
-            received_at=self.events.received_at, definition=self.definition, events_digest=self.events_digest
+            received_at=self.events.received_at,
+            definition=self.definition,
+            events_digest=self.events_digest,
+            rows=self.rows if self.events.has_named_rows else None,
         )
 
     def result(self, accepted: int) -> BatchResult:
@@ -162,15 +179,23 @@ class Receiver:
         return self._check_again(identify(pushed, self.limits), receipt, origin=pushed.origin)
 
     def _check_again(self, body: ExpandedBody, receipt: Receipt, *, origin: str) -> CheckedBatch:
-        checked = self._check(body, receipt.definition, received_at=receipt.received_at.astimezone(UTC), origin=origin)
-        if checked.events_digest != receipt.events_digest:
+        checked = self._check(
+            body,
+            receipt.definition,
+            received_at=receipt.received_at.astimezone(UTC),
+            origin=origin,
+            has_named_rows=receipt.rows is not None,
+        )
+        if checked.receipt != receipt:
             raise DataError(
                 f"batch {body.batch_id} of {receipt.definition.source!r}: this release reads other events or hours "
                 "from it than the release that received it, so they could be stored twice: deploy that release again"
             )
         return checked
 
-    def _check(self, body: ExpandedBody, source: Source, *, received_at: datetime, origin: str) -> CheckedBatch:
+    def _check(
+        self, body: ExpandedBody, source: Source, *, received_at: datetime, origin: str, has_named_rows: bool = True
+    ) -> CheckedBatch:
         limits = replace(self.limits, events=source.push.max_events) if source.push else self.limits
         batch = decode(body, limits=limits, schema=partner_schema(source))
         checked = check_events(batch.events, source, received_at=received_at)
@@ -183,6 +208,7 @@ class Receiver:
                 rejected=frozenset(event.index for event in checked.rejected),
                 batch_id=batch.batch_id,
                 received_at=received_at,
+                has_named_rows=has_named_rows,
             ),
             rejects=reject_records(batch, checked.rejected, origin=origin),
             body_bytes=len(batch.body),

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ from slackwater.receiver.writing.partitioning import (
 )
 from slackwater.receiver.writing.rejects import RejectRecord, rejects_uri, to_jsonl
 from slackwater.sources.definition import Source
-from slackwater.sources.partitions import FILE, ROWS, Partition, object_uri
+from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri
 from slackwater.storage import ObjectStore
 
 # Objects that are written at the same time. A write mostly waits for S3.
@@ -52,6 +51,8 @@ class EventBatch:
     batch_id: str
     received_at: datetime
     """When the body was received first."""
+    has_named_rows: bool = True
+    """False for a batch that was received first before names of objects had rows: its objects keep their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +86,13 @@ class RawWriter:
 
         def put(part: HourPart, body: bytes) -> int:
             # The name depends on the batches, not on the events, and `source` is the definition in their receipts: a
-            # retry finds the objects of the first attempt even if the source's definition has changed in between.
+            # retry finds the objects of the first attempt even if the source's definition has changed in between. The
+            # number of events is that of the first attempt, too (`slackwater.receiver.push.receive.Receipt.rows`).
             name = hashlib.sha256("\n".join([*batch_ids, "/".join(part.partition)]).encode()).hexdigest()[:32]
-            uri = object_uri(self.raw_bucket, source.source, part.partition, name)
             rows: int = part.table.num_rows
+            if all(batch.has_named_rows for batch in batches):
+                name = object_name(name, rows)
+            uri = object_uri(self.raw_bucket, source.source, part.partition, name)
             return rows if self.store.put_new(uri, body, metadata={ROWS: str(rows)}) else 0
 
         parts = list(split.parts())
@@ -101,18 +105,16 @@ class RawWriter:
         self.partitions.register(source.source, split.partitions)
         return written
 
-    def write_files(
-        self, source: Source, files: Sequence[PartitionFile], *, object_names: Sequence[str], origin: str
-    ) -> None:
+    def write_files(self, source: Source, files: Sequence[PartitionFile], *, object_names: Sequence[str]) -> None:
         """Write the local file of each partition as an object, and register the partitions.
 
-        `object_names` has one name for each of `files`. `origin` is the path of the partner's file that contains the
-        events. Raises `CloudError`; then some objects may be written, and the same call again writes the others.
+        `object_names` has one name for each of `files`. Raises `CloudError`; then some objects may be written, and the
+        same call again writes the others.
         """
 
         def put(file: PartitionFile, name: str) -> None:
             uri = object_uri(self.raw_bucket, source.source, file.partition, name)
-            self.store.put_new_file(uri, file.path, metadata={ROWS: str(file.rows), FILE: quote(origin)})
+            self.store.put_new_file(uri, file.path, metadata={ROWS: str(file.rows)})
 
         with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
             list(pool.map(put, files, object_names))  # `list` raises the first error of the threads

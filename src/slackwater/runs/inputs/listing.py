@@ -25,13 +25,13 @@ from slackwater.runs.inputs.table_inputs import published_days
 from slackwater.runs.inputs.window_listing import WindowListing, objects_of_days
 from slackwater.runs.record import PublishedRun
 from slackwater.runs.table import RunTable
-from slackwater.sources.partitions import FILE, ROWS, partition_value
+from slackwater.sources.partitions import FILE, ROWS, named_rows, partition_value
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Threads that list sources, and then read metadata and bodies of objects.
+# Threads that list sources, and then read bodies of objects, and metadata of those whose names have no rows.
 _READERS = 16
 # Total size of the objects whose ids are read at the same time, which bounds the memory of a Lambda function. A larger
 # object is read alone, one row group at a time.
@@ -185,9 +185,9 @@ class InputListing:
     def _input_object(self, stored: StoredObject, files: Sequence[str], known: InputObject | None) -> InputObject:
         """Return the input object of a stored object.
 
-        Its rows and its file come from `known` if the object is unchanged, else from the metadata in S3. `files` are
-        the paths of the files that have the object's content now. If the file is not one of them, the first of them
-        replaces it.
+        Its rows and its file come from `known` if the object is unchanged. Otherwise its name has the rows; if it was
+        written before names had them, its metadata in S3 has rows and file. `files` are the paths of the files that
+        have the object's content now. If the file is not one of them, the first of them replaces it.
         """
 
         def current_file(recorded: str | None) -> str | None:
@@ -196,12 +196,9 @@ class InputListing:
         if known and known.identity == (stored.uri, stored.etag, stored.size):
             file = current_file(known.file)
             return known if known.file == file else known.model_copy(update={"file": file})
-        metadata = self.store.metadata(stored.uri)
-        rows, recorded = metadata.get(ROWS, ""), metadata.get(FILE)
-        if not rows.isdecimal():
-            raise ObjectInvalid(
-                f"{stored.uri} does not say how many events it holds: it was not written by the receiver (remove it)"
-            )
+        rows, recorded = named_rows(stored.uri), None
+        if rows is None:
+            rows, recorded = self._recorded(stored.uri)
         return InputObject(
             uri=stored.uri,
             source=partition_value(stored.uri, "source"),
@@ -209,11 +206,21 @@ class InputListing:
             hour=partition_value(stored.uri, "hour"),
             etag=stored.etag,
             bytes=stored.size,
-            rows=int(rows),
+            rows=rows,
             arrived=stored.modified,
-            # Metadata in S3 is ASCII, so the receiver percent-encodes the path.
-            file=current_file(unquote(recorded) if recorded else None),
+            file=current_file(recorded),
         )
+
+    def _recorded(self, uri: str) -> tuple[int, str | None]:
+        """Return the number of events and the file in the metadata of an object. Raises `ObjectInvalid`."""
+        metadata = self.store.metadata(uri)
+        rows, file = metadata.get(ROWS, ""), metadata.get(FILE)
+        if not rows.isdecimal():
+            raise ObjectInvalid(
+                f"{uri} does not say how many events it holds: it was not written by the receiver (remove it)"
+            )
+        # Metadata in S3 is ASCII, so the receiver has percent-encoded the path.
+        return int(rows), unquote(file) if file else None
 
 
 def _by_source(objects: Iterable[InputObject]) -> dict[str, list[InputObject]]:
