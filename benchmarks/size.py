@@ -8,8 +8,8 @@ its driver have started. The day is pulled as 24 CSV files; a pipeline checks it
 - `plain` is `size_script.py` as a job of the same application, in the same driver, from its request to its end. Its
   rounds and those of `run` are interleaved.
 - `DuckDB, raw` reads the objects of the pull as the emulator has stored them; `DuckDB, CSV` reads the files themselves.
-  Both check and group the rows and write a Parquet file, in a process of their own. The published rows must equal those
-  of the second one, also after the late data.
+  Both check and group the rows and write a Parquet file, in a process of their own. The rows of `run` and `plain` must
+  equal those of the second one, and those of the run also after the late data.
 - `late pull` is one more file of 1 % of the events; then the day runs again, and its two versions are compared.
 
 Processor time, memory and bytes are those of the processes of the local cloud, without this one. Memory is the largest
@@ -27,11 +27,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-import duckdb
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
@@ -48,8 +50,9 @@ _SCRIPT = Path(__file__).with_name("size_script.py")
 _FIRST_DAY, _FIRST_EVENTS = "2026-03-01", 10_000
 _LATE_SHARE = 100
 _PORT = "8714"
-_COLUMNS = "campaign, country, events, clicks, cost, dearest"
-_QUERY = f"SELECT {_COLUMNS} FROM {PIPELINE} WHERE date = '{DAY}'"  # noqa: S608
+_PLAIN = "plain"
+_COLUMNS = ["campaign", "country", "events", "clicks", "cost", "dearest"]
+_QUERY = f"SELECT {', '.join(_COLUMNS)} FROM {PIPELINE} WHERE date = '{DAY}'"  # noqa: S608
 _LARGE = 10_000_000
 _MOST_PLAIN, _MOST_GROWTH = 1.15, 1.2
 _T = TypeVar("_T")
@@ -73,14 +76,15 @@ def _measure(events: int, rounds: int) -> dict[str, Any]:
         objects = next(layout.Layout(folder).objects.glob(f"*/*/raw/source={SOURCE}/date={DAY}"))
         steps["DuckDB, raw"].append(_in_duckdb(f"read_parquet('{objects}/*/*.parquet')", folder / "raw.parquet"))
         steps["DuckDB, CSV"].append(_in_duckdb(csv_files(files), folder / "csv.parquet"))
-        _compare_rows(client, folder)
+        for table in (PIPELINE, _PLAIN):
+            _check_rows(client, table, folder / "csv.parquet")
         late_size = write_late(files, late)
         steps["late pull"].append(_used(folder, lambda: _pull(client, DAY, late, 1))[1])
         _run(steps, "late ", client, folder, force=False)
         steps["comparison"].append(_used(folder, lambda: client.compare(PIPELINE, DAY))[1])
         steps["query"].append(_used(folder, lambda: client.query(_QUERY).rows)[1])
         _in_duckdb(csv_files(files), folder / "csv.parquet")
-        _compare_rows(client, folder)
+        _check_rows(client, PIPELINE, folder / "csv.parquet")
     return {
         "events": events,
         "bytes": {"CSV": size, "raw": raw_bytes, "late CSV": late_size},
@@ -118,7 +122,7 @@ def _pull(client: Client, day: str, events: int, files: int) -> None:
 
 
 def _plain(client: Client, day: str) -> Callable[[], None]:
-    table = f"warehouse.{client.connection.deployment.warehouse_database}.plain"
+    table = f"warehouse.{client.connection.deployment.warehouse_database}.{_PLAIN}"
     return job(client, _SCRIPT, day, SOURCE, [table])
 
 
@@ -146,12 +150,18 @@ def _in_duckdb(events: str, result: Path) -> Usage:
     return Usage(**json.loads(process.stdout))
 
 
-def _compare_rows(client: Client, folder: Path) -> None:
-    """Raise `RuntimeError` if the published rows differ from those that DuckDB computed from the files."""
-    rows = client.query(_QUERY).rows
-    expected = duckdb.sql(f"SELECT {_COLUMNS} FROM '{folder / 'csv.parquet'}'").fetchall()  # noqa: S608
-    if sorted(rows) != sorted(expected):
-        raise RuntimeError(f"{len(rows)} published rows differ from DuckDB's {len(expected)}")
+def _check_rows(client: Client, table: str, expected: Path) -> None:
+    """Raise `RuntimeError` if the day's rows of a table differ from those that DuckDB computed from the files."""
+    published = client.warehouse.published(table)
+    assert published is not None
+    day = published.to_table(filter=pc.field("date") == date.fromisoformat(DAY), columns=_COLUMNS)
+    rows, known = (sorted(table.to_pylist(), key=_key) for table in (day, pq.read_table(expected, columns=_COLUMNS)))
+    if rows != known:
+        raise RuntimeError(f"{len(rows)} rows of {table} differ from DuckDB's {len(known)}")
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["campaign"], row["country"]
 
 
 def show(result: Mapping[str, Any], console: Console) -> None:
