@@ -99,7 +99,7 @@ $(VERSITYGW):
 $(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(UV)
 	@scripts/setup-airflow
 
-bench: $(READY) $(BENCH) ## Measure exchange, day, pipeline, push and pull, compared with Parquet, plain PySpark, pyarrow and dlt
+bench: $(READY) $(BENCH) ## Measure exchange, day, size, pipeline, push and pull, compared with Parquet, plain PySpark, pyarrow and dlt
 	@$(BIN)/python -m benchmarks
 
 soak: $(PACKAGES) ## Pull a generated year with crashes, outages and new definitions, and account for each event

@@ -1,6 +1,6 @@
-"""Measure the receiver on one core, and the exchange, a day, pipelines and late data on two.
+"""Measure the receiver on one core, and the exchange, days, pipelines and late data on two.
 
-python -m benchmarks [--json] [--rounds N] [--megabytes N] [--only PART]
+python -m benchmarks [--json] [--rounds N] [--megabytes N] [--events N ...] [--only PART]
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from benchmarks import arrival, check, day, exchange, freeze, late, pipeline, pull, push
+from benchmarks import arrival, check, day, exchange, freeze, late, pipeline, pull, push, size
 
 PARTS = {
     "exchange": exchange,
     "day": day,
     "pipeline": pipeline,
+    "size": size,
     "late": late,
     "arrival": arrival,
     "check": check,
@@ -28,7 +29,7 @@ PARTS = {
     "push": push,
     "pull": pull,
 }
-_TWO_CORES = ("exchange", "day", "pipeline", "late", "arrival")
+_TWO_CORES = ("exchange", "day", "pipeline", "size", "late", "arrival")
 
 
 def main() -> None:
@@ -38,10 +39,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--rounds", type=int, default=5, help="rounds; the median counts")
     parser.add_argument("--megabytes", type=int, default=pull.MEGABYTES, help="size of the file to pull")
+    parser.add_argument("--events", type=int, nargs="+", default=size.EVENTS, help="events of the days of `size`")
     parser.add_argument("--only", choices=PARTS, help="measure only this part")
     options = parser.parse_args()
     machine = _machine()
-    sizes = {"pull": {"megabytes": options.megabytes}}
+    sizes = {"pull": {"megabytes": options.megabytes}, "size": {"events": options.events}}
     names = [options.only] if options.only else list(PARTS)
     results = {}
     # A process cannot have more cores again, so the parts with two come first.

@@ -1,14 +1,20 @@
-"""The local cloud with a deployed project and the data of a day, and plain PySpark scripts beside its pipelines."""
+"""The local cloud with a deployed project and the data of a day, and plain PySpark scripts beside its pipelines.
+
+Also what the processes of a local cloud use: processor time, memory and bytes, which only Linux reports.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 from unittest.mock import patch
 
 from examples.nyc_flights import feed
@@ -27,6 +33,7 @@ DAY = "2013-03-08"
 SOURCES = ("flights", "weather")
 # `sources/flights.yaml` has the same port.
 _PORT = 8713
+_T = TypeVar("_T")
 
 
 @contextmanager
@@ -68,14 +75,9 @@ def script(client: Client, folder: Path, path: Path, arguments: Sequence[str]) -
     conf = dict(re.findall(r"--conf (\S+?)=(\S+)", deployment.spark_submit_parameters))
     # The script imports nothing but PySpark.
     conf = {key: value for key, value in conf.items() if key != "spark.archives" and "PYTHONPATH" not in key}
-    entry_point = f"s3://{deployment.exchange_bucket}/benchmark/{path.name}"
-    client.store.put(entry_point, path.read_bytes())
     # The UTC hours of a local day are of two dates.
-    uris = [
-        ",".join(item.uri for item in client.store.list(f"s3://{deployment.raw_bucket}/raw/source={source}/"))
-        for source in SOURCES
-    ]
-    submission = Submission(entry_point, [DAY, *uris, *arguments], conf)
+    uris = [_objects(client, f"source={source}/") for source in SOURCES]
+    submission = Submission(_uploaded(client, path), [DAY, *uris, *arguments], conf)
     runner = SparkRunner(
         endpoint=os.environ["AWS_ENDPOINT_URL"],
         jars=layout.Layout(folder).jars,
@@ -91,8 +93,171 @@ def script(client: Client, folder: Path, path: Path, arguments: Sequence[str]) -
     return run_script
 
 
+def job(client: Client, path: Path, day: str, source: str, arguments: Sequence[str]) -> Callable[[], None]:
+    """Return a function that runs a PySpark script as a job of the deployed application, as the pipelines' jobs run.
+
+    The script's arguments are `day`, the URIs of the objects of the source on that day, and `arguments`.
+    """
+    deployment = client.connection.deployment
+    emr, application = client.connection.clients("emr-serverless"), deployment.application_id
+    spark_submit = {
+        "entryPoint": _uploaded(client, path),
+        "entryPointArguments": [day, _objects(client, f"source={source}/date={day}/"), *arguments],
+        "sparkSubmitParameters": deployment.spark_submit_parameters,
+    }
+    role = _make_role(client)
+
+    def run_job() -> None:
+        run = emr.start_job_run(
+            applicationId=application, executionRoleArn=role, jobDriver={"sparkSubmit": spark_submit}
+        )["jobRunId"]
+        while (state := emr.get_job_run(applicationId=application, jobRunId=run)["jobRun"])["state"] != "SUCCESS":
+            if state["state"] in {"FAILED", "CANCELLED"}:
+                raise RuntimeError(f"the script failed: {state['stateDetails']}")
+            time.sleep(0.1)
+
+    return run_job
+
+
+def _uploaded(client: Client, path: Path) -> str:
+    """Store a script where jobs find it. Return its URI."""
+    uri = f"s3://{client.connection.deployment.exchange_bucket}/benchmark/{path.name}"
+    client.store.put(uri, path.read_bytes())
+    return uri
+
+
+def _objects(client: Client, prefix: str) -> str:
+    """Return the URIs of the raw objects below a prefix, separated by commas."""
+    raw = f"s3://{client.connection.deployment.raw_bucket}/raw/{prefix}"
+    return ",".join(item.uri for item in client.store.list(raw))
+
+
+def _make_role(client: Client) -> str:
+    """Return the ARN of a role for jobs that may do everything: the role of a pipeline may write its own table only."""
+    trusted = {"Effect": "Allow", "Principal": {"Service": "emr-serverless.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    everything = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    iam, name = client.connection.clients("iam"), "benchmark"
+    with suppress(iam.exceptions.EntityAlreadyExistsException):
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument=_policy(trusted))
+    iam.put_role_policy(RoleName=name, PolicyName=name, PolicyDocument=_policy(everything))
+    arn: str = iam.get_role(RoleName=name)["Role"]["Arn"]
+    return arn
+
+
+def _policy(statement: Mapping[str, object]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
 def timed(call: Callable[[], object]) -> float:
     """Return the seconds of a call."""
     began = time.monotonic()
     call()
     return time.monotonic() - began
+
+
+@dataclass
+class Usage:
+    """What the processes of a local cloud used during a call."""
+
+    seconds: float = 0
+    cpu: float = 0
+    """Seconds of user and system time, with those of processes that have ended."""
+    emulator_cpu: float = 0
+    """Those of the emulator alone: on AWS, nobody pays for them."""
+    peaks: dict[str, int] = field(default_factory=dict)
+    """The largest resident memory in bytes that one process of a kind had, by kind. Sampled."""
+    s3_read: int = 0
+    """Bytes that the emulator has read from files: it reads a whole object for each range of it."""
+    s3_written: int = 0
+    """Bytes that the emulator has written to files: objects, and its state."""
+    spark_written: int = 0
+    """Bytes that processes of Spark have written to local disk, such as shuffles and spilled rows."""
+
+
+class _Process(NamedTuple):
+    kind: str
+    parent: int
+    own_cpu: float
+    cpu: float
+    rss: int
+    read: int
+    written: int
+    on_disk: int
+
+
+_SAMPLE_SECONDS = 0.2
+# The emulator names a folder after the function; the others are named by a part of their command.
+_FUNCTION = re.compile(r"/ministack-lambda-slackwater-(.+)-[^-/]+/_worker")
+_KINDS = {
+    "pyspark.daemon": "executor Python",
+    "job_program.py": "driver Python",
+    "org.apache.spark.deploy": "driver JVM",
+}
+
+
+def used(root: int, call: Callable[[], _T]) -> tuple[_T, Usage]:
+    """Return the result of a call, and what the process `root` and all of its descendants use during it."""
+    usage, first, done = Usage(), _processes(root), threading.Event()
+    last = dict(first)
+
+    def sample() -> None:
+        while not done.wait(_SAMPLE_SECONDS):
+            last.update(_processes(root))
+            for process in last.values():
+                usage.peaks[process.kind] = max(usage.peaks.get(process.kind, 0), process.rss)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    began = time.monotonic()
+    try:
+        result = call()
+    finally:
+        usage.seconds = time.monotonic() - began
+        done.set()
+        sampler.join()
+    end = _processes(root)
+    last.update(end)
+    usage.cpu = sum(process.cpu for process in end.values()) - sum(process.cpu for process in first.values())
+    usage.emulator_cpu = end[root].own_cpu - first[root].own_cpu
+    usage.s3_read, usage.s3_written = end[root].read - first[root].read, end[root].written - first[root].written
+    before = {pid: process.on_disk for pid, process in first.items()}
+    usage.spark_written = sum(
+        process.on_disk - before.get(pid, 0) for pid, process in last.items() if process.kind in _KINDS.values()
+    )
+    return result, usage
+
+
+def _processes(root: int) -> dict[int, _Process]:
+    """Return the process `root` and its descendants, by id."""
+    everything = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            everything[int(folder.name)] = _read_process(folder, is_root=int(folder.name) == root)
+    found, parents = {root: everything[root]}, {root}
+    while parents := {pid for pid, process in everything.items() if process.parent in parents}:
+        found |= {pid: everything[pid] for pid in parents}
+    return found
+
+
+def _read_process(folder: Path, *, is_root: bool) -> _Process:
+    # Behind the name, which may have blanks, are the state and the parent, in fields 11 to 14 the ticks of user and
+    # system time, its own and those of children that have ended, and in field 21 the pages of resident memory.
+    fields = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    counts = dict(line.split(": ") for line in (folder / "io").read_text(encoding="utf-8").splitlines())
+    command = (folder / "cmdline").read_text(encoding="utf-8", errors="replace")
+    return _Process(
+        kind="emulator" if is_root else _kind(command),
+        parent=int(fields[1]),
+        own_cpu=sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK"),
+        cpu=sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"),
+        rss=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        read=int(counts["rchar"]),
+        written=int(counts["wchar"]),
+        on_disk=int(counts["write_bytes"]),
+    )
+
+
+def _kind(command: str) -> str:
+    if function := _FUNCTION.search(command):
+        return function[1]
+    return next((kind for part, kind in _KINDS.items() if part in command), "other")
