@@ -57,7 +57,7 @@ def _package_folder(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise CloudError(f"{name} is not installed: install the extra `local`")
-    return Path(spec.origin).parent
+    return Path(spec.origin).resolve().parent
 
 
 def make_home(jars: Path) -> None:
