@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -277,8 +279,9 @@ def find_examples(frame: DataFrame, examples: Mapping[str, Column]) -> dict[str,
     """
     from pyspark.sql import functions as sf
 
+    is_example = reduce(or_, (column.isNotNull() for column in examples.values()))
     # They need the memory of three strings for each column.
-    found = frame.agg(
+    found = frame.where(is_example).agg(
         *(
             sf.array(sf.min(column), sf.max(column), sf.min_by(column, sf.xxhash64(column))).alias(name)
             for name, column in examples.items()
