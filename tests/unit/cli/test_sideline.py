@@ -142,6 +142,7 @@ class TestShow:
             "batch_id": PULLED,
             "origin": "pull:a.csv",
             "text": '{"temp": "x"}',
+            "rows": 1,
         }
         assert events[1]["text"] == "x" * 500
         assert events[1]["line"] is None
@@ -176,6 +177,14 @@ class TestShow:
             '    0        missing     temp: a number is expected  {"temp": "x"}',
             "   12    13  wrong_type  temp: a number is expected  a\\x1b[2J\\nb",
         ]
+
+    def test_the_rows_of_a_file_that_was_rejected_as_a_whole_are_counted(self, capsys, store_rejects):
+        store_rejects(record(0, batch=PULLED, line=2), record(1, batch=PULLED, line=3, rows=99_999))
+        (day,) = run_json(capsys, "sideline", "list")["days"]
+        assert (day["rejected"], day["batches"], day["rules"]) == (100_000, 1, {"missing": 100_000})
+        assert [event["rows"] for event in run_json(capsys, "sideline", "show", "weather")["events"]] == [1, 99_999]
+        assert run(["sideline", "show", "weather", *PROJECT]) == 0
+        assert capsys.readouterr().err == "and 99,998 rows more: the file was rejected as a whole\n"
 
     def test_long_events_are_truncated_on_a_terminal(self, monkeypatch, store_rejects):
         store_rejects(record(0, text="0123456789" * 7))

@@ -164,12 +164,15 @@ class ContentVersion(CacheRecord):
     rejected: int = 0
     rows_digest: str = ""
     """Digest of the number of rows in each partition."""
+    rejection: str | None = None
+    """Why the content is rejected as a whole. None if it is not, also if each row is rejected for its own reason."""
 
     @property
     def id(self) -> str:
         """Digest of the version, 12 hex digits."""
-        # With the rows, because another release may read the content differently with the same definition.
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+        # With the rows, because another release may read the content differently with the same definition. Without the
+        # reason: it is for people, and the names of objects that were stored before it existed must stay the same.
+        return hashlib.sha256(self.model_dump_json(exclude={"rejection"}).encode()).hexdigest()[:12]
 
 
 class ContentWriter(CacheRecord):
@@ -236,7 +239,7 @@ class Content(CacheRecord):
 
     def with_writer(self, path: str, version: ContentVersion) -> Content:
         """Return the content after the file at `path` has announced that it writes the version."""
-        others = tuple(other for other in self.versions if other != version)
+        others = tuple(other for other in self.versions if other.id != version.id)
         writers = tuple(writer for writer in self.writers if writer.path != path)
         writer = ContentWriter(path=path, version=version.id)
         return self.model_copy(update={"versions": (*others, version), "writers": (*writers, writer), "deleting": None})

@@ -27,6 +27,9 @@ class RejectRecord(BaseModel):
     """`push:<partner>`, or `pull:<path of the partner's file>`."""
     text: str
     """The event as the partner sent it."""
+    rows: int | None = None
+    """In the last example of a file that was rejected as a whole: how many rows it stands for, itself and all later
+    ones."""
 
 
 def rejects_uri(bucket: str, source: str, *, received_at: datetime, batch_id: str) -> str:

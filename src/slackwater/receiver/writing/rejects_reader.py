@@ -33,6 +33,8 @@ class StoredReject(BaseModel):
     batch_id: str
     origin: str
     text: str
+    rows: int = 1
+    """More than 1 in the last example of a file that was rejected as a whole: itself and all later rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,10 @@ class RejectsReader:
         """Yield the number of rejected events of each day; days without rejected events are left out."""
 
         def count_rules(uri: str) -> Counter[str]:
-            return Counter(record.rule for record in self._records(uri))
+            rules = Counter[str]()
+            for record in self._records(uri):
+                rules[record.rule] += record.rows
+            return rules
 
         with ThreadPoolExecutor(max_workers=_PARALLEL_READS) as pool:
             for date in dates:

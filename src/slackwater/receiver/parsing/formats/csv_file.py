@@ -62,9 +62,8 @@ def read_csv(
     column is missing, or a row has no end.
     """
     utf8_stream, record_format = Utf8Stream(stream, csv_format.encoding), CsvRecordFormat(csv_format)
-    blocks = CsvBlockReader(utf8_stream, record_format, name=name)
-    blocks.skip_lines(csv_format.skip_lines)
-    columns = csv_format.columns or parse_header(blocks.take_record(), csv_format, source, name)
+    blocks, header = start_reading(utf8_stream, csv_format, record_format, name=name)
+    columns = csv_format.columns or parse_header(header, csv_format, source, name)
     check_columns(columns, source, name=name, part="definition" if csv_format.columns else "header")
     parser = _BlockParser(csv_format, source, columns, utf8_stream=utf8_stream, record_format=record_format)
     first_index = 0
@@ -79,6 +78,22 @@ def read_csv(
         located = locate_rejected(rejected, block, record_format, utf8_stream, first_index=first_index)
         yield CheckedEvents(checked.table, list(located))
         first_index += rows.table.num_rows + len(rows.wrong_width)
+
+
+def count_csv_rows(stream: ByteStream, csv_format: Csv, *, name: str) -> int:
+    """Return the number of rows of a CSV file. Raises `DataError` when a row has no end."""
+    record_format = CsvRecordFormat(csv_format)
+    blocks, _ = start_reading(Utf8Stream(stream, csv_format.encoding), csv_format, record_format, name=name)
+    return sum(record_format.count_records(block.data) for block in blocks)
+
+
+def start_reading(
+    utf8_stream: Utf8Stream, csv_format: Csv, record_format: CsvRecordFormat, *, name: str
+) -> tuple[CsvBlockReader, bytes]:
+    """Return a reader of the rows, and the header before them; it is empty if the definition lists the columns."""
+    blocks = CsvBlockReader(utf8_stream, record_format, name=name)
+    blocks.skip_lines(csv_format.skip_lines)
+    return blocks, b"" if csv_format.columns else blocks.take_record()
 
 
 def parse_header(record: bytes, csv_format: Csv, source: Source, name: str) -> list[str]:

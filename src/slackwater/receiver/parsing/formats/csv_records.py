@@ -103,6 +103,10 @@ class CsvRecordFormat:
         line_feeds = data.count(b"\n")
         return line_feeds + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else line_feeds
 
+    def count_records(self, data: bytes) -> int:
+        """Return the number of records in `data`, which are complete. Empty lines are not records."""
+        return sum(1 for _ in self.spans(data)) if self.has_quotes(data) else sum(map(bool, data.splitlines()))
+
     def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Yield the start and end of each record in `data`, without its line end. Empty lines are not records."""
         expression = self._record if self.has_quotes(data) else _LINE
