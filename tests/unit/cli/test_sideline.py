@@ -13,7 +13,7 @@ import pytest
 from slackwater.cli.commands.data.sideline import read_days
 from slackwater.cli.main import run
 from slackwater.receiver.parsing.rejections import RejectionRule
-from slackwater.receiver.writing.rejects import RejectRecord, rejects_uri, to_jsonl
+from slackwater.receiver.writing.rejects import rejects_uri
 from slackwater.receiver.writing.rejects_reader import RejectsReader
 from slackwater.storage import StoredObject
 from tests.fakes_cli import Terminal, use_client
@@ -37,7 +37,7 @@ class Store(MemoryStore):
 
 def record(index, rule=RejectionRule.MISSING, *, batch=PUSHED, origin="push:acme", text='{"temp": "x"}', **more):
     reason = "temp: a number is expected"
-    return RejectRecord(index=index, rule=rule, reason=reason, batch_id=batch, origin=origin, text=text, **more)
+    return {"index": index, "reason": reason, "rule": rule, "batch_id": batch, "origin": origin, "text": text, **more}
 
 
 def day(back: int) -> datetime:
@@ -61,8 +61,8 @@ def store_rejects(store):
     """Store rejected events as the receiver does."""
 
     def store_rejects(*records, source="weather", back=0):
-        uri = rejects_uri("raw", source, received_at=day(back), batch_id=records[0].batch_id)
-        store.put(uri, to_jsonl(records))
+        uri = rejects_uri("raw", source, received_at=day(back), batch_id=records[0]["batch_id"])
+        store.put(uri, "".join(f"{json.dumps(record)}\n" for record in records).encode())
 
     return store_rejects
 

@@ -112,6 +112,11 @@ def read_timestamps(strings: pa.Array, field: FieldDefinition, timezone: ZoneInf
     return pc.coalesce(timestamps, null_outside_calendar(to_utc(local_times, timezone)))
 
 
+def are_local_times(strings: pa.Array) -> bool:
+    """Whether all strings are plain ISO 8601 timestamps without an offset."""
+    return bool(cast_or_null(null_unless_match(strings, PLAIN_LOCAL_TIME), LOCAL_TIMESTAMP).null_count == 0)
+
+
 def rewrite_to_iso(strings: pa.Array, format_: str, *, with_time: bool) -> pa.Array:
     """Rewrite strings of a strptime format to ISO 8601: timestamps if `with_time`, otherwise dates.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from slackwater.receiver.parsing.event_checks import RejectedEvent
-from slackwater.receiver.writing.rejects import RejectRecord, to_jsonl
+from slackwater.receiver.writing.rejects import to_jsonl
 
 WHOLE_FILE_ROWS = 100_000
 """A file is rejected as a whole if so many rows at its start break the same rule; fewer if it has no more rows."""
@@ -83,17 +83,4 @@ class RejectedRows:
             self._leading += 1
 
     def _write(self, rejected: Sequence[RejectedEvent], *, rows: int | None = None) -> None:
-        records = (
-            RejectRecord(
-                index=event.index,
-                line=event.line,
-                reason=event.reason,
-                rule=event.rule,
-                batch_id=self._batch_id,
-                origin=self._origin,
-                text=event.text or "",
-                rows=rows,
-            )
-            for event in rejected
-        )
-        self._file.write(to_jsonl(records))
+        self._file.write(to_jsonl(rejected, batch_id=self._batch_id, origin=self._origin, rows=rows))

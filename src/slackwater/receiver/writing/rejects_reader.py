@@ -22,7 +22,10 @@ _PARALLEL_READS = 16
 
 
 class StoredReject(BaseModel):
-    """A stored `RejectRecord`. Another release may have written it, so more fields and unknown rules are accepted."""
+    """A rejected event, as `to_jsonl` stores it.
+
+    Another release may have written it, so more fields and unknown rules are accepted.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -7,10 +7,8 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from operator import attrgetter
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,7 +17,7 @@ from pyarrow import csv as arrow_csv
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
-from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_table
+from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, split_table
 from slackwater.receiver.parsing.formats.blocks import Block
 from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.receiver.parsing.formats.csv_records import CsvBlockReader, CsvRecordFormat, Utf8Stream
@@ -70,13 +68,15 @@ def read_csv(
     # Positions go through three counts: row in the table, record in the block, and record in the file.
     for block in blocks:
         rows = parser.parse(block.data)
-        checked = check_table(rows.table, source, received_at=received_at, rejections=rows.not_utf8)
-        rejected = [
-            *(replace(event, index=rows.records[event.index]) for event in checked.rejected),
-            *(RejectedEvent(record, reason, RejectionRule.WRONG_WIDTH) for record, reason in rows.wrong_width.items()),
-        ]
-        located = locate_rejected(rejected, block, record_format, utf8_stream, first_index=first_index)
-        yield CheckedEvents(checked.table, list(located))
+        split = split_table(rows.table, source, received_at=received_at, rejections=rows.not_utf8)
+        rejections = split.rejections
+        if rows.wrong_width:
+            wrong_width = RejectionRule.WRONG_WIDTH
+            rejections = {rows.records[row]: rejection for row, rejection in rejections.items()} | {
+                record: Rejection(wrong_width, reason) for record, reason in rows.wrong_width.items()
+            }
+        located = locate_rejected(rejections, block, record_format, utf8_stream, first_index=first_index)
+        yield CheckedEvents(split.table, located)
         first_index += rows.table.num_rows + len(rows.wrong_width)
 
 
@@ -232,22 +232,23 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def locate_rejected(
-    rejected: Sequence[RejectedEvent],
+    rejections: Mapping[int, Rejection],
     block: Block,
     record_format: CsvRecordFormat,
     utf8_stream: Utf8Stream,
     *,
     first_index: int,
-) -> Iterator[RejectedEvent]:
-    """Yield rejected rows, in order, with their line, their text and their index in the file.
+) -> list[RejectedEvent]:
+    """Return rejected rows, in order, with their line, their text and their index in the file.
 
-    `first_index` is the index in the file of the first record of `block`.
+    `rejections` has the position of each among the records of `block`, and `first_index` is the index in the file of
+    the first of these records.
     """
-    spans, line, offset = enumerate(record_format.spans(block.data)), block.line, 0
-    for event in sorted(rejected, key=attrgetter("index")):
-        start, end = next(span for record, span in spans if record == event.index)
-        # Counting starts at the previous rejected row: from the start of the block, many rejected rows would take
-        # quadratic time.
-        line, offset = line + record_format.count_line_ends(block.data[offset:start]), start
-        text = utf8_stream.decode(block.data[start:end])
-        yield replace(event, index=first_index + event.index, line=line, text=text)
+    if not rejections:
+        return []
+    records = sorted(rejections)
+    located = record_format.locate(block.data, records, decode=utf8_stream.decode)
+    return [
+        RejectedEvent(first_index + record, rejections[record].reason, rejections[record].rule, block.line + line, text)
+        for record, (line, text) in zip(records, located, strict=True)
+    ]
