@@ -165,6 +165,53 @@ def test_invalid_values_of_typed_columns_are_rejected(array, definition, values,
     assert read(array, definition) == (values, rejections)
 
 
+DIGIT = st.sampled_from("0123456789")
+ALIKE = st.sampled_from(
+    [
+        "2013-03-0dT1d:00:00Z",
+        "2013-03-0d 1d:dd:dd.ddddddZ",
+        "dd13-0d-d8T12:00:dd.d+0d:dd",
+        "2013-03-08T12:00:00-dddd",
+        "dddd-03-08T12:00:00+dd:dd",
+        "2013-03-08T12:00:00,dZ",
+        "2013-03-08T12:00Z",
+        "2013-03-08T12:00:00",
+        "2013-03-08T12:00:00.dddddddZ",
+        "d",
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(
+    data=st.data(),
+    pattern=ALIKE,
+    null_values=st.sampled_from([("",), ("", "NA", "2013-03-08T12:00:00-0100", "2013-03-00T10:00:00Z")]),
+)
+def test_timestamps_that_are_written_alike_are_read_as_single_ones(data, pattern, null_values):
+    digits = st.lists(DIGIT, min_size=pattern.count("d"), max_size=pattern.count("d"))
+    values = [
+        None if filling is None else pattern.replace("d", "{}").format(*filling)
+        for filling in data.draw(st.lists(st.none() | digits, max_size=4))
+    ]
+    values += data.draw(st.sampled_from([[], [""], ["x"], ["2013-03-08T12:00:00Z"], values[:1]]))
+    field = FieldDefinition(type="timestamp")
+    reader = ColumnReader(trim=False, null_values=null_values, timezone=None)
+    column = reader.read_array(pa.array(values, pa.string()), field)
+    expected, reasons = [], {}
+    for index, value in enumerate(values):
+        expected.append(None)
+        try:
+            if value is not None and value not in null_values:
+                expected[-1] = read_value(value, field, None)
+        except InvalidValue as error:
+            reasons[index] = str(error)
+    assert column.array.cast(pa.int64()).to_pylist() == expected
+    assert {index: rejection.reason for index, rejection in column.rejections.items()} == reasons
+    sliced = pa.array(["2013-03-08T12:00:00Z", *values], pa.string()).slice(1)
+    assert reader.read_array(sliced, field).array.equals(column.array)
+
+
 LOCAL_TIMES = st.builds(
     "{}{}{}".format,
     st.dates(max_value=date(9999, 12, 31)),

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from slackwater.receiver.parsing.arrow_to_python import decode_strings, is_string_type
-from slackwater.receiver.parsing.patterns import WHITESPACE
+from slackwater.receiver.parsing.patterns import TIMESTAMP, WHITESPACE
 from slackwater.receiver.parsing.rejections import InvalidValue, Rejection, RejectionRule
-from slackwater.receiver.parsing.string_columns import are_local_times, read_string_column
+from slackwater.receiver.parsing.string_columns import are_local_times, read_alike_timestamps, read_string_column
 from slackwater.receiver.parsing.timestamps import without_offset
 from slackwater.receiver.parsing.typed_columns import read_typed_column
 from slackwater.receiver.parsing.values import Value, read_value
@@ -71,6 +71,8 @@ class ColumnReader:
             strings, not_utf8 = decode_strings(array)
             if field.type is FieldType.STRING:
                 return Column(self._clean(strings), not_utf8)
+            if (timestamps := self._read_alike_timestamps(strings, field)) is not None:
+                return Column(timestamps, not_utf8)
             # Read each distinct string once: the values of a column repeat often.
             encoded = strings.dictionary_encode()
             distinct = self._clean(encoded.dictionary)
@@ -82,6 +84,11 @@ class ColumnReader:
         typed = read_typed_column(array, field, self.timezone)
         column = self._read_remaining(typed.values, typed.originals, field)
         return Column(column.array, {**column.rejections, **typed.rejections})
+
+    def _read_alike_timestamps(self, strings: pa.Array, field: FieldDefinition) -> pa.Array | None:
+        """Read timestamps that are all written alike; None if they are not, or if one may be a null value."""
+        is_iso = field.type is FieldType.TIMESTAMP and (*field.formats, ISO)[0] == ISO
+        return read_alike_timestamps(strings) if is_iso and not any(map(TIMESTAMP.match, self.null_values)) else None
 
     def _clean(self, strings: pa.Array) -> pa.Array:
         """Trim the strings if the source trims, and replace its null values with null."""
