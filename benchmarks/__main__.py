@@ -27,7 +27,7 @@ PARTS = {
     "push": push,
     "pull": pull,
 }
-_TWO_CORES = ("exchange", "day", "pipeline", "late", "arrival")
+_TWO_CORES = ("exchange", "day", "pipeline", "late", "arrival", "pull")
 
 
 def main() -> None:
