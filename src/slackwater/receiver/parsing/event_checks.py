@@ -163,12 +163,11 @@ def join_columns(
 def add_rejected_values(rejected: dict[int, Rejection], column: Column, name: str, source: Source) -> None:
     """Add to `rejected` the events whose value for the field `name` is invalid, or missing although it is required."""
     label = source.field_label(name)
-    labelled: dict[int, Rejection] = {}
+    # Rows with the same value share its rejection, which `column` keeps alive, so its id is unique.
+    distinct = {id(rejection): rejection for rejection in column.rejections.values()}
+    labelled = {key: rejection.of_field(label) for key, rejection in distinct.items()}
     for index, rejection in column.rejections.items():
-        # Rows with the same value share its rejection, which `column` keeps alive, so its id is unique.
-        if (known := labelled.get(id(rejection))) is None:
-            known = labelled[id(rejection)] = rejection.of_field(label)
-        rejected.setdefault(index, known)
+        rejected.setdefault(index, labelled[id(rejection)])
     if name in source.required_fields and column.array.null_count:
         if name == source.timestamp.field:
             why = "every event needs a timestamp"

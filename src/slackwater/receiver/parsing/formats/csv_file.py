@@ -248,7 +248,8 @@ def locate_rejected(
         return []
     records = sorted(rejections)
     located = record_format.locate(block.data, records, decode=utf8_stream.decode)
+    in_order = map(rejections.__getitem__, records)
     return [
-        RejectedEvent(first_index + record, rejections[record].reason, rejections[record].rule, block.line + line, text)
-        for record, (line, text) in zip(records, located, strict=True)
+        RejectedEvent(first_index + record, reason, rule, block.line + line, text)
+        for record, (rule, reason), (line, text) in zip(records, in_order, located, strict=True)
     ]
