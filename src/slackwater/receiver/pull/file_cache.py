@@ -239,7 +239,7 @@ class Content(CacheRecord):
 
     def with_writer(self, path: str, version: ContentVersion) -> Content:
         """Return the content after the file at `path` has announced that it writes the version."""
-        others = tuple(other for other in self.versions if other.id != version.id)
+        others = tuple(other for other in self.versions if other != version)
         writers = tuple(writer for writer in self.writers if writer.path != path)
         writer = ContentWriter(path=path, version=version.id)
         return self.model_copy(update={"versions": (*others, version), "writers": (*writers, writer), "deleting": None})
