@@ -29,7 +29,7 @@ PARTS = {
     "push": push,
     "pull": pull,
 }
-_TWO_CORES = ("exchange", "day", "pipeline", "size", "late", "arrival")
+_TWO_CORES = ("exchange", "day", "pipeline", "size", "late", "arrival", "pull")
 
 
 def main() -> None:

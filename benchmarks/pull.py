@@ -2,23 +2,28 @@
 
 - `pull` is what the function does with a file, without the network: `FileFetcher.fetch` from a local file to a folder.
 - `convert` is the shortest way with Arrow, block by block: `pyarrow.csv.open_csv` into `ParquetWriter`.
+- `rejected` is `pull` of the same rows, of which all but the first have no offset in their timestamps, and so are
+  stored one by one under `sideline/`. Without the first one, the file is rejected as a whole.
 
-Each run is a process of its own on one core with one Arrow thread; its peak memory is reported.
+Each run is a process of its own on one core with one Arrow thread; its peak memory is reported. Then several files are
+pulled by one, two and four such processes at a time, on all cores.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
-from itertools import cycle
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any, BinaryIO
@@ -30,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import data
-from examples.nyc_flights import feed
+from benchmarks.pull_files import EVENTS, remove_offsets, write_events, write_flights
 from slackwater.receiver.partners.partner import Download
 from slackwater.receiver.pull.fetch import FileFetcher
 from slackwater.receiver.pull.file_cache import Content, FileDecision, FileEntry
@@ -42,12 +47,23 @@ from slackwater.storage import split_uri
 
 MEGABYTES = 1_000
 _NOW = datetime(2013, 3, 9, 12, tzinfo=UTC)
-_TARGET, _MEMORY = 0.6, 1_769
+_TARGET, _MEMORY = 0.8, 1_769
 """The target: this share of the speed of `convert`, within the memory of a function in MB."""
+_REJECTED_TARGET = 2.0
+"""The target: rejected rows take at most so many times the time of accepted ones."""
 _CHUNK = 2**20
-_DAY = date(2013, 3, 8)
-_DELAY, _FLIGHT = 5, 10
-"""Columns whose values differ from one copy of the flights to the next."""
+_FILES, _FUNCTIONS = 8, (1, 2, 4)
+_CANDIDATES = {
+    "pull": ("pull", "spread"),
+    "in order": ("pull", "in-order"),
+    "rejected": ("pull", "spread-rejected"),
+    "rejected as a whole": ("pull", "spread-whole"),
+    "convert": ("convert", "spread"),
+    "events": ("pull", "events"),
+    "events, rejected": ("pull", "events-rejected"),
+    "convert, events": ("convert", "events"),
+}
+"""What is done with which file."""
 
 
 class _FilePartner:
@@ -108,26 +124,38 @@ class _NoPartitions:
 
 
 def run(rounds: int, *, megabytes: int = MEGABYTES) -> dict[str, Any]:
-    """Return the MB/s of both candidates, by round and as a median, their peak MB, and the ratio of their speeds."""
-    runs: dict[str, list[dict[str, float]]] = {"pull": [], "pull, in order": [], "convert": []}
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        spread, in_order = (Path(folder) / name for name in ("spread.csv", "in-order.csv"))
-        rows = _write_flights(spread, megabytes, in_order=False)
-        _write_flights(in_order, megabytes, in_order=True)
+    """Return the MB/s of all candidates, by round and as a median, their peak MB, and ratios of their times."""
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in _CANDIDATES}
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        rows = write_flights(folder / "spread.csv", megabytes, in_order=False)
+        write_flights(folder / "in-order.csv", megabytes, in_order=True)
+        write_events(folder / "events.csv", megabytes)
+        for file in ("spread", "events"):
+            remove_offsets(folder / f"{file}.csv", folder / f"{file}-rejected.csv", accepted=1)
+        remove_offsets(folder / "spread.csv", folder / "spread-whole.csv", accepted=0)
         for _ in range(rounds):
-            runs["pull"].append(_measured("pull", spread))
-            runs["pull, in order"].append(_measured("pull", in_order))
-            runs["convert"].append(_measured("convert", spread))
-        size = spread.stat().st_size
-    speeds = {name: [size / 1e6 / run["seconds"] for run in rounds_] for name, rounds_ in runs.items()}
-    ratios = [ours / theirs for ours, theirs in zip(speeds["pull"], speeds["convert"], strict=True)]
+            for candidate, (kind, file) in _CANDIDATES.items():
+                runs[candidate].append(_measured(kind, folder / f"{file}.csv"))
+        size = (folder / "spread.csv").stat().st_size
+        many = _pull_many(folder, max(1, megabytes // 20))
+    speeds = {name: [run["bytes"] / 1e6 / run["seconds"] for run in rounds_] for name, rounds_ in runs.items()}
+
+    def ratio(candidate: str, peer: str) -> float:
+        pairs = zip(runs[candidate], runs[peer], strict=True)
+        return median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs)
+
     return {
         "bytes": size,
         "rows": rows,
         "rounds": speeds,
         "megabytes_per_second": {name: median(speeds_) for name, speeds_ in speeds.items()},
         "peak_megabytes": {name: max(run["peak"] for run in rounds_) for name, rounds_ in runs.items()},
-        "ratio": median(ratios),
+        "ratio": ratio("convert", "pull"),
+        "ratio_of_events": ratio("convert, events", "events"),
+        "rejected": ratio("rejected", "pull"),
+        "rejected_events": ratio("events, rejected", "events"),
+        "many": many,
     }
 
 
@@ -140,27 +168,54 @@ def show(result: Mapping[str, Any], console: Console) -> None:
         rounds, peak = result["rounds"][name], result["peak_megabytes"][name]
         table.add_row(name, f"{speed:.0f}", f"{min(rounds):.0f}", f"{max(rounds):.0f}", f"{peak:,.0f}")
     console.print(table)
-    console.print(f"pull / convert: {result['ratio']:.2f} (target: at least {_TARGET}, in {_MEMORY:,} MB)")
+    console.print(
+        f"pull / convert: {result['ratio']:.2f} for flights, {result['ratio_of_events']:.2f} for events "
+        f"(target: at least {_TARGET}, in {_MEMORY:,} MB)"
+    )
+    console.print(
+        f"time of rejected / accepted rows: {result['rejected']:.2f} for flights, {result['rejected_events']:.2f} for "
+        f"events (target: at most {_REJECTED_TARGET})"
+    )
+    for functions, many in result["many"].items():
+        console.print(
+            f"{_FILES} files of events, {functions} at a time: {many['megabytes_per_second']:.0f} MB/s, "
+            f"{many['cpu_seconds']:.2f} processor seconds for each file"
+        )
 
 
-def _write_flights(path: Path, megabytes: int, *, in_order: bool) -> int:
-    """Write the flights of one day again and again, with small differences; return the number of rows."""
-    header, *lines = "".join(feed.flights_files(_DAY).values()).splitlines(keepends=True)
-    flights = [line.rstrip("\n").split(",") for line in lines if line != header]
-    rows = megabytes * 1_000_000 // (sum(map(len, lines)) // len(lines))
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(header)
-        for number, flight in zip(range(rows), cycle(flights), strict=False):
-            hour = number * 24 // rows if in_order else number % 24
-            file.write(_line(flight, number // len(flights), hour))
-    return rows
+def _pull_many(folder: Path, megabytes: int) -> dict[int, dict[str, float]]:
+    """Pull files with several functions at a time, which are warm; return MB/s and processor seconds by number."""
+    files = [folder / f"many-{number}.csv" for number in range(_FILES)]
+    for path in files:
+        write_events(path, megabytes)
+    results = {}
+    for functions in _FUNCTIONS:
+        with ProcessPoolExecutor(functions, mp_context=get_context("spawn")) as pool:
+            list(pool.map(_warm_up, [files[0]] * functions))
+            start = time.perf_counter()
+            processor = list(pool.map(_pull_one, files))
+            seconds = time.perf_counter() - start
+        results[functions] = {
+            "megabytes_per_second": sum(path.stat().st_size for path in files) / 1e6 / seconds,
+            "cpu_seconds": sum(processor) / _FILES,
+        }
+    return results
 
 
-def _line(flight: Sequence[str], time: int, hour: int) -> str:
-    delay = flight[_DELAY] if flight[_DELAY] == "NA" else f"{int(flight[_DELAY]) + time % 10}"
-    before, between = ",".join(flight[:_DELAY]), ",".join(flight[_DELAY + 1 : _FLIGHT])
-    after = ",".join(flight[_FLIGHT + 1 : -1])
-    return f"{before},{delay},{between},{int(flight[_FLIGHT]) + time},{after},{_DAY}T{hour:02d}:00:00Z\n"
+def _warm_up(path: Path) -> None:
+    """Let a process import and use all modules; long enough that each process of a pool gets one call."""
+    end = time.perf_counter() + 3
+    _pull_one(path)
+    time.sleep(max(0.0, end - time.perf_counter()))
+
+
+def _pull_one(path: Path) -> float:
+    """Pull one file; return the processor seconds."""
+    _use_one_thread()
+    start = time.process_time()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=path.parent) as folder:
+        _pull(path, Path(folder))
+    return time.process_time() - start
 
 
 def _measured(candidate: str, path: Path) -> dict[str, float]:
@@ -174,7 +229,7 @@ def _measured(candidate: str, path: Path) -> dict[str, float]:
 
 def _pull(path: Path, folder: Path) -> None:
     fetcher = FileFetcher(
-        source=data.source(),
+        source=EVENTS if path.name.startswith(("events", "many")) else data.source(),
         partner=_FilePartner(path),
         cache=_Cache(),
         raw_writer=RawWriter(store=_FolderStore(folder), partitions=_NoPartitions(), raw_bucket="raw"),
@@ -182,7 +237,9 @@ def _pull(path: Path, folder: Path) -> None:
         owner="benchmark",
     )
     fetched = fetcher.fetch(WorkItem(path=path.name, decision=FileDecision.NEW, listed=None))
-    assert (fetched.state, fetched.rejected) == ("stored", 0), fetched
+    rejected = path.stem.endswith(("rejected", "whole"))
+    assert (fetched.state, fetched.rejected > 0) == ("stored", rejected), fetched
+    assert fetched.rows > 1 or (rejected and fetched.rows == path.stem.endswith("rejected")), fetched
 
 
 def _convert(path: Path, folder: Path) -> None:
@@ -207,14 +264,21 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # On macOS in bytes.
 
 
-def main() -> None:
-    """Run one candidate in this process and print its measurements."""
-    candidate, path, folder = sys.argv[1:]
+def _use_one_thread() -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+
+
+def main() -> None:
+    """Run one candidate in this process, on one core, and print its measurements."""
+    candidate, path, folder = sys.argv[1:]
+    _use_one_thread()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     start = time.perf_counter()
     {"pull": _pull, "convert": _convert}[candidate](Path(path), Path(folder))
-    print(json.dumps({"seconds": time.perf_counter() - start, "peak": _peak()}))
+    seconds, size = time.perf_counter() - start, Path(path).stat().st_size
+    print(json.dumps({"seconds": seconds, "bytes": size, "peak": _peak()}))
 
 
 if __name__ == "__main__":

@@ -281,10 +281,14 @@ def find_examples(frame: DataFrame, examples: Mapping[str, Column]) -> dict[str,
 
     is_example = reduce(or_, (column.isNotNull() for column in examples.values()))
     # They need the memory of three strings for each column.
-    found = frame.where(is_example).agg(
-        *(
-            sf.array(sf.min(column), sf.max(column), sf.min_by(column, sf.xxhash64(column))).alias(name)
-            for name, column in examples.items()
+    found = (
+        frame.where(is_example)
+        .agg(
+            *(
+                sf.array(sf.min(column), sf.max(column), sf.min_by(column, sf.xxhash64(column))).alias(name)
+                for name, column in examples.items()
+            )
         )
-    ).collect()[0]
+        .collect()[0]
+    )
     return {name: [json.loads(value) for value in dict.fromkeys(found[name]) if value is not None] for name in examples}

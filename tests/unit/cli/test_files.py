@@ -72,6 +72,7 @@ def test_files_are_listed_with_what_a_person_needs_to_decide(capsys):
                 "path": BROKEN,
                 "state": "failed",
                 "rows": 0,
+                "rejected": 0,
                 "attempts": 4,
                 "next_attempt": "2013-03-12T10:30:00+00:00",
                 "since": "2013-03-11T09:30:00+00:00",
@@ -81,6 +82,7 @@ def test_files_are_listed_with_what_a_person_needs_to_decide(capsys):
                 "path": STORED,
                 "state": "stored",
                 "rows": 12,
+                "rejected": 0,
                 "attempts": 0,
                 "next_attempt": None,
                 "since": None,
@@ -96,7 +98,7 @@ def test_the_table_shows_times_in_minutes(capsys):
     assert header.split("  ")[0] == "path"
     assert "2013-03-12 10:30" in broken
     assert "2013-03-11 09:30" in broken
-    assert stored.split() == [STORED, "stored", "12", "0"]
+    assert stored.split() == [STORED, "stored", "12", "0", "0"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from slackwater.cli.commands.data.sideline import read_days
 from slackwater.cli.main import run
 from slackwater.receiver.parsing.rejections import RejectionRule
-from slackwater.receiver.writing.rejects import RejectRecord, rejects_uri, to_jsonl
+from slackwater.receiver.writing.rejects import rejects_uri
 from slackwater.receiver.writing.rejects_reader import RejectsReader
 from slackwater.storage import StoredObject
 from tests.fakes_cli import Terminal, use_client
@@ -37,7 +37,7 @@ class Store(MemoryStore):
 
 def record(index, rule=RejectionRule.MISSING, *, batch=PUSHED, origin="push:acme", text='{"temp": "x"}', **more):
     reason = "temp: a number is expected"
-    return RejectRecord(index=index, rule=rule, reason=reason, batch_id=batch, origin=origin, text=text, **more)
+    return {"index": index, "reason": reason, "rule": rule, "batch_id": batch, "origin": origin, "text": text, **more}
 
 
 def day(back: int) -> datetime:
@@ -61,8 +61,8 @@ def store_rejects(store):
     """Store rejected events as the receiver does."""
 
     def store_rejects(*records, source="weather", back=0):
-        uri = rejects_uri("raw", source, received_at=day(back), batch_id=records[0].batch_id)
-        store.put(uri, to_jsonl(records))
+        uri = rejects_uri("raw", source, received_at=day(back), batch_id=records[0]["batch_id"])
+        store.put(uri, "".join(f"{json.dumps(record)}\n" for record in records).encode())
 
     return store_rejects
 
@@ -142,6 +142,7 @@ class TestShow:
             "batch_id": PULLED,
             "origin": "pull:a.csv",
             "text": '{"temp": "x"}',
+            "rows": 1,
         }
         assert events[1]["text"] == "x" * 500
         assert events[1]["line"] is None
@@ -176,6 +177,14 @@ class TestShow:
             '    0        missing     temp: a number is expected  {"temp": "x"}',
             "   12    13  wrong_type  temp: a number is expected  a\\x1b[2J\\nb",
         ]
+
+    def test_the_rows_of_a_file_that_was_rejected_as_a_whole_are_counted(self, capsys, store_rejects):
+        store_rejects(record(0, batch=PULLED, line=2), record(1, batch=PULLED, line=3, rows=99_999))
+        (day,) = run_json(capsys, "sideline", "list")["days"]
+        assert (day["rejected"], day["batches"], day["rules"]) == (100_000, 1, {"missing": 100_000})
+        assert [event["rows"] for event in run_json(capsys, "sideline", "show", "weather")["events"]] == [1, 99_999]
+        assert run(["sideline", "show", "weather", *PROJECT]) == 0
+        assert capsys.readouterr().err == "and 99,998 rows more: the file was rejected as a whole\n"
 
     def test_long_events_are_truncated_on_a_terminal(self, monkeypatch, store_rejects):
         store_rejects(record(0, text="0123456789" * 7))

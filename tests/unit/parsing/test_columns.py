@@ -165,6 +165,76 @@ def test_invalid_values_of_typed_columns_are_rejected(array, definition, values,
     assert read(array, definition) == (values, rejections)
 
 
+DIGIT = st.sampled_from("0123456789")
+ALIKE = st.sampled_from(
+    [
+        "2013-03-0dT1d:00:00Z",
+        "2013-03-0d 1d:dd:dd.ddddddZ",
+        "dd13-0d-d8T12:00:dd.d+0d:dd",
+        "2013-03-08T12:00:00-dddd",
+        "dddd-03-08T12:00:00+dd:dd",
+        "2013-03-08T12:00:00,dZ",
+        "2013-03-08T12:00Z",
+        "2013-03-08T12:00:00",
+        "2013-03-08T12:00:00.dddddddZ",
+        "d",
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(
+    data=st.data(),
+    pattern=ALIKE,
+    null_values=st.sampled_from([("",), ("", "NA", "2013-03-08T12:00:00-0100", "2013-03-00T10:00:00Z")]),
+)
+def test_timestamps_that_are_written_alike_are_read_as_single_ones(data, pattern, null_values):
+    digits = st.lists(DIGIT, min_size=pattern.count("d"), max_size=pattern.count("d"))
+    values = [
+        None if filling is None else pattern.replace("d", "{}").format(*filling)
+        for filling in data.draw(st.lists(st.none() | digits, max_size=4))
+    ]
+    values += data.draw(st.sampled_from([[], [""], ["x"], ["2013-03-08T12:00:00Z"], values[:1]]))
+    field = FieldDefinition(type="timestamp")
+    reader = ColumnReader(trim=False, null_values=null_values, timezone=None)
+    column = reader.read_array(pa.array(values, pa.string()), field)
+    expected, reasons = [], {}
+    for index, value in enumerate(values):
+        expected.append(None)
+        try:
+            if value is not None and value not in null_values:
+                expected[-1] = read_value(value, field, None)
+        except InvalidValue as error:
+            reasons[index] = str(error)
+    assert column.array.cast(pa.int64()).to_pylist() == expected
+    assert {index: rejection.reason for index, rejection in column.rejections.items()} == reasons
+    sliced = pa.array(["2013-03-08T12:00:00Z", *values], pa.string()).slice(1)
+    assert reader.read_array(sliced, field).array.equals(column.array)
+
+
+LOCAL_TIMES = st.builds(
+    "{}{}{}".format,
+    st.dates(max_value=date(9999, 12, 31)),
+    st.sampled_from(["T", " ", "t", ""]),
+    st.sampled_from(["12:00:00", "12:00:00.123456", "23:59:59.1", "12:00", "24:00:00", "12:00:60", "12:00:00,5"]),
+) | st.sampled_from(["0000-01-01T12:00:00", "2013-02-30T12:00:00", "2013-03-08T12:00:00Z", "x'y", "", "2013-03-08"])
+
+
+@pytest.mark.parametrize("formats", [(), ("iso8601",), ("iso8601", "%d.%m.%Y"), ("%Y-%m-%dT%H:%M:%S",), ("epoch_s",)])
+@given(values=st.lists(LOCAL_TIMES | st.none(), max_size=4), is_alike=st.booleans())
+def test_timestamps_without_offset_are_rejected_with_the_reason_of_each_value(formats, values, is_alike):
+    values = [f"2013-03-{day + 1:02d}T12:00:00" for day in range(len(values))] if is_alike else values
+    field = FieldDefinition(type="timestamp", formats=formats)
+    expected: dict[int, str] = {}
+    for index, value in enumerate(values):
+        try:
+            read_value(value, field, None) if value else None
+        except InvalidValue as error:
+            expected[index] = str(error)
+    _, rejections = read(pa.array(values, pa.string()), {"type": "timestamp", "formats": formats})
+    assert {index: rejection.reason for index, rejection in rejections.items()} == expected
+
+
 def test_timestamps_without_offset_are_in_the_timezone_of_the_source():
     local_times = [datetime(2013, 3, 10, 1, 30), datetime(2013, 3, 10, 2, 30), datetime(2013, 11, 3, 1, 30), None]
     values, rejections = read(pa.array(local_times, pa.timestamp("ms")), ISO, timezone=NEW_YORK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import io
 import json
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slackwater.errors import DataError, DefinitionError
-from slackwater.receiver.parsing.formats.read import read_file
+from slackwater.receiver.parsing.formats.read import count_rows, read_file
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -65,6 +66,42 @@ COMPRESSIONS = {
 
 def source_with_format(file_format: str, **changes: object):
     return a_source(pull={"url": "http://x/y", "files": "{date}", "format": file_format}, **changes)
+
+
+MANY = [ROW | {"id": name} for name in ("a", "b\nc", "", "é, \u2028", '"d"')] + [{"id": None, "count": "x", "at": ""}]
+"""Rows that are accepted, and rows that are rejected."""
+
+
+def many_rows(file_format: str) -> bytes:
+    created = io.BytesIO()
+    if file_format == "json":
+        return json.dumps(MANY, indent=1).encode()
+    if file_format == "ndjson":
+        return b"\n \r\n".join(json.dumps(row).encode() for row in MANY) + b"\n{\n"
+    if file_format == "parquet":
+        pq.write_table(pa.table({name: [str(row[name]) for row in MANY] for name in ROW}), created, row_group_size=2)
+    elif file_format == "xlsx":
+        workbook = openpyxl.Workbook()
+        for cells in (list(ROW), [], *([row[name] for name in ROW] for row in MANY), [None] * 3):
+            workbook.active.append(cells)
+        workbook.save(created)
+    else:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter="\t" if file_format == "tsv" else ",")
+        writer.writerows([list(ROW), [], *(list(row.values()) for row in MANY), ["too", "few"]])
+        return text.getvalue().encode()
+    return created.getvalue()
+
+
+@pytest.mark.parametrize("file_format", CONTENTS)
+@pytest.mark.parametrize("compression", ["plain", "gzip"])
+def test_rows_are_counted_as_they_are_read(tmp_path, file_format, compression):
+    path, source = tmp_path / "file", source_with_format(file_format)
+    path.write_bytes(COMPRESSIONS[compression](many_rows(file_format)))
+    blocks = list(read_file(path, source, name="f", received_at=RECEIVED))
+    read = sum(block.table.num_rows + len(block.rejected) for block in blocks)
+    assert count_rows(path, source, name="f") == read >= len(MANY)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

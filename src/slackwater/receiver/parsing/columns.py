@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from slackwater.receiver.parsing.arrow_to_python import decode_strings, is_string_type
-from slackwater.receiver.parsing.patterns import WHITESPACE
+from slackwater.receiver.parsing.patterns import TIMESTAMP, WHITESPACE
 from slackwater.receiver.parsing.rejections import InvalidValue, Rejection, RejectionRule
-from slackwater.receiver.parsing.string_columns import read_string_column
+from slackwater.receiver.parsing.string_columns import are_local_times, read_alike_timestamps, read_string_column
+from slackwater.receiver.parsing.timestamps import without_offset
 from slackwater.receiver.parsing.typed_columns import read_typed_column
 from slackwater.receiver.parsing.values import Value, read_value
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES
-from slackwater.sources.fields import FieldDefinition, FieldType
+from slackwater.sources.fields import ISO, FieldDefinition, FieldType
 
 _ARROW_TYPES_OF_JSON = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
@@ -70,17 +71,24 @@ class ColumnReader:
             strings, not_utf8 = decode_strings(array)
             if field.type is FieldType.STRING:
                 return Column(self._clean(strings), not_utf8)
+            if (timestamps := self._read_alike_timestamps(strings, field)) is not None:
+                return Column(timestamps, not_utf8)
             # Read each distinct string once: the values of a column repeat often.
             encoded = strings.dictionary_encode()
             distinct = self._clean(encoded.dictionary)
             column = self._read_remaining(read_string_column(distinct, field, self.timezone), distinct, field)
             column = _expand_dictionary(column, encoded.indices)
-            return Column(column.array, {**column.rejections, **not_utf8})
+            return Column(column.array, {**column.rejections, **not_utf8} if not_utf8 else column.rejections)
         if field.has_separators:  # Separators are for numbers in strings only.
             field = field.model_copy(update={"decimal": ".", "thousands": ""})
         typed = read_typed_column(array, field, self.timezone)
         column = self._read_remaining(typed.values, typed.originals, field)
         return Column(column.array, {**column.rejections, **typed.rejections})
+
+    def _read_alike_timestamps(self, strings: pa.Array, field: FieldDefinition) -> pa.Array | None:
+        """Read timestamps that are all written alike; None if they are not, or if one may be a null value."""
+        is_iso = field.type is FieldType.TIMESTAMP and (*field.formats, ISO)[0] == ISO
+        return read_alike_timestamps(strings) if is_iso and not any(map(TIMESTAMP.match, self.null_values)) else None
 
     def _clean(self, strings: pa.Array) -> pa.Array:
         """Trim the strings if the source trims, and replace its null values with null."""
@@ -97,12 +105,27 @@ class ColumnReader:
         if not pc.any(remaining).as_py():
             return Column(result, {})
         encoded = originals.filter(remaining).dictionary_encode()
-        column = _expand_dictionary(self._read_one_by_one(encoded.dictionary.to_pylist(), field), encoded.indices)
+        distinct = self._reject_local_times(encoded.dictionary, field)
+        if distinct is None:
+            distinct = self._read_one_by_one(encoded.dictionary.to_pylist(), field)
+        column = _expand_dictionary(distinct, encoded.indices)
         indices = pc.indices_nonzero(remaining).to_pylist()
         return Column(
             pc.replace_with_mask(result, remaining, column.array),
             {indices[position]: rejection for position, rejection in column.rejections.items()},
         )
+
+    def _reject_local_times(self, strings: pa.Array, field: FieldDefinition) -> Column | None:
+        """Reject a column of local times if the source has no time zone for them; None if other values are in it.
+
+        This is the one mistake that usually all rows of a file have, with a distinct value in each.
+        """
+        is_iso = field.type is FieldType.TIMESTAMP and field.formats in {(), (ISO,)}
+        if not is_iso or self.timezone or not types.is_string(strings.type) or not are_local_times(strings):
+            return None
+        wrong_type = RejectionRule.WRONG_TYPE
+        rejections = (Rejection(wrong_type, without_offset(value)) for value in strings.to_pylist())
+        return Column(pa.nulls(len(strings), ARROW_TYPES[field.type]), dict(enumerate(rejections)))
 
     def _read_one_by_one(self, values: Iterable[object], field: FieldDefinition) -> Column:
         """Read each value with `read_value`, after trimming and replacing null values as `_clean` does."""

@@ -27,7 +27,7 @@ _HOUR_US, _DAY_US = 3_600 * 10**6, 86_400 * 10**6
 _NO_REJECTIONS: Mapping[int, Rejection] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Not frozen: files may have millions of them, and setting a frozen field takes a call.
 class RejectedEvent:
     """An event that breaks a rule of its source."""
 
@@ -50,6 +50,20 @@ class CheckedEvents(NamedTuple):
     """In order of index."""
 
 
+class SplitEvents(NamedTuple):
+    """Events after checking, the rejected ones by index."""
+
+    table: pa.Table
+    """As in `CheckedEvents`."""
+    rejections: Mapping[int, Rejection]
+    """By index, in any order."""
+
+    def checked_events(self) -> CheckedEvents:
+        """Return the events with a list of the rejected ones."""
+        in_order = sorted(self.rejections.items())
+        return CheckedEvents(self.table, [RejectedEvent(index, reason, rule) for index, (rule, reason) in in_order])
+
+
 def check_events(events: Sequence[object] | pa.Table, source: Source, *, received_at: datetime) -> CheckedEvents:
     """Check the events of a batch, or of a block of a JSON file.
 
@@ -70,7 +84,7 @@ def check_events(events: Sequence[object] | pa.Table, source: Source, *, receive
             values = [event.get(name) for event in objects]
         columns.append(reader.read_values(values, field))
     extra = collect_from_objects(objects, source)
-    return join_columns(columns, extra, source, received_at=received_at, rejections=rejections)
+    return join_columns(columns, extra, source, received_at=received_at, rejections=rejections).checked_events()
 
 
 def check_table(
@@ -81,6 +95,13 @@ def check_table(
     A missing column is null in all rows. Strings are read as in a text file. `rejections` are the rows that the reader
     of the file has already rejected, by index. The age of an event is its age at `received_at`.
     """
+    return split_table(table, source, received_at=received_at, rejections=rejections).checked_events()
+
+
+def split_table(
+    table: pa.Table, source: Source, *, received_at: datetime, rejections: Mapping[int, Rejection] = _NO_REJECTIONS
+) -> SplitEvents:
+    """Check the rows of a table like `check_table`, but create no object for each rejected row."""
     reader, rows = ColumnReader.for_source(source), table.num_rows
     columns = [
         reader.read_array(table[name].combine_chunks() if name in table.column_names else pa.nulls(rows), field)
@@ -109,7 +130,7 @@ def join_columns(
     *,
     received_at: datetime,
     rejections: Mapping[int, Rejection],
-) -> CheckedEvents:
+) -> SplitEvents:
     """Join columns to a table of the accepted events, and return it with the rejected ones.
 
     `columns` are those of `source.fields`, in that order; `rejections` are already known, by index. An event that
@@ -129,20 +150,24 @@ def join_columns(
     arrays = [*(column.array for column in columns), timestamps, extra.array]
     table = pa.Table.from_arrays(arrays, [*by_name, EVENT_TIME, EXTRA])
     if rejected:
-        table = table.filter(pa.array([index not in rejected for index in range(table.num_rows)], pa.bool_()))
+        is_accepted = bytearray(b"\1") * table.num_rows
+        for index in rejected:
+            is_accepted[index] = 0
+        mask = pa.Array.from_buffers(pa.uint8(), table.num_rows, [None, pa.py_buffer(is_accepted)])
+        table = table.filter(mask.cast(pa.bool_()))
     for name, derived in source.enrich.items():
         table = table.append_column(name, derive_column(table, derived))
-    return CheckedEvents(
-        table.select(event_schema(source).names),
-        [RejectedEvent(index, rejected[index].reason, rejected[index].rule) for index in sorted(rejected)],
-    )
+    return SplitEvents(table.select(event_schema(source).names), rejected)
 
 
 def add_rejected_values(rejected: dict[int, Rejection], column: Column, name: str, source: Source) -> None:
     """Add to `rejected` the events whose value for the field `name` is invalid, or missing although it is required."""
     label = source.field_label(name)
+    # Rows with the same value share its rejection, which `column` keeps alive, so its id is unique.
+    distinct = {id(rejection): rejection for rejection in column.rejections.values()}
+    labelled = {key: rejection.of_field(label) for key, rejection in distinct.items()}
     for index, rejection in column.rejections.items():
-        rejected.setdefault(index, rejection.of_field(label))
+        rejected.setdefault(index, labelled[id(rejection)])
     if name in source.required_fields and column.array.null_count:
         if name == source.timestamp.field:
             why = "every event needs a timestamp"

@@ -19,8 +19,8 @@ from pyarrow import json as arrow_json
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.rejections import NOT_UTF8, Rejection, RejectionRule
 
-# Whitespace as JSON defines it.
-_WHITESPACE = b" \t\r\n"
+WHITESPACE = b" \t\r\n"
+"""Whitespace as JSON defines it."""
 _NOT_BRACES_OR_NEWLINE = bytes(set(range(256)) - set(b"{}\n"))
 # The integer -0 as the value of a key. Does not match -0.0 and -0e5, which Python reads as -0.0, like Arrow. It also
 # matches inside strings, which only means that the slower parser is used.
@@ -51,7 +51,7 @@ def read_json_lines(
             return table, range(1, count + 1)
     lines: dict[int, bytes] = {}
     for number, line in enumerate(io.BytesIO(body), start=1):
-        if line.strip(_WHITESPACE):
+        if line.strip(WHITESPACE):
             lines[number] = line.removesuffix(b"\n")
             if len(lines) > max_events:
                 raise TooManyEvents(f"more than {max_events:,} events")
@@ -138,4 +138,4 @@ def describe_json_error(error: ValueError | RecursionError) -> str:
 def decode_lines(body: bytes, numbers: Sequence[int]) -> list[str]:
     """Return the lines with these numbers, from 1. Bytes that are not UTF-8 are escaped with backslashes."""
     lines = body.split(b"\n")
-    return [lines[number - 1].strip(_WHITESPACE).decode(errors="backslashreplace") for number in numbers]
+    return [lines[number - 1].strip(WHITESPACE).decode(errors="backslashreplace") for number in numbers]

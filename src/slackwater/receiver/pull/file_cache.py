@@ -167,13 +167,15 @@ class ContentVersion(CacheRecord):
     partition_rows: tuple[int, ...] = ()
     """Number of rows in each of `partitions`, as the names of its objects have it. Empty for a version that was
     announced before names had rows."""
+    rejection: str | None = None
+    """Why the content is rejected as a whole. None if it is not, also if each row is rejected for its own reason."""
 
     @property
     def id(self) -> str:
         """Digest of the version, 12 hex digits."""
         # With the rows, because another release may read the content differently with the same definition. Their digest
-        # is enough, and gives a version the id that it had before names had rows.
-        return hashlib.sha256(self.model_dump_json(exclude={"partition_rows"}).encode()).hexdigest()[:12]
+        # is enough: the names of objects that were stored before these two fields existed must stay the same.
+        return hashlib.sha256(self.model_dump_json(exclude={"partition_rows", "rejection"}).encode()).hexdigest()[:12]
 
     def object_names(self, content_id: str) -> list[str]:
         """Return the name of the object of each of `partitions`."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from itertools import islice
 from typing import NamedTuple
 
-from slackwater.receiver.pull.file_cache import FileCache, FileEntry, FileState
+from slackwater.receiver.pull.file_cache import Content, FileCache, FileEntry, FileState
 from slackwater.receiver.pull.plan import lookback_dates
 from slackwater.sources.definition import Source
 
@@ -28,7 +29,9 @@ def recorded_files(
 
     Files that are not taken come first, whatever their date, oldest first; then other files that a pull has to repair;
     then the files of the look-back window that ends on `as_of` (None for today), the latest date first. A file whose
-    attempt was interrupted counts as failed. Raises `DefinitionError` for a source without `pull`.
+    attempt was interrupted counts as failed. The rows of a file, and the reason why it is rejected as a whole, are
+    those of its content, which may have been read again for another file. Raises `DefinitionError` for a source without
+    `pull`.
     """
     pull, name, most = source.require_pull(), source.source, limit + 1
     files: dict[str, FileEntry] = {}
@@ -47,7 +50,20 @@ def recorded_files(
         wanted = paths[: max(0, most - len(files))]
         entries = {entry.path: _as_shown(entry, now) for entry in cache.entries(name, wanted)}
         files |= {path: entries[path] for path in wanted if path in entries}
-    return RecordedFiles(list(files.values())[:limit], more=len(files) > limit)
+    shown = list(files.values())[:limit]
+    ids = dict.fromkeys(entry.content for entry in shown if entry.content)
+    contents = {content.id: content for content in cache.contents(name, ids)}
+    return RecordedFiles([_as_read(entry, contents) for entry in shown], more=len(files) > limit)
+
+
+def _as_read(entry: FileEntry, contents: Mapping[str, Content]) -> FileEntry:
+    """Return the entry with the rows of its content, as readers see them."""
+    content = contents.get(entry.content or "")
+    version = content.committed if content else None
+    if version is None:
+        return entry
+    changes = {"rows": version.rows, "rejected": version.rejected, "reason": entry.reason or version.rejection}
+    return entry.model_copy(update=changes)
 
 
 def _as_shown(entry: FileEntry, now: datetime) -> FileEntry:

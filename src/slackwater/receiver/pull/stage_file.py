@@ -10,11 +10,11 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from slackwater.receiver.parsing.formats.read import read_file
+from slackwater.receiver.parsing.formats.read import count_rows, read_file
 from slackwater.receiver.pull.file_cache import ContentVersion
+from slackwater.receiver.pull.rejected_rows import RejectedRows
 from slackwater.receiver.writing.partition_writer import PartitionFile, PartitionWriter
 from slackwater.receiver.writing.partitioning import add_metadata, assign_event_ids
-from slackwater.receiver.writing.rejects import RejectRecord, to_jsonl
 from slackwater.sources.definition import Source
 
 
@@ -26,51 +26,43 @@ class StagedFile:
     files: Sequence[PartitionFile]
     """One Parquet file for each partition of `version`, in the same order."""
     rejects: Path
-    """The rejected rows, as JSON lines."""
+    """The rejected rows as JSON lines, or examples of them if `version.rejection` is set."""
 
 
 def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, received_at: datetime) -> StagedFile:
     """Parse the file at `path` and write its events and rejects to files in the same folder.
 
     `name` is the partner's name for the file, for errors and rejects. Limits on the age of events are relative to
-    `received_at`. Raises `DataError` when the file cannot be read, or its rows fall into too many hours.
+    `received_at`. If the file is rejected as a whole (`RejectedRows`), only examples are written, and the remaining
+    rows are counted, not checked. Raises `DataError` when the file cannot be read, or its rows fall into too many
+    hours.
     """
     batch_id = content_sha256[:32]
-    rejects, first_index, rejected = path.with_name("rejects.jsonl"), 0, 0
     # Added only when a table is written: the columns have one value for the whole file, and would fill the buffer.
     with_metadata = partial(add_metadata, source=source, received_at=received_at, batch_id=batch_id)
+    rows = 0
     with (
-        rejects.open("wb") as rejects_file,
+        RejectedRows(path.with_name("rejects.jsonl"), batch_id=batch_id, origin=f"pull:{name}") as rejected,
         PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
     ):
         for block in read_file(path, source, name=name, received_at=received_at):
+            rejected.add(block.rejected)
+            if rejected.is_limit_reached:
+                rows = count_rows(path, source, name=name)
+                break
             # Generated ids count all rows of the file, rejected ones included, so that a retry assigns the same ids.
             indexes = frozenset(event.index for event in block.rejected)
-            partitions.add(
-                assign_event_ids(block.table, source, batch_id=batch_id, rejected=indexes, first_index=first_index)
-            )
-            records = (
-                RejectRecord(
-                    index=event.index,
-                    line=event.line,
-                    reason=event.reason,
-                    rule=event.rule,
-                    batch_id=batch_id,
-                    origin=f"pull:{name}",
-                    text=event.text or "",
-                )
-                for event in block.rejected
-            )
-            rejects_file.write(to_jsonl(records))
-            first_index += block.table.num_rows + len(indexes)
-            rejected += len(indexes)
+            partitions.add(assign_event_ids(block.table, source, batch_id=batch_id, rejected=indexes, first_index=rows))
+            rows += block.table.num_rows + len(indexes)
+        rejection = rejected.finish(rows)
         files = partitions.finish()
     version = ContentVersion(
         definition=source.reading_digest,
         partitions=tuple(file.partition for file in files),
         rows=sum(file.rows for file in files),
-        rejected=rejected,
+        rejected=rejected.count,
+        rejection=rejection,
         partition_rows=tuple(file.rows for file in files),
         rows_digest=hashlib.sha256(json.dumps([file.rows for file in files]).encode()).hexdigest()[:12],
     )
-    return StagedFile(version=version, files=files, rejects=rejects)
+    return StagedFile(version=version, files=files, rejects=rejected.path)

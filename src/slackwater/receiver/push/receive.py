@@ -22,7 +22,6 @@ from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events
 from slackwater.receiver.push.batch import Batch, BatchTooLarge, ExpandedBody, Limits, PushedBody, decode, identify
 from slackwater.receiver.writing.partitioning import drop_duplicates, event_hours, split_by_hour
 from slackwater.receiver.writing.raw_writer import EventBatch, RawWriter
-from slackwater.receiver.writing.rejects import RejectRecord
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EVENT_TIME, partner_schema
 
@@ -73,15 +72,17 @@ class CheckedBatch:
     """By which the events were checked and must be written."""
     events: EventBatch
     """The accepted events."""
-    rejects: list[RejectRecord]
+    rejects: list[RejectedEvent]
     """The rejected events."""
+    origin: str
+    """`push:<partner>`"""
     body_bytes: int
     """Size of the body, expanded."""
 
     @property
     def events_digest(self) -> str:
         """Digest of which events are rejected and of the hours of the others: it decides which objects are written."""
-        digest = hashlib.sha256(",".join(str(record.index) for record in self.rejects).encode())
+        digest = hashlib.sha256(",".join(str(event.index) for event in self.rejects).encode())
         if hours := event_hours(self.events.table):
             # The second buffer of an array has its values: eight bytes for each hour.
             digest.update(memoryview(hours.buffers()[1])[8 * hours.offset : 8 * (hours.offset + len(hours))])
@@ -113,7 +114,7 @@ class CheckedBatch:
             batch_id=self.events.batch_id,
             accepted=accepted,
             duplicates=self.events.table.num_rows - accepted,
-            rejected=tuple(RejectedEventAnswer(index=record.index, reason=record.reason) for record in self.rejects),
+            rejected=tuple(RejectedEventAnswer(index=event.index, reason=event.reason) for event in self.rejects),
         )
 
 
@@ -150,6 +151,7 @@ class Receiver:
             checked.rejects,
             received_at=checked.events.received_at,
             batch_id=checked.events.batch_id,
+            origin=checked.origin,
         )
 
     def check(self, pushed: PushedBody, source: Source) -> CheckedBatch:
@@ -210,24 +212,17 @@ class Receiver:
                 received_at=received_at,
                 has_named_rows=has_named_rows,
             ),
-            rejects=reject_records(batch, checked.rejected, origin=origin),
+            rejects=with_originals(batch, checked.rejected),
+            origin=origin,
             body_bytes=len(batch.body),
         )
 
 
-def reject_records(batch: Batch, rejected: Sequence[RejectedEvent], *, origin: str) -> list[RejectRecord]:
-    """Return the records of a batch's rejected events, which are in order of index."""
+def with_originals(batch: Batch, rejected: Sequence[RejectedEvent]) -> list[RejectedEvent]:
+    """Return the rejected events of a batch, which are in order of index, with their lines and texts."""
     originals = batch.original_json([event.index for event in rejected])
     return [
-        RejectRecord(
-            index=event.index,
-            line=batch.lines[event.index] if batch.lines else None,
-            reason=event.reason,
-            rule=event.rule,
-            batch_id=batch.batch_id,
-            origin=origin,
-            text=original,
-        )
+        replace(event, line=batch.lines[event.index] if batch.lines else None, text=original)
         for event, original in zip(rejected, originals, strict=True)
     ]
 

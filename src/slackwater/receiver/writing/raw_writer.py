@@ -16,6 +16,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.writing.partition_writer import PartitionFile
 from slackwater.receiver.writing.partitioning import (
     HourPart,
@@ -24,7 +25,7 @@ from slackwater.receiver.writing.partitioning import (
     encode_parquet,
     split_by_hour,
 )
-from slackwater.receiver.writing.rejects import RejectRecord, rejects_uri, to_jsonl
+from slackwater.receiver.writing.rejects import rejects_uri, to_jsonl
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri
 from slackwater.storage import ObjectStore
@@ -121,15 +122,15 @@ class RawWriter:
         self.partitions.register(source.source, [file.partition for file in files])
 
     def write_rejects(
-        self, source: Source, records: Sequence[RejectRecord], *, received_at: datetime, batch_id: str
+        self, source: Source, events: Sequence[RejectedEvent], *, received_at: datetime, batch_id: str, origin: str
     ) -> None:
         """Write the rejected events of a batch as one object, unless it exists or there are none.
 
-        Raises `CloudError`.
+        `origin` is as in `to_jsonl`. Raises `CloudError`.
         """
-        if records:
+        if events:
             uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
-            self.store.put_new(uri, to_jsonl(records))
+            self.store.put_new(uri, to_jsonl(events, batch_id=batch_id, origin=origin))
 
     def write_rejects_file(self, source: Source, path: Path, *, received_at: datetime, batch_id: str) -> None:
         """Write the local file at `path`, rejected events as JSON lines, as one object, unless it exists or is empty.

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+import orjson
 
+from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.rejections import RejectionRule
-
-
-class RejectRecord(BaseModel):
-    """One rejected event or row."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    index: Annotated[int, Field(ge=0)]
-    """Position among the events of its batch or file, from 0."""
-    line: int | None = None
-    """Line on which it starts, from 1, or row number in an Excel sheet; None in a JSON array or in Parquet."""
-    reason: str
-    rule: RejectionRule
-    batch_id: str
-    origin: str
-    """`push:<partner>`, or `pull:<path of the partner's file>`."""
-    text: str
-    """The event as the partner sent it."""
 
 
 def rejects_uri(bucket: str, source: str, *, received_at: datetime, batch_id: str) -> str:
@@ -40,6 +22,21 @@ def rejects_prefix(bucket: str, source: str, date: str = "") -> str:
     return f"s3://{bucket}/sideline/source={source}/{f'date={date}/' if date else ''}"
 
 
-def to_jsonl(records: Iterable[RejectRecord]) -> bytes:
-    """Return the records as JSON lines; fields without a value are left out."""
-    return b"".join(record.model_dump_json(exclude_none=True).encode() + b"\n" for record in records)
+def to_jsonl(events: Iterable[RejectedEvent], *, batch_id: str, origin: str, rows: int | None = None) -> bytes:
+    """Return rejected events of a batch or file as JSON lines; fields without a value are left out.
+
+    `origin` is `push:<partner>`, or `pull:<path of the partner's file>`. `rows` is for the last example of a file that
+    is rejected as a whole: how many rows it stands for, itself and all later ones.
+    """
+    lines = []
+    # What many events have in common is encoded once.
+    encoded: dict[tuple[str, RejectionRule], bytes] = {}
+    end = b"}\n" if rows is None else b',"rows":%d}\n' % rows
+    for event in events:
+        common = event.reason, event.rule
+        if (middle := encoded.get(common)) is None:
+            document = {"reason": event.reason, "rule": event.rule, "batch_id": batch_id, "origin": origin}
+            middle = encoded[common] = orjson.dumps(document)[1:-1]
+        line = b"" if event.line is None else b'"line":%d,' % event.line
+        lines.append(b'{"index":%d,%b%b,"text":%b%b' % (event.index, line, middle, orjson.dumps(event.text or ""), end))
+    return b"".join(lines)

@@ -22,7 +22,10 @@ _PARALLEL_READS = 16
 
 
 class StoredReject(BaseModel):
-    """A stored `RejectRecord`. Another release may have written it, so more fields and unknown rules are accepted."""
+    """A rejected event, as `to_jsonl` stores it.
+
+    Another release may have written it, so more fields and unknown rules are accepted.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -33,6 +36,8 @@ class StoredReject(BaseModel):
     batch_id: str
     origin: str
     text: str
+    rows: int = 1
+    """More than 1 in the last example of a file that was rejected as a whole: itself and all later rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,10 @@ class RejectsReader:
         """Yield the number of rejected events of each day; days without rejected events are left out."""
 
         def count_rules(uri: str) -> Counter[str]:
-            return Counter(record.rule for record in self._records(uri))
+            rules = Counter[str]()
+            for record in self._records(uri):
+                rules[record.rule] += record.rows
+            return rules
 
         with ThreadPoolExecutor(max_workers=_PARALLEL_READS) as pool:
             for date in dates:

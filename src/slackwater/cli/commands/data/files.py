@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # The values of `FileState`, which is slow to import.
 State = Literal["listed", "leased", "stored", "duplicate", "vanished", "failed", "given-up"]
-_COLUMNS = ("path", "state", "rows", "attempts", "next attempt (UTC)", "not taken since (UTC)", "reason")
+_COLUMNS = ("path", "state", "rows", "rejected", "attempts", "next attempt (UTC)", "not taken since (UTC)", "reason")
 
 SourceName = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A source of the project that has `pull`.", show_default=False)
@@ -138,6 +138,7 @@ def file_document(entry: FileEntry, instants: Any = None) -> dict[str, Any]:
         "path": entry.path,
         "state": entry.state.value,
         "rows": entry.rows,
+        "rejected": entry.rejected,
         "attempts": entry.attempts,
         "next_attempt": convert(entry.due if entry.is_unfinished else None),
         "since": convert(None if entry.is_taken else entry.not_taken_since),

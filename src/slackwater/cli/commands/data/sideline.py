@@ -167,7 +167,8 @@ def _print_events(source: str, events: Sequence[RejectedEventOnDay]) -> None:
     def batch_of(event: RejectedEventOnDay) -> tuple[str, str, str]:
         return event.date, event.record.batch_id, event.record.origin
 
-    for (date, batch, origin), of_batch in groupby(events, batch_of):
+    for (date, batch, origin), grouped in groupby(events, batch_of):
+        of_batch = list(grouped)
         rows = []
         for record in (event.record for event in of_batch):
             content = record.text
@@ -176,3 +177,5 @@ def _print_events(source: str, events: Sequence[RejectedEventOnDay]) -> None:
             rows.append((record.index, record.line, record.rule, record.reason, content))
         print_text(f"{source} {date}: {counted(len(rows), 'event')} of batch {batch}, {origin}", style="bold")
         print_table(("index", "line", "rule", "reason", "event"), rows)
+        if more := sum(event.record.rows - 1 for event in of_batch):
+            print_note(f"and {counted(more, 'row')} more: the file was rejected as a whole", style="yellow")

@@ -7,10 +7,8 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from operator import attrgetter
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,7 +17,7 @@ from pyarrow import csv as arrow_csv
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
-from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_table
+from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, split_table
 from slackwater.receiver.parsing.formats.blocks import Block
 from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.receiver.parsing.formats.csv_records import CsvBlockReader, CsvRecordFormat, Utf8Stream
@@ -62,23 +60,40 @@ def read_csv(
     column is missing, or a row has no end.
     """
     utf8_stream, record_format = Utf8Stream(stream, csv_format.encoding), CsvRecordFormat(csv_format)
-    blocks = CsvBlockReader(utf8_stream, record_format, name=name)
-    blocks.skip_lines(csv_format.skip_lines)
-    columns = csv_format.columns or parse_header(blocks.take_record(), csv_format, source, name)
+    blocks, header = start_reading(utf8_stream, csv_format, record_format, name=name)
+    columns = csv_format.columns or parse_header(header, csv_format, source, name)
     check_columns(columns, source, name=name, part="definition" if csv_format.columns else "header")
     parser = _BlockParser(csv_format, source, columns, utf8_stream=utf8_stream, record_format=record_format)
     first_index = 0
     # Positions go through three counts: row in the table, record in the block, and record in the file.
     for block in blocks:
         rows = parser.parse(block.data)
-        checked = check_table(rows.table, source, received_at=received_at, rejections=rows.not_utf8)
-        rejected = [
-            *(replace(event, index=rows.records[event.index]) for event in checked.rejected),
-            *(RejectedEvent(record, reason, RejectionRule.WRONG_WIDTH) for record, reason in rows.wrong_width.items()),
-        ]
-        located = locate_rejected(rejected, block, record_format, utf8_stream, first_index=first_index)
-        yield CheckedEvents(checked.table, list(located))
+        split = split_table(rows.table, source, received_at=received_at, rejections=rows.not_utf8)
+        rejections = split.rejections
+        if rows.wrong_width:
+            wrong_width = RejectionRule.WRONG_WIDTH
+            rejections = {rows.records[row]: rejection for row, rejection in rejections.items()} | {
+                record: Rejection(wrong_width, reason) for record, reason in rows.wrong_width.items()
+            }
+        located = locate_rejected(rejections, block, record_format, utf8_stream, first_index=first_index)
+        yield CheckedEvents(split.table, located)
         first_index += rows.table.num_rows + len(rows.wrong_width)
+
+
+def count_csv_rows(stream: ByteStream, csv_format: Csv, *, name: str) -> int:
+    """Return the number of rows of a CSV file. Raises `DataError` when a row has no end."""
+    record_format = CsvRecordFormat(csv_format)
+    blocks, _ = start_reading(Utf8Stream(stream, csv_format.encoding), csv_format, record_format, name=name)
+    return sum(record_format.count_records(block.data) for block in blocks)
+
+
+def start_reading(
+    utf8_stream: Utf8Stream, csv_format: Csv, record_format: CsvRecordFormat, *, name: str
+) -> tuple[CsvBlockReader, bytes]:
+    """Return a reader of the rows, and the header before them; it is empty if the definition lists the columns."""
+    blocks = CsvBlockReader(utf8_stream, record_format, name=name)
+    blocks.skip_lines(csv_format.skip_lines)
+    return blocks, b"" if csv_format.columns else blocks.take_record()
 
 
 def parse_header(record: bytes, csv_format: Csv, source: Source, name: str) -> list[str]:
@@ -217,22 +232,24 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def locate_rejected(
-    rejected: Sequence[RejectedEvent],
+    rejections: Mapping[int, Rejection],
     block: Block,
     record_format: CsvRecordFormat,
     utf8_stream: Utf8Stream,
     *,
     first_index: int,
-) -> Iterator[RejectedEvent]:
-    """Yield rejected rows, in order, with their line, their text and their index in the file.
+) -> list[RejectedEvent]:
+    """Return rejected rows, in order, with their line, their text and their index in the file.
 
-    `first_index` is the index in the file of the first record of `block`.
+    `rejections` has the position of each among the records of `block`, and `first_index` is the index in the file of
+    the first of these records.
     """
-    spans, line, offset = enumerate(record_format.spans(block.data)), block.line, 0
-    for event in sorted(rejected, key=attrgetter("index")):
-        start, end = next(span for record, span in spans if record == event.index)
-        # Counting starts at the previous rejected row: from the start of the block, many rejected rows would take
-        # quadratic time.
-        line, offset = line + record_format.count_line_ends(block.data[offset:start]), start
-        text = utf8_stream.decode(block.data[start:end])
-        yield replace(event, index=first_index + event.index, line=line, text=text)
+    if not rejections:
+        return []
+    records = sorted(rejections)
+    located = record_format.locate(block.data, records, decode=utf8_stream.decode)
+    in_order = map(rejections.__getitem__, records)
+    return [
+        RejectedEvent(first_index + record, reason, rule, block.line + line, text)
+        for record, (rule, reason), (line, text) in zip(records, in_order, located, strict=True)
+    ]

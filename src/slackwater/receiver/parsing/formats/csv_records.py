@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from slackwater.receiver.parsing.formats.blocks import BLOCK_BYTES, BlockReader
 from slackwater.receiver.parsing.formats.compression import ByteStream
@@ -102,6 +102,28 @@ class CsvRecordFormat:
         """Return the number of line ends in `data`."""
         line_feeds = data.count(b"\n")
         return line_feeds + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else line_feeds
+
+    def count_records(self, data: bytes) -> int:
+        """Return the number of records in `data`, which are complete. Empty lines are not records."""
+        return sum(1 for _ in self.spans(data)) if self.has_quotes(data) else sum(map(bool, data.splitlines()))
+
+    def locate(
+        self, data: bytes, records: Iterable[int], *, decode: Callable[[bytes], str]
+    ) -> Iterator[tuple[int, str]]:
+        """Yield for each of `records`, positions in order, the number of line ends before it and its text."""
+        if not self.has_quotes(data):
+            # Decoded at once, because a call for each of many records takes longer.
+            lines = decode(data).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+            numbers = [number for number, line in enumerate(lines) if line]
+            yield from ((numbers[record], lines[numbers[record]]) for record in records)
+            return
+        spans, line, offset = enumerate(self.spans(data)), 0, 0
+        for record in records:
+            start, end = next(span for position, span in spans if position == record)
+            # Counting starts at the previous record: from the start of the data, many records would take quadratic
+            # time.
+            line, offset = line + self.count_line_ends(data[offset:start]), start
+            yield line, decode(data[start:end])
 
     def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Yield the start and end of each record in `data`, without its line end. Empty lines are not records."""

@@ -47,6 +47,11 @@ def read_json(stream: ByteStream, source: Source, *, name: str, received_at: dat
         first_index += len(elements)
 
 
+def count_json_rows(stream: ByteStream, *, name: str) -> int:
+    """Return the number of elements of a JSON file. Raises `DataError` when it is not a JSON array."""
+    return sum(1 for _ in _ArrayReader(stream, name).elements())
+
+
 def _blocks(elements: Iterator[_Element]) -> Iterator[list[_Element]]:
     """Group elements to blocks of about `BLOCK_BYTES` characters, and of at most `BLOCK_EVENTS` elements."""
     block: list[_Element] = []

@@ -9,7 +9,7 @@ from datetime import datetime
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.formats.blocks import MAX_RECORD_BYTES, BlockReader
 from slackwater.receiver.parsing.formats.compression import ByteStream
-from slackwater.receiver.parsing.json_lines import decode_lines, read_json_lines
+from slackwater.receiver.parsing.json_lines import WHITESPACE, decode_lines, read_json_lines
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import partner_schema
 
@@ -47,3 +47,12 @@ def read_ndjson(stream: ByteStream, source: Source, *, name: str, received_at: d
         ]
         yield CheckedEvents(checked.table, rejected)
         first_index += len(lines)
+
+
+def count_ndjson_rows(stream: ByteStream, *, name: str) -> int:
+    """Return the number of lines of an NDJSON file that are not blank.
+
+    Raises `DataError` for a line of more than `MAX_RECORD_BYTES`.
+    """
+    blocks = BlockReader(stream, _LineFormat(), name=name)
+    return sum(bool(line.strip(WHITESPACE)) for block in blocks for line in block.data.split(b"\n"))

@@ -36,10 +36,7 @@ def read_parquet(path: Path, source: Source, *, name: str, received_at: datetime
     Raises `DataError` when the file is not Parquet, lacks a required column, or has a row of more than
     `MAX_RECORD_BYTES`.
     """
-    with _translated_errors(name):
-        # As nanoseconds, INT96 timestamps outside the years 1677 to 2262 would overflow without an error.
-        opened = pq.ParquetFile(path, **_IN_PARTS, coerce_int96_timestamp_unit="us")
-    with opened as file:
+    with _open(path, name) as file:
         check_columns(file.schema_arrow.names, source, name=name, part="schema")
         first_index = 0
         for table in read_batches(file, path, name):
@@ -51,6 +48,19 @@ def read_parquet(path: Path, source: Source, *, name: str, received_at: datetime
             ]
             yield CheckedEvents(checked.table, rejected)
             first_index += table.num_rows
+
+
+def count_parquet_rows(path: Path, *, name: str) -> int:
+    """Return the number of rows of a Parquet file, by its metadata. Raises `DataError` when it is not Parquet."""
+    with _open(path, name) as file:
+        rows: int = file.metadata.num_rows
+        return rows
+
+
+def _open(path: Path, name: str) -> pq.ParquetFile:
+    with _translated_errors(name):
+        # As nanoseconds, INT96 timestamps outside the years 1677 to 2262 would overflow without an error.
+        return pq.ParquetFile(path, **_IN_PARTS, coerce_int96_timestamp_unit="us")
 
 
 def read_batches(file: pq.ParquetFile, path: Path, name: str) -> Iterator[pa.Table]:

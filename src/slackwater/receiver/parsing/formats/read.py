@@ -8,10 +8,10 @@ from pathlib import Path
 
 from slackwater.receiver.parsing.event_checks import CheckedEvents
 from slackwater.receiver.parsing.formats.compression import decompressed_file, open_decompressed
-from slackwater.receiver.parsing.formats.csv_file import read_csv
-from slackwater.receiver.parsing.formats.json_file import read_json
-from slackwater.receiver.parsing.formats.ndjson_file import read_ndjson
-from slackwater.receiver.parsing.formats.parquet_file import read_parquet
+from slackwater.receiver.parsing.formats.csv_file import count_csv_rows, read_csv
+from slackwater.receiver.parsing.formats.json_file import count_json_rows, read_json
+from slackwater.receiver.parsing.formats.ndjson_file import count_ndjson_rows, read_ndjson
+from slackwater.receiver.parsing.formats.parquet_file import count_parquet_rows, read_parquet
 from slackwater.sources.definition import Source
 from slackwater.sources.file_format import Csv, Json, Ndjson, Parquet, Xlsx
 
@@ -40,3 +40,28 @@ def read_file(path: Path, source: Source, *, name: str, received_at: datetime) -
             from slackwater.receiver.parsing.formats.xlsx_file import read_xlsx  # noqa: PLC0415
 
             yield from read_xlsx(path, file_format, source, name=name, received_at=received_at)
+
+
+def count_rows(path: Path, source: Source, *, name: str) -> int:
+    """Return the number of rows of a file, which are read but not checked.
+
+    `name` is the name of the file in errors. Raises `DataError` when the end of a row cannot be found, or the file's
+    compressed data is broken.
+    """
+    match file_format := source.require_pull().format:
+        case Csv():
+            with open_decompressed(path, name=name) as stream:
+                return count_csv_rows(stream, file_format, name=name)
+        case Ndjson():
+            with open_decompressed(path, name=name) as stream:
+                return count_ndjson_rows(stream, name=name)
+        case Json():
+            with open_decompressed(path, name=name) as stream:
+                return count_json_rows(stream, name=name)
+        case Parquet():
+            with decompressed_file(path, name=name) as decompressed:
+                return count_parquet_rows(decompressed, name=name)
+        case Xlsx():
+            from slackwater.receiver.parsing.formats.xlsx_file import count_xlsx_rows  # noqa: PLC0415
+
+            return count_xlsx_rows(path, file_format, name=name)

@@ -74,6 +74,14 @@ def read_xlsx(
             first_index += len(block)
 
 
+def count_xlsx_rows(path: Path, xlsx_format: Xlsx, *, name: str) -> int:
+    """Return the number of rows of a sheet that are not empty, without the header. Raises `DataError`."""
+    with open_workbook(path, name) as workbook:
+        sheet = find_sheet(workbook, xlsx_format.sheet, name)
+        with _translated_errors(name):
+            return max(0, sum(1 for _ in read_rows(sheet)) - 1)
+
+
 class SheetColumns:
     """The columns that the header names; turns rows into events."""
 

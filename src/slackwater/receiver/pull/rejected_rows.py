@@ -1,0 +1,86 @@
+"""The rejected rows of a file that is being parsed, on local disk, and whether the file is rejected as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from slackwater.receiver.parsing.event_checks import RejectedEvent
+from slackwater.receiver.writing.rejects import to_jsonl
+
+WHOLE_FILE_ROWS = 100_000
+"""A file is rejected as a whole if so many rows at its start break the same rule; fewer if it has no more rows."""
+EXAMPLES = 100
+"""Rows that are stored of a file that is rejected as a whole."""
+
+
+class RejectedRows:
+    """Writes the rejected rows of a file as JSON lines. A context manager, which closes the file at `path`."""
+
+    def __init__(self, path: Path, *, batch_id: str, origin: str) -> None:
+        self.path = path
+        self.count = 0
+        """Number of rejected rows."""
+        # Rows at the start of the file that all break the same rule; at most `WHOLE_FILE_ROWS` are counted.
+        self._leading = 0
+        self._batch_id, self._origin = batch_id, origin
+        self._file = path.open("wb")
+        self._first: RejectedEvent | None = None
+        # One example stands for all later rows. It is kept with its position, because only the end of the file shows
+        # for how many; the other examples may be large, and are on disk only.
+        self._last_example: RejectedEvent | None = None
+        self._last_position = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, rejected: Sequence[RejectedEvent]) -> None:
+        """Write the rejected rows of the next block."""
+        if self._first is None and rejected:
+            self._first = rejected[0]
+        self._count_leading(rejected)
+        if self.count < EXAMPLES <= self.count + len(rejected):
+            last = EXAMPLES - self.count - 1
+            self._write(rejected[:last])
+            self._last_example, self._last_position = rejected[last], self._file.tell()
+            self._write(rejected[last:])
+        else:
+            self._write(rejected)
+        self.count += len(rejected)
+
+    @property
+    def is_limit_reached(self) -> bool:
+        """Whether the file is rejected as a whole, so that its other rows need not be read."""
+        return self._leading == WHOLE_FILE_ROWS
+
+    def finish(self, rows: int) -> str | None:
+        """Return why the file is rejected as a whole, and keep only examples; None if it is not.
+
+        `rows` is the number of rows of the file, rejected or not.
+        """
+        if self._first is None or self._leading < min(rows, WHOLE_FILE_ROWS):
+            return None
+        if self._last_example is not None:
+            self._file.seek(self._last_position)
+            self._file.truncate()
+            self._write([self._last_example], rows=rows - EXAMPLES + 1)
+        self.count = rows
+        if rows > self._leading:
+            scope = f"the first {self._leading:,} of {rows:,} rows break"
+        else:
+            scope = f"all {rows:,} rows break" if rows > 1 else "its only row breaks"
+        return f"rejected as a whole: {scope} the rule {self._first.rule}; the first row: {self._first.reason}"
+
+    def _count_leading(self, rejected: Sequence[RejectedEvent]) -> None:
+        for event in rejected:
+            is_next = self._first is not None and (event.index, event.rule) == (self._leading, self._first.rule)
+            if not is_next or self._leading == WHOLE_FILE_ROWS:
+                return
+            self._leading += 1
+
+    def _write(self, rejected: Sequence[RejectedEvent], *, rows: int | None = None) -> None:
+        self._file.write(to_jsonl(rejected, batch_id=self._batch_id, origin=self._origin, rows=rows))
