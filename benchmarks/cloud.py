@@ -24,6 +24,7 @@ from slackwater.cli.cdk import deploy
 from slackwater.client.sending.events import read_events
 from slackwater.client.workspace import Workspace
 from slackwater.local import cloud, layout
+from slackwater.local.emr.execution.drivers import INPUT_BYTES
 from slackwater.local.emr.execution.runner import SparkRunner
 from slackwater.local.emr.execution.submit import Submission
 
@@ -98,12 +99,14 @@ def job(client: Client, path: Path, day: str, source: str, arguments: Sequence[s
 
     The script's arguments are `day`, the URIs of the objects of the source on that day, and `arguments`.
     """
-    deployment = client.connection.deployment
+    deployment, prefix = client.connection.deployment, f"source={source}/date={day}/"
+    input_bytes = sum(item.size for item in client.store.list(f"s3://{deployment.raw_bucket}/raw/{prefix}"))
     emr, application = client.connection.clients("emr-serverless"), deployment.application_id
     spark_submit = {
         "entryPoint": _uploaded(client, path),
-        "entryPointArguments": [day, _objects(client, f"source={source}/date={day}/"), *arguments],
-        "sparkSubmitParameters": deployment.spark_submit_parameters,
+        "entryPointArguments": [day, _objects(client, prefix), *arguments],
+        # The same properties as those of a pipeline's job.
+        "sparkSubmitParameters": f"{deployment.spark_submit_parameters} --conf {INPUT_BYTES}={input_bytes}",
     }
     role = _make_role(client)
 

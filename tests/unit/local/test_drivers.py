@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.local.emr.billing import Worker
 from slackwater.local.emr.execution import drivers, runner, spark
-from slackwater.local.emr.execution.drivers import Drivers, fits
+from slackwater.local.emr.execution.drivers import INPUT_BYTES, Drivers, Size, fits, size_of
 from slackwater.local.emr.execution.runner import SparkRunner
 from slackwater.local.emr.execution.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.emr.store import Application, EmrStore, JobRun
@@ -338,11 +338,30 @@ def test_what_a_killed_cloud_left_is_removed(emr):
         ({"spark.jars": "s3://code/a.jar"}, False),
         ({"spark.submit.pyFiles": "s3://code/a.py"}, False),
         ({"spark.hadoop.fs.s3a.threads.max": "5"}, False),
+        ({INPUT_BYTES: "134217727"}, True),
+        ({INPUT_BYTES: "134217728"}, False),
+        ({INPUT_BYTES: "much"}, True),
     ],
 )
 def test_a_job_needs_a_driver_of_its_own_for_what_a_jvm_reads_when_it_starts(conf, suits):
-    assert fits(Submission("s3://code/job.py", [], {**SMALL, **conf}), Worker(1, 4, 20)) is suits
+    assert fits(Submission("s3://code/job.py", [], {**SMALL, **conf}), Size(Worker(1, 4, 20))) is suits
 
 
 def test_a_program_in_java_needs_a_driver_of_its_own():
-    assert not fits(Submission("s3://code/job.jar", [], dict(SMALL), main_class="Main"), Worker(1, 4, 20))
+    assert not fits(Submission("s3://code/job.jar", [], dict(SMALL), main_class="Main"), Size(Worker(1, 4, 20)))
+
+
+def test_the_driver_of_a_job_with_much_input_has_the_memory_of_its_executors():
+    executors = {"spark.executor.cores": "2", "spark.executor.memory": "6g", "spark.executor.instances": "2"}
+    conf = {**SMALL, **executors, "spark.dynamicAllocation.initialExecutors": "1"}
+    little, much = (Submission("s3://code/job.py", [], {**conf, INPUT_BYTES: size}) for size in ("1", "200000000"))
+    assert size_of(little).heap_mb == 3712  # a worker of 4 GB, less 10 %
+    assert size_of(much).heap_mb == 3712 + 2 * 6516  # two workers of 7 GB
+    assert fits(much, size_of(much))
+    assert not fits(little, size_of(much))
+
+
+def test_only_a_job_with_little_input_is_compiled_for_a_short_life(tmp_path):
+    quick = "-XX:TieredStopAtLevel=1"
+    assert quick in spark.java_options(tmp_path / "conf").split()
+    assert quick not in spark.java_options(tmp_path / "conf", is_large=True).split()

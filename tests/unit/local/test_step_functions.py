@@ -60,9 +60,10 @@ def run_stage(monkeypatch):
         role = "arn:aws:iam::000000000000:role/r"
         stage = json.dumps(compile_machine(PIPELINE, FRAME)["States"][STAGE])
         stage = stage.replace("${ApplicationId}", emr.application.id).replace("${JobRoleArn}", role)
-        stage = json.loads(stage.replace("{% $spark_parameters %}", workers()))
+        stage = json.loads(stage)
         del stage["Next"], stage["Catch"]
-        given = {"Type": "Pass", "Assign": {"run": RUN, "restore": ""}, "Next": STAGE}
+        assigned = {"run": RUN, "restore": "", "spark_parameters": workers()}
+        given = {"Type": "Pass", "Assign": assigned, "Next": STAGE}
         machine = {"QueryLanguage": "JSONata", "StartAt": "Given", "States": {"Given": given, STAGE: stage}}
         machine["States"][STAGE]["End"] = True
         created = stepfunctions._create_state_machine(

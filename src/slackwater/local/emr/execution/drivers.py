@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 from slackwater.local.emr import billing
 from slackwater.local.emr.execution import spark
@@ -27,6 +27,10 @@ from slackwater.local.emr.store import Application, EmrStore
 from slackwater.local.fork_server import ForkServers, Process
 
 _PREFIX = "driver-"
+INPUT_BYTES = "spark.slackwater.inputBytes"
+"""The property of a job with the size of its input."""
+# From this size of the input on, the JVM's second compiler saves more than its threads and a cold start cost.
+_LARGE_BYTES = 128 * 1024 * 1024
 # No job for so long: the driver is closed, because it holds 600 to 900 MB.
 _IDLE_SECONDS = 180
 # Properties that the JVM reads when it starts, or that `spark-submit` reads and a started one has read already.
@@ -42,15 +46,40 @@ _PYTHONS = (
 )
 
 
-def fits(submission: Submission, worker: billing.Worker) -> bool:
-    """Return whether a driver with the size `worker`, and this Python, can run a job.
+class Size(NamedTuple):
+    """The size of a driver."""
+
+    worker: billing.Worker
+    executors_mb: int = 0
+    """Memory of the executors that it replaces, for a job with much input; 0 for all others, which need none of it.
+
+    A driver for much input compiles its code for a long life, and one for little input for a short one.
+    """
+
+    @property
+    def heap_mb(self) -> int:
+        """The heap of its JVM."""
+        return billing.largest_heap_mb(self.worker) + self.executors_mb
+
+
+def size_of(submission: Submission) -> Size:
+    """Return the size of the driver that a job needs."""
+    workers, input_bytes = billing.read_workers(submission.conf), submission.conf.get(INPUT_BYTES, "")
+    if not input_bytes.isdecimal() or int(input_bytes) < _LARGE_BYTES:
+        return Size(workers.driver)
+    return Size(workers.driver, workers.executors * billing.largest_heap_mb(workers.executor))
+
+
+def fits(submission: Submission, size: Size) -> bool:
+    """Return whether a driver of this size, and this Python, can run a job.
 
     All other jobs need a driver of their own.
     """
-    conf, needed = submission.conf, billing.read_workers(submission.conf).driver
+    conf, needed = submission.conf, size_of(submission)
     return (
         submission.main_class is None
-        and all(size <= started for size, started in zip(needed, worker, strict=True))
+        and all(size <= started for size, started in zip(needed.worker, size.worker, strict=True))
+        and needed.executors_mb == size.executors_mb
         and not any(key.startswith(_READ_AT_START) for key in conf)
         and set(submission.driver_environment) <= set(_PYTHON_VARIABLES)
         and all(conf.get(key, sys.executable) == sys.executable for key in _PYTHONS)
@@ -60,10 +89,8 @@ def fits(submission: Submission, worker: billing.Worker) -> bool:
 class Driver:
     """A JVM that runs one program at a time."""
 
-    def __init__(
-        self, folder: Path, worker: billing.Worker, *, endpoint: str, jars: Path, forks: ForkServers | None
-    ) -> None:
-        self.worker, self.idle_since = worker, time.monotonic()
+    def __init__(self, folder: Path, size: Size, *, endpoint: str, jars: Path, forks: ForkServers | None) -> None:
+        self.size, self.idle_since = size, time.monotonic()
         self.work = folder / "work"
         """The working directory of the JVM and its programs."""
         self.log = folder / "stderr"
@@ -72,9 +99,10 @@ class Driver:
         self._training: Process | None = None
         self._jvm = spark.start_driver(
             folder,
-            ["--conf", f"spark.driver.memory={billing.largest_heap_mb(worker)}m", "pyspark-shell"],
+            ["--conf", f"spark.driver.memory={size.heap_mb}m", "pyspark-shell"],
             endpoint=endpoint,
             jars=jars,
+            is_large=size.executors_mb > 0,
             environment={"_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "connection")},
         )
 
@@ -178,10 +206,10 @@ class Drivers:
             busy = any(not run.final for run in self._store.job_runs.values())
         with self._lock:
             for id_, drivers in self._waiting.items():
-                count, worker = wanted.get(id_, (0, None))
+                count, size = wanted.get(id_, (0, None))
                 if any(driver.failed for driver in drivers):
                     self._failed.add(id_)
-                capacity = [driver for driver in drivers if driver.worker == worker][:count]
+                capacity = [driver for driver in drivers if driver.size == size][:count]
                 recent = time.monotonic() - _IDLE_SECONDS
                 for driver in list(drivers):
                     needed = driver in capacity or (id_ in started and driver.idle_since > recent)
@@ -192,11 +220,11 @@ class Drivers:
             starting = any(not driver.ready for drivers in self._waiting.values() for driver in drivers)
             if busy or starting or self._closed:
                 return
-            for id_, (count, worker) in wanted.items():
+            for id_, (count, size) in wanted.items():
                 drivers = self._waiting.setdefault(id_, [])
-                fitting = sum(driver.worker == worker for driver in drivers)
-                if worker is not None and fitting < count and id_ not in self._failed:
-                    drivers.append(self._start(worker))
+                fitting = sum(driver.size == size for driver in drivers)
+                if size is not None and fitting < count and id_ not in self._failed:
+                    drivers.append(self._start(size))
                     drivers[-1].train()
                     return
 
@@ -208,11 +236,11 @@ class Drivers:
         application = self._store.job_runs[job_run].application
         with self._lock:
             for driver in reversed(self._waiting.get(application, [])):
-                if driver.ready and fits(submission, driver.worker):
+                if driver.ready and fits(submission, driver.size):
                     self._waiting[application].remove(driver)
                     return driver
-        worker = billing.read_workers(submission.conf).driver
-        return self._start(worker) if fits(submission, worker) else None
+        size = size_of(submission)
+        return self._start(size) if fits(submission, size) else None
 
     def give_back(self, job_run: str, driver: Driver) -> None:
         """Keep the driver of a job that has ended for the next job."""
@@ -233,15 +261,16 @@ class Drivers:
                     driver.close()
             self._waiting = {}
 
-    def _start(self, worker: billing.Worker) -> Driver:
+    def _start(self, size: Size) -> Driver:
         folder = self._folder / f"{_PREFIX}{uuid.uuid4().hex[:12]}"
-        return Driver(folder, worker, endpoint=self._endpoint, jars=self._jars, forks=self._forks)
+        return Driver(folder, size, endpoint=self._endpoint, jars=self._jars, forks=self._forks)
 
 
-def _wanted(application: Application) -> tuple[int, billing.Worker | None]:
+def _wanted(application: Application) -> tuple[int, Size | None]:
     """Return how many drivers of the initial capacity wait for jobs of a started application, and their size."""
     capacity: dict[str, Any] = application.settings.get("initialCapacity", {})
     for worker_type, wanted in capacity.items():
         if worker_type.upper() == "DRIVER":
-            return min(wanted["workerCount"], os.cpu_count() or 1), billing.configured(wanted["workerConfiguration"])
+            size = Size(billing.configured(wanted["workerConfiguration"]))
+            return min(wanted["workerCount"], os.cpu_count() or 1), size
     return 0, None

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple, cast
 from slackwater.errors import AccessDenied, CloudError, InputError, SlackwaterError
 from slackwater.local import layout
 from slackwater.local.emr.execution import pythons, spark
-from slackwater.local.emr.execution.drivers import Driver, Drivers
+from slackwater.local.emr.execution.drivers import Driver, Drivers, size_of
 from slackwater.local.emr.execution.objects import request_object
 from slackwater.local.emr.execution.submit import Submission
 
@@ -211,6 +211,7 @@ class SparkRunner:
                 endpoint=self._endpoint,
                 jars=self._jars,
                 environment=submission.driver_environment,
+                is_large=size_of(submission).executors_mb > 0,
             )
         # The open pipe is the sign for the guard that the job may run; it closes even if this process is killed.
         with cast("IO[bytes]", process.stdin):
