@@ -585,6 +585,9 @@ class TestRestart:
         own.up()
 
         assert own.cloud.endpoint == endpoint
+        left = {path.name for path in (own.files.jobs / job_run).iterdir()}
+        assert "stdout" in left
+        assert not left & {".aws", "tmp", "work"}
         job = own.job(kept, job_run)
         assert (job["state"], job["stateDetails"]) == ("FAILED", "Job failed: the local cloud stopped while it ran")
         states = own.client("stepfunctions")

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -65,6 +66,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     from hypercorn.config import Config  # noqa: PLC0415
 
     emulator.set_api_endpoints(endpoint)
+    _remove_leftovers(files.jobs)
     rest_apis.register(endpoint)
     web_acls.register()
     forks = ForkServers()
@@ -116,6 +118,13 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
             task.cancel()
         job_runs.stop_all()
         drivers.close()
+
+
+def _remove_leftovers(jobs: Path) -> None:
+    """Remove the credentials and the temporary files of jobs that ran when the process before this one was killed."""
+    for name in (".aws", "tmp", "work"):
+        for folder in jobs.glob(f"*/{name}"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _with_status(app: Asgi, status: dict[str, Any], *, touch: Callable[[], None]) -> Asgi:
