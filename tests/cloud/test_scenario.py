@@ -152,11 +152,13 @@ def check_message(played: Played, outcome: dict[str, Any], before: Rows, after: 
 
 def late_objects(played: Played, file: str, rows: int) -> str:
     """Return number and size of the stored objects of a file, as it was when it had so many rows."""
+    objects = played.cloud.joinpath("s3")
+    # Names of objects begin with the digest of the file, which is also a folder of its copy.
+    digests = {copy.parent.name[:32] for copy in objects.rglob(file) if "landing" in copy.parts}
     stored: dict[str, list[Path]] = defaultdict(list)
-    for document in played.cloud.joinpath("s3").rglob("*.parquet.meta.json"):
-        if json.loads(document.read_text()).get("metadata", {}).get("x-amz-meta-file") == file:
-            # Names of objects begin with the digest of the file.
-            stored[document.name.partition("-")[0]].append(document.with_name(document.name.removesuffix(".meta.json")))
+    for path in objects.rglob("*.parquet"):
+        if (digest := path.name.partition("-")[0]) in digests:
+            stored[digest].append(path)
     [paths] = [paths for paths in stored.values() if rows == sum(pq.read_metadata(path).num_rows for path in paths)]
     return f"{len(paths)} objects, {naturalsize(sum(path.stat().st_size for path in paths))}"
 
