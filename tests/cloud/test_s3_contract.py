@@ -44,7 +44,7 @@ def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
 def prepared(endpoint: str) -> Any:
     session = boto3.session.Session(versitygw.ACCESS_KEY, versitygw.SECRET_KEY, region_name="us-east-1")
     s3 = session.client("s3", endpoint_url=endpoint, config=CONFIG)
-    s3.create_bucket(Bucket=BUCKET)
+    s3.create_bucket(Bucket=BUCKET)  # in this region, a second call changes nothing
     return s3
 
 
@@ -113,6 +113,30 @@ def test_a_part_of_an_object_is_read(store):
     store.put(uri("range/a"), bytes(range(100)))
     assert store.get_range(uri("range/a"), 10, 5) == bytes(range(10, 15))
     assert store.get_range(uri("range/a"), 99, 1) == b"c"
+
+
+def test_a_range_costs_the_local_cloud_what_it_returns(bare):
+    s3, content = prepared(bare.cloud.endpoint), bytes(range(256)) * (16 * MB // 256)
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    s3.put_object(Bucket=BUCKET, Key="ranges/a", Body=content)
+    before, starts = bytes_read(bare.cloud.pid), range(1, 16 * MB, MB)
+    for start in starts:
+        part = s3.get_object(Bucket=BUCKET, Key="ranges/a", Range=f"bytes={start}-{start + 999}")
+        assert part["Body"].read() == content[start : start + 1000]
+    assert bytes_read(bare.cloud.pid) - before < len(content)
+    [first] = s3.list_object_versions(Bucket=BUCKET, Prefix="ranges/")["Versions"]
+    s3.put_object(Bucket=BUCKET, Key="ranges/a", Body=b"second")
+    with pytest.raises(ClientError):
+        s3.get_object(Bucket=BUCKET, Key="ranges/a", Range="bytes=6-")
+    for version, expected in (({}, b"second"), ({"VersionId": first["VersionId"]}, content)):
+        assert s3.get_object(Bucket=BUCKET, Key="ranges/a", **version)["Body"].read() == expected
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Suspended"})
+
+
+def bytes_read(pid: int) -> int:
+    """Return the bytes that a process has read from files and connections since its start."""
+    fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(fields["rchar"])
 
 
 @pytest.mark.parametrize(

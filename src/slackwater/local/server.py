@@ -66,6 +66,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     from hypercorn.config import Config  # noqa: PLC0415
 
     emulator.set_api_endpoints(endpoint)
+    emulator.read_objects_in_parts()
     _remove_leftovers(files.jobs)
     rest_apis.register(endpoint)
     web_acls.register()

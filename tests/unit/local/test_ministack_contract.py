@@ -239,6 +239,18 @@ def test_requests_are_authorised_by_these_functions():
     assert parameters(s3._bucket_owner_account) == ["name"]
 
 
+def test_objects_are_read_by_these_functions():
+    assert parameters(s3._get_object) == ["bucket_name", "key", "headers", "query_params"]
+    assert parameters(s3._read_body) == ["bucket_name", "key", "obj"]
+    assert parameters(s3._object_disk_path)[:2] == ["bucket", "key"]
+    assert parameters(s3._version_entry_from_record) == ["obj", "version_id", "data"]
+    source = inspect.getsource(s3._get_object)
+    assert "body[start : end + 1]" in source
+    assert "body[offset : offset + length]" in source
+    # A version without a body in memory is read from disk.
+    assert "_read_body(bucket_name, key, current)" in inspect.getsource(s3._version_body)
+
+
 def test_roles_and_sessions_are_kept_by_these_functions():
     assert hasattr(iam._roles, "get_scoped")
     assert parameters(sts.register_session) == ["access_key", "session"]
