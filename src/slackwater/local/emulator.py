@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import importlib
 import json
-import mmap
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -150,15 +150,14 @@ def read_objects_in_parts() -> None:
         token = is_range.set("range" in headers)
         try:
             status, fields, content = get_object(bucket_name, key, headers, query_params)
-            return status, fields, content[:] if isinstance(content, mmap.mmap) else content
+            return status, fields, content[:] if isinstance(content, _FileBody) else content
         finally:
             is_range.reset(token)
 
     @functools.wraps(read_body)
-    def body(bucket_name: str, key: str, obj: dict[str, Any]) -> bytes | mmap.mmap:
-        if obj.get("body") is None and obj["size"] and is_range.get():
-            with Path(objects._object_disk_path(bucket_name, key)).open("rb") as file:
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    def body(bucket_name: str, key: str, obj: dict[str, Any]) -> bytes | _FileBody:
+        if obj.get("body") is None and is_range.get():
+            return _FileBody(Path(objects._object_disk_path(bucket_name, key)))
         content: bytes = read_body(bucket_name, key, obj)
         return content
 
@@ -168,6 +167,19 @@ def read_objects_in_parts() -> None:
         return without_body
 
     objects._get_object, objects._read_body, objects._version_entry_from_record = get, body, entry
+
+
+@dataclass(frozen=True)
+class _FileBody:
+    """A body in a file, of which each slice is read alone."""
+
+    path: Path
+
+    def __getitem__(self, part: slice) -> bytes:
+        start: int = part.start or 0
+        with self.path.open("rb") as file:
+            file.seek(start)
+            return file.read() if part.stop is None else file.read(part.stop - start)
 
 
 def load_values_with(convert: Callable[[dict[str, Any]], Any]) -> None:
