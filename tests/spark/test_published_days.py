@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import chain
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from slackwater.errors import InputError, ObjectMissing
 from slackwater.runs.inputs.manifest import InputObject
-from slackwater.steps.spark.publish import audit, with_date
+from slackwater.steps.spark.publish import _row_hashes, audit, with_date
 from slackwater.steps.spark.sources import read_published
 from slackwater.steps.spark.table import create_tag, current_snapshot, overwrite_day, prepare_table, quoted_table
 from tests.spark.frames import frame_of
@@ -80,6 +83,70 @@ def test_values_that_change_places_have_another_digest(content):
     schema = "k string, n int, o int"
     assert content([("a", 1, 2), ("b", 3, 4)], schema) != content([("a", 2, 1), ("b", 4, 3)], schema)
     assert content([("a", 1, 2), ("b", 3, 4)], schema) != content([("a", 3, 2), ("b", 1, 4)], schema)
+
+
+NULLABLE = "k string, a int, b int, l array<int>, p array<array<int>>, s struct<x: int, y: string>, m map<string, int>"
+
+
+@pytest.mark.parametrize(
+    ("row", "other"),
+    [
+        (("k", 1, None, None, None, None, None), ("k", None, 1, None, None, None, None)),
+        (("k", 1, 1, None, None, None, None), ("k", 1, 1, [], None, None, None)),
+        (("k", 1, 1, [None, 1], None, None, None), ("k", 1, 1, [1], None, None, None)),
+        (("k", 1, 1, [1], [[1], [2]], None, None), ("k", 1, 1, [1], [[1, 2], []], None, None)),
+        (("k", 1, 1, [1], [None], None, None), ("k", 1, 1, [1], [[]], None, None)),
+        (("k", 1, 1, [1], [], (None, None), None), ("k", 1, 1, [1], [], None, None)),
+        (("k", 1, 1, [1], [], (1, "y"), {}), ("k", 1, 1, [1], [], (1, "y"), None)),
+        (("k", 1, 1, [1], [], (1, "y"), {"a": None}), ("k", 1, 1, [1], [], (1, "y"), {})),
+    ],
+)
+def test_nulls_and_empty_values_have_other_digests(content, row, other):
+    assert content([row], NULLABLE) != content([other], NULLABLE)
+
+
+def test_maps_with_the_same_entries_have_equal_digests(content):
+    schema = "k string, m map<string, int>"
+    assert content([("k", {"a": 1, "b": 2})], schema) == content([("k", {"b": 2, "a": 1})], schema)
+
+
+NUMBERS = st.none() | st.integers(0, 1)
+TEXTS = st.none() | st.sampled_from(["", "a", "ab"])
+INSTANTS = st.none() | st.integers(0, 2).map(lambda micros: INSTANT.replace(microsecond=micros))
+DETAILS = st.none() | st.tuples(NUMBERS, st.none() | st.lists(INSTANTS, max_size=2))
+MAPS = st.none() | st.dictionaries(st.sampled_from("ab"), st.none() | st.lists(NUMBERS, max_size=2), max_size=2)
+TYPES = {
+    "n int, o int": [NUMBERS, NUMBERS],
+    "t string, u string": [TEXTS, TEXTS],
+    "d double": [st.none() | st.sampled_from([0.0, 1.0, float("inf")])],
+    "e decimal(10, 2)": [st.none() | st.sampled_from([Decimal("0.00"), Decimal("0.10")])],
+    "b boolean, r binary": [st.none() | st.booleans(), st.none() | st.binary(max_size=2)],
+    "y date, i timestamp": [st.none() | st.just(date(2013, 3, 10)), INSTANTS],
+    "l array<array<int>>": [st.none() | st.lists(st.none() | st.lists(NUMBERS, max_size=2), max_size=2)],
+    "s struct<a: int, b: array<timestamp>>": [DETAILS],
+    "m map<string, array<int>>": [MAPS],
+}
+
+
+VALUES = list(chain.from_iterable(TYPES.values()))
+CHANGES = st.integers(0, len(VALUES) - 1).flatmap(lambda column: st.tuples(st.just(column), VALUES[column]))
+
+
+# It does not shrink examples: each one is a Spark job.
+@settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(cases=st.lists(st.tuples(st.tuples(*VALUES), CHANGES, CHANGES), min_size=100, max_size=300))
+def test_rows_with_other_values_of_any_type_have_other_hashes(spark, cases):
+    rows, others = [row for row, _, _ in cases], []
+    for row, *changes in cases:
+        values = list(row)
+        for column, value in changes:
+            values[column] = value
+        others.append(tuple(values))
+    frame = frame_of(spark, [*rows, *others], ", ".join(TYPES)).coalesce(1)
+    hashes = frame.select(*_row_hashes(frame)).collect()
+    same = [hashes[index] == hashes[len(rows) + index] for index in range(len(rows))]
+    # A map is the same in any order.
+    assert same == [row == other for row, other in zip(rows, others, strict=True)]
 
 
 @pytest.fixture

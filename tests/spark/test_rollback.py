@@ -43,6 +43,13 @@ def test_the_day_has_the_rows_of_the_earlier_version_and_a_tag_of_its_own(spark,
     assert Publication.model_validate_json(stored) == publication
 
 
+def test_a_rollback_of_nested_values_has_the_digest_of_the_version_that_it_repeats(publish, rollback):
+    schema = "origin string, carrier string, l array<int>, s struct<a: int NOT NULL> NOT NULL, n smallint"
+    first = publish([("LGA", "DL", [1, None], (1,), 7)], schema=schema)
+    publish([("LGA", "DL", [1], (1,), 7)], attempt=2, schema=schema)
+    assert rollback().content == first.content
+
+
 def test_a_repeated_job_does_not_commit_twice(spark, publish, rollback, table):
     publish(ROWS)
     publish(LATER, attempt=2)

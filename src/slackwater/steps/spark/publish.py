@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    IntegerType,
+    MapType,
+    ShortType,
+    StructType,
+    VariantType,
+)
 
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import StoreFactory, read_frame
@@ -212,19 +221,33 @@ def audit(frame: DataFrame, key: Sequence[str]) -> Audited:
             f"{totals['repeated']} keys ({', '.join(key)}) occur more than once in the rows to publish: "
             f"{totals['example']} occurs {totals['most']} times"
         )
-    parts = [frame.schema.json(), *(totals[name] for name in sums)]
+    # Without nullability: rows that are staged and rows of the table may differ in it.
+    parts = [frame.schema.simpleString(), *(totals[name] for name in sums)]
     return Audited(int(totals["rows"]), hashlib.sha256("\n".join(parts).encode()).hexdigest())
 
 
 def _row_hashes(frame: DataFrame) -> list[Column]:
     """Return two hashes of a row, as decimals: their sums over all rows do not depend on the order of the rows."""
-    # XXH64 of Spark does not accept maps and variants.
-    values = [
-        sf.to_json(sf.struct(quoted(field.name))) if _has_no_hash(field.dataType) else sf.col(quoted(field.name))
-        for field in frame.schema
+    columns = [(sf.col(quoted(field.name)), field.dataType) for field in frame.schema]
+    return [
+        sf.xxhash64(*(_hash(column, data_type, seed) for column, data_type in columns)).cast("decimal(38, 0)")
+        for seed in range(2)
     ]
-    return [sf.xxhash64(sf.lit(seed), *values).cast("decimal(38, 0)") for seed in range(2)]
 
 
-def _has_no_hash(data_type: DataType) -> bool:
-    return any(name in data_type.simpleString() for name in ("map<", "variant"))
+def _hash(column: Column, data_type: DataType, seed: int) -> Column:
+    """Return a hash of a value, which is not null: Spark's leaves nulls and the limits of nested values out."""
+    if isinstance(data_type, StructType):
+        parts = [_hash(column.getField(field.name), field.dataType, seed) for field in data_type]
+    elif isinstance(data_type, ArrayType):
+        element = data_type.elementType
+        parts = [sf.size(column), sf.transform(column, lambda value: _hash(value, element, seed))]
+    elif isinstance(data_type, MapType):
+        entry = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
+        entries = sf.transform(sf.map_entries(column), lambda value: _hash(value, entry, seed))
+        parts = [sf.size(column), sf.array_sort(entries)]
+    elif isinstance(data_type, VariantType):
+        parts = [sf.to_json(column)]
+    else:
+        parts = [column]
+    return sf.xxhash64(sf.lit(seed), column.isNull(), *parts)
