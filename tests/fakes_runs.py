@@ -202,10 +202,11 @@ class DictRunTable:
             raise DayChanged(day.date)
         self.by_day[day.pipeline, day.date] = day.model_copy(update={"version": day.version + 1})
 
-    def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
+    def save(self, *, run: RunRecord, day: DayRecord | None = None, lost: RunRecord | None = None) -> None:
         if day is not None:
             self.save_day(day)
-        self.records[run.run.pipeline, run.run.date, run.run.attempt] = run
+        for record in [run, lost] if lost else [run]:
+            self.records[record.run.pipeline, record.run.date, record.run.attempt] = record
 
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
         return self.usage.get((pipeline, date), RerunUsage(pipeline=pipeline, date=date))

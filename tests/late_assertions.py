@@ -54,6 +54,9 @@ class LateAssertions(LateHistory):
         records = {(run.run.date, run.run.attempt): run for run in world.table.runs(PIPELINE)}
         published = {key for key, run in records.items() if run.state is RunState.PUBLISHED}
         assert self.recorded <= published
+        assert {
+            (day.date, day.published.run.attempt) for day in world.table.by_day.values() if day.published
+        } <= published
         for key in published:
             run = records[key]
             assert world.manifest_content(run.run.manifest) == world.warehouse.versions[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from threading import Condition
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from slackwater.errors import ResponseLost, SlackwaterError, Unavailable
 from tests.fakes_notification import Crashed
 
-FAULTS = ("ends before", "ends after", "fails", "loses the answer")
+FAULTS = ("ends before", "ends after", "fails", "loses the answer", "is stopped")
 _WRITES = frozenset(
     {"put", "put_new", "delete", "save", "save_day", "save_rerun_usage", "record_late_day", "remove_late_day"}
     | {"remove_unchanged_late_day", "publish", "write", "commit"}
@@ -70,7 +70,8 @@ class Turns:
 class Process:
     """Passes calls on to what all processes share, and has its fault at one of its writes, counted from 1.
 
-    A process that has ended writes nothing more. One whose write failed, or whose answer was lost, goes on.
+    A process that has ended writes nothing more. One whose write failed, or whose answer was lost, goes on, and so does
+    one whose execution is stopped: Step Functions stops no function that works.
     """
 
     at: int = 0
@@ -80,6 +81,8 @@ class Process:
     turns: Turns | None = None
     number: int = 0
     """Of the two processes that take turns."""
+    stop: Callable[[], None] = field(default=lambda: None)
+    """Stops its execution."""
 
     def using(self, shared: Any) -> Any:
         return _Port(self, shared)
@@ -92,6 +95,8 @@ class Process:
             raise Crashed
         if fault == "fails":
             raise Unavailable("fails")
+        if fault == "is stopped":
+            self.stop()
         answer = call()
         if fault == "ends after":
             self.ended = True

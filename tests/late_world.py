@@ -7,11 +7,11 @@ publishes the objects of the run's manifest as the content of its day, another c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from hashlib import md5
 from typing import Any, TypeVar
 
@@ -39,14 +39,14 @@ from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import Publication, Run, failure_uri, publication_uri
+from slackwater.runs.record import Publication, Run, RunState, failure_uri, publication_uri
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import KEPT, PIPELINE, World
 from tests.fakes_ledger import ArrivalQueueFake, ListTable
 from tests.fakes_notification import Outbox
 from tests.fakes_receiver import MemoryFileCache, store_file
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
-from tests.late_processes import Process
+from tests.late_processes import Process, Turns
 
 T = TypeVar("T")
 Content = dict[tuple[str, str], int]
@@ -179,8 +179,19 @@ class LateWorld(World):
         """Run the day as its state machine does; return whether the day is published. Raises as freezing does."""
         process = process or Process()
         with self.execution("pipeline") as name:
+            process.stop = lambda: self.executions.running.discard(name)
             run, restore = self.freeze_day(date, name, process, **options)
             return run is None or self.finish(run, outcome, process, restore)
+
+    def take_over(self, date: str, at: int, order: Sequence[int]) -> None:
+        """Run the day twice at once. The first execution is stopped at a write, but its function goes on."""
+        turns = Turns(order)
+        stopped = Process(at=at, fault="is stopped", turns=turns, number=0)
+        next_one = Process(turns=turns, number=1)
+        turns.run(*(partial(self.run_day, date, process=process, force=True) for process in (stopped, next_one)))
+        if published := self.table.day(self.pipeline, date).published:
+            record = self.table.run(self.pipeline, date, published.run.attempt)
+            assert record.state is RunState.PUBLISHED
 
     def freeze_day(self, date: str, execution: str, process: Process, **options: Any) -> tuple[Run | None, int]:
         """Freeze the day's inputs; return the run, or None if there is none to do, and the version it restores."""

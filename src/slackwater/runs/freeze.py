@@ -253,14 +253,13 @@ class Freezer:
         own = {"attempt": attempt, "correlation_id": correlation_id, "prefix": prefix, "accepts_audit": False}
         return earlier.model_copy(update=own)
 
-    def _close_lost_run(self, run: Run) -> None:
-        """Record as failed a run whose execution ended without recording an outcome, such as one that was stopped."""
+    def _lost_run(self, run: Run) -> RunRecord | None:
+        """Return the record, as failed, of a run whose execution ended without an outcome being recorded."""
         record = self.table.run(run.pipeline, run.date, run.attempt)
-        if record and record.state is RunState.RUNNING:
-            error = "its execution ended without recording an outcome"
-            self.table.save(
-                run=record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": error})
-            )
+        if record is None or record.state is not RunState.RUNNING:
+            return None
+        error = "its execution ended without recording an outcome"
+        return record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": error})
 
     def _claim_day(self, record: DayRecord, started: RunRecord) -> bool:
         """Record the started run, and that its execution owns the day; return False if the day's record has changed."""
@@ -274,13 +273,11 @@ class Freezer:
             }
         )
         try:
-            # The lost run is closed first: the claim replaces `active`, the only reference to it.
-            if record.active:
-                self._close_lost_run(record.active.run)
-            self.table.save(run=started.model_copy(update={"requests": self.requests()}), day=claimed)
+            # One transaction: a function of the lost run may still work, and record that it has published the day.
+            lost = self._lost_run(record.active.run) if record.active else None
+            self.table.save(run=started.model_copy(update={"requests": self.requests()}), day=claimed, lost=lost)
         except DayChanged:
             return False
-        # Reported after the claim: several executions may close the same lost run, but only one of them gets the day.
         if record.active:
             self.on_run_lost(run.pipeline)
         return True

@@ -79,7 +79,8 @@ class RunRecorder:
         Raises `ObjectMissing` when the last stage's job has written no publication.
         """
         publication = Publication.model_validate_json(self.store.get(publication_uri(run.prefix)))
-        record, day, now = self._record(run), self.table.day(run.pipeline, run.date), self.now()
+        day, record = self._day_and_record(run)
+        now = self.now()
         is_changed = record.state is RunState.PUBLISHED or not _has_same_rows(day, publication)
         # A run that another execution has closed as lost stays failed: the day may belong to a later run already.
         is_new = record.state is RunState.RUNNING
@@ -116,7 +117,7 @@ class RunRecorder:
             failure = Failure(reason, is_transient=False, error_type=reason.partition(": ")[0])
         except ObjectMissing:
             failure = Failure(failure_message(error, cause), is_transient=_has_lost_workers(error, cause))
-        record, day = self._record(run), self.table.day(run.pipeline, run.date)
+        day, record = self._day_and_record(run)
         if record.state is RunState.RUNNING:
             stages = finished_stages(run, store=self.store)
             changes = {"state": RunState.FAILED, "ended_at": self.now(), "error": failure.reason, "stages": stages}
@@ -191,6 +192,11 @@ class RunRecorder:
         uris = [item.uri for item in islice(self.store.list(run.arrow_prefix), REMOVED_AT_ONCE)]
         self.store.delete(uris)
         return len(uris)
+
+    def _day_and_record(self, run: Run) -> tuple[DayRecord, RunRecord]:
+        """Return the records of the run's day and of the run. Raises as `_record` does."""
+        # The day is read first: if another execution closes the run as lost after that, the day cannot be written.
+        return self.table.day(run.pipeline, run.date), self._record(run)
 
     def _record(self, run: Run) -> RunRecord:
         """Return the record of the run. Raises `CloudError` if the run table does not contain it."""

@@ -59,8 +59,8 @@ class RunTable(Protocol):
     def save_day(self, day: DayRecord) -> None:
         """Write a day without a run. Raises `DayChanged` as `save` does."""
 
-    def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
-        """Write a run and, in the same transaction, its day.
+    def save(self, *, run: RunRecord, day: DayRecord | None = None, lost: RunRecord | None = None) -> None:
+        """Write a run and, in the same transaction, its day and the lost run that had claimed the day before.
 
         The stored day gets the next version. Raises `DayChanged`, without having written anything, when the stored
         version is not `day.version`.

@@ -73,6 +73,10 @@ class Chain(RuleBasedStateMachine):
         with suppress(SlackwaterError, Crashed):
             self.world(name).run_day(date, outcome, process, force=force)
 
+    @rule(name=pipelines, date=dates, at=st.integers(1, 6), order=st.lists(st.integers(0, 1), min_size=1, max_size=50))
+    def take_over_a_stopped_execution(self, name: str, date: str, at: int, order: list[int]) -> None:
+        self.world(name).take_over(date, at, order)
+
     @rule(date=dates, to=st.integers(1, 3), process=faults)
     def roll_back(self, date: str, to: int, process: Process) -> None:
         with suppress(SlackwaterError, Crashed):
@@ -124,6 +128,7 @@ class Chain(RuleBasedStateMachine):
         for date in DATES:
             day = world.table.day(world.pipeline, date)
             assert not day.notification_due
+            assert (date, day.published.run.attempt) in published
             if not day.hold:
                 assert world.warehouse.days[date] == world.warehouse.versions[date, day.published.run.attempt]
             taken_in = {(row.uri, row.etag) for row in world.ledger.rows if row.attempt and str(row.date) == date}

@@ -35,6 +35,8 @@ LIMITS = (
     {"max_age_hours": 5},
 )
 
+# Of the calls of two processes.
+orders = st.lists(st.integers(0, 1), min_size=1, max_size=50)
 dates, sizes, names = st.sampled_from((*DATES[:1] * 4, *DATES)), st.sampled_from(SIZES), st.sampled_from("bcdefg")
 outcomes = st.sampled_from(("published", "published", *OUTCOMES))
 faults = st.one_of(
@@ -211,13 +213,18 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         self.pull(date, name, rows)
         self.monitor("published", process, None, None)
 
-    @rule(date=dates, works=st.tuples(works, works), order=st.lists(st.integers(0, 1), min_size=1, max_size=50))
+    @rule(date=dates, works=st.tuples(works, works), order=orders)
     def do_two_things_at_once(self, date: str, works: Any, order: list[int]) -> None:
         turns = Turns(order)
         for number, (*_, process) in enumerate(works):
             process.turns, process.number = turns, number
         turns.run(*(partial(self.work, date, *work) for work in works))
         self.is_interrupted |= any(0 < process.at <= process.writes for *_, process in works)
+        self.observe()
+
+    @rule(date=dates, at=st.integers(1, 6), order=orders)
+    def take_over_a_stopped_execution(self, date: str, at: int, order: list[int]) -> None:
+        self.world.take_over(date, at, order)
         self.observe()
 
     def work(self, date: str, kind: str, outcome: str, process: Process) -> None:

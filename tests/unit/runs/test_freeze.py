@@ -270,23 +270,51 @@ def test_a_lost_run_is_reported_only_by_the_execution_that_claims_its_day(
     freeze(freezer, "one")
     executions.running.remove("one")
     with monkeypatch.context() as late:
-        late.setattr(table, "save", conflicting_save(table.save))
+        late.setattr(table, "save", conflicting_save)
         assert freeze(freezer, "two").action is FreezeAction.WAIT
-    closed = table.run(PIPELINE, DATE, 1)
-    assert (closed.state, lost) == (RunState.FAILED, [])
+    assert (table.run(PIPELINE, DATE, 1).state, lost) == (RunState.RUNNING, [])
     assert freeze(freezer, "two").action is FreezeAction.RUN
-    assert lost == [PIPELINE]
+    assert (table.run(PIPELINE, DATE, 1).state, lost) == (RunState.FAILED, [PIPELINE])
 
 
-def conflicting_save(save):
-    """Return a `save` that fails for a day because another execution has changed it."""
+def conflicting_save(*, day, **_):
+    """Fail as `save` does when another execution has changed the day."""
+    raise DayChanged(day.date)
 
-    def save_run_only(*, run, day=None):
-        if day:
-            raise DayChanged(day.date)
-        save(run=run)
 
-    return save_run_only
+def test_a_run_that_is_published_while_it_is_taken_over_stays_published(
+    freezer, recorder, executions, table, monkeypatch
+):
+    run = freeze(freezer, "one").run
+    executions.running.remove("one")
+    read = table.run
+
+    def publish_after_it_was_read(*key):
+        record = read(*key)
+        monkeypatch.undo()
+        publish(recorder, run)
+        return record
+
+    monkeypatch.setattr(table, "run", publish_after_it_was_read)
+    assert freeze(freezer, "two").action is FreezeAction.WAIT
+    assert (table.run(PIPELINE, DATE, 1).state, table.day(PIPELINE, DATE).published.run) == (RunState.PUBLISHED, run)
+
+
+def test_a_run_that_is_taken_over_while_it_is_published_stays_failed(freezer, recorder, executions, table, monkeypatch):
+    run = freeze(freezer, "one").run
+    executions.running.remove("one")
+    read = table.run
+
+    def take_over_after_it_was_read(*key):
+        record = read(*key)
+        monkeypatch.undo()
+        assert freeze(freezer, "two").run.attempt == 2
+        return record
+
+    monkeypatch.setattr(table, "run", take_over_after_it_was_read)
+    with pytest.raises(DayChanged):
+        publish(recorder, run)
+    assert (table.run(PIPELINE, DATE, 1).state, table.day(PIPELINE, DATE).published) == (RunState.FAILED, None)
 
 
 def test_a_run_that_ended_by_itself_is_not_lost(freezer, recorder, lost):

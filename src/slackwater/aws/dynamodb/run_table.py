@@ -124,15 +124,17 @@ class DynamoRunTable(LateDayItems, CostItems):
             found = (item for page in pages for item in page["Items"])
             return next((RunRecord.model_validate_json(item["record"]["S"]).run.date for item in found), None)
 
-    def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
-        """Write a run and, in the same transaction, its day.
+    def save(self, *, run: RunRecord, day: DayRecord | None = None, lost: RunRecord | None = None) -> None:
+        """Write a run and, in the same transaction, its day and the lost run that had claimed the day before.
 
         Raises `DayChanged` when the stored day's version is not `day.version`, and `Throttled` when DynamoDB has
         cancelled the transaction for a temporary reason.
         """
-        writes: list[dict[str, Any]] = [{"Put": {"TableName": self._table, "Item": record_item(run)}}]
-        if run.ended_at and not (run.cost and run.cost.complete):
-            writes.append({"Put": {"TableName": self._table, "Item": cost_key(run)}})
+        writes: list[dict[str, Any]] = []
+        for record in [run, lost] if lost else [run]:
+            writes.append({"Put": {"TableName": self._table, "Item": record_item(record)}})
+            if record.ended_at and not (record.cost and record.cost.complete):
+                writes.append({"Put": {"TableName": self._table, "Item": cost_key(record)}})
         if day is not None:
             writes.append({"Put": self._day_put(day)})
         with translated(f"record attempt {run.run.attempt} of {run.run.pipeline} for {run.run.date}"):
