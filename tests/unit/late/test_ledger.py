@@ -13,9 +13,9 @@ from slackwater.late.changes.comparison import MetricChange, RowCounts
 from slackwater.late.changes.message import Message
 from slackwater.late.check.decision import CheckReport
 from slackwater.late.ledger.effects import Effect, effects_of_day, largest_change
-from slackwater.late.ledger.entry import LedgerEntry, late_inputs
+from slackwater.late.ledger.entry import LateInput, LedgerEntry, late_inputs
 from slackwater.late.ledger.ledger import Ledger
-from slackwater.late.ledger.new_entries import cost_shares
+from slackwater.late.ledger.new_entries import TakenIn, cost_shares, new_entries
 from slackwater.late.ledger.pending import save_pending
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.costs.cost import RunCost
@@ -32,6 +32,7 @@ from tests.fakes_runs import DictStore
 pytestmark = pytest.mark.unit
 
 DAY = "2013-03-10"
+AT = datetime(2013, 3, 12, 9, tzinfo=UTC)
 ARN = "arn:aws:states:eu-central-1:0:execution:monitor-days:"
 
 
@@ -490,3 +491,13 @@ def test_the_largest_change_is_relative_to_the_earlier_total():
     assert largest_change(metrics) == ("b", pytest.approx(-50))
     assert largest_change([*metrics, metric("c", 0, 9), metric("d", None, 1)]) == ("c", None)
     assert largest_change([metric("a", 1, 1)]) == (None, None)
+
+
+def test_two_inputs_over_one_published_day_are_two_rows_with_the_whole_cost():
+    item = {"uri": "upstream/date=2013-03-10", "etag": "digest", "change": Change.ADDED, "file": None, "bytes": 0}
+    inputs = tuple(LateInput(source=source, rows=10, arrived=AT, **item) for source in ("daily", "weekly"))
+    taken = TakenIn(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, effect=Effect())
+    arguments = {"pipeline": PIPELINE, "timezone": "UTC", "checks": (), "running": (), "taken_in": [taken]}
+    rows = new_entries((), **arguments)
+    assert [(row.source, row.rows, row.cost_usd) for row in rows] == [("daily", 10, 2.0), ("weekly", 10, 2.0)]
+    assert new_entries(rows, **arguments) == []

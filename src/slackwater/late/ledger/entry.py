@@ -13,6 +13,9 @@ NOT_CHECKED = "manual"
 """The rule of a late input that a run took in although no check had decided to run the day again."""
 
 
+InputKey = tuple[str, str, str, str]
+
+
 class LateInput(Record):
     """One object that differs from the inputs of a published run, or one published day of another pipeline."""
 
@@ -27,9 +30,9 @@ class LateInput(Record):
     bytes: int
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """Identifies the input within a day: the same content at the same URI, with the same change."""
-        return self.uri, self.etag, self.change
+    def key(self) -> InputKey:
+        """Identifies the input within a day: what reads it, its URI, its content and its change."""
+        return self.source, self.uri, self.etag, self.change
 
 
 class LedgerEntry(NamedTuple):
@@ -70,9 +73,9 @@ class LedgerEntry(NamedTuple):
     """Of `decided_at`, UTC, such as 2013-03: the partition of the table."""
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> InputKey:
         """As `LateInput.key`."""
-        return self.uri, self.etag, self.change
+        return self.source, self.uri, self.etag, self.change
 
 
 def late_inputs(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> tuple[LateInput, ...]:

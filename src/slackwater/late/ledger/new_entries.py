@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 
 from slackwater.late.check.decision import LateDecision
 from slackwater.late.ledger.effects import Effect
-from slackwater.late.ledger.entry import NOT_CHECKED, LateInput, LedgerEntry
+from slackwater.late.ledger.entry import NOT_CHECKED, InputKey, LateInput, LedgerEntry
 from slackwater.late.ledger.pending import PendingCheck, PendingDay
 from slackwater.runs.day import HOUR, day_of, parse_date
 from slackwater.runs.inputs.difference import Change
@@ -155,7 +155,7 @@ class _History:
     """The rows that the ledger has of each input of each day."""
 
     def __init__(self, known: Iterable[LedgerEntry]) -> None:
-        self._rows: defaultdict[tuple[date, tuple[str, str, str]], list[LedgerEntry]] = defaultdict(list)
+        self._rows: defaultdict[tuple[date, InputKey], list[LedgerEntry]] = defaultdict(list)
         for entry in known:
             self._rows[entry.date, entry.key].append(entry)
 
