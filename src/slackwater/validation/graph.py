@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from slackwater.faults import Fault, closest, unknown_name
-from slackwater.pipeline.definition import Pipeline, StepUse
+from slackwater.pipeline.definition import LEDGER_TABLE, Pipeline, StepUse
 
 
 def graph_faults(
@@ -29,6 +29,9 @@ def graph_faults(
         # The warehouse of a deployment is the database `<prefix>_warehouse`.
         if database.endswith("_warehouse") and table_name in pipelines:
             message = f"a pipeline of this project publishes it: read its days with `table: {table_name}`"
+            yield Fault(path=("tables", name, "iceberg"), message=message)
+        elif database.endswith("_warehouse") and table_name == LEDGER_TABLE:
+            message = "the ledger changes with each run that reads it: query it with `slackwater query`"
             yield Fault(path=("tables", name, "iceberg"), message=message)
     yield from _unknown_dependencies(pipeline, sources)
     only_steps = [name for name in pipeline.steps if name not in pipeline.inputs]
