@@ -163,7 +163,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         if name in pipeline.sources and not project.source(name).id_column and is_whole(name):
             known_rows[name] = sum(item.rows for item in inputs.of_source(name))
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
-    steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
+    steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows, is_small=bool(settings))
     with temporary_settings(context.spark, settings):
         steps.compute_ahead()
     written = write_frame(
@@ -241,15 +241,16 @@ def apply_stage(
     context: StepContext,
     *,
     known_rows: Mapping[str, int],
+    is_small: bool = False,
 ) -> AppliedSteps:
     """Apply the steps of the stage to the sources and stages that it reads.
 
-    `known_rows` are the numbers of rows of those that need no counting, by name. Raises `DefinitionError` that names
-    the step.
+    `known_rows` are the numbers of rows of those that need no counting, by name. `is_small` states that `settings_for`
+    has settings for the size of the inputs. Raises `DefinitionError` that names the step.
     """
     uses = {name: pipeline.steps[name] for name in stage.steps}
     try:
-        return AppliedSteps(uses, inputs, context, known_rows=known_rows)
+        return AppliedSteps(uses, inputs, context, known_rows=known_rows, is_small=is_small)
     except DefinitionError as error:
         raise DefinitionError(f"pipeline {pipeline.pipeline}: {error}") from error
 
