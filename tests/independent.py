@@ -50,7 +50,7 @@ def daily_delays(folder: Path, date: str, *, where: str = "true", weather: str =
     """Return the rows that `daily_delays` must publish for a local date, by origin and carrier.
 
     Flights are selected by their local year, month and day, and joined with the weather of the hour: neither partitions
-    nor time zones are used. `where` restricts the flights, `weather` the observations.
+    nor timezones are used. `where` restricts the flights, `weather` the observations.
     """
     year, month, day = (int(part) for part in date.split("-"))
     query = f"""

@@ -28,7 +28,7 @@ VALID = object()
 class Event:
     """One event and its time in UTC; the time of an invalid event is None.
 
-    The timestamp of a local event has no offset: its time is in the source's time zone.
+    The timestamp of a local event has no offset: its time is in the source's timezone.
     """
 
     number: int
@@ -40,7 +40,7 @@ class Event:
     is_local: bool = False
 
     def partition(self, received_at: datetime, *, limited: bool, utc_offset: timedelta = timedelta()) -> str | None:
-        """Return its partition in a source whose time zone has that offset; None if it must be rejected."""
+        """Return its partition in a source whose timezone has that offset; None if it must be rejected."""
         if self.at is None:
             return None
         at = self.at - utc_offset if self.is_local else self.at

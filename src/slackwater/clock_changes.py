@@ -1,4 +1,4 @@
-"""Local times that do not exist, because the clocks of a time zone go forward past them, mostly in spring."""
+"""Local times that do not exist, because the clocks of a timezone go forward past them, mostly in spring."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo
 
-# Fixed, so that what is computed from them does not depend on the day. Rules of time zones repeat every year.
+# Fixed, so that what is computed from them does not depend on the day. Rules of timezones repeat every year.
 _FIRST, _LAST = datetime(2026, 1, 1, tzinfo=UTC), datetime(2056, 1, 1, tzinfo=UTC)
 # Longer than any change: two hours at Troll, one hour nearly everywhere else.
 _LONGEST_CHANGE = timedelta(hours=3)
@@ -17,7 +17,7 @@ _MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
 def skipped_time(instant: datetime, timezone: str) -> datetime | None:
     """Return the local time that `instant` would have without a clock change just before; None if there was none.
 
-    With clocks that go from 02:00 to 03:00, this is 02:30 at the instant that is 03:30. It has no time zone.
+    With clocks that go from 02:00 to 03:00, this is 02:30 at the instant that is 03:30. It has no timezone.
     """
     before = (instant - _LONGEST_CHANGE).astimezone(ZoneInfo(timezone)).utcoffset()
     local = instant.astimezone(UTC).replace(tzinfo=None) + (before or timedelta())
@@ -31,9 +31,9 @@ def _is_skipped(local: datetime, timezone: str) -> bool:
 
 @cache
 def skipped_minutes(timezone: str) -> tuple[tuple[datetime, datetime], ...]:
-    """Return each minute that a time zone skips from 2026 to 2055, with the local time that comes instead of it.
+    """Return each minute that a timezone skips from 2026 to 2055, with the local time that comes instead of it.
 
-    Both have no time zone. The second is later by the length of the change.
+    Both have no timezone. The second is later by the length of the change.
     """
     return tuple(pair for change in _changes_forward(timezone) for pair in _minutes_after(change, timezone))
 

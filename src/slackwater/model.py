@@ -1,4 +1,4 @@
-"""What all definitions share: their base class, and the types of names, time zones and cron expressions."""
+"""What all definitions share: their base class, and the types of names, timezones and cron expressions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 @cache
 def known_timezones() -> frozenset[str]:
-    """Return the IANA names of time zones, from the package tzdata.
+    """Return the IANA names of timezones, from the package tzdata.
 
-    A definition is then valid or invalid on every machine: the time zone files of an operating system may list others.
+    A definition is then valid or invalid on every machine: the timezone files of an operating system may list others.
     """
     return frozenset(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split())
 
@@ -31,7 +31,7 @@ def _check_timezone(value: str) -> str:
         by_city = {zone.rpartition("/")[2]: zone for zone in known_timezones()}
         similar = closest(value, known_timezones()) or by_city.get(closest(value, by_city), "")
         expected = "" if similar else "an IANA name such as America/New_York"
-        raise Faults(Fault(message=f"no such time zone: {value!r}", expected=expected, suggestion=similar))
+        raise Faults(Fault(message=f"no such timezone: {value!r}", expected=expected, suggestion=similar))
     return value
 
 

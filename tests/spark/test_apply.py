@@ -255,6 +255,14 @@ def test_the_rows_of_an_input_that_a_query_sorts_are_counted_once(spark):
     steps.release()
 
 
+def test_columns_of_underscores_are_kept_when_rows_are_counted(spark):
+    rows = frame_of(spark, [(1, 2), (3, 4)], "_ int, __ int")
+    steps = AppliedSteps({"last": use("filter", "rows", where="_ < 3")}, {"rows": rows}, StepContext(spark=spark))
+    assert steps["last"].toArrow().to_pylist() == [{"_": 1, "__": 2}]
+    (record,) = steps.records(observed_values(steps["last"]), seconds=0, rows={})
+    assert (record.rows_in, record.rows_out) == ({"rows": 2}, 1)
+
+
 def test_the_names_that_steps_give_to_their_own_columns_are_reserved():
     code = "".join(path.read_text() for path in [*STEPS.glob("transform/*.py"), STEPS / "columns.py"])
     names = set(re.findall(r"""["'](__[a-z][a-z_]*(?:\{\w+\})?)""", code)) - {"__name__", "__main__"}

@@ -10,6 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from pyspark.sql import functions as sf
 
@@ -56,6 +57,47 @@ def test_a_day_on_executors_of_their_own(store, tmp_path):
     assert_same_table(result["table"], daily_delays(tmp_path, "2013-03-10"))
     assert result["files"] >= 2
     assert set(result["writers"]).isdisjoint({result["driver"]})
+
+
+def test_rows_are_counted_once_although_an_executor_is_lost_after_it_has_counted_them(tmp_path):
+    """Spark computes the tasks of the lost executor again, and adds what it observes to the values from before."""
+    events = pd.DataFrame({"carrier": ["AA", "B6", None, "QQ"] * 250, "delay": range(1000)})
+    (tmp_path / "events").mkdir()
+    for first in range(0, 1000, 250):
+        events.iloc[first : first + 250].to_parquet(tmp_path / "events" / f"{first}.parquet")
+    rules = [
+        {"rule": "not_null", "column": "carrier", "severity": "reject"},
+        {"rule": "range", "column": "delay", "max": 899, "severity": "warn"},
+    ]
+    query = "SELECT carrier, count(*) AS n FROM late GROUP BY carrier"
+    steps = {
+        "good": {"step": "data_quality", "depends_on": ["events"], "with": {"rules": rules}},
+        "late": {"step": "filter", "depends_on": ["good"], "with": {"where": "delay >= 100"}},
+        "totals": {"step": "sql", "depends_on": ["late"], "with": {"query": query}},
+    }
+    done = run(
+        *("-m", "tests.spark.lost_executor", str(tmp_path), str(tmp_path / "events"), json.dumps(steps)),
+        folder=tmp_path,
+        SPARK_LOCAL_HOSTNAME="localhost",
+    )
+    assert done.returncode == 0, done.stderr
+    good = events[events.carrier.notna()]
+    late = good[good.delay >= 100]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["killed"] == 1
+    assert result["rows"] == [list(total) for total in late.carrier.value_counts().sort_index().items()]
+    records = result["records"]
+    assert {name: (record["rows_in"], record["rows_out"]) for name, record in records.items()} == {
+        "good": ({"events": len(events)}, len(good)),
+        "late": ({"good": len(good)}, len(late)),
+        "totals": ({"late": len(late)}, late.carrier.nunique()),
+    }
+    failed = {rule["rule"]: (rule["checked"], rule["failed"]) for rule in records["good"]["effect"]["results"]}
+    assert failed == {
+        "not_null": (len(events), events.carrier.isna().sum()),
+        "range": (len(events), (events.delay > 899).sum()),
+    }
+    assert records["good"]["effect"]["rows_rejected"] == events.carrier.isna().sum()
 
 
 class NoAccess(BaseHTTPRequestHandler):

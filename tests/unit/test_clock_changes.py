@@ -1,4 +1,4 @@
-"""Starts at local times that a time zone skips: no day is lost because of a clock change."""
+"""Starts at local times that a timezone skips: no day is lost because of a clock change."""
 
 from __future__ import annotations
 

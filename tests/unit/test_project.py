@@ -45,7 +45,7 @@ def test_the_example_is_valid_and_survives_json():
         ({k: v for k, v in SOURCE.items() if k != "push"}, ["feed.yaml", "`push` or `pull`"]),
         (SOURCE | {"source": "other"}, ["feed.yaml", "'other'", "name the file other.yaml"]),
         (SOURCE | {"source": "Feed"}, ["feed.yaml:5:9: source: ", "lower-case letters"]),
-        (SOURCE | {"timestamp": {"field": "at", "timezone": "Mars/Base"}}, ["no such time zone: 'Mars/Base'"]),
+        (SOURCE | {"timestamp": {"field": "at", "timezone": "Mars/Base"}}, ["no such timezone: 'Mars/Base'"]),
         (SOURCE | {"pull": {"url": "ftp://x", "files": "a"}}, ["pull.url", "pull.files"]),
         ("- a\n- b\n", ["feed.yaml", "a mapping of keys is expected"]),
         ("a: [1\n", ["feed.yaml", "not readable as YAML"]),
@@ -68,7 +68,7 @@ def test_errors_in_sources_name_file_and_field(tmp_path, source, fragments):
     ("change", "fragments"),
     [
         ({"sources": ["feeds"]}, ["totals.yaml", "no source 'feeds'", "feed"]),
-        ({"timezone": "New York"}, ["no such time zone: 'New York'"]),
+        ({"timezone": "New York"}, ["no such timezone: 'New York'"]),
         ({"publish": {"step": "sum", "key": ["date"]}}, ["publish.step: no step 'sum' in this pipeline"]),
         ({"publish": {"step": "sums", "key": ["value"]}}, ["publish.key: it must contain `date`"]),
         (

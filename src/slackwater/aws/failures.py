@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -59,6 +60,16 @@ _CONNECTION_ERRORS = (
 # transaction itself has to change: ConditionalCheckFailed, ValidationError, ItemCollectionSizeLimitExceeded.
 _TEMPORARY_REASONS = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded", "TransactionConflict"})
 
+_LOOPBACK = re.compile(r"https?://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(?=/|$)")
+
+
+def stopped_local_cloud(url: str) -> str | None:
+    """Return the error of a loopback URL to which nothing connects, with its remedy; None for any other URL."""
+    endpoint = _LOOPBACK.match(url)
+    if endpoint is None:
+        return None
+    return f"the local cloud at {endpoint[0]} does not answer: start it with `slackwater local up`"
+
 
 def code_of(error: ClientError) -> str:
     """Return the service's own error code."""
@@ -97,7 +108,8 @@ def translated(what: str) -> Iterator[None]:
             f"could not {what}: no AWS credentials (set AWS_PROFILE, or start the local cloud)"
         ) from error
     except EndpointConnectionError as error:
-        raise Unavailable(f"could not {what}: the endpoint does not answer ({error})") from error
+        reason = stopped_local_cloud(error.kwargs["endpoint_url"]) or f"the endpoint does not answer ({error})"
+        raise Unavailable(f"could not {what}: {reason}") from error
     except _CONNECTION_ERRORS as error:
         raise Unavailable(f"could not {what}: {error}") from error
     except BotoCoreError as error:

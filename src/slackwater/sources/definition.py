@@ -34,7 +34,7 @@ class EventTimestamp(Model):
 
     field: Name
     timezone: TimeZone | None = None
-    """Time zone of timestamps without an offset. If none is set, such timestamps are rejected."""
+    """Timezone of timestamps without an offset. If none is set, such timestamps are rejected."""
     max_age_days: Annotated[int, Field(gt=0, le=_MAX_AGE_DAYS)] | None = None
     """Older events are rejected. If not set, events of any age are accepted."""
     max_future_hours: Annotated[int, Field(ge=0, le=_MAX_FUTURE_HOURS)] | None = None
@@ -156,7 +156,7 @@ class Source(Model):
 
     @property
     def timezone(self) -> ZoneInfo | None:
-        """The time zone of timestamps without an offset; None when they are rejected."""
+        """The timezone of timestamps without an offset; None when they are rejected."""
         return ZoneInfo(self.timestamp.timezone) if self.timestamp.timezone else None
 
     def require_pull(self) -> PullConfig:

@@ -90,7 +90,7 @@ class LookupColumn(Model):
 
 
 class DatePartColumn(Model):
-    """A part of a timestamp's local time in a time zone: `{part: hour, of: at, timezone: America/New_York}`."""
+    """A part of a timestamp's local time in a timezone: `{part: hour, of: at, timezone: America/New_York}`."""
 
     part: Literal["date", "hour", "weekday", "month", "year"]
     """A weekday is 1 for Monday to 7 for Sunday."""

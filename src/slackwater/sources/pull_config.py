@@ -103,7 +103,7 @@ class PullConfig(Model):
     lookback_days: Annotated[int, Field(gt=0, le=366)] = 7
     """Number of days in the look-back window, which ends today."""
     timezone: TimeZone = "UTC"
-    """Time zone of `{date}`, of "today" and of `schedule`."""
+    """Timezone of `{date}`, of "today" and of `schedule`."""
     schedule: Cron = "15 * * * *"
     """When files are pulled, as a cron expression."""
     on_removed: OnRemoved = "keep"

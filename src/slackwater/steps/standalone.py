@@ -139,7 +139,7 @@ def compute_step(
     with temporary_settings(context.spark, settings), _explained(name):
         rows = {read: inputs[read].rows for read in use.depends_on}
         frames = {read: inputs[read].frame for read in use.depends_on}
-        applied = AppliedSteps({name: use}, frames, context, known_rows=rows)
+        applied = AppliedSteps({name: use}, frames, context, known_rows=rows, is_small=True)
         result = applied[name]
         if is_stored:
             arrow_schema_of(result.schema)

@@ -184,7 +184,7 @@ def test_a_small_file_that_expands_to_much_is_read_by_executors(
         ({"path": "x.csv", "fields": {"A": "string"}}, "pattern"),
         ({"path": "x.csv", "fields": {"a": "string", "b": {"type": "string", "from": "a"}}}, "a is read from 'a' too"),
         ({"path": "x.csv", "fields": {"a": "string"}, "format": {"delimiter": '"'}}, "delimiter and quote"),
-        ({"path": "x.csv", "fields": {"a": "string"}, "timezone": "Mars/Base"}, "no such time zone"),
+        ({"path": "x.csv", "fields": {"a": "string"}, "timezone": "Mars/Base"}, "no such timezone"),
     ],
 )
 def test_wrong_parameters_are_named(parameters: dict[str, Any], message: str) -> None:

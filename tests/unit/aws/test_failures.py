@@ -79,12 +79,21 @@ def test_a_call_whose_response_does_not_arrive_is_tried_again_later(error):
     assert str(error) in str(raised.value)
 
 
-def test_a_cloud_that_is_not_running_has_an_error_that_names_its_endpoint():
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_local_cloud_that_does_not_run_has_an_error_that_names_the_remedy(host):
     with pytest.raises(Unavailable) as raised, translated("do it"):
-        raise exceptions.EndpointConnectionError(endpoint_url="http://127.0.0.1:4566/")
+        raise exceptions.EndpointConnectionError(endpoint_url=f"http://{host}:4566/bucket/key")
     assert str(raised.value) == (
-        "could not do it: the endpoint does not answer (Could not connect to the endpoint URL: "
-        '"http://127.0.0.1:4566/")'
+        f"could not do it: the local cloud at http://{host}:4566 does not answer: start it with `slackwater local up`"
+    )
+
+
+@pytest.mark.parametrize("url", ["https://s3.eu-west-1.amazonaws.com/", "https://10.0.0.7:4566/", "http://[", ""])
+def test_an_endpoint_that_does_not_answer_is_named(url):
+    with pytest.raises(Unavailable) as raised, translated("do it"):
+        raise exceptions.EndpointConnectionError(endpoint_url=url)
+    assert str(raised.value) == (
+        f'could not do it: the endpoint does not answer (Could not connect to the endpoint URL: "{url}")'
     )
 
 

@@ -119,6 +119,18 @@ def test_the_number_of_attempts_is_bounded():
         send(*[httpx.ConnectError("refused")] * 9)
 
 
+def test_the_error_of_a_local_cloud_that_does_not_run_names_the_remedy():
+    api = Api(*[httpx.ConnectError("refused")] * 9)
+    with httpx.Client(transport=httpx.MockTransport(api)) as http:
+        url = "http://127.0.0.1:4566/_aws/execute-api/a1/$default"
+        sender = Sender(http=http, api=url, token="secret", correlation_id="c", sleep=lambda _: None)
+        with pytest.raises(Unavailable) as raised:
+            list(sender.send("weather", iter(BATCHES)))
+    assert str(raised.value) == (
+        "the local cloud at http://127.0.0.1:4566 does not answer: start it with `slackwater local up`"
+    )
+
+
 @pytest.mark.parametrize(
     ("status", "error"),
     [

@@ -211,7 +211,7 @@ def test_timestamps_without_an_offset_need_the_time_zone(infer, tmp_path):
     assert fields(inferred) == {"at": "timestamp", "seen": "timestamp"}
     path = tmp_path / "feed.yaml"
     path.write_text(inferred.definition)
-    with pytest.raises(DefinitionError, match=r"timestamp\.timezone: no such time zone: 'DECIDE the time zone'"):
+    with pytest.raises(DefinitionError, match=r"timestamp\.timezone: no such timezone: 'DECIDE the time zone'"):
         load_source(path)
     path.write_text(inferred.definition.replace("DECIDE the time zone", "Europe/Berlin"))
     (block,) = read_file(tmp_path / "feed.csv", load_source(path), name="f", received_at=RECEIVED)

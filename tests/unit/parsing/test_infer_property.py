@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.formats.read import read_file
@@ -27,6 +27,7 @@ from tests.fakes_receiver import RECEIVED
 pytestmark = pytest.mark.unit
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12)
+AT = datetime(2013, 3, 8, tzinfo=UTC)
 AWARE = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)).flatmap(
     lambda local: st.sampled_from([0, 60, -300, 330]).map(
         lambda minutes: local.replace(tzinfo=timezone(timedelta(minutes=minutes)))
@@ -35,7 +36,10 @@ AWARE = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)).flatmap(
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "words": st.sampled_from(["EWR", "JFK", "N/A", "", "00501", "ja", "5", "-", "x;y", 'say "hi"', "a,b\nc", " x "]),
     "text": TEXT,
-    "integer": st.integers(-(2**70), 2**70) | st.integers(-10, 2000) | st.integers(1_300_000_000, 1_400_000_000),
+    "integer": st.integers(-(2**70), 2**70)
+    | st.integers(-10, 2000)
+    | st.integers(1_300_000_000, 1_400_000_000)
+    | st.integers(1_300_000_000_000, 1_400_000_000_000),
     "double": st.floats(allow_nan=False, allow_infinity=False)
     | st.floats(-100, 100).map(lambda value: round(value, 2)),
     "boolean": st.booleans(),
@@ -90,6 +94,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "boolean": lambda text: {"true": True, "false": False}[text.lower()],
     "date": date.fromisoformat,
     "timestamp": lambda text: datetime.fromisoformat(text).astimezone(UTC),
+    "epoch_ms": lambda text: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(Decimal(text) * 1000)),
 }
 
 
@@ -97,14 +102,18 @@ def check(source: Source, rows: list[dict[str, Any]], texts: dict[str, list[str]
     assert len(rows) == len(texts["at"])
     for name, field in source.fields.items():
         values = [row[name] for row in rows]
+        # Numbers that may be seconds as well stay numbers.
+        read = READERS["epoch_ms" if field.formats == ("epoch_ms",) else field.type]
         # Without our code, and without a loss: no digit of a number is dropped or rounded.
         for text, value in zip(texts[source.partner_name(name)], values, strict=True):
-            assert value == (None if text in source.null_values else READERS[field.type](text)), name
+            assert value == (None if text in source.null_values else read(text)), name
             assert field.type != "int64" or value is None or str(value) == text
             assert field.type != "double" or value is None or Decimal(repr(value)) == Decimal(text)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=50)
+@example({"at": [AT], "integer1_at": [631152000000]}, ",", "")
+@example({"at": [AT, AT], "double1_at": [1362700800000.25, None]}, ";", "NA")
 @given(tables(), st.sampled_from(",;\t|"), st.sampled_from(["", "NA", "null", "-"]))
 def test_any_csv_file_is_accepted_with_its_values(table, delimiter, null):
     texts = {name: [as_text(value, null) for value in values] for name, values in table.items()}

@@ -72,7 +72,7 @@ class Definition:
     limited: bool
     buffer: str
     utc_offset: float = 0
-    """Hours by which the source's time zone is ahead of UTC."""
+    """Hours by which the source's timezone is ahead of UTC."""
 
     def source(self, event_id: str | None) -> Source:
         return _source(self, event_id)
@@ -346,7 +346,7 @@ def test_a_fault_at_any_write_loses_and_duplicates_no_event(fault_type, limited,
 def test_a_batch_is_stored_once_if_its_definition_is_corrected_after_any_write_of_the_first_attempt(
     fault_type, event_id, buffers, is_upgraded
 ):
-    """The corrected time zone moves accepted events to other hours, accepts a rejected event and rejects another."""
+    """The corrected timezone moves accepted events to other hours, accepts a rejected event and rejects another."""
     times = [RECEIVED, RECEIVED - timedelta(hours=2), RECEIVED - AGE + SOON, RECEIVED + FUTURE + SOON]
     local = [make_event(n, "abcd"[n], at, offset=None) for n, at in enumerate(times)]
     batch = make_batch([*local, make_event(5, "e", RECEIVED), make_event(6, "f", RECEIVED, fault={"count": "many"})])

@@ -122,7 +122,7 @@ def test_short_forms_of_formats(written, delimiter):
 WRONG = [
     ("push.bufer", "queue", "push.bufer"),
     ("description", "x" * 2049, "2048 characters"),
-    ("timestamp.timezone", "Mars/Olympus", "no such time zone"),
+    ("timestamp.timezone", "Mars/Olympus", "no such timezone"),
     ("timestamp.field", "shop", "with type timestamp"),
     ("event_id", "amount", "with type int64 or string"),
     ("event_id", "nobody", "must be listed in `fields`"),
@@ -155,7 +155,7 @@ WRONG = [
     ("pull.url", "s3://bucket/x*", "without * and ?"),
     ("pull.role", "arn:aws:iam::123456789012:role/*", "should match pattern"),
     ("pull.credentials", "ssm:*", "must not contain credentials"),
-    ("timestamp.timezone", "localtime", "no such time zone"),
+    ("timestamp.timezone", "localtime", "no such timezone"),
     ("timestamp.max_age_days", 10**9, "less than or equal"),
     ("pull.format.encoding", "base64", "no such encoding"),
     ("fields.order_id.partner_name", "x", "Extra inputs"),

@@ -52,7 +52,7 @@ publish: {step: totals, key: [city]}
 """,
 }
 ALL = [
-    "sources/orders.yaml:2:34: timestamp.timezone: no such time zone: 'Europe/Berln' (did you mean Europe/Berlin?)",
+    "sources/orders.yaml:2:34: timestamp.timezone: no such timezone: 'Europe/Berln' (did you mean Europe/Berlin?)",
     "sources/orders.yaml:4:8: push.bufer: unknown key (did you mean buffer?)",
     "sources/shops.yaml:4:75: pull.schedule: '0 24 * * *': '24' is not a valid hour (examples: *, 0, 0-23, */2, 0,23)",
     "pipelines/broken.yaml:3:1: not readable as YAML: expected ',' or ']', but got '<stream end>' "

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
+from slackwater.aws.failures import stopped_local_cloud
 from slackwater.client.sending.events import encode_body
 from slackwater.client.sending.retry_budget import RetryBudget
 from slackwater.errors import (
@@ -137,6 +138,8 @@ class Sender:
         try:
             response = attempts(self._post, source, encode_body(batch))
         except httpx.HTTPError as error:
+            if isinstance(error, httpx.ConnectError) and (reason := stopped_local_cloud(self.api)):
+                raise Unavailable(reason) from error
             raise Unavailable(f"the API at {self.api} does not answer: {error or type(error).__name__}") from error
         except PushTooLarge:
             if len(batch) == 1:

@@ -89,7 +89,7 @@ def parse_expression(expression: str) -> tuple[str, str]:
     if kind == "cron":
         parse_cron(content)
     elif kind == "at":
-        datetime.strptime(content, "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - it is in the schedule's time zone
+        datetime.strptime(content, "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - it is in the schedule's timezone
     elif not _RATE.fullmatch(content):
         raise ValueError(f"Invalid Schedule Expression {expression}.")
     return kind, content
@@ -206,7 +206,7 @@ def _check_requests() -> None:
 
 
 def _provision_whole_schedules() -> None:
-    # The emulator drops the time zone and the dates of a template's schedule.
+    # The emulator drops the timezone and the dates of a template's schedule.
     scheduler, provisioners = module("services.scheduler"), module("services.cloudformation.provisioners")
     handlers = provisioners._RESOURCE_HANDLERS["AWS::Scheduler::Schedule"]
     create, update = handlers["create"], handlers["update"]

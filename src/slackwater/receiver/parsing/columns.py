@@ -116,7 +116,7 @@ class ColumnReader:
         )
 
     def _reject_local_times(self, strings: pa.Array, field: FieldDefinition) -> Column | None:
-        """Reject a column of local times if the source has no time zone for them; None if other values are in it.
+        """Reject a column of local times if the source has no timezone for them; None if other values are in it.
 
         This is the one mistake that usually all rows of a file have, with a distinct value in each.
         """

@@ -45,7 +45,7 @@ class TypedRows(Parameters):
     """The columns of the result, as in a source: name and type, or a definition with `from`, `required`, `formats`, ...
     Other columns are not read."""
     timezone: TimeZone | None = None
-    """Time zone of timestamps without an offset. If none is set, such timestamps are errors."""
+    """Timezone of timestamps without an offset. If none is set, such timestamps are errors."""
     trim: bool = False
     """Remove whitespace from both ends of every string."""
     null_values: tuple[str, ...] = ("",)

@@ -6,6 +6,7 @@ Spark counts the rows of each frame, and what a step did to them, in the pass th
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,10 @@ from slackwater.steps.columns import require_unreserved
 from slackwater.steps.registry import parameters_of, step_of
 from slackwater.steps.step import ROWS_OUT, Extract, StepContext, Transform, verify_nothing
 
+_PARTITIONS = "__partitions"
+# `monotonically_increasing_id` has the number of a row in its partition in the lower 33 bits.
+_ROW_OF_PARTITION = 2**33 - 1
+
 
 class AppliedSteps:
     """Steps that were applied to frames. Spark computes nothing before the rows of a frame are needed."""
@@ -32,22 +37,27 @@ class AppliedSteps:
         context: StepContext,
         *,
         known_rows: Mapping[str, int] | None = None,
+        is_small: bool = False,
     ) -> None:
         """Apply the steps, which are given in the order in which they run.
 
         `inputs` are the frames that they read, by name, and `known_rows` the numbers of rows of those that need no
-        counting. Raises `DefinitionError` naming the step and its parameter.
+        counting. With `is_small`, nothing detects that Spark has counted a partition twice: for few rows, that takes
+        a third of the time again. Raises `DefinitionError` naming the step and its parameter.
         """
+        self._is_small = is_small
         self._uses, self._context, self._known_rows = uses, context, dict(known_rows or {})
+        # What each observation aggregates: the frame, and the aggregates by name.
+        self._aggregates: dict[str, tuple[DataFrame, Mapping[str, Column]]] = {}
         # The names of the observations that a step itself has asked for.
         self._observations: dict[str, list[str]] = {name: [] for name in uses}
         self._frames = {
-            name: frame if name in self._known_rows else _counted(frame, name) for name, frame in inputs.items()
+            name: frame if name in self._known_rows else self._counted(frame, name) for name, frame in inputs.items()
         }
         self._observed: dict[str, dict[str, Any]] = {}
         for name, use in uses.items():
             frame = self._apply(name, use)
-            self._frames[name] = frame if name in self._observations[name] else _counted(frame, name)
+            self._frames[name] = frame if name in self._observations[name] else self._counted(frame, name)
 
     def __getitem__(self, name: str) -> DataFrame:
         """Return the frame of an input or a step."""
@@ -92,8 +102,8 @@ class AppliedSteps:
         rows of steps that are known without an observation. Raises `DataError` for a step that refuses its rows.
         """
         known = {**self._known_rows, **rows}
-        observed = {**observed, **self._observed}
-        counts = {name: known.get(name, observed.get(name, {}).get(ROWS_OUT)) for name in self._frames}
+        self._keep(observed)
+        counts = {name: known.get(name, self._observed.get(name, {}).get(ROWS_OUT)) for name in self._frames}
         return tuple(
             StepRecord(
                 name=name,
@@ -101,7 +111,7 @@ class AppliedSteps:
                 parameters=use.parameters,
                 rows_in={read: counts[read] for read in use.depends_on},
                 rows_out=counts[name],
-                effect=self._effect(name, use, observed),
+                effect=self._effect(name, use),
                 seconds=round(seconds, 3),
             )
             for name, use in self._uses.items()
@@ -134,7 +144,7 @@ class AppliedSteps:
         """Compute the frame of a step, and keep what Spark observed."""
         total = self._total(name)
         total.collect()
-        self._observed = {**observed_values(total), **self._observed}
+        self._keep(observed_values(total))
 
     def _total(self, name: str) -> DataFrame:
         return self._frames[name].agg(sf.count(sf.lit(1)))
@@ -160,22 +170,21 @@ class AppliedSteps:
         def observe(frame: DataFrame, aggregates: Mapping[str, Column]) -> DataFrame:
             names = self._observations[name]
             names.append(name if ROWS_OUT in aggregates else f"{name}/{len(names)}")
-            return frame.observe(names[-1], *(column.alias(field) for field, column in aggregates.items()))
+            return self._observed_frame(frame, names[-1], aggregates)
 
         return observe
 
-    def _effect(self, name: str, use: StepUse, observed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def _effect(self, name: str, use: StepUse) -> dict[str, Any]:
         place = f"steps.{name}"
         step = step_of(place, use)
         if not isinstance(step, Transform):
             return {}
         names = self._observations[name]
-        if not set(names) <= set(observed):
+        if not set(names) <= set(self._observed):
             # Spark has not computed the step, because no later step needs its rows: they are joined with an empty
             # frame, for example. Its checks count nevertheless.
             self._compute(name)
-            observed = self._observed
-        values = {field: value for key in names for field, value in observed[key].items() if field != ROWS_OUT}
+        values = {field: value for key in names for field, value in self._observed[key].items() if field != ROWS_OUT}
         parameters = parameters_of(place, use)
         effect = step.report(parameters, values)
         frames = {read: self._frames[read] for read in use.depends_on}
@@ -186,7 +195,39 @@ class AppliedSteps:
             raise DataError(f"{place}: {error}") from error
         return effect
 
+    def _counted(self, frame: DataFrame, name: str) -> DataFrame:
+        """Return the frame such that Spark counts its rows when it computes the frame."""
+        return self._observed_frame(frame, name, {ROWS_OUT: sf.count(sf.lit(1))})
 
-def _counted(frame: DataFrame, name: str) -> DataFrame:
-    """Return the frame such that Spark counts its rows when it computes the frame."""
-    return frame.observe(name, sf.count(sf.lit(1)).alias(ROWS_OUT))
+    def _observed_frame(self, frame: DataFrame, name: str, aggregates: Mapping[str, Column]) -> DataFrame:
+        """Return the frame such that Spark computes the aggregates, and lists the partitions, when it computes it."""
+        self._aggregates[name] = frame, aggregates
+        if self._is_small:
+            return frame.observe(name, *_named(aggregates))
+        # Longer than the names of all columns, so that it is none of them.
+        column = "_" * (1 + max(map(len, frame.columns), default=0))
+        # The number of the partition, in the partition's first row.
+        is_first = sf.monotonically_increasing_id().bitwiseAND(_ROW_OF_PARTITION) == 0
+        numbered = frame.select("*", sf.when(is_first, sf.spark_partition_id()).alias(column))
+        partitions = sf.collect_list(column).alias(_PARTITIONS)
+        return numbered.observe(name, *_named(aggregates), partitions).drop(column)
+
+    def _keep(self, observed: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep the observed values that are new, or those of a query if Spark has computed a partition again.
+
+        Spark does so when it has lost the rows of a task, for example with an executor, and adds what it observes then
+        to the values from before (docs/decisions/0026). The result of a query is exact.
+        """
+        for name, (frame, aggregates) in self._aggregates.items():
+            if name not in observed or name in self._observed:
+                continue
+            values = dict(observed[name])
+            partitions = values.pop(_PARTITIONS, ())
+            if len(partitions) > len(set(partitions)):
+                totals: Any = frame.agg(*_named(aggregates))
+                values = json.loads(totals._jdf.first().json())
+            self._observed[name] = values
+
+
+def _named(aggregates: Mapping[str, Column]) -> list[Column]:
+    return [column.alias(name) for name, column in aggregates.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -18,7 +18,7 @@ from slackwater.arrow.schema import decode_schema
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.graph import Stage, ancestors, stages
+from slackwater.pipeline.graph import Stage, stages
 from slackwater.project import Project
 from slackwater.receiver.partners.credentials import Secrets
 from slackwater.receiver.partners.outbound import Outbound
@@ -29,6 +29,7 @@ from slackwater.sources.partitions import Partition
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
 from slackwater.steps.spark.apply import AppliedSteps
+from slackwater.steps.spark.earlier_stages import EarlierVersions, upstream_manifests
 from slackwater.steps.spark.job import log, settings_for
 from slackwater.steps.spark.loads import run_loads
 from slackwater.steps.spark.publish import publish_day
@@ -162,7 +163,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         if name in pipeline.sources and not project.source(name).id_column and is_whole(name):
             known_rows[name] = sum(item.rows for item in inputs.of_source(name))
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
-    steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
+    steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows, is_small=bool(settings))
     with temporary_settings(context.spark, settings):
         steps.compute_ahead()
     written = write_frame(
@@ -188,22 +189,6 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     reference = store_dataset(manifest, prefix, store=store, seconds=seconds)
     log("stage written", steps=[record.model_dump() for record in records], **reference.model_dump())
     return reference
-
-
-def upstream_manifests(run: Run, stage: Stage, *, store: ObjectStore) -> dict[str, str]:
-    """Return the URIs of the manifests of the stages that a stage reads, by name. Raises `ObjectMissing`."""
-    return {name: stage_manifest(run, name, store=store) for name in stage.reads_stages}
-
-
-def stage_manifest(run: Run, stage: str, *, store: ObjectStore) -> str:
-    """Return the URI of the manifest of a stage that the run has finished, or has kept from an earlier attempt.
-
-    Raises `ObjectMissing` if it has done neither.
-    """
-    reference = find_reference(run.stage_prefix(stage), store=store)
-    if reference is None:
-        raise ObjectMissing(f"{run.stage_prefix(stage)}: stage {stage} has not been finished in this run")
-    return reference.manifest
 
 
 def read_upstream(
@@ -241,33 +226,6 @@ def _has_extract(pipeline: Pipeline, stage: Stage) -> bool:
     return any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps)
 
 
-class EarlierVersions(Mapping[str, DataFrame]):
-    """The results of the stages from which a stage is computed, by name. Each is read when it is looked up."""
-
-    def __init__(self, run: Run, pipeline: Pipeline, stage: str, spark: SparkSession, *, stores: StoreFactory) -> None:
-        # Other earlier stages run in parallel, and may not have finished.
-        self._names = [item.name for item in ancestors(pipeline, stage)]
-        self._run, self._spark, self._stores = run, spark, stores
-        self.read: list[str] = []
-        """URIs of the manifests of those that were looked up."""
-
-    def __getitem__(self, name: str) -> DataFrame:
-        """Return the result of the stage. Raises `KeyError` for any other stage."""
-        if name not in self._names:
-            raise KeyError(name)
-        uri = stage_manifest(self._run, name, store=self._stores())
-        self.read.append(uri)
-        return read_frame(self._spark, load_manifest(uri, store=self._stores()), stores=self._stores)
-
-    def __iter__(self) -> Iterator[str]:
-        """Generate the names of the stages, each after those that it reads."""
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        """Return the number of earlier stages."""
-        return len(self._names)
-
-
 def stage_of(pipeline: Pipeline, name: str) -> Stage:
     """Return the stage of that name. Raises `UnknownName`."""
     by_name = {stage.name: stage for stage in stages(pipeline)}
@@ -283,15 +241,16 @@ def apply_stage(
     context: StepContext,
     *,
     known_rows: Mapping[str, int],
+    is_small: bool = False,
 ) -> AppliedSteps:
     """Apply the steps of the stage to the sources and stages that it reads.
 
-    `known_rows` are the numbers of rows of those that need no counting, by name. Raises `DefinitionError` that names
-    the step.
+    `known_rows` are the numbers of rows of those that need no counting, by name. `is_small` states that `settings_for`
+    has settings for the size of the inputs. Raises `DefinitionError` that names the step.
     """
     uses = {name: pipeline.steps[name] for name in stage.steps}
     try:
-        return AppliedSteps(uses, inputs, context, known_rows=known_rows)
+        return AppliedSteps(uses, inputs, context, known_rows=known_rows, is_small=is_small)
     except DefinitionError as error:
         raise DefinitionError(f"pipeline {pipeline.pipeline}: {error}") from error
 

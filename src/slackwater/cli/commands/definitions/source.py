@@ -101,7 +101,7 @@ def infer(
     """Write the definition of a source from a sample file.
 
     At most 100,000 rows and 16 MiB are read. Comments state the evidence. What the values do not decide, such as day
-    or month first, or the time zone, is marked DECIDE, and `source validate` refuses what the receiver needs.
+    or month first, or the timezone, is marked DECIDE, and `source validate` refuses what the receiver needs.
 
     Of a URL, private addresses are refused: SLACKWATER_SET=outbound_allow=HOST:PORT allows one.
     """
