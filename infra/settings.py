@@ -338,6 +338,11 @@ class Settings(BaseModel):
         """The prefix with the characters that Glue and SQL accept without quotes."""
         return self.prefix.replace("-", "_")
 
+    @property
+    def metric_namespace(self) -> str:
+        """The CloudWatch namespace of this deployment's metrics: an account can have several deployments."""
+        return f"Slackwater/{self.prefix}"
+
     def named(self, name: str) -> str:
         """Return `name` with the prefix."""
         return f"{self.prefix}-{name}"

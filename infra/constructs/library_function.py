@@ -107,6 +107,7 @@ class LibraryFunction(Construct):
             environment={
                 **environment,
                 "POWERTOOLS_SERVICE_NAME": name,
+                "POWERTOOLS_METRICS_NAMESPACE": settings.metric_namespace,
                 "POWERTOOLS_LOG_LEVEL": settings.log_level,
             },
         )

@@ -19,13 +19,15 @@ from infra.constructs.alarms.alarms import SubjectAlarms, alarm_names
 from infra.lint import context, placeholder_artefacts, synthesise
 from infra.settings import Scheduler, Settings, load_settings
 from slackwater.errors import DefinitionError
-from slackwater.metrics import NAMESPACE, Metric, Subject
+from slackwater.metrics import Metric, Subject
 from slackwater.project import Project, load_project
 from slackwater.sources.definition import Source
 from tests.infra.assembly import Assembly
 from tests.infra.test_templates import resource_name
 
 pytestmark = pytest.mark.infra
+
+NAMESPACE = "Slackwater/slackwater"
 
 _AWS_METRICS = {
     "AWS/Lambda": ({"Errors"}, ["FunctionName"]),

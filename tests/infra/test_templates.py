@@ -52,7 +52,9 @@ def test_only_our_own_functions_run(assembly: Assembly) -> None:
         assert properties["Handler"] == "handler.handler"
         assert properties["LoggingConfig"]["LogFormat"] == "JSON"
         assert len(properties["Layers"]) == 1
-        assert {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"} < properties["Environment"]["Variables"].keys()
+        variables = properties["Environment"]["Variables"]
+        assert {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"} < variables.keys()
+        assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Slackwater/slackwater"
 
 
 def test_no_function_has_more_environment_variables_than_it_needs(assembly: Assembly) -> None:

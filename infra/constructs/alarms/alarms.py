@@ -152,7 +152,7 @@ class SubjectAlarms(Construct):
                     rule.name,
                     subject=subject,
                     severity=rule.severity,
-                    metric=slackwater_metric(rule.metric, subject, statistic=rule.statistic, period=period),
+                    metric=slackwater_metric(settings, rule.metric, subject, statistic=rule.statistic, period=period),
                     threshold=threshold,
                     periods=periods,
                     missing_data=rule.missing_data,
@@ -180,7 +180,11 @@ class SubjectAlarms(Construct):
                 severity=Severity.PAGE,
                 # Each check of the current day puts `DaysOverdue`, even if it is 0.
                 metric=slackwater_metric(
-                    Metric.DAYS_OVERDUE, pipeline, statistic=cloudwatch.Stats.SAMPLE_COUNT, period=Duration.hours(1)
+                    settings,
+                    Metric.DAYS_OVERDUE,
+                    pipeline,
+                    statistic=cloudwatch.Stats.SAMPLE_COUNT,
+                    period=Duration.hours(1),
                 ),
                 comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
                 threshold=1,
