@@ -428,7 +428,7 @@ def test_no_job_names_a_jar_because_the_release_has_iceberg_on_its_class_path(as
 def test_jars_of_the_image_reach_every_job_if_they_are_set() -> None:
     settings = load_settings({"slackwater:spark_jars": "/usr/lib/first.jar, /usr/lib/second.jar"})
     spark = SparkApplication(Stack(), "Spark", settings=settings)
-    parameters = spark.submit_parameters(archive="s3://code/a.zip", warehouse="s3://warehouse/")
+    parameters = spark.submit_parameters(archive="s3://code/a.zip", warehouse="s3://warehouse/", region="eu-west-1")
     assert "--conf spark.jars=/usr/lib/first.jar,/usr/lib/second.jar" in parameters
 
 
@@ -438,6 +438,9 @@ def test_every_job_is_submitted_with_the_archive_and_the_catalog(assembly: Assem
     for setting in (
         "spark.emr-serverless.driverEnv.PYTHONPATH=./environment",
         "spark.executorEnv.PYTHONPATH=./environment",
+        # AWS documents no region in the environment of a job, and clients need one.
+        "spark.emr-serverless.driverEnv.AWS_REGION=${Region}",
+        "spark.executorEnv.AWS_REGION=${Region}",
         "spark.emr-serverless.driverEnv.PYSPARK_PYTHON=python3.11",
         "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON=python3.11",
         "spark.executorEnv.PYSPARK_PYTHON=python3.11",
