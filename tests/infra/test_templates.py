@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from annotated_types import Le
-from aws_cdk import App, Stack
+from aws_cdk import App, Duration, Stack
 from aws_cdk.assertions import Template
 from aws_cdk.aws_s3 import Bucket
 from pydantic import ValidationError
 
 from infra.app import ROOT
 from infra.constructs.arrivals import Arrivals
+from infra.constructs.library_function import Library
 from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
 from infra.settings import Settings, load_settings
@@ -55,6 +57,16 @@ def test_only_our_own_functions_run(assembly: Assembly) -> None:
         variables = properties["Environment"]["Variables"]
         assert {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"} < variables.keys()
         assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Slackwater/slackwater"
+
+
+@pytest.mark.parametrize(("level", "passed"), [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("ERROR", "INFO")])
+def test_lambda_passes_what_the_setting_logs_and_never_drops_metrics(tmp_path: Path, level: str, passed: str) -> None:
+    """Lambda filters JSON logs, by default below `INFO`. Lines of metrics have no level and count as `INFO`."""
+    stack, settings = Stack(), load_settings({"slackwater:log_level": level})
+    library = Library(stack, "Library", settings=settings, artefact=tmp_path, lambdas=ROOT / "lambdas")
+    library.function("record_run", description="Any", environment={}, timeout=Duration.minutes(1))
+    [function] = Template.from_stack(stack).find_resources("AWS::Lambda::Function").values()
+    assert function["Properties"]["LoggingConfig"]["ApplicationLogLevel"] == passed
 
 
 def test_no_function_has_more_environment_variables_than_it_needs(assembly: Assembly) -> None:
