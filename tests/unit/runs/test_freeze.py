@@ -398,6 +398,15 @@ def test_the_message_of_a_failed_job_is_recorded(freezer, recorder, store):
     ("error", "cause", "is_transient"),
     [
         ("States.TaskFailed", '{"State": "FAILED", "StateDetails": "the driver was lost"}', True),
+        ("States.TaskFailed", '{"State": "FAILED", "StateDetails": "ExitCode: 137. Last few exceptions: ..."}', True),
+        # argparse ends with 2; the others fail before the job's own code runs.
+        (
+            "States.TaskFailed",
+            '{"State": "FAILED", "StateDetails": "failed. ExitCode: 2. Last few exceptions:"}',
+            False,
+        ),
+        ("States.TaskFailed", '{"State": "FAILED", "StateDetails": "NoSuchFileException: /usr/a.jar"}', False),
+        ("States.TaskFailed", '{"State": "FAILED", "StateDetails": "ClassNotFoundException: Catalog"}', False),
         ("States.TaskFailed", '{"State": "CANCELLED", "StateDetails": "stopped"}', False),
         ("States.TaskFailed", "not JSON", False),
         ("States.TaskFailed", "[]", False),
