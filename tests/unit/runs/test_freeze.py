@@ -394,6 +394,17 @@ def test_the_message_of_a_failed_job_is_recorded(freezer, recorder, store):
     assert failure == ("AuditFailed: a key stands twice", False, "AuditFailed", True)
 
 
+def test_a_very_long_reason_is_cut_and_names_the_object_that_has_all_of_it(freezer, recorder, store, table):
+    run = freeze(freezer, "one").run
+    whole = "AuditFailed: " + "é" * 300_000
+    store.put(failure_uri(run.prefix), whole.encode())
+    failure = recorder.record_failure(run, error="States.TaskFailed", cause='{"State": "FAILED"}')
+    assert failure.error_type == "AuditFailed"
+    assert failure.reason == f"{whole[:4000]}... (300,013 characters; all: {failure_uri(run.prefix)})"
+    assert table.run(PIPELINE, DATE, 1).error == failure.reason
+    assert store.get(failure_uri(run.prefix)) == whole.encode()
+
+
 @pytest.mark.parametrize(
     ("error", "cause", "is_transient"),
     [
