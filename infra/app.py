@@ -155,6 +155,7 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         SourceDashboardsStack(app, settings.named("source-dashboards"), settings=settings, project=project, env=env)
     # One stack for both schedulers: a deployment with the other one deletes the first, but creates the new one before.
     # docs/schedule.md says how to change the scheduler without a time in which both start work.
+    schedule: Stack | None = None
     match settings.schedule:
         case Scheduler.EVENTBRIDGE:
             schedule = EventBridgeScheduleStack(
@@ -167,11 +168,8 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
                 dead_letters=monitoring.dead_letters.name,
                 env=env,
             )
-            # Nothing is started before the state machines exist, or without the queue for what cannot be started.
-            for stack in (processing, late, monitoring):
-                schedule.add_stack_dependency(stack)
         case Scheduler.AIRFLOW:
-            ScheduleStack(
+            schedule = ScheduleStack(
                 app,
                 settings.named("schedule"),
                 settings=settings,
@@ -179,6 +177,10 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
                 project=project,
                 env=env,
             )
+    # Nothing is started before the state machines exist, or without the queue for what cannot be started.
+    if schedule:
+        for stack in (processing, late, monitoring):
+            schedule.add_stack_dependency(stack)
     Tags.of(app).add("application", settings.prefix)
 
 

@@ -128,6 +128,8 @@ class Settings(BaseModel):
     """ARNs of KMS keys, by source: objects of these sources in the raw bucket are encrypted with them, and not with
     `kms_key`. The same conditions apply to them."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The level of functions' logs. On AWS, `WARNING` and `ERROR` may log as `INFO` does: Lambda passes all from `INFO`
+    on, because metrics are lines of that level."""
     log_retention_days: Annotated[Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827], BeforeValidator(_read_int)] = 30
     """One of the retentions that CloudWatch Logs offers."""
     exchange_days: PositiveInt = 30
@@ -337,6 +339,11 @@ class Settings(BaseModel):
     def database_prefix(self) -> str:
         """The prefix with the characters that Glue and SQL accept without quotes."""
         return self.prefix.replace("-", "_")
+
+    @property
+    def metric_namespace(self) -> str:
+        """The CloudWatch namespace of this deployment's metrics: an account can have several deployments."""
+        return f"Slackwater/{self.prefix}"
 
     def named(self, name: str) -> str:
         """Return `name` with the prefix."""

@@ -102,11 +102,16 @@ class LibraryFunction(Construct):
             ephemeral_storage_size=Size.mebibytes(disk_mb),
             log_group=group,
             logging_format=lambda_.LoggingFormat.JSON,
+            # Not above INFO, the level of lines without one: metrics are such lines, and Lambda would drop them.
+            application_log_level_v2=lambda_.ApplicationLogLevel.DEBUG
+            if settings.log_level == "DEBUG"
+            else lambda_.ApplicationLogLevel.INFO,
             # X-Ray would need permissions on all resources; the logs carry a correlation id instead.
             tracing=lambda_.Tracing.DISABLED,
             environment={
                 **environment,
                 "POWERTOOLS_SERVICE_NAME": name,
+                "POWERTOOLS_METRICS_NAMESPACE": settings.metric_namespace,
                 "POWERTOOLS_LOG_LEVEL": settings.log_level,
             },
         )

@@ -75,7 +75,7 @@ class SparkApplication(Construct):
             ),
         )
 
-    def submit_parameters(self, *, archive: str, warehouse: str, sizes: SparkSizes | None = None) -> str:
+    def submit_parameters(self, *, archive: str, warehouse: str, region: str, sizes: SparkSizes | None = None) -> str:
         """Return the `sparkSubmitParameters` of a job: the library, the Iceberg catalog `warehouse`, the worker sizes.
 
         Sizes that are not in `sizes` are those of the settings.
@@ -96,6 +96,9 @@ class SparkApplication(Construct):
             "spark.archives": f"{archive}#environment",
             "spark.emr-serverless.driverEnv.PYTHONPATH": "./environment",
             "spark.executorEnv.PYTHONPATH": "./environment",
+            # AWS documents that jobs get credentials, but no region. A client may be created after a commit.
+            "spark.emr-serverless.driverEnv.AWS_REGION": region,
+            "spark.executorEnv.AWS_REGION": region,
             # The archive's compiled modules load in this Python only. A bare name, because AWS documents no path.
             "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": python,
             "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": python,

@@ -111,7 +111,9 @@ class ProcessingStack(Stack):
                 "RunStageUri": self._run_stage.s3_object_url,
                 "FilesPrefix": storage.files_uri,
                 "SparkSubmitParameters": self.spark.submit_parameters(
-                    archive=self._archive.s3_object_url, warehouse=f"s3://{storage.warehouse.bucket_name}/"
+                    archive=self._archive.s3_object_url,
+                    warehouse=f"s3://{storage.warehouse.bucket_name}/",
+                    region=self.region,
                 ),
                 "SparkSizes": settings.spark_sizes.model_dump_json(),
                 "ConcurrentRuns": str(settings.concurrent_runs),
@@ -270,6 +272,7 @@ class ProcessingStack(Stack):
             "CompareDayUri": self._compare_day.s3_object_url,
             "ArchiveUri": self._archive.s3_object_url,
             "ProjectUri": self._project.s3_object_url,
+            "Region": self.region,
             "SparkSubmitParameters": self._submit_parameters(SparkSizes()),
             "ExchangeBucket": storage.exchange.bucket_name,
             "WarehouseBucket": storage.warehouse.bucket_name,
@@ -280,8 +283,10 @@ class ProcessingStack(Stack):
         }
 
     def _submit_parameters(self, sizes: SparkSizes) -> str:
-        # Placeholders, because only CloudFormation knows both URIs: so it substitutes less than this long text.
-        return self.spark.submit_parameters(archive="${ArchiveUri}", warehouse="s3://${WarehouseBucket}/", sizes=sizes)
+        # Placeholders, because only CloudFormation knows these values: so it substitutes less than this long text.
+        return self.spark.submit_parameters(
+            archive="${ArchiveUri}", warehouse="s3://${WarehouseBucket}/", region="${Region}", sizes=sizes
+        )
 
     @property
     def log_uri(self) -> str:

@@ -10,8 +10,8 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel
 
 from slackwater.aws.catalog.ledger_table import IcebergLedger
-from slackwater.aws.catalog.warehouse import open_catalog
-from slackwater.aws.clients import CONFIG, SINGLE_CONFIG, Clients
+from slackwater.aws.catalog.warehouse import open_catalog_to_write
+from slackwater.aws.clients import CONFIG, Clients
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.executions.machines import StepFunctionsExecutions
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
@@ -51,9 +51,8 @@ def build_ledger() -> Ledger:
         project=Project.model_validate_json(store.get(environment.project_uri)),
         store=store,
         runs=DynamoRunTable(clients("dynamodb"), environment.run_table),
-        # A commit is sent to Glue once. If botocore repeated one whose answer was lost, Glue would refuse the second,
-        # and pyiceberg would delete the files of the commit that has succeeded. Step Functions repeats the whole call.
-        table=IcebergLedger(catalog=open_catalog(Clients(SINGLE_CONFIG)), database=environment.warehouse_database),
+        # It repeats no request; Step Functions repeats the whole call.
+        table=IcebergLedger(catalog=open_catalog_to_write(), database=environment.warehouse_database),
         executions=StepFunctionsExecutions(clients("stepfunctions")),
         exchange_bucket=environment.exchange_bucket,
         now=lambda: datetime.now(UTC),

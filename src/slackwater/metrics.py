@@ -1,4 +1,4 @@
-"""The CloudWatch metrics of Slackwater's own namespace, each with its unit and its subject.
+"""The CloudWatch metrics of a deployment's own namespace, each with its unit and its subject.
 
 Every data point belongs to one pipeline or one source, its subject.
 """
@@ -6,8 +6,6 @@ Every data point belongs to one pipeline or one source, its subject.
 from __future__ import annotations
 
 from enum import StrEnum
-
-NAMESPACE = "Slackwater"
 
 
 class Unit(StrEnum):

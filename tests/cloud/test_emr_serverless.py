@@ -27,7 +27,8 @@ from tests.cloud.roles import create_role
 pytestmark = pytest.mark.cloud
 __all__ = ["own"]
 
-CATALOG = " ".join(
+REGION = "--conf spark.emr-serverless.driverEnv.AWS_REGION=us-east-1"
+CATALOG = f"{REGION} " + " ".join(
     f"--conf spark.sql.{key}"
     for key in (
         "extensions=org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -79,9 +80,9 @@ raise AuditFailed("key (date, origin, carrier) is not unique")
 WRITES = """
 import boto3
 from botocore.exceptions import ClientError
-print(boto3.client("sts").get_caller_identity()["Arn"])
+print(boto3.client("sts", region_name="us-east-1").get_caller_identity()["Arn"])
 try:
-    boto3.client("s3").put_object(Bucket="emr-tests", Key="forbidden", Body=b"")
+    boto3.client("s3", region_name="us-east-1").put_object(Bucket="emr-tests", Key="forbidden", Body=b"")
 except ClientError as error:
     print(error.response["Error"]["Code"])
 """
@@ -90,7 +91,7 @@ import os, time, boto3
 from botocore.exceptions import BotoCoreError
 print(os.getpid(), flush=True)
 time.sleep(4)
-s3 = boto3.client("s3", aws_access_key_id="test", aws_secret_access_key="test")  # valid after a restart
+s3 = boto3.client("s3", "us-east-1", aws_access_key_id="test", aws_secret_access_key="test")  # valid after a restart
 while True:  # the cloud may be away for a while
     try:
         s3.put_object(Bucket="emr-tests", Key="late", Body=b"late")

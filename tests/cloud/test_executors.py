@@ -24,7 +24,7 @@ def describe(number):
     import os, sys, tempfile, boto3, marker
     sys.stderr.write(f"worker of {marker.VALUE}\\n")
     return {
-        "role": boto3.client("sts").get_caller_identity()["Arn"].split("/")[1],
+        "role": boto3.client("sts", region_name="us-east-1").get_caller_identity()["Arn"].split("/")[1],
         "home": os.path.expanduser("~"), "temporary": tempfile.mkdtemp(), "folder": os.listdir(),
         "marker": marker.VALUE, "path": os.environ["PYTHONPATH"].split(os.pathsep)[-1], "pid": os.getpid(),
         "setting": os.environ.get("SETTING"),

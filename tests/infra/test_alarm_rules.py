@@ -8,7 +8,10 @@ from infra.app import ROOT
 from infra.constructs.alarms.alarm_rules import RULES, AlarmGroup, AlarmRule
 from infra.constructs.alarms.execution_alarms import execution_alarms
 from infra.settings import Settings
+from slackwater.local.services.alarms import AlarmDefinition, AlarmState, evaluate
+from slackwater.metrics import Metric
 from slackwater.project import Project, load_project
+from tests.infra.assembly import Assembly
 
 pytestmark = pytest.mark.infra
 
@@ -39,8 +42,24 @@ def test_an_alarm_about_cost_adds_up_a_day_and_exists_only_with_its_setting(proj
     assert cost.thresholds(Settings(), project) == []
     limits = cost.thresholds(Settings(alarm_usd_per_day=2.5), project)
     assert limits == [(name, 2.5) for name in sorted(project.pipelines)]
-    period, periods = cost.evaluation(project, "daily_delays")
-    assert (period.to_days(), periods, cost.statistic) == (1, 1, "Sum")
+    period, periods, datapoints = cost.evaluation(project, "daily_delays")
+    assert (period.to_days(), periods, datapoints, cost.statistic) == (1, 1, 1, "Sum")
+
+
+def test_a_data_point_of_a_gauge_that_arrives_five_minutes_late_fires_its_alarm(assembly: Assembly) -> None:
+    """Most gauges have one data point a day. An alarm that does not see it misses the day."""
+    gauges = {metric.value for metric in Metric if metric.gauge}
+    alarms = [item["Properties"] for item in assembly.resources("AWS::CloudWatch::Alarm").values()]
+    found = [item for item in alarms if item["MetricName"] in gauges and item["TreatMissingData"] == "ignore"]
+    assert len(found) > 10
+    for item in found:
+        alarm = AlarmDefinition.from_document(item)
+        late = int(300 // alarm.period)
+        points = [None] * late + [alarm.threshold] * alarm.datapoints_to_alarm
+        # CloudWatch documents no range beyond the alarm's own periods.
+        assert evaluate(points[: alarm.evaluation_periods], alarm, current=AlarmState.OK) is AlarmState.ALARM
+        cleared = [None] * late + [alarm.threshold - 1]
+        assert evaluate(cleared[: alarm.evaluation_periods], alarm, current=AlarmState.ALARM) is AlarmState.OK
 
 
 def test_an_alarm_about_the_queue_of_spark_jobs_has_the_limit_of_the_settings(project: Project) -> None:

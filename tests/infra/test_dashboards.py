@@ -18,12 +18,14 @@ from infra.constructs.dashboards.operators import Dashboard, place_rows
 from infra.settings import Settings
 from infra.stacks.dashboards import PipelineDashboardsStack
 from slackwater.errors import DefinitionError
-from slackwater.metrics import NAMESPACE, Metric, Subject
+from slackwater.metrics import Metric, Subject
 from slackwater.project import Project, load_project
 from tests.infra.assembly import Assembly
 from tests.infra.rights import resource_name
 
 pytestmark = pytest.mark.infra
+
+NAMESPACE = "Slackwater/slackwater"
 
 
 @pytest.fixture(scope="module")

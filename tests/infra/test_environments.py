@@ -169,6 +169,25 @@ def test_environments_in_one_account_have_no_name_in_common(assembly: Assembly, 
     assert names[0] & names[1] == set()
 
 
+def own_metrics(value: Any) -> Iterator[str]:
+    """The namespaces of our own metrics in a part of a template: of functions, alarms and dashboards."""
+    match value:
+        case str():
+            yield from re.findall(r"^Slackwater(?:/[\w-]+)?$|(?<=\")Slackwater(?:/[\w-]+)?(?=\")", value)
+        case dict() | list():
+            for inner in value.values() if isinstance(value, dict) else value:
+                yield from own_metrics(inner)
+
+
+def test_environments_in_one_account_have_no_metric_in_common(assembly: Assembly, prod: Assembly) -> None:
+    for synthesised, prefix in ((assembly, "slackwater"), (prod, "slackwater-prod")):
+        functions = synthesised.resources("AWS::Lambda::Function").values()
+        alarms = synthesised.resources("AWS::CloudWatch::Alarm").values()
+        dashboards = synthesised.resources("AWS::CloudWatch::Dashboard").values()
+        for resources in (functions, alarms, dashboards):
+            assert {name for item in resources for name in own_metrics(item["Properties"])} == {f"Slackwater/{prefix}"}
+
+
 def patterns(value: Any) -> Iterator[str]:
     """All resources, and ARNs in conditions, of the policies in a template, with the names of what they refer to."""
     match value:

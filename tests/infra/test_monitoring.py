@@ -19,13 +19,15 @@ from infra.constructs.alarms.alarms import SubjectAlarms, alarm_names
 from infra.lint import context, placeholder_artefacts, synthesise
 from infra.settings import Scheduler, Settings, load_settings
 from slackwater.errors import DefinitionError
-from slackwater.metrics import NAMESPACE, Metric, Subject
+from slackwater.metrics import Metric, Subject
 from slackwater.project import Project, load_project
 from slackwater.sources.definition import Source
 from tests.infra.assembly import Assembly
 from tests.infra.test_templates import resource_name
 
 pytestmark = pytest.mark.infra
+
+NAMESPACE = "Slackwater/slackwater"
 
 _AWS_METRICS = {
     "AWS/Lambda": ({"Errors"}, ["FunctionName"]),
@@ -164,7 +166,7 @@ def test_a_file_that_is_not_taken_for_a_day_fires_an_alarm_that_keeps_its_state_
 ) -> None:
     alarm = alarms_of(project)["slackwater-file-not-taken-flights"]
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("HoursNotTaken", "Maximum", 24)
-    assert (alarm["EvaluationPeriods"], alarm["Period"], alarm["TreatMissingData"]) == (1, 60, "ignore")
+    assert (alarm["EvaluationPeriods"], alarm["Period"], alarm["TreatMissingData"]) == (10, 60, "ignore")
     assert "slackwater files flights --state failed" in alarm["AlarmDescription"]
     assert "slackwater files give-up flights PATH" in alarm["AlarmDescription"]
 
@@ -177,11 +179,11 @@ def test_a_file_that_is_not_taken_for_a_day_fires_an_alarm_that_keeps_its_state_
         ("0 6 * * *", 3, 86400),
         ("0 */6 * * 1-5", 3, 86400),
         # CloudWatch compares periods of at most seven days together: one pull counts.
-        ("0 6 * * 1,3,5", 1, 60),
-        ("0 6 */2 * *", 1, 60),
-        ("0 6 * * 1", 1, 60),
-        ("0 6 1-7 * *", 1, 60),
-        ("0 6 1 * *", 1, 60),
+        ("0 6 * * 1,3,5", 10, 60),
+        ("0 6 */2 * *", 10, 60),
+        ("0 6 * * 1", 10, 60),
+        ("0 6 1-7 * *", 10, 60),
+        ("0 6 1 * *", 10, 60),
     ],
 )
 def test_pulls_that_leave_files_fire_an_alarm_whose_periods_fit_the_schedule(
@@ -192,6 +194,7 @@ def test_pulls_that_leave_files_fire_an_alarm_whose_periods_fit_the_schedule(
     alarm = alarms_of(project, flights=scheduled)["slackwater-files-left-flights"]
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("FilesLeft", "Minimum", 1)
     assert (alarm["EvaluationPeriods"], alarm["Period"]) == (periods, seconds)
+    assert alarm["DatapointsToAlarm"] == (1 if seconds == 60 else 3)
     assert alarm["TreatMissingData"] == "ignore"
 
 

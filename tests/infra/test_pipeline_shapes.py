@@ -43,6 +43,8 @@ def longest(value: Any) -> str:
             return PLACEHOLDER_VALUE.replace("any", "x" * 64) if attribute == "Arn" else "x" * 16
         case {"Fn::ImportValue": _}:
             return "b" * 63
+        case {"Ref": "AWS::Region"}:
+            return "ap-southeast-1"
     raise AssertionError(f"no longest value of {value}")
 
 

@@ -78,6 +78,19 @@ def test_the_setting_changes_the_stack_of_the_schedule_and_what_monitors_it(
     assert before == after
 
 
+@pytest.mark.parametrize("scheduler", ["assembly", "scheduled"])
+def test_what_a_scheduler_starts_is_deployed_before_it(scheduler: str, request: pytest.FixtureRequest) -> None:
+    synthesised: Assembly = request.getfixturevalue(scheduler)
+    artifacts = json.loads((synthesised.folder / "manifest.json").read_text(encoding="utf-8"))["artifacts"]
+    started = {
+        stack
+        for stack, template in synthesised.templates.items()
+        if any(item["Type"] == "AWS::StepFunctions::StateMachine" for item in template["Resources"].values())
+    }
+    assert started == {"slackwater-processing", "slackwater-late"}
+    assert started <= set(artifacts["slackwater-schedule"]["dependencies"])
+
+
 def test_cdk_nag_and_cfn_lint_report_nothing(scheduled: Assembly) -> None:
     assert [*nag_findings(scheduled.folder), *template_findings(scheduled.folder)] == []
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from annotated_types import Le
-from aws_cdk import App, Stack
+from aws_cdk import App, Duration, Stack
 from aws_cdk.assertions import Template
 from aws_cdk.aws_s3 import Bucket
 from pydantic import ValidationError
 
 from infra.app import ROOT
 from infra.constructs.arrivals import Arrivals
+from infra.constructs.library_function import Library
 from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
 from infra.settings import Settings, load_settings
@@ -52,7 +54,19 @@ def test_only_our_own_functions_run(assembly: Assembly) -> None:
         assert properties["Handler"] == "handler.handler"
         assert properties["LoggingConfig"]["LogFormat"] == "JSON"
         assert len(properties["Layers"]) == 1
-        assert {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"} < properties["Environment"]["Variables"].keys()
+        variables = properties["Environment"]["Variables"]
+        assert {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"} < variables.keys()
+        assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Slackwater/slackwater"
+
+
+@pytest.mark.parametrize(("level", "passed"), [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("ERROR", "INFO")])
+def test_lambda_passes_what_the_setting_logs_and_never_drops_metrics(tmp_path: Path, level: str, passed: str) -> None:
+    """Lambda filters JSON logs, by default below `INFO`. Lines of metrics have no level and count as `INFO`."""
+    stack, settings = Stack(), load_settings({"slackwater:log_level": level})
+    library = Library(stack, "Library", settings=settings, artefact=tmp_path, lambdas=ROOT / "lambdas")
+    library.function("record_run", description="Any", environment={}, timeout=Duration.minutes(1))
+    [function] = Template.from_stack(stack).find_resources("AWS::Lambda::Function").values()
+    assert function["Properties"]["LoggingConfig"]["ApplicationLogLevel"] == passed
 
 
 def test_no_function_has_more_environment_variables_than_it_needs(assembly: Assembly) -> None:
@@ -426,7 +440,7 @@ def test_no_job_names_a_jar_because_the_release_has_iceberg_on_its_class_path(as
 def test_jars_of_the_image_reach_every_job_if_they_are_set() -> None:
     settings = load_settings({"slackwater:spark_jars": "/usr/lib/first.jar, /usr/lib/second.jar"})
     spark = SparkApplication(Stack(), "Spark", settings=settings)
-    parameters = spark.submit_parameters(archive="s3://code/a.zip", warehouse="s3://warehouse/")
+    parameters = spark.submit_parameters(archive="s3://code/a.zip", warehouse="s3://warehouse/", region="eu-west-1")
     assert "--conf spark.jars=/usr/lib/first.jar,/usr/lib/second.jar" in parameters
 
 
@@ -436,6 +450,9 @@ def test_every_job_is_submitted_with_the_archive_and_the_catalog(assembly: Assem
     for setting in (
         "spark.emr-serverless.driverEnv.PYTHONPATH=./environment",
         "spark.executorEnv.PYTHONPATH=./environment",
+        # AWS documents no region in the environment of a job, and clients need one.
+        "spark.emr-serverless.driverEnv.AWS_REGION=${Region}",
+        "spark.executorEnv.AWS_REGION=${Region}",
         "spark.emr-serverless.driverEnv.PYSPARK_PYTHON=python3.11",
         "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON=python3.11",
         "spark.executorEnv.PYSPARK_PYTHON=python3.11",

@@ -11,6 +11,12 @@ from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_web import Web
 
 
+@pytest.fixture(autouse=True)
+def metric_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the namespace of metrics, as the environment of a function does."""
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Slackwater/of-tests")
+
+
 @pytest.fixture(scope="session")
 def dynamodb_local_endpoint() -> Iterator[str]:
     """The endpoint of AWS's DynamoDB Local."""

@@ -17,7 +17,7 @@ from slackwater.aws import inputs
 from slackwater.aws.emf import put_metric
 from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.local.services.emf import read_metrics
-from slackwater.metrics import NAMESPACE, Metric, Subject, Unit
+from slackwater.metrics import Metric, Subject, Unit
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import ApiResponse, error_response
@@ -49,7 +49,7 @@ def test_a_metric_is_put_in_one_line_with_its_unit_and_its_subject(capsys, metri
     put_metric(metric, 3, **{metric.subject.value: "of"})
     [line] = capsys.readouterr().out.splitlines()
     [datum] = read_metrics(line)
-    assert (datum.namespace, datum.name, datum.unit) == (NAMESPACE, metric.value, metric.unit.value)
+    assert (datum.namespace, datum.name, datum.unit) == ("Slackwater/of-tests", metric.value, metric.unit.value)
     assert (datum.dimensions, datum.values) == ({metric.subject.value: "of"} if metric.has_dimension else {}, (3.0,))
     # Also without a dimension, a query of the logs can group by the source.
     assert json.loads(line)[metric.subject.value] == "of"

@@ -19,6 +19,9 @@ from slackwater.project import Project
 COUNTER_PERIOD = Duration.minutes(5)
 # The highest value of a period counts. Short, so that the check that clears an alarm is in a period of its own.
 _GAUGE_PERIOD = Duration.minutes(1)
+# Of the latest minutes, one at the threshold is enough. A data point may be the only one of its day, and it reaches
+# CloudWatch through a log, which may take minutes.
+_GAUGE_PERIODS = 10
 _OF_READ_SOURCES = {Metric.SILENCE_PERCENT, Metric.REJECTED_PERCENT_ABOVE_NORMAL}
 # Pulls in a row, each in a period of its own, that have to leave files before an alarm fires.
 _PULLS_IN_A_ROW = 3
@@ -79,13 +82,13 @@ class AlarmRule:
         gauge = self.metric.gauge
         return cloudwatch.TreatMissingData.IGNORE if gauge else cloudwatch.TreatMissingData.NOT_BREACHING
 
-    def evaluation(self, project: Project, subject: str) -> tuple[Duration, int]:
-        """Return the period of a data point, and the number of periods in a row that have to reach the threshold."""
+    def evaluation(self, project: Project, subject: str) -> tuple[Duration, int, int]:
+        """Return the length of a period, how many periods count, and how many of them have to reach the threshold."""
         if self.metric is Metric.RUN_COST:
-            return Duration.days(1), 1
+            return Duration.days(1), 1, 1
         if self.several_pulls and (period := _pull_period(project.source(subject).require_pull().schedule)):
-            return period, _PULLS_IN_A_ROW
-        return _GAUGE_PERIOD if self.metric.gauge else COUNTER_PERIOD, 1
+            return period, _PULLS_IN_A_ROW, _PULLS_IN_A_ROW
+        return (_GAUGE_PERIOD, _GAUGE_PERIODS, 1) if self.metric.gauge else (COUNTER_PERIOD, 1, 1)
 
     def thresholds(self, settings: Settings, project: Project) -> list[tuple[str, float]]:
         """Return each pipeline or source that has this alarm, with its threshold: the alarm fires at it and above."""

@@ -111,6 +111,7 @@ class Alarms(Construct):
         description: str,
         comparison: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
         periods: int = 1,
+        datapoints: int | None = None,
     ) -> None:
         """Create the alarm with this name, without the prefix, and its pipeline or source if there is one for each."""
         full_name = f"{name}-{subject}" if subject else name
@@ -124,6 +125,7 @@ class Alarms(Construct):
             threshold=threshold,
             comparison_operator=comparison,
             evaluation_periods=periods,
+            datapoints_to_alarm=datapoints,
             treat_missing_data=missing_data,
         )
         if name not in COVERED:
@@ -147,14 +149,15 @@ class SubjectAlarms(Construct):
         alarms = Alarms(self, "Alarms", settings=settings, topics=topics)
         for rule in RULES:
             for subject, threshold in rule.thresholds(settings, project) if rule.group is group else ():
-                period, periods = rule.evaluation(project, subject)
+                period, periods, datapoints = rule.evaluation(project, subject)
                 alarms.add(
                     rule.name,
                     subject=subject,
                     severity=rule.severity,
-                    metric=slackwater_metric(rule.metric, subject, statistic=rule.statistic, period=period),
+                    metric=slackwater_metric(settings, rule.metric, subject, statistic=rule.statistic, period=period),
                     threshold=threshold,
                     periods=periods,
+                    datapoints=datapoints,
                     missing_data=rule.missing_data,
                     description=rule.description.format(
                         subject=subject, threshold=f"{threshold:g}", pipelines=readers(project, subject)
@@ -180,7 +183,11 @@ class SubjectAlarms(Construct):
                 severity=Severity.PAGE,
                 # Each check of the current day puts `DaysOverdue`, even if it is 0.
                 metric=slackwater_metric(
-                    Metric.DAYS_OVERDUE, pipeline, statistic=cloudwatch.Stats.SAMPLE_COUNT, period=Duration.hours(1)
+                    settings,
+                    Metric.DAYS_OVERDUE,
+                    pipeline,
+                    statistic=cloudwatch.Stats.SAMPLE_COUNT,
+                    period=Duration.hours(1),
                 ),
                 comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
                 threshold=1,

@@ -9,7 +9,8 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from infra.constructs.common import states_arn
-from slackwater.metrics import NAMESPACE, Metric
+from infra.settings import Settings
+from slackwater.metrics import Metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +26,12 @@ class QueueNames:
     arrival_dead_letters: str
 
 
-def slackwater_metric(metric: Metric, subject: str | None, *, statistic: str, period: Duration) -> cloudwatch.Metric:
-    """Return one of Slackwater's own metrics: of one pipeline or source, or the total if it has no dimension."""
+def slackwater_metric(
+    settings: Settings, metric: Metric, subject: str | None, *, statistic: str, period: Duration
+) -> cloudwatch.Metric:
+    """Return one of the deployment's own metrics: of one pipeline or source, or the total if it has no dimension."""
     return cloudwatch.Metric(
-        namespace=NAMESPACE,
+        namespace=settings.metric_namespace,
         metric_name=metric.value,
         dimensions_map={metric.subject.value: subject} if subject else None,
         statistic=statistic,

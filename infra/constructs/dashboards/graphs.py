@@ -32,11 +32,11 @@ def create_dashboard(scope: Construct, name: str) -> cloudwatch.Dashboard:
     return cloudwatch.Dashboard(scope, "Dashboard", dashboard_name=name, default_interval=Duration.days(14))
 
 
-def metric_of(metric: Metric, subject: str | None, period: Duration) -> cloudwatch.Metric:
+def metric_of(settings: Settings, metric: Metric, subject: str | None, period: Duration) -> cloudwatch.Metric:
     """Return the metric of a pipeline or source, or its total: the sum of a counter, the maximum of a gauge."""
     statistic = cloudwatch.Stats.MAXIMUM if metric.gauge else cloudwatch.Stats.SUM
     # Without a label, CloudWatch shows by which dimension the lines of a graph differ.
-    return slackwater_metric(metric, subject, statistic=statistic, period=period)
+    return slackwater_metric(settings, metric, subject, statistic=statistic, period=period)
 
 
 def graph(title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int = WIDTH // 3) -> cloudwatch.GraphWidget:
@@ -44,11 +44,11 @@ def graph(title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int = WID
     return cloudwatch.GraphWidget(title=title, left=list(metrics), width=width, height=6)
 
 
-def row_of(graphs: GraphRow, subjects: Sequence[str]) -> list[cloudwatch.IWidget]:
+def row_of(settings: Settings, graphs: GraphRow, subjects: Sequence[str]) -> list[cloudwatch.IWidget]:
     """Return a row of graphs, with a line for each of these pipelines or sources, or the total of all sources."""
     row: list[cloudwatch.IWidget] = []
     for title, metric, period in graphs:
-        lines = [metric_of(metric, name, period) for name in (subjects if metric.has_dimension else [None])]
+        lines = [metric_of(settings, metric, name, period) for name in (subjects if metric.has_dimension else [None])]
         row.append(graph(title, lines, width=WIDTH // len(graphs)))
     return row
 

@@ -121,7 +121,7 @@ class Dashboard(Construct):
         for widget in alarm_widgets(self, alarms):
             add(widget)
         for row in rows:
-            add(*row_of(row, subjects[row[0][1].subject]))
+            add(*row_of(settings, row, subjects[row[0][1].subject]))
         for queue_row in _queue_rows(queues):
             add(*queue_row)
         # Only these metrics of Step Functions show a run that failed before it was recorded.
@@ -144,7 +144,7 @@ class Dashboard(Construct):
         if more:
             lateness = create_dashboard(Construct(self, "Lateness"), dashboard_name(settings, "lateness"))
             for row in more:
-                lateness.add_widgets(*row_of(row, subjects[row[0][1].subject]))
+                lateness.add_widgets(*row_of(settings, row, subjects[row[0][1].subject]))
 
 
 def place_rows(

@@ -9,7 +9,6 @@ from constructs import Construct
 from infra.constructs.alarms.cloudwatch_metrics import ended_executions
 from infra.constructs.dashboards.graphs import (
     DAY,
-    HOUR,
     GraphRow,
     alarm_widgets,
     create_dashboard,
@@ -29,16 +28,20 @@ _SPENDING: GraphRow = (
 )
 # A graph has several metrics, because the dashboards of 150 pipelines have to fit into a template of 1 MB.
 _TOGETHER = {
-    "Runs and notifications per day": (
+    "Runs, notifications, failed executions per day": (
         Metric.RUNS_PUBLISHED,
         Metric.RUNS_FAILED,
         Metric.DAYS_RERUN,
         Metric.NOTIFICATIONS_SENT,
         Metric.NOTIFICATION_OUTCOME_UNKNOWN,
     ),
-    "Days missing, on hold": (Metric.DAYS_OVERDUE, Metric.DAYS_ON_HOLD),
+    "Days missing, on hold, late before the window": (
+        Metric.DAYS_OVERDUE,
+        Metric.DAYS_ON_HOLD,
+        Metric.LATE_DAYS_OLDER,
+        Metric.LATE_OBJECTS_OLDER,
+    ),
     "Late bytes per day": (Metric.LATE_BYTES, Metric.LATE_BYTES_UNPROCESSED, Metric.LATE_BYTES_IGNORED),
-    "Late data before the window": (Metric.LATE_DAYS_OLDER, Metric.LATE_OBJECTS_OLDER),
 }
 
 
@@ -51,12 +54,8 @@ class PipelineDashboard(Construct):
         machine = settings.named(f"{PIPELINE_MACHINE_PREFIX}{pipeline}")
         dashboard = create_dashboard(self, dashboard_name(settings, f"pipeline-{pipeline}"))
         dashboard.add_widgets(*alarm_widgets(self, alarms))
-        failed = ended_executions(self, machine, metric="ExecutionsFailed", period=HOUR)
-        graphs = [
-            graph(title, [metric_of(metric, pipeline, DAY) for metric in metrics])
-            for title, metrics in _TOGETHER.items()
-        ]
-        # Three graphs fill a row.
-        dashboard.add_widgets(*graphs[:3])
-        dashboard.add_widgets(*graphs[3:], graph("Executions failed per hour", [failed]))
-        dashboard.add_widgets(*row_of(_SPENDING, [pipeline]))
+        failed = ended_executions(self, machine, metric="ExecutionsFailed", period=DAY)
+        lines = [[metric_of(settings, metric, pipeline, DAY) for metric in metrics] for metrics in _TOGETHER.values()]
+        lines[0].append(failed)
+        dashboard.add_widgets(*map(graph, _TOGETHER, lines))
+        dashboard.add_widgets(*row_of(settings, _SPENDING, [pipeline]))

@@ -47,7 +47,7 @@ class SourceDashboard(Construct):
         dashboard = create_dashboard(self, dashboard_name(settings, f"source-{source.source}"))
         if alarms:
             dashboard.add_widgets(*alarm_widgets(self, alarms))
-        dashboard.add_widgets(*row_of(_ARRIVALS, [source.source]))
+        dashboard.add_widgets(*row_of(settings, _ARRIVALS, [source.source]))
         dashboard.add_widgets(
             cloudwatch.LogQueryWidget(
                 title="Events and files per hour, from the logs",
@@ -61,4 +61,4 @@ class SourceDashboard(Construct):
             )
         )
         if source.pull:
-            dashboard.add_widgets(*row_of(_FILES, [source.source]))
+            dashboard.add_widgets(*row_of(settings, _FILES, [source.source]))

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from aws_lambda_powertools.metrics import EphemeralMetrics
 
-from slackwater.metrics import NAMESPACE, Metric
+from slackwater.metrics import Metric
 
 
 def put_metric(metric: Metric, value: float, *, pipeline: str | None = None, source: str | None = None) -> None:
     """Write one line with the value to standard output. The line names the subject, also if it is no dimension.
+
+    The namespace is `POWERTOOLS_METRICS_NAMESPACE`, which names the deployment.
 
     Raises `ValueError` unless exactly the metric's own subject is given, `pipeline` or `source`.
     """
@@ -20,7 +22,7 @@ def put_metric(metric: Metric, value: float, *, pipeline: str | None = None, sou
         raise ValueError(f"{metric} belongs to a {metric.subject}, not to {', '.join(subjects) or 'none'}")
     dimensions = subjects if metric.has_dimension else {}
     # Powertools adds POWERTOOLS_SERVICE_NAME as another dimension unless the service name is given, even if empty.
-    line = EphemeralMetrics(namespace=NAMESPACE, service="", default_dimensions=dimensions)
+    line = EphemeralMetrics(service="", default_dimensions=dimensions)
     line.add_metric(name=metric.value, unit=metric.unit.value, value=value)
     if not metric.has_dimension:
         line.add_metadata(metric.subject.value, subjects[metric.subject.value])

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from slackwater.errors import CloudError, InputError, SlackwaterError
 from slackwater.installation import cache_folder, deployed_files, locked
-from slackwater.local import cloud
+from slackwater.local import cloud, layout
 from slackwater.local.emr.execution import spark
 from slackwater.local.emr.execution.objects import request_object
 from slackwater.local.emr.execution.runner import SparkRunner
@@ -166,7 +166,14 @@ def archive_classes(folder: Path) -> Path:
             partial = scratch / archive.name
             options = f"{spark.java_options(scratch / 'jobs' / 'training' / 'conf')} -XX:ArchiveClassesAtExit={partial}"
             options += " -Xlog:cds=off -Xlog:cds+dynamic=off"
-            submission = Submission("s3://training/job.py", [], {f"{DRIVER_ENVIRONMENT}SPARK_SUBMIT_OPTS": options})
+            submission = Submission(
+                "s3://training/job.py",
+                [],
+                {
+                    f"{DRIVER_ENVIRONMENT}SPARK_SUBMIT_OPTS": options,
+                    f"{DRIVER_ENVIRONMENT}AWS_REGION": layout.REGION,
+                },
+            )
             runner = SparkRunner(
                 endpoint=training.endpoint, jars=folder, folder=scratch / "jobs", credentials=lambda _: aws
             )

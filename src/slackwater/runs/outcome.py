@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +31,10 @@ from slackwater.storage import ObjectStore
 
 # Only a check of the pipeline writes the cost of a run at the same time.
 _MAX_COST_WRITES = 3
+# What EMR reports about a job that fails before its own code runs. Python exits with 2 for wrong arguments.
+_NOT_STARTED = re.compile(r"\bExitCode: 2\b|NoSuchFile|ClassNotFound")
+# A record has at most 400 KB, a state of Step Functions 256 KB, and the cause of an execution 32,768 characters.
+_MAX_FAILURE = 4000
 REMOVED_AT_ONCE = 5000
 """Arrow files that one call of `remove_arrow_files` removes: five pages of a listing."""
 
@@ -113,7 +118,7 @@ class RunRecorder:
         `error` and `cause` come from Step Functions. They are used only if no job has written a message of its own.
         """
         try:
-            reason = self.store.get(failure_uri(run.prefix)).decode()
+            reason = job_failure(self.store, failure_uri(run.prefix))
             failure = Failure(reason, is_transient=False, error_type=reason.partition(": ")[0])
         except ObjectMissing:
             failure = Failure(failure_message(error, cause), is_transient=_has_lost_workers(error, cause))
@@ -214,13 +219,27 @@ def _has_same_rows(day: DayRecord, publication: Publication) -> bool:
 def _has_lost_workers(error: str, cause: str) -> bool:
     """Return whether a Spark job has failed that wrote no error: a job that ends by itself always writes one.
 
-    A job that somebody stopped, or that ran too long, is cancelled and has not failed.
+    A job that somebody stopped, or that ran too long, is cancelled and has not failed. One that could not be started
+    with its arguments, files or classes would fail again.
     """
     try:
         job = json.loads(cause)
     except ValueError:
         return False
-    return error == "States.TaskFailed" and isinstance(job, dict) and job.get("State") == "FAILED"
+    if error != "States.TaskFailed" or not isinstance(job, dict) or job.get("State") != "FAILED":
+        return False
+    return not _NOT_STARTED.search(str(job.get("StateDetails")))
+
+
+def job_failure(store: ObjectStore, uri: str) -> str:
+    """Return the error that a failed job has written to `uri`: a long one is cut, and names the object with all of it.
+
+    Raises `ObjectMissing` if it has written none, and `AccessDenied` or `CloudError`.
+    """
+    reason = store.get(uri).decode()
+    if len(reason) <= _MAX_FAILURE:
+        return reason
+    return f"{reason[:_MAX_FAILURE]}... ({len(reason):,} characters; all: {uri})"
 
 
 def failure_message(error: str, cause: str) -> str:

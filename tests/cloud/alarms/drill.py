@@ -50,7 +50,7 @@ def metric_of(cloud):
     """Return a function that reads one statistic of all values of a metric from CloudWatch."""
     cloudwatch = cloud.client("cloudwatch")
 
-    def metric(name, statistic="Sum", namespace="Slackwater", **dimensions):
+    def metric(name, statistic="Sum", namespace="Slackwater/slackwater", **dimensions):
         now = datetime.now(UTC)
         datapoints = cloudwatch.get_metric_statistics(
             Namespace=namespace,

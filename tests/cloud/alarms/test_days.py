@@ -158,7 +158,7 @@ def test_an_alarm_fires_for_a_pipeline_without_checks(cloud, state, runbook, pip
     check(cloud)
     cloudwatch.put_metric_alarm(
         AlarmName=f"slackwater-{name}",
-        Namespace="Slackwater",
+        Namespace="Slackwater/slackwater",
         MetricName="DaysOverdue",
         Dimensions=[{"Name": "pipeline", "Value": pipeline}],
         Statistic="SampleCount",

@@ -113,7 +113,8 @@ def too_many(cloud, partner):
 def test_an_alarm_fires_when_a_pull_leaves_files(cloud, too_many, state, messages):
     # The alarm needs the pulls of three hours: `test_missing_data_is_treated_as_cloudwatch_documents_it`. The maximum,
     # because other tests pull the source in the same minute and leave nothing.
-    with changed_alarm(cloud, "files-left-flights", EvaluationPeriods=1, Period=60, Statistic="Maximum"):
+    one_pull = {"EvaluationPeriods": 1, "DatapointsToAlarm": 1, "Period": 60, "Statistic": "Maximum"}
+    with changed_alarm(cloud, "files-left-flights", **one_pull):
         assert invoke(cloud, "list-files", source="flights", correlation_id="by-a-test")["left"] >= 1
         assert until(lambda: state("files-left-flights") == "ALARM")
         assert until(lambda: messages.of(WARNING, "files-left-flights"))
@@ -151,5 +152,7 @@ def test_a_silent_partner_pages_once_and_only_a_day_that_nobody_starts_is_overdu
     header, first, *_ = (partner.folder / f"flights-{model}-12.csv").read_text().splitlines(keepends=True)
     partner.put(f"flights-{yesterday}-12.csv", header + first.replace(model, yesterday))
     cloud.json("pull", "flights")
-    check(cloud)
-    assert until(lambda: state("partner-silent-flights") == "OK")
+    # The lowest value of a minute counts, for ten minutes; this waits for ten seconds instead.
+    with changed_alarm(cloud, "partner-silent-flights", Period=1):
+        check(cloud)
+        assert until(lambda: state("partner-silent-flights") == "OK")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from datetime import UTC, date, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from botocore import xform_name
 from botocore.exceptions import ReadTimeoutError
 from pyiceberg.catalog.glue import GlueCatalog
 
 from lambdas.write_ledger import handler as write_ledger
 from slackwater.aws.catalog import ledger_table
 from slackwater.aws.catalog.ledger_table import IcebergLedger
-from slackwater.aws.clients import Clients
+from slackwater.aws.catalog.warehouse import open_catalog_to_write
+from slackwater.aws.clients import default_session
 from slackwater.errors import Unavailable
 from slackwater.late.ledger.entry import LedgerEntry
 from slackwater.late.ledger.ledger import LedgerState
+from slackwater.local import layout
 
 pytestmark = pytest.mark.unit
 
@@ -140,17 +146,64 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files_and_is_not_repeated(ledge
     assert ledger.read("p", {"2013-03-10"}).entries == [ENTRY]
 
 
-def test_botocore_sends_a_commit_once(monkeypatch):
-    configs = []
+class GlueServer(ThreadingHTTPServer):
+    """`DictGlue` behind HTTP. It carries out the first update of a table, and loses the answer."""
 
-    def open_catalog(clients: Clients) -> None:
-        configs.append(clients._config)
+    def __init__(self, glue):
+        super().__init__(("127.0.0.1", 0), GlueRequest)
+        self.glue, self.calls = glue, []
 
-    monkeypatch.setattr(write_ledger, "open_catalog", open_catalog)
+
+class GlueRequest(BaseHTTPRequestHandler):
+    def do_POST(self):
+        operation = self.headers["x-amz-target"].rpartition(".")[2]
+        arguments = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.calls.append(operation)
+        status, known = 200, DictGlue.exceptions
+        try:
+            body = getattr(self.server.glue, xform_name(operation))(**arguments) or {}
+        except (known.EntityNotFoundException, known.ConcurrentModificationException) as error:
+            status, body = 400, {"__type": type(error).__name__}
+        if operation == "UpdateTable" and self.server.calls.count(operation) == 1:
+            return
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def glue_server(tmp_path, monkeypatch):
+    with GlueServer(DictGlue(f"file://{tmp_path}")) as server:
+        threading.Thread(target=server.serve_forever).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        for name, value in layout.environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        default_session.cache_clear()
+        yield server
+        server.shutdown()
+    default_session.cache_clear()
+
+
+def test_a_commit_whose_answer_is_lost_on_the_way_is_sent_once_and_can_be_read(glue_server):
+    ledger = IcebergLedger(catalog=open_catalog_to_write(), database="warehouse")
+    version = ledger.read("p", {"2013-03-10"}).version
+    with pytest.raises(Unavailable):
+        ledger.write([ENTRY], replaced=[], version=version)
+    assert glue_server.calls.count("UpdateTable") == 1
+    assert ledger.read("p", {"2013-03-10"}).entries == [ENTRY]
+
+
+def test_the_function_opens_the_catalog_to_write(monkeypatch):
+    catalog = object()
+    monkeypatch.setattr(write_ledger, "open_catalog_to_write", lambda: catalog)
     monkeypatch.setattr(write_ledger.Project, "model_validate_json", lambda _: None)
     monkeypatch.setattr(write_ledger.S3ObjectStore, "get", lambda *_: b"")
     for name in ("EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"):
         monkeypatch.setenv(name, "s3://bucket/project.json")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    write_ledger.build_ledger.__wrapped__()
-    assert [config.retries["total_max_attempts"] for config in configs] == [1]
+    assert write_ledger.build_ledger.__wrapped__().table.catalog is catalog

@@ -397,6 +397,14 @@ def test_an_execution_that_ends_while_another_chooses_has_stored_the_comparison(
     assert [item.execution for item in table.comparisons(PIPELINE, DATE)] == ["arn:one"]
 
 
+def test_a_very_long_error_of_a_comparison_is_cut(versions, table, store):
+    table.set_states(PUBLISHED, PUBLISHED)
+    uri = job_failure_uri(choose(versions).prefix, "j")
+    store.put(uri, b"DataError: " + b"x" * 300_000)
+    reason = versions.failure(prefix=choose(versions).prefix, job="j", error="E", cause="c")
+    assert reason == f"DataError: {'x' * 3989}... (300,011 characters; all: {uri})"
+
+
 def test_a_job_that_wrote_no_error_has_that_of_step_functions(versions, table, store):
     table.set_states(PUBLISHED, PUBLISHED)
     chosen = choose(versions)

@@ -331,6 +331,8 @@ def test_what_a_killed_cloud_left_is_removed(emr):
         ({f"{DRIVER_ENVIRONMENT}PYSPARK_PYTHON": "python3.99"}, False),
         ({"spark.pyspark.driver.python": "./environment/bin/python"}, False),
         ({f"{DRIVER_ENVIRONMENT}OTHER": "1"}, False),
+        ({f"{DRIVER_ENVIRONMENT}AWS_REGION": "us-east-1"}, True),
+        ({f"{DRIVER_ENVIRONMENT}AWS_REGION": "eu-west-1"}, False),
         ({"spark.driver.memory": "4g"}, False),
         ({"spark.driver.cores": "2"}, False),
         ({"spark.emr-serverless.driver.disk": "200g"}, False),
@@ -359,6 +361,20 @@ def test_the_driver_of_a_job_with_much_input_has_the_memory_of_its_executors():
     assert size_of(much).heap_mb == 3712 + 2 * 6516  # two workers of 7 GB
     assert fits(much, size_of(much))
     assert not fits(little, size_of(much))
+
+
+def test_a_job_has_no_region_unless_it_sets_one(tmp_path, monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    submit = spark.job_home(tmp_path) / "bin" / "spark-submit"
+    submit.parent.mkdir(parents=True)
+    submit.write_text(f"#!{sys.executable}\nimport os\nprint(*(name for name in os.environ if 'REGION' in name))\n")
+    submit.chmod(0o755)
+    for environment in ({}, {"AWS_REGION": "eu-west-1"}):
+        folder = tmp_path / f"job-{len(environment)}"
+        with spark.start_driver(folder, [], endpoint="http://x", jars=tmp_path, environment=environment) as process:
+            assert process.wait() == 0
+        assert (folder / "stdout").read_text().split() == list(environment)
 
 
 def test_only_a_job_with_little_input_is_compiled_for_a_short_life(tmp_path):

@@ -65,6 +65,8 @@ def test_a_path_of_no_operation_is_not_found():
         {"jobDriver": {"sparkSubmit": {"entryPoint": " "}}},
         {"jobDriver": {"sparkSubmit": {"entryPoint": 7}}},
         {"jobDriver": {"sparkSubmit": {"entryPoint": "a", "entryPointArguments": "not a list"}}},
+        {"jobDriver": {"sparkSubmit": {"entryPoint": "a", "entryPointArguments": ["--restore", ""]}}},
+        {"jobDriver": {"sparkSubmit": {"entryPoint": "a", "entryPointArguments": [" \n"]}}},
         {"jobDriver": {"sparkSubmit": {"entryPoint": "a"}, "hive": {"query": "SELECT 1"}}},
         {"mode": "SOMETIMES"},
         {"executionTimeoutMinutes": -1},

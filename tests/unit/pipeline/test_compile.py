@@ -128,7 +128,7 @@ def test_no_two_jobs_of_a_run_share_a_client_token():
 def test_every_job_gets_the_whole_run_as_one_argument():
     for stage in ("flights_with_weather", "delays_by_carrier"):
         arguments = compiled()["States"][f"Run {stage}"]["Arguments"]["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
-        assert arguments[: arguments.index("--restore")] == [
+        assert arguments[: arguments.index("{% '--restore=' & $restore %}")] == [
             *("--project", "${ProjectUri}", "--run", "{% $string($run) %}", "--stage", stage),
             *("--catalog-table", "warehouse.${WarehouseDatabase}.daily_delays"),
         ]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from annotated_types import Le
+from jsonata.functions import Functions
 
 from slackwater.client.days.backfill_plan import MAX_DAYS, MAX_PARALLEL
 from slackwater.errors import CloudError, DefinitionError, Throttled, Unavailable
@@ -183,6 +184,35 @@ def test_a_failed_day_is_reported_with_the_message_of_its_error(cause, reason):
     reported = evaluated(days["Report the failed day"]["Output"], {}, variables)
     failed = {"date": "2013-03-10", "outcome": "failed", "failed_step": "run"}
     assert reported == failed | {"error": "RunFailed", "reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("machine", "state", "member"),
+    [
+        ("monitor_days", "Report the failed day", "Cause"),
+        ("monitor_days", "Report the failed day", "errorMessage"),
+        ("monitor_days", "Write the ledger", "errorMessage"),
+        ("backfill", "Report the failed day", "Cause"),
+        ("pull_source", "Report the failed file", "errorMessage"),
+    ],
+)
+def test_a_long_cause_is_cut_before_a_regular_expression_reads_it(machine, state, member, monkeypatch):
+    """Step Functions applies regular expressions to at most 4,000 characters. The cut may be inside of the message."""
+    lengths, evaluate_matcher = [], Functions.evaluate_matcher
+
+    def matcher(pattern, text):
+        lengths.append(len(text))
+        return evaluate_matcher(pattern, text)
+
+    monkeypatch.setattr(Functions, "evaluate_matcher", matcher)
+    [reporting] = [definition for name, definition, _ in states_of(COMPILED[machine]) if name == state]
+    output = reporting["Catch"][0]["Output"] if "Catch" in reporting else reporting["Output"]
+    message = "a failed run: " + "x" * 40_000
+    error = {"Error": "E", "Cause": json.dumps({member: message})}
+    entered = {"input": {"cause": error["Cause"]}, "errorOutput": error}
+    reported = evaluated(output, entered, {"date": "d", "error": error, "step": "run", "outcome": {}})
+    assert message.startswith(reported.get("reason") or reported["ledger_error"])
+    assert 0 < max(lengths) <= 4000
 
 
 @pytest.mark.parametrize(

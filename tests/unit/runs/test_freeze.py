@@ -394,10 +394,30 @@ def test_the_message_of_a_failed_job_is_recorded(freezer, recorder, store):
     assert failure == ("AuditFailed: a key stands twice", False, "AuditFailed", True)
 
 
+def test_a_very_long_reason_is_cut_and_names_the_object_that_has_all_of_it(freezer, recorder, store, table):
+    run = freeze(freezer, "one").run
+    whole = "AuditFailed: " + "é" * 300_000
+    store.put(failure_uri(run.prefix), whole.encode())
+    failure = recorder.record_failure(run, error="States.TaskFailed", cause='{"State": "FAILED"}')
+    assert failure.error_type == "AuditFailed"
+    assert failure.reason == f"{whole[:4000]}... (300,013 characters; all: {failure_uri(run.prefix)})"
+    assert table.run(PIPELINE, DATE, 1).error == failure.reason
+    assert store.get(failure_uri(run.prefix)) == whole.encode()
+
+
 @pytest.mark.parametrize(
     ("error", "cause", "is_transient"),
     [
         ("States.TaskFailed", '{"State": "FAILED", "StateDetails": "the driver was lost"}', True),
+        ("States.TaskFailed", '{"State": "FAILED", "StateDetails": "ExitCode: 137. Last few exceptions: ..."}', True),
+        # argparse ends with 2; the others fail before the job's own code runs.
+        (
+            "States.TaskFailed",
+            '{"State": "FAILED", "StateDetails": "failed. ExitCode: 2. Last few exceptions:"}',
+            False,
+        ),
+        ("States.TaskFailed", '{"State": "FAILED", "StateDetails": "NoSuchFileException: /usr/a.jar"}', False),
+        ("States.TaskFailed", '{"State": "FAILED", "StateDetails": "ClassNotFoundException: Catalog"}', False),
         ("States.TaskFailed", '{"State": "CANCELLED", "StateDetails": "stopped"}', False),
         ("States.TaskFailed", "not JSON", False),
         ("States.TaskFailed", "[]", False),

@@ -17,7 +17,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType
 
-from slackwater.aws.clients import Clients, default_session
+from slackwater.aws.clients import SINGLE_CONFIG, Clients, default_session
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import ObjectMissing
@@ -150,8 +150,18 @@ def open_warehouse(clients: Clients, *, database: str, raw_bucket: str) -> Wareh
     )
 
 
+def open_catalog_to_write() -> GlueCatalog:
+    """Return the Iceberg catalog in Glue for commits, which it sends once. Raises `CloudError`.
+
+    A commit whose answer is lost raises `Unavailable`: read the table again before you repeat it.
+    """
+    # If botocore repeated it, Glue would refuse the second request, and pyiceberg would take the commit for failed and
+    # delete the metadata of the snapshot that the first one has committed: nobody could read the table any more.
+    return open_catalog(Clients(SINGLE_CONFIG))
+
+
 def open_catalog(clients: Clients) -> GlueCatalog:
-    """Return the Iceberg catalog in Glue, with the settings of `open_warehouse`. Raises `CloudError`."""
+    """Return the Iceberg catalog in Glue for readers, with the settings of `open_warehouse`. Raises `CloudError`."""
     iceberg = {_ICEBERG_PROPERTIES[name]: value for name, value in _s3_settings(clients).items()}
     iceberg["py-io-impl"] = "pyiceberg.io.pyarrow.PyArrowFileIO"
     return GlueCatalog("warehouse", client=clients("glue"), **iceberg)

@@ -14,6 +14,9 @@ from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureSh
 from botocore.utils import parse_timestamp
 from botocore.validate import ParamValidator
 
+# Models of botocore until 2023 have this pattern; the present one has none, and no page says that AWS allows more.
+_PATTERNS = {"EntryPointArgument": r".*\S.*"}
+
 
 class EmrError(Exception):
     """Base of the errors that the API returns; `status` and `code` are those of the model."""
@@ -185,6 +188,6 @@ def _broken_limits(shape: Shape, value: Any, path: str) -> Iterator[str]:
         if shape.enum and value not in shape.enum:
             yield f"Invalid value for parameter {path[1:]}, value: {value}, must be one of: {', '.join(shape.enum)}"
         # UriString's pattern means something else in Python; it allows every string of the right length.
-        pattern = None if shape.name == "UriString" else shape.metadata.get("pattern")
+        pattern = None if shape.name == "UriString" else shape.metadata.get("pattern", _PATTERNS.get(shape.name))
         if pattern and not re.fullmatch(pattern, value, re.DOTALL):
             yield f"Invalid value for parameter {path[1:]}, value: {value}, valid pattern: {pattern}"

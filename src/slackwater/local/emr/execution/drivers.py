@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
+from slackwater.local import layout
 from slackwater.local.emr import billing
 from slackwater.local.emr.execution import spark
 from slackwater.local.emr.execution.submit import DRIVER_ENVIRONMENT, Submission
@@ -40,6 +41,8 @@ _READ_AT_START = (
 )
 # Variables of the driver that only its Python reads. The JVM of a driver that runs cannot get others.
 _PYTHON_VARIABLES = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+# A JVM that waits for a job has the region that all jobs of a deployment set.
+_REGION = {"AWS_REGION": layout.REGION}
 _PYTHONS = (
     *(f"{DRIVER_ENVIRONMENT}{name}" for name in _PYTHON_VARIABLES[1:]),
     *("spark.pyspark.python", "spark.pyspark.driver.python"),
@@ -81,7 +84,8 @@ def fits(submission: Submission, size: Size) -> bool:
         and all(size <= started for size, started in zip(needed.worker, size.worker, strict=True))
         and needed.executors_mb == size.executors_mb
         and not any(key.startswith(_READ_AT_START) for key in conf)
-        and set(submission.driver_environment) <= set(_PYTHON_VARIABLES)
+        and submission.driver_environment.get("AWS_REGION", layout.REGION) == layout.REGION
+        and set(submission.driver_environment) <= {*_PYTHON_VARIABLES, *_REGION}
         and all(conf.get(key, sys.executable) == sys.executable for key in _PYTHONS)
     )
 
@@ -103,7 +107,7 @@ class Driver:
             endpoint=endpoint,
             jars=jars,
             is_large=size.executors_mb > 0,
-            environment={"_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "connection")},
+            environment={**_REGION, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "connection")},
         )
 
     @property
@@ -131,7 +135,7 @@ class Driver:
     def train(self) -> None:
         """Let it run the training job, as a driver of the initial capacity."""
         command = [str(spark.TRAINING_JOB), str(self._folder / "training")]
-        self._training = self.start(self._folder / "trainer", command, conf={}, environment={})
+        self._training = self.start(self._folder / "trainer", command, conf={}, environment=_REGION)
 
     def start(
         self, folder: Path, command: Sequence[str], *, conf: Mapping[str, str], environment: Mapping[str, str]

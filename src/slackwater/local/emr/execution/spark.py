@@ -257,7 +257,8 @@ def _start(
 def _environment(folder: Path, *, endpoint: str, jars: Path, is_large: bool = False) -> dict[str, str]:
     """Return the image's environment variables.
 
-    A job gets no other variable of this process, so that a job that needs one fails here as it would on AWS.
+    A job gets no other variable of this process, so that a job that needs one fails here as it would on AWS. AWS does
+    not document that the image sets a region.
     """
     archive = class_archive(jars)
     # The class archive halves the time that a driver takes to start. The logging of `cds` is off, because a JVM that
@@ -265,7 +266,7 @@ def _environment(folder: Path, *, endpoint: str, jars: Path, is_large: bool = Fa
     class_sharing = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive.exists() else ""
     return {
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "TZ") if name in os.environ},
-        **{name: value for name, value in layout.environment(endpoint).items() if name not in layout.ROOT_CREDENTIALS},
+        "AWS_ENDPOINT_URL": endpoint,
         "AWS_EC2_METADATA_DISABLED": "true",
         # MiniStack computes CRC64 in pure Python, at 14 MB/s.
         "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
