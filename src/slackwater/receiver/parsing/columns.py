@@ -113,11 +113,12 @@ class ColumnReader:
         remaining = pc.and_(originals.is_valid(), result.is_null())
         if not pc.any(remaining).as_py():
             return Column(result, NO_REJECTIONS)
-        encoded = originals.filter(remaining).dictionary_encode()
-        distinct = self._reject_local_times(encoded.dictionary, field)
-        if distinct is None:
+        values = originals.filter(remaining)
+        column = self._reject_local_times(values, field)
+        if column is None:
+            encoded = values.dictionary_encode()
             distinct = self._read_one_by_one(encoded.dictionary.to_pylist(), field)
-        column = _expand_dictionary(distinct, encoded.indices)
+            column = _expand_dictionary(distinct, encoded.indices)
         indices = pc.indices_nonzero(remaining).take(column.rejections["index"])
         return Column(
             pc.replace_with_mask(result, remaining, column.array),
