@@ -5,7 +5,8 @@
 - `rejected` is `pull` of the same rows, of which all but the first have no offset in their timestamps, and so are
   stored one by one under `sideline/`. Without the first one, the file is rejected as a whole.
 
-Each run is a process of its own on one core with one Arrow thread; its peak memory is reported. Then several files are
+Each run is a process of its own on one core with one Arrow thread; its processor seconds and its peak memory are
+reported, because seconds also depend on what else the machine does. Then several files are
 pulled by one, two and four such processes at a time, on all cores.
 """
 
@@ -124,7 +125,7 @@ class _NoPartitions:
 
 
 def run(rounds: int, *, megabytes: int = MEGABYTES) -> dict[str, Any]:
-    """Return the MB/s of all candidates, by round and as a median, their peak MB, and ratios of their times."""
+    """Return the MB per processor second of all candidates, by round and as a median, peak MB, and ratios of times."""
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in _CANDIDATES}
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
@@ -219,7 +220,7 @@ def _pull_one(path: Path) -> float:
 
 
 def _measured(candidate: str, path: Path) -> dict[str, float]:
-    """Run one candidate in a process of its own; return its seconds and its peak MB."""
+    """Run one candidate in a process of its own; return its processor seconds and its peak MB."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=path.parent) as folder:
         command = [sys.executable, "-m", "benchmarks.pull", candidate, str(path), folder]
         process = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -275,9 +276,9 @@ def main() -> None:
     _use_one_thread()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    start = time.perf_counter()
+    start = time.process_time()
     {"pull": _pull, "convert": _convert}[candidate](Path(path), Path(folder))
-    seconds, size = time.perf_counter() - start, Path(path).stat().st_size
+    seconds, size = time.process_time() - start, Path(path).stat().st_size
     print(json.dumps({"seconds": seconds, "bytes": size, "peak": _peak()}))
 
 

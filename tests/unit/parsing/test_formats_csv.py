@@ -19,6 +19,7 @@ from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEven
 from slackwater.receiver.parsing.formats import blocks
 from slackwater.receiver.parsing.formats.csv_file import cast_plain_numbers, read_csv
 from slackwater.receiver.parsing.formats.csv_records import CsvRecordFormat
+from slackwater.receiver.parsing.rejections import NO_REJECTIONS
 from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldDefinition
 from slackwater.sources.file_format import Csv
@@ -57,7 +58,7 @@ def read(content: bytes, source: Source | None = None, *, chunk_size: int = 2**2
     )
     return CheckedEvents(
         pa.concat_tables(block.table for block in result) if result else None,
-        [item for block in result for item in block.rejected],
+        pa.concat_tables(block.rejections for block in result) if result else NO_REJECTIONS,
     )
 
 

@@ -15,6 +15,7 @@ from slackwater.receiver.parsing.rejections import InvalidValue, Rejection, Reje
 from slackwater.receiver.parsing.values import read_value
 from slackwater.sources.event_schema import ARROW_TYPES
 from slackwater.sources.fields import FieldDefinition, FieldType
+from tests.rejections import by_index
 
 pytestmark = pytest.mark.unit
 
@@ -320,8 +321,9 @@ def test_columns_and_values_give_the_same_result(definition, values, timezone, t
 def assert_column_equals_values(column, values, field, reader):
     assert column.array.type == ARROW_TYPES[field.type]
     plain = column.array.cast(pa.int64()) if field.type is FieldType.TIMESTAMP else column.array
+    rejections = by_index(column.rejections)
     for index, (value, result) in enumerate(zip(values, plain.to_pylist(), strict=True)):
-        rejection = column.rejections.get(index)
+        rejection = rejections.get(index)
         assert (result, rejection) == _read_one(value, field, reader)
 
 

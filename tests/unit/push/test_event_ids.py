@@ -208,7 +208,7 @@ class TestReceipts:
         setup.clock.time = RECEIVED
         checked = setup.receiver.check_again(body, receipt)
         assert (checked.events.received_at, checked.events.table.num_rows) == (early, 1)
-        assert [record.rule for record in checked.rejects] == [RejectionRule.IN_THE_FUTURE]
+        assert checked.rejects["rule"].to_pylist() == [RejectionRule.IN_THE_FUTURE]
         assert setup.store.objects == {}
         setup.receiver.write_rejects(checked)
         assert setup.store.uris("/sideline/source=things/date=2013-02-20/")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import RejectedEvent
-from slackwater.receiver.parsing.rejections import RejectionRule
+from slackwater.receiver.parsing.rejections import REJECTIONS, RejectionRule
 from slackwater.receiver.writing.rejects import to_jsonl
 
 pytestmark = pytest.mark.unit
 
+SCHEMA = pa.schema([*REJECTIONS, ("line", pa.int64()), ("text", pa.string())])
 TEXTS = st.text() | st.sampled_from(['a"b\\c', "\x00\n\u2028\U0001f600", "%d {} %s"])
 EVENTS = st.builds(
     RejectedEvent,
@@ -28,7 +31,8 @@ EVENTS = st.builds(
 @given(events=st.lists(EVENTS, max_size=5), origin=TEXTS, rows=st.none() | st.integers(1, 2**40))
 def test_each_line_is_the_event_as_json(events, origin, rows):
     events = [*events, *events[:1]]  # the second one shares a reason
-    lines = to_jsonl(events, batch_id="b", origin=origin, rows=rows).split(b"\n")
+    table = pa.Table.from_pylist([asdict(event) for event in events], SCHEMA)
+    lines = to_jsonl(table, batch_id="b", origin=origin, rows=rows).split(b"\n")
     assert lines.pop() == b""
     documents = [
         {

@@ -6,7 +6,7 @@ and gives the reasons of nearly all rejections.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -17,9 +17,17 @@ from pyarrow import types
 
 from slackwater.receiver.parsing.arrow_to_python import decode_strings, is_string_type
 from slackwater.receiver.parsing.patterns import TIMESTAMP, WHITESPACE
-from slackwater.receiver.parsing.rejections import InvalidValue, Rejection, RejectionRule
+from slackwater.receiver.parsing.rejections import (
+    NO_REJECTIONS,
+    REJECTIONS,
+    InvalidValue,
+    Rejection,
+    RejectionRule,
+    reject,
+    rejections_table,
+)
 from slackwater.receiver.parsing.string_columns import are_local_times, read_alike_timestamps, read_string_column
-from slackwater.receiver.parsing.timestamps import without_offset
+from slackwater.receiver.parsing.timestamps import WITHOUT_OFFSET
 from slackwater.receiver.parsing.typed_columns import read_typed_column
 from slackwater.receiver.parsing.values import Value, read_value
 from slackwater.sources.definition import Source
@@ -34,8 +42,8 @@ class Column(NamedTuple):
 
     array: pa.Array
     """Of the field's type; null where an event has no value or an invalid one."""
-    rejections: Mapping[int, Rejection]
-    """By index, for invalid values. The reasons do not name the field."""
+    rejections: pa.Table
+    """Those of invalid values, with the columns of `REJECTIONS`, in any order. The reasons do not name the field."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +72,12 @@ class ColumnReader:
     def read_array(self, array: pa.Array, field: FieldDefinition) -> Column:
         """Read a column of any Arrow type; null where an event has no value."""
         if types.is_null(array.type):
-            return Column(pa.nulls(len(array), ARROW_TYPES[field.type]), {})
+            return Column(pa.nulls(len(array), ARROW_TYPES[field.type]), NO_REJECTIONS)
         if types.is_dictionary(array.type):
             return _expand_dictionary(self.read_array(array.dictionary, field), array.indices)
         if is_string_type(array.type):
-            strings, not_utf8 = decode_strings(array)
+            strings, invalid = decode_strings(array)
+            not_utf8 = rejections_table(invalid)
             if field.type is FieldType.STRING:
                 return Column(self._clean(strings), not_utf8)
             if (timestamps := self._read_alike_timestamps(strings, field)) is not None:
@@ -78,12 +87,12 @@ class ColumnReader:
             distinct = self._clean(encoded.dictionary)
             column = self._read_remaining(read_string_column(distinct, field, self.timezone), distinct, field)
             column = _expand_dictionary(column, encoded.indices)
-            return Column(column.array, {**column.rejections, **not_utf8} if not_utf8 else column.rejections)
+            return Column(column.array, pa.concat_tables([column.rejections, not_utf8]))
         if field.has_separators:  # Separators are for numbers in strings only.
             field = field.model_copy(update={"decimal": ".", "thousands": ""})
         typed = read_typed_column(array, field, self.timezone)
         column = self._read_remaining(typed.values, typed.originals, field)
-        return Column(column.array, {**column.rejections, **typed.rejections})
+        return Column(column.array, pa.concat_tables([column.rejections, rejections_table(typed.rejections)]))
 
     def _read_alike_timestamps(self, strings: pa.Array, field: FieldDefinition) -> pa.Array | None:
         """Read timestamps that are all written alike; None if they are not, or if one may be a null value."""
@@ -103,16 +112,17 @@ class ColumnReader:
         """Read the values that a fast path has left null in `result` one by one; `originals` are what to read."""
         remaining = pc.and_(originals.is_valid(), result.is_null())
         if not pc.any(remaining).as_py():
-            return Column(result, {})
-        encoded = originals.filter(remaining).dictionary_encode()
-        distinct = self._reject_local_times(encoded.dictionary, field)
-        if distinct is None:
+            return Column(result, NO_REJECTIONS)
+        values = originals.filter(remaining)
+        column = self._reject_local_times(values, field)
+        if column is None:
+            encoded = values.dictionary_encode()
             distinct = self._read_one_by_one(encoded.dictionary.to_pylist(), field)
-        column = _expand_dictionary(distinct, encoded.indices)
-        indices = pc.indices_nonzero(remaining).to_pylist()
+            column = _expand_dictionary(distinct, encoded.indices)
+        indices = pc.indices_nonzero(remaining).take(column.rejections["index"])
         return Column(
             pc.replace_with_mask(result, remaining, column.array),
-            {indices[position]: rejection for position, rejection in column.rejections.items()},
+            column.rejections.set_column(0, REJECTIONS.field("index"), indices.cast(pa.int64())),
         )
 
     def _reject_local_times(self, strings: pa.Array, field: FieldDefinition) -> Column | None:
@@ -123,9 +133,9 @@ class ColumnReader:
         is_iso = field.type is FieldType.TIMESTAMP and field.formats in {(), (ISO,)}
         if not is_iso or self.timezone or not types.is_string(strings.type) or not are_local_times(strings):
             return None
-        wrong_type = RejectionRule.WRONG_TYPE
-        rejections = (Rejection(wrong_type, without_offset(value)) for value in strings.to_pylist())
-        return Column(pa.nulls(len(strings), ARROW_TYPES[field.type]), dict(enumerate(rejections)))
+        reasons = pc.binary_join_element_wise("'", strings, f"' {WITHOUT_OFFSET}", "")
+        rejections = reject(pc.indices_nonzero(strings.is_valid()), reasons, RejectionRule.WRONG_TYPE)
+        return Column(pa.nulls(len(strings), ARROW_TYPES[field.type]), rejections)
 
     def _read_one_by_one(self, values: Iterable[object], field: FieldDefinition) -> Column:
         """Read each value with `read_value`, after trimming and replacing null values as `_clean` does."""
@@ -149,21 +159,21 @@ class ColumnReader:
                 rejections[index] = Rejection(RejectionRule.WRONG_TYPE, str(error))
         if field.type is FieldType.TIMESTAMP:
             # `read_value` returns timestamps as integers.
-            return Column(pa.array(results, pa.int64()).cast(ARROW_TYPES[field.type]), rejections)
-        return Column(pa.array(results, ARROW_TYPES[field.type]), rejections)
+            array = pa.array(results, pa.int64()).cast(ARROW_TYPES[field.type])
+        else:
+            array = pa.array(results, ARROW_TYPES[field.type])
+        return Column(array, rejections_table(rejections))
 
 
 def _expand_dictionary(column: Column, indices: pa.Array) -> Column:
     """Return the column of which `column` has the distinct values and `indices` the position of each row's value."""
-    array = column.array.take(indices)
-    if not column.rejections:
-        return Column(array, {})
-    rejected = pc.indices_nonzero(pc.is_in(indices, value_set=pa.array(column.rejections, indices.type)))
-    positions = indices.take(rejected).to_pylist()
-    return Column(
-        array,
-        {index: column.rejections[position] for index, position in zip(rejected.to_pylist(), positions, strict=True)},
-    )
+    array, rejections = column.array.take(indices), column.rejections
+    if not rejections.num_rows:
+        return Column(array, rejections)
+    positions = pc.index_in(indices, value_set=rejections["index"].combine_chunks().cast(indices.type))
+    rejected = pc.indices_nonzero(positions.is_valid())
+    rejections = rejections.take(positions.drop_null())
+    return Column(array, rejections.set_column(0, REJECTIONS.field("index"), rejected.cast(pa.int64())))
 
 
 def _common_arrow_type(python_types: frozenset[type], field: FieldDefinition) -> pa.DataType | None:

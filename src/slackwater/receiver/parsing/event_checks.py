@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -16,7 +16,15 @@ from slackwater.formatting import counted
 from slackwater.receiver.parsing.arrow_to_python import format_as_strings
 from slackwater.receiver.parsing.columns import Column, ColumnReader
 from slackwater.receiver.parsing.derived_columns import derive_column
-from slackwater.receiver.parsing.rejections import Rejection, RejectionRule, quote_value
+from slackwater.receiver.parsing.rejections import (
+    REJECTIONS,
+    Rejection,
+    RejectionRule,
+    first_rejections,
+    quote_value,
+    reject,
+    rejections_table,
+)
 from slackwater.receiver.parsing.unknown_fields import ExtraColumn, collect_from_objects, collect_from_table
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EVENT_TIME, EXTRA, event_schema
@@ -27,7 +35,7 @@ _HOUR_US, _DAY_US = 3_600 * 10**6, 86_400 * 10**6
 _NO_REJECTIONS: Mapping[int, Rejection] = MappingProxyType({})
 
 
-@dataclass(slots=True)  # Not frozen: files may have millions of them, and setting a frozen field takes a call.
+@dataclass(frozen=True)
 class RejectedEvent:
     """An event that breaks a rule of its source."""
 
@@ -38,30 +46,32 @@ class RejectedEvent:
     line: int | None = None
     """Text files: the line on which the event starts, from 1. Excel: the number of its row."""
     text: str | None = None
-    """The event as the partner sent it. None here; the readers of files fill it in."""
+    """The event as the partner sent it. None until `CheckedEvents.located` has added it."""
 
 
 class CheckedEvents(NamedTuple):
-    """Events after checking: each is either in `table` or in `rejected`."""
+    """Events after checking: each is either in `table` or in `rejections`."""
 
     table: pa.Table
     """The accepted events, in their order, with the columns of `event_schema`."""
-    rejected: list[RejectedEvent]
-    """In order of index."""
+    rejections: pa.Table
+    """The rejected events in order of index: the columns of `REJECTIONS`, and `line` and `text` after `located`."""
 
+    @property
+    def rejected(self) -> list[RejectedEvent]:
+        """The rejected events as objects, for callers that expect few."""
+        rows = self.rejections.to_pylist()
+        return [RejectedEvent(**{**row, "rule": RejectionRule(row["rule"])}) for row in rows]
 
-class SplitEvents(NamedTuple):
-    """Events after checking, the rejected ones by index."""
+    def located(self, texts: pa.Array, *, first_index: int = 0, lines: pa.Array | None = None) -> CheckedEvents:
+        """Return the events with text, line and index in the file of each rejected one.
 
-    table: pa.Table
-    """As in `CheckedEvents`."""
-    rejections: Mapping[int, Rejection]
-    """By index, in any order."""
-
-    def checked_events(self) -> CheckedEvents:
-        """Return the events with a list of the rejected ones."""
-        in_order = sorted(self.rejections.items())
-        return CheckedEvents(self.table, [RejectedEvent(index, reason, rule) for index, (rule, reason) in in_order])
+        `texts` and `lines` are in order of index; `first_index` is the index in the file of the first event.
+        """
+        indices = pc.add(self.rejections["index"], first_index)
+        rejections = self.rejections.set_column(0, REJECTIONS.field("index"), indices)
+        rejections = rejections.append_column("line", pa.nulls(len(texts), pa.int64()) if lines is None else lines)
+        return CheckedEvents(self.table, rejections.append_column("text", texts))
 
 
 def check_events(events: Sequence[object] | pa.Table, source: Source, *, received_at: datetime) -> CheckedEvents:
@@ -84,7 +94,7 @@ def check_events(events: Sequence[object] | pa.Table, source: Source, *, receive
             values = [event.get(name) for event in objects]
         columns.append(reader.read_values(values, field))
     extra = collect_from_objects(objects, source)
-    return join_columns(columns, extra, source, received_at=received_at, rejections=rejections).checked_events()
+    return join_columns(columns, extra, source, received_at=received_at, rejections=rejections)
 
 
 def check_table(
@@ -95,13 +105,6 @@ def check_table(
     A missing column is null in all rows. Strings are read as in a text file. `rejections` are the rows that the reader
     of the file has already rejected, by index. The age of an event is its age at `received_at`.
     """
-    return split_table(table, source, received_at=received_at, rejections=rejections).checked_events()
-
-
-def split_table(
-    table: pa.Table, source: Source, *, received_at: datetime, rejections: Mapping[int, Rejection] = _NO_REJECTIONS
-) -> SplitEvents:
-    """Check the rows of a table like `check_table`, but create no object for each rejected row."""
     reader, rows = ColumnReader.for_source(source), table.num_rows
     columns = [
         reader.read_array(table[name].combine_chunks() if name in table.column_names else pa.nulls(rows), field)
@@ -130,7 +133,7 @@ def join_columns(
     *,
     received_at: datetime,
     rejections: Mapping[int, Rejection],
-) -> SplitEvents:
+) -> CheckedEvents:
     """Join columns to a table of the accepted events, and return it with the rejected ones.
 
     `columns` are those of `source.fields`, in that order; `rejections` are already known, by index. An event that
@@ -138,50 +141,43 @@ def join_columns(
     """
     by_name = dict(zip(source.fields, columns, strict=True))
     timestamps = by_name[source.timestamp.field].array
-    # `setdefault` keeps the first rejection of an event.
-    rejected = dict(rejections)
-    for index, rejection in extra.rejections.items():
-        rejected.setdefault(index, rejection)
+    tables = [rejections_table(rejections), rejections_table(extra.rejections)]
     for name, column in by_name.items():
-        add_rejected_values(rejected, column, name, source)
+        tables += reject_values(column, name, source)
     if source.timestamp.is_limited:
-        add_outside_age_limits(rejected, timestamps, source, received_at)
+        tables += reject_outside_age_limits(timestamps, source, received_at)
+    rejected = first_rejections(tables)
 
     arrays = [*(column.array for column in columns), timestamps, extra.array]
     table = pa.Table.from_arrays(arrays, [*by_name, EVENT_TIME, EXTRA])
-    if rejected:
-        is_accepted = bytearray(b"\1") * table.num_rows
-        for index in rejected:
-            is_accepted[index] = 0
-        mask = pa.Array.from_buffers(pa.uint8(), table.num_rows, [None, pa.py_buffer(is_accepted)])
-        table = table.filter(mask.cast(pa.bool_()))
+    if rejected.num_rows:
+        indices = pc.indices_nonzero(pa.repeat(True, table.num_rows)).cast(pa.int64())
+        table = table.filter(pc.invert(pc.is_in(indices, value_set=rejected["index"])))
     for name, derived in source.enrich.items():
         table = table.append_column(name, derive_column(table, derived))
-    return SplitEvents(table.select(event_schema(source).names), rejected)
+    return CheckedEvents(table.select(event_schema(source).names), rejected)
 
 
-def add_rejected_values(rejected: dict[int, Rejection], column: Column, name: str, source: Source) -> None:
-    """Add to `rejected` the events whose value for the field `name` is invalid, or missing although it is required."""
+def reject_values(column: Column, name: str, source: Source) -> Iterator[pa.Table]:
+    """Yield the rejections of events with an invalid value for the field `name`, or with none although it is required.
+
+    An event may be in both; the first one counts.
+    """
     label = source.field_label(name)
-    # Rows with the same value share its rejection, which `column` keeps alive, so its id is unique.
-    distinct = {id(rejection): rejection for rejection in column.rejections.values()}
-    labelled = {key: rejection.of_field(label) for key, rejection in distinct.items()}
-    for index, rejection in column.rejections.items():
-        rejected.setdefault(index, labelled[id(rejection)])
+    if column.rejections.num_rows:
+        reasons = pc.binary_join_element_wise(f"{label}: ", column.rejections["reason"], "")
+        yield column.rejections.set_column(1, REJECTIONS.field("reason"), reasons)
     if name in source.required_fields and column.array.null_count:
         if name == source.timestamp.field:
             why = "every event needs a timestamp"
         else:
             why = "it is the event id" if name == source.event_id else "it is required"
-        missing = Rejection(RejectionRule.MISSING, f"{label}: no value, but {why}")
-        for index in pc.indices_nonzero(column.array.is_null()).to_pylist():
-            rejected.setdefault(index, missing)
+        missing = pc.indices_nonzero(column.array.is_null())
+        yield reject(missing, f"{label}: no value, but {why}", RejectionRule.MISSING)
 
 
-def add_outside_age_limits(
-    rejected: dict[int, Rejection], timestamps: pa.Array, source: Source, received_at: datetime
-) -> None:
-    """Add to `rejected` the events that are older or further in the future than the source's `timestamp` allows.
+def reject_outside_age_limits(timestamps: pa.Array, source: Source, received_at: datetime) -> Iterator[pa.Table]:
+    """Yield the rejections of events that are older or further in the future than the source's `timestamp` allows.
 
     `timestamps` has the event time of each event, including the rejected ones.
     """
@@ -196,8 +192,5 @@ def add_outside_age_limits(
         limits.append((in_the_future, RejectionRule.IN_THE_FUTURE, f"{counted(hours, 'hour')} after"))
     label = source.field_label(source.timestamp.field)
     for outside, rule, limit in limits:
-        indices = pc.indices_nonzero(outside).to_pylist()
-        strings = format_as_strings(timestamps.filter(outside)).to_pylist()
-        for index, timestamp in zip(indices, strings, strict=True):
-            reason = f"{label}: {timestamp} is more than {limit} it was received"
-            rejected.setdefault(index, Rejection(rule, reason))
+        strings, end = format_as_strings(timestamps.filter(outside)), f" is more than {limit} it was received"
+        yield reject(pc.indices_nonzero(outside), pc.binary_join_element_wise(f"{label}: ", strings, end, ""), rule)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+REJECTIONS = pa.schema([("index", pa.int64()), ("reason", pa.string()), ("rule", pa.string())])
+"""The columns of a table of rejections: millions of rows may be rejected, too many for an object of each."""
+NO_REJECTIONS = REJECTIONS.empty_table()
 
 # Longest quoted value in a reason, in ASCII characters of its JSON form, in which a control character takes six.
 _QUOTED_LENGTH = 60
@@ -49,6 +56,37 @@ NOT_UTF8 = Rejection(RejectionRule.NOT_UTF8, "not UTF-8")
 
 class InvalidValue(ValueError):
     """A value does not have its field's type. The message is the reason of a rejection with the rule `WRONG_TYPE`."""
+
+
+def reject(indices: pa.Array, reasons: pa.Array | str, rule: RejectionRule) -> pa.Table:
+    """Return the rejections of the values or events at `indices` by one rule, with a reason of each or of all."""
+    if isinstance(reasons, str):
+        reasons = pa.repeat(pa.scalar(reasons, pa.string()), len(indices))
+    rules = pa.repeat(pa.scalar(rule, pa.string()), len(indices))
+    return pa.table([indices.cast(pa.int64()), reasons, rules], schema=REJECTIONS)
+
+
+def rejections_table(rejections: Mapping[int, Rejection]) -> pa.Table:
+    """Return rejections by index as a table, in the same order."""
+    if not rejections:
+        return NO_REJECTIONS
+    rules, reasons = zip(*rejections.values(), strict=True)
+    return pa.table([list(rejections), reasons, rules], schema=REJECTIONS)
+
+
+def first_rejections(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the first rejection of each index, in order of index; those of an earlier table come first."""
+    tables = [table for table in tables if table.num_rows]
+    if not tables:
+        return NO_REJECTIONS
+    rejections = pa.concat_tables(tables).combine_chunks()
+    indices = rejections["index"].combine_chunks()
+    if not pc.any(pc.less_equal(indices[1:], indices[:-1])).as_py():
+        return rejections
+    rejections = rejections.take(pc.sort_indices(indices))  # a stable sort
+    indices = rejections["index"].combine_chunks()
+    is_repeated = pc.equal(indices[1:], indices[:-1])
+    return rejections.filter(pa.concat_arrays([pa.array([True]), pc.invert(is_repeated)]))
 
 
 def quote_value(value: object) -> str:

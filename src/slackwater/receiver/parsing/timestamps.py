@@ -31,6 +31,8 @@ _FORMAT_DESCRIPTIONS = {
     EPOCH_S: "seconds since 1970",
     EPOCH_MS: "milliseconds since 1970",
 }
+WITHOUT_OFFSET = "has no offset, and the source has no `timestamp.timezone` for it"
+"""Why a timestamp without an offset is rejected if the source has no time zone; its value comes first."""
 _Result = TypeVar("_Result")
 
 
@@ -178,7 +180,7 @@ def to_utc_microseconds(parsed: ParsedTime, value: object, timezone: ZoneInfo | 
     not exist in the time zone, or the timestamp is outside the years 1 to 9999.
     """
     if parsed.offset is None and timezone is None:
-        raise InvalidValue(without_offset(value))
+        raise InvalidValue(f"{quote_value(value)} {WITHOUT_OFFSET}")
     try:
         offset = parsed.offset
         if offset is None:
@@ -196,11 +198,6 @@ def to_utc_microseconds(parsed: ParsedTime, value: object, timezone: ZoneInfo | 
     if not MIN_TIMESTAMP_US <= timestamp <= MAX_TIMESTAMP_US:
         raise _out_of_range(value)
     return timestamp
-
-
-def without_offset(value: object) -> str:
-    """Return why a timestamp without an offset is rejected if the source has no time zone."""
-    return f"{quote_value(value)} has no offset, and the source has no `timestamp.timezone` for it"
 
 
 def _out_of_range(value: object) -> InvalidValue:

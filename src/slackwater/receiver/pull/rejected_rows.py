@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from slackwater.receiver.parsing.event_checks import RejectedEvent
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.receiver.parsing.rejections import Rejection
 from slackwater.receiver.writing.rejects import to_jsonl
 
 WHOLE_FILE_ROWS = 100_000
@@ -26,10 +28,10 @@ class RejectedRows:
         self._leading = 0
         self._batch_id, self._origin = batch_id, origin
         self._file = path.open("wb")
-        self._first: RejectedEvent | None = None
+        self._first: Rejection | None = None
         # One example stands for all later rows. It is kept with its position, because only the end of the file shows
         # for how many; the other examples may be large, and are on disk only.
-        self._last_example: RejectedEvent | None = None
+        self._last_example: pa.Table | None = None
         self._last_position = 0
 
     def __enter__(self) -> Self:
@@ -38,19 +40,22 @@ class RejectedRows:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, rejected: Sequence[RejectedEvent]) -> None:
-        """Write the rejected rows of the next block."""
-        if self._first is None and rejected:
-            self._first = rejected[0]
-        self._count_leading(rejected)
-        if self.count < EXAMPLES <= self.count + len(rejected):
+    def add(self, rejections: pa.Table) -> None:
+        """Write the rejected rows of the next block, which are as in `CheckedEvents`."""
+        rejected = rejections.num_rows
+        if not rejected:
+            return
+        if self._first is None:
+            self._first = Rejection(rejections["rule"][0].as_py(), rejections["reason"][0].as_py())
+        self._count_leading(rejections, self._first)
+        if self.count < EXAMPLES <= self.count + rejected:
             last = EXAMPLES - self.count - 1
-            self._write(rejected[:last])
-            self._last_example, self._last_position = rejected[last], self._file.tell()
-            self._write(rejected[last:])
+            self._write(rejections.slice(0, last))
+            self._last_example, self._last_position = rejections.slice(last, 1), self._file.tell()
+            self._write(rejections.slice(last))
         else:
-            self._write(rejected)
-        self.count += len(rejected)
+            self._write(rejections)
+        self.count += rejected
 
     @property
     def is_limit_reached(self) -> bool:
@@ -67,7 +72,7 @@ class RejectedRows:
         if self._last_example is not None:
             self._file.seek(self._last_position)
             self._file.truncate()
-            self._write([self._last_example], rows=rows - EXAMPLES + 1)
+            self._write(self._last_example, rows=rows - EXAMPLES + 1)
         self.count = rows
         if rows > self._leading:
             scope = f"the first {self._leading:,} of {rows:,} rows break"
@@ -75,12 +80,15 @@ class RejectedRows:
             scope = f"all {rows:,} rows break" if rows > 1 else "its only row breaks"
         return f"rejected as a whole: {scope} the rule {self._first.rule}; the first row: {self._first.reason}"
 
-    def _count_leading(self, rejected: Sequence[RejectedEvent]) -> None:
-        for event in rejected:
-            is_next = self._first is not None and (event.index, event.rule) == (self._leading, self._first.rule)
-            if not is_next or self._leading == WHOLE_FILE_ROWS:
-                return
-            self._leading += 1
+    def _count_leading(self, rejections: pa.Table, first: Rejection) -> None:
+        """Count the rows of the block that continue those at the start of the file."""
+        if rejections["index"][0].as_py() != self._leading:
+            return
+        next_indices = pa.array(range(self._leading, self._leading + rejections.num_rows))
+        is_next = pc.and_(pc.equal(rejections["index"], next_indices), pc.equal(rejections["rule"], first.rule))
+        end = pc.index(is_next, False).as_py()
+        self._leading += rejections.num_rows if end < 0 else end
+        self._leading = min(self._leading, WHOLE_FILE_ROWS)
 
-    def _write(self, rejected: Sequence[RejectedEvent], *, rows: int | None = None) -> None:
-        self._file.write(to_jsonl(rejected, batch_id=self._batch_id, origin=self._origin, rows=rows))
+    def _write(self, rejections: pa.Table, *, rows: int | None = None) -> None:
+        self._file.write(to_jsonl(rejections, batch_id=self._batch_id, origin=self._origin, rows=rows))

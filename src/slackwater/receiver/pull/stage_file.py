@@ -46,12 +46,12 @@ def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, re
         PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
     ):
         for block in read_file(path, source, name=name, received_at=received_at):
-            rejected.add(block.rejected)
+            rejected.add(block.rejections)
             if rejected.is_limit_reached:
                 rows = count_rows(path, source, name=name)
                 break
             # Generated ids count all rows of the file, rejected ones included, so that a retry assigns the same ids.
-            indexes = frozenset(event.index for event in block.rejected)
+            indexes = block.rejections["index"].combine_chunks()
             partitions.add(assign_event_ids(block.table, source, batch_id=batch_id, rejected=indexes, first_index=rows))
             rows += block.table.num_rows + len(indexes)
         rejection = rejected.finish(rows)

@@ -8,17 +8,18 @@ is sent to the queue, and `check_again` before the queue's messages are written.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from slackwater.errors import DataError, ObjectMissing
-from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events
+from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.push.batch import Batch, BatchTooLarge, ExpandedBody, Limits, PushedBody, decode, identify
 from slackwater.receiver.writing.partitioning import drop_duplicates, event_hours, split_by_hour
 from slackwater.receiver.writing.raw_writer import EventBatch, RawWriter
@@ -72,8 +73,8 @@ class CheckedBatch:
     """By which the events were checked and must be written."""
     events: EventBatch
     """The accepted events."""
-    rejects: list[RejectedEvent]
-    """The rejected events."""
+    rejects: pa.Table
+    """The rejected events, as in `CheckedEvents`."""
     origin: str
     """`push:<partner>`"""
     body_bytes: int
@@ -82,7 +83,7 @@ class CheckedBatch:
     @property
     def events_digest(self) -> str:
         """Digest of which events are rejected and of the hours of the others: it decides which objects are written."""
-        digest = hashlib.sha256(",".join(str(event.index) for event in self.rejects).encode())
+        digest = hashlib.sha256(",".join(map(str, self.rejects["index"].to_pylist())).encode())
         if hours := event_hours(self.events.table):
             # The second buffer of an array has its values: eight bytes for each hour.
             digest.update(memoryview(hours.buffers()[1])[8 * hours.offset : 8 * (hours.offset + len(hours))])
@@ -114,7 +115,9 @@ class CheckedBatch:
             batch_id=self.events.batch_id,
             accepted=accepted,
             duplicates=self.events.table.num_rows - accepted,
-            rejected=tuple(RejectedEventAnswer(index=event.index, reason=event.reason) for event in self.rejects),
+            rejected=tuple(
+                map(RejectedEventAnswer.model_validate, self.rejects.select(["index", "reason"]).to_pylist())
+            ),
         )
 
 
@@ -207,24 +210,22 @@ class Receiver:
             definition=source,
             events=EventBatch(
                 table=checked.table,
-                rejected=frozenset(event.index for event in checked.rejected),
+                rejected=checked.rejections["index"].combine_chunks(),
                 batch_id=batch.batch_id,
                 received_at=received_at,
                 has_named_rows=has_named_rows,
             ),
-            rejects=with_originals(batch, checked.rejected),
+            rejects=with_originals(batch, checked).rejections,
             origin=origin,
             body_bytes=len(batch.body),
         )
 
 
-def with_originals(batch: Batch, rejected: Sequence[RejectedEvent]) -> list[RejectedEvent]:
-    """Return the rejected events of a batch, which are in order of index, with their lines and texts."""
-    originals = batch.original_json([event.index for event in rejected])
-    return [
-        replace(event, line=batch.lines[event.index] if batch.lines else None, text=original)
-        for event, original in zip(rejected, originals, strict=True)
-    ]
+def with_originals(batch: Batch, checked: CheckedEvents) -> CheckedEvents:
+    """Return the events of a batch with the line and the text of each rejected one."""
+    indices = checked.rejections["index"].to_pylist()
+    lines = pa.array([batch.lines[index] for index in indices], pa.int64()) if batch.lines else None
+    return checked.located(pa.array(batch.original_json(indices), pa.string()), lines=lines)
 
 
 def receipt_uri(bucket: str, source: str, batch_id: str) -> str:

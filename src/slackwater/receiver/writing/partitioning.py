@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,6 +25,8 @@ PARQUET: Mapping[str, Any] = {
     "store_schema": False,
 }
 """Options of `pyarrow.parquet` for writing raw objects."""
+
+_NONE = pa.array([], pa.int64())
 
 
 class HourPart(NamedTuple):
@@ -49,7 +51,7 @@ class HourSplit(NamedTuple):
 
 
 def add_metadata(
-    table: pa.Table, source: Source, *, received_at: datetime, batch_id: str, rejected: Collection[int] = ()
+    table: pa.Table, source: Source, *, received_at: datetime, batch_id: str, rejected: pa.Array = _NONE
 ) -> pa.Table:
     """Add the time of receipt, the batch id and, if the source needs one, an event id. The result has `raw_schema`.
 
@@ -64,7 +66,7 @@ def add_metadata(
 
 
 def assign_event_ids(
-    table: pa.Table, source: Source, *, batch_id: str, rejected: Collection[int] = (), first_index: int = 0
+    table: pa.Table, source: Source, *, batch_id: str, rejected: pa.Array = _NONE, first_index: int = 0
 ) -> pa.Table:
     """Add the column of generated ids, `<batch id>-<index in the batch>`, if the source needs generated ids.
 
@@ -74,8 +76,10 @@ def assign_event_ids(
     if source.id_column != GENERATED_ID:
         return table
     end = first_index + table.num_rows + len(rejected)
-    ids = (f"{batch_id}-{index}" for index in range(first_index, end) if index not in rejected)
-    return table.append_column(GENERATED_ID, pa.array(ids, pa.string()))
+    indices = pa.array(range(first_index, end), pa.int64())
+    if len(rejected):
+        indices = indices.filter(pc.invert(pc.is_in(indices, value_set=rejected)))
+    return table.append_column(GENERATED_ID, pc.binary_join_element_wise(f"{batch_id}-", indices.cast(pa.string()), ""))
 
 
 def split_by_hour(table: pa.Table) -> HourSplit:

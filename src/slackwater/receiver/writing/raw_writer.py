@@ -7,7 +7,7 @@ crash writes only what is missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +16,6 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.writing.partition_writer import PartitionFile
 from slackwater.receiver.writing.partitioning import (
     HourPart,
@@ -47,7 +46,7 @@ class EventBatch:
 
     table: pa.Table
     """With the columns of `event_schema`."""
-    rejected: Collection[int]
+    rejected: pa.Array
     """Indexes of the rejected events in the body; generated event ids skip them."""
     batch_id: str
     received_at: datetime
@@ -122,15 +121,15 @@ class RawWriter:
         self.partitions.register(source.source, [file.partition for file in files])
 
     def write_rejects(
-        self, source: Source, events: Sequence[RejectedEvent], *, received_at: datetime, batch_id: str, origin: str
+        self, source: Source, rejections: pa.Table, *, received_at: datetime, batch_id: str, origin: str
     ) -> None:
         """Write the rejected events of a batch as one object, unless it exists or there are none.
 
-        `origin` is as in `to_jsonl`. Raises `CloudError`.
+        `rejections` and `origin` are as in `to_jsonl`. Raises `CloudError`.
         """
-        if events:
+        if rejections.num_rows:
             uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
-            self.store.put_new(uri, to_jsonl(events, batch_id=batch_id, origin=origin))
+            self.store.put_new(uri, to_jsonl(rejections, batch_id=batch_id, origin=origin))
 
     def write_rejects_file(self, source: Source, path: Path, *, received_at: datetime, batch_id: str) -> None:
         """Write the local file at `path`, rejected events as JSON lines, as one object, unless it exists or is empty.

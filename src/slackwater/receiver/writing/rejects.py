@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from slackwater.receiver.parsing.event_checks import RejectedEvent
-from slackwater.receiver.parsing.rejections import RejectionRule
+# JSON escapes these characters, and no others.
+_ESCAPED = bytes(range(0x20)) + b'"\\'
 
 
 def rejects_uri(bucket: str, source: str, *, received_at: datetime, batch_id: str) -> str:
@@ -22,21 +23,36 @@ def rejects_prefix(bucket: str, source: str, date: str = "") -> str:
     return f"s3://{bucket}/sideline/source={source}/{f'date={date}/' if date else ''}"
 
 
-def to_jsonl(events: Iterable[RejectedEvent], *, batch_id: str, origin: str, rows: int | None = None) -> bytes:
+def to_jsonl(rejections: pa.Table, *, batch_id: str, origin: str, rows: int | None = None) -> bytes:
     """Return rejected events of a batch or file as JSON lines; fields without a value are left out.
 
-    `origin` is `push:<partner>`, or `pull:<path of the partner's file>`. `rows` is for the last example of a file that
-    is rejected as a whole: how many rows it stands for, itself and all later ones.
+    `rejections` is as in `CheckedEvents`. `origin` is `push:<partner>`, or `pull:<path of the partner's file>`. `rows`
+    is for the last example of a file that is rejected as a whole: how many rows it stands for, itself and all later
+    ones.
     """
-    lines = []
-    # What many events have in common is encoded once.
-    encoded: dict[tuple[str, RejectionRule], bytes] = {}
-    end = b"}\n" if rows is None else b',"rows":%d}\n' % rows
-    for event in events:
-        common = event.reason, event.rule
-        if (middle := encoded.get(common)) is None:
-            document = {"reason": event.reason, "rule": event.rule, "batch_id": batch_id, "origin": origin}
-            middle = encoded[common] = orjson.dumps(document)[1:-1]
-        line = b"" if event.line is None else b'"line":%d,' % event.line
-        lines.append(b'{"index":%d,%b%b,"text":%b%b' % (event.index, line, middle, orjson.dumps(event.text or ""), end))
-    return b"".join(lines)
+    column = {name: rejections[name].combine_chunks() for name in rejections.column_names}
+    batch = orjson.dumps({"batch_id": batch_id, "origin": origin})[1:-1].decode()
+    lines = pc.binary_join_element_wise(
+        '{"index":',
+        column["index"].cast(pa.string()),
+        pc.binary_join_element_wise(',"line":', column["line"].cast(pa.string()), "").fill_null(""),
+        ',"reason":"',
+        _escape(column["reason"]),
+        '","rule":"',
+        column["rule"],
+        f'",{batch},"text":"',
+        _escape(column["text"].fill_null("")),
+        '"}\n' if rows is None else f'","rows":{rows}}}\n',
+        "",
+    )
+    # The lines are one after the other in the buffer of a new array.
+    return lines.buffers()[2].to_pybytes() if len(lines) else b""
+
+
+def _escape(strings: pa.Array) -> pa.Array:
+    """Return each string as in JSON, without its quotes."""
+    data = strings.buffers()[2]
+    characters = data.to_pybytes() if data else b""
+    if len(characters.translate(None, _ESCAPED)) == len(characters):
+        return strings
+    return pa.array((orjson.dumps(string)[1:-1] for string in strings.to_pylist()), pa.string())

@@ -17,11 +17,10 @@ from pyarrow import csv as arrow_csv
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
-from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, split_table
-from slackwater.receiver.parsing.formats.blocks import Block
+from slackwater.receiver.parsing.event_checks import CheckedEvents, check_table
 from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.receiver.parsing.formats.csv_records import CsvBlockReader, CsvRecordFormat, Utf8Stream
-from slackwater.receiver.parsing.formats.tables import check_columns
+from slackwater.receiver.parsing.formats.tables import check_columns, reject_wrong_width
 from slackwater.receiver.parsing.patterns import MAX_INTEGER_STRING, WHITESPACE
 from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
 from slackwater.sources.definition import Source
@@ -68,15 +67,10 @@ def read_csv(
     # Positions go through three counts: row in the table, record in the block, and record in the file.
     for block in blocks:
         rows = parser.parse(block.data)
-        split = split_table(rows.table, source, received_at=received_at, rejections=rows.not_utf8)
-        rejections = split.rejections
-        if rows.wrong_width:
-            wrong_width = RejectionRule.WRONG_WIDTH
-            rejections = {rows.records[row]: rejection for row, rejection in rejections.items()} | {
-                record: Rejection(wrong_width, reason) for record, reason in rows.wrong_width.items()
-            }
-        located = locate_rejected(rejections, block, record_format, utf8_stream, first_index=first_index)
-        yield CheckedEvents(split.table, located)
+        checked = check_table(rows.table, source, received_at=received_at, rejections=rows.not_utf8)
+        checked = reject_wrong_width(checked, rows.records, rows.wrong_width)
+        lines, texts = record_format.locate(block.data, checked.rejections["index"], decode=utf8_stream.decode)
+        yield checked.located(texts, first_index=first_index, lines=pc.add(lines, block.line))
         first_index += rows.table.num_rows + len(rows.wrong_width)
 
 
@@ -229,27 +223,3 @@ def _is_utf8(data: bytes) -> bool:
         return data.isascii() or bool(data.decode())
     except UnicodeDecodeError:
         return False
-
-
-def locate_rejected(
-    rejections: Mapping[int, Rejection],
-    block: Block,
-    record_format: CsvRecordFormat,
-    utf8_stream: Utf8Stream,
-    *,
-    first_index: int,
-) -> list[RejectedEvent]:
-    """Return rejected rows, in order, with their line, their text and their index in the file.
-
-    `rejections` has the position of each among the records of `block`, and `first_index` is the index in the file of
-    the first of these records.
-    """
-    if not rejections:
-        return []
-    records = sorted(rejections)
-    located = record_format.locate(block.data, records, decode=utf8_stream.decode)
-    in_order = map(rejections.__getitem__, records)
-    return [
-        RejectedEvent(first_index + record, reason, rule, block.line + line, text)
-        for record, (rule, reason), (line, text) in zip(records, in_order, located, strict=True)
-    ]

@@ -10,6 +10,9 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from slackwater.receiver.parsing.formats.blocks import BLOCK_BYTES, BlockReader
 from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.sources.file_format import Csv
@@ -108,15 +111,23 @@ class CsvRecordFormat:
         return sum(1 for _ in self.spans(data)) if self.has_quotes(data) else sum(map(bool, data.splitlines()))
 
     def locate(
-        self, data: bytes, records: Iterable[int], *, decode: Callable[[bytes], str]
-    ) -> Iterator[tuple[int, str]]:
-        """Yield for each of `records`, positions in order, the number of line ends before it and its text."""
+        self, data: bytes, records: pa.ChunkedArray, *, decode: Callable[[bytes], str]
+    ) -> tuple[pa.Array, pa.Array]:
+        """Return for each of `records`, positions in order, the number of line ends before it, and its text."""
+        if not len(records):
+            return pa.array([], pa.int64()), pa.array([], pa.string())
         if not self.has_quotes(data):
             # Decoded at once, because a call for each of many records takes longer.
-            lines = decode(data).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-            numbers = [number for number, line in enumerate(lines) if line]
-            yield from ((numbers[record], lines[numbers[record]]) for record in records)
-            return
+            lines = pa.array(decode(data).encode().splitlines(), pa.string())
+            # The positions of lines that are not empty: these are the records.
+            numbers = pc.indices_nonzero(pc.binary_length(lines)).take(records).combine_chunks()
+            return numbers.cast(pa.int64()), lines.take(numbers)
+        located = list(self._locate_quoted(data, records.to_pylist(), decode))
+        return pa.array((line for line, _ in located), pa.int64()), pa.array((text for _, text in located), pa.string())
+
+    def _locate_quoted(
+        self, data: bytes, records: Iterable[int], decode: Callable[[bytes], str]
+    ) -> Iterator[tuple[int, str]]:
         spans, line, offset = enumerate(self.spans(data)), 0, 0
         for record in records:
             start, end = next(span for position, span in spans if position == record)

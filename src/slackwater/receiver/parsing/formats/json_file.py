@@ -10,9 +10,10 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
+
+import pyarrow as pa
 
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
@@ -39,11 +40,8 @@ def read_json(stream: ByteStream, source: Source, *, name: str, received_at: dat
     first_index = 0
     for elements in _blocks(_ArrayReader(stream, name).elements()):
         checked = check_events([element.value for element in elements], source, received_at=received_at)
-        rejected = [
-            replace(event, index=first_index + event.index, text=elements[event.index].text)
-            for event in checked.rejected
-        ]
-        yield CheckedEvents(checked.table, rejected)
+        texts = (elements[index].text for index in checked.rejections["index"].to_pylist())
+        yield checked.located(pa.array(texts, pa.string()), first_index=first_index)
         first_index += len(elements)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
+
+import pyarrow as pa
 
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.formats.blocks import MAX_RECORD_BYTES, BlockReader
@@ -40,12 +41,10 @@ def read_ndjson(stream: ByteStream, source: Source, *, name: str, received_at: d
         if not lines:
             continue
         checked = check_events(events, source, received_at=received_at)
-        texts = decode_lines(block.data, [lines[event.index] for event in checked.rejected])
-        rejected = [
-            replace(event, index=first_index + event.index, line=block.line + lines[event.index] - 1, text=text)
-            for event, text in zip(checked.rejected, texts, strict=True)
-        ]
-        yield CheckedEvents(checked.table, rejected)
+        numbers = [lines[index] for index in checked.rejections["index"].to_pylist()]
+        texts = pa.array(decode_lines(block.data, numbers), pa.string())
+        positions = pa.array([block.line + number - 1 for number in numbers], pa.int64())
+        yield checked.located(texts, first_index=first_index, lines=positions)
         first_index += len(lines)
 
 

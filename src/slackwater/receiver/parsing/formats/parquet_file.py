@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,12 +40,8 @@ def read_parquet(path: Path, source: Source, *, name: str, received_at: datetime
         first_index = 0
         for table in read_batches(file, path, name):
             checked = check_table(table, source, received_at=received_at)
-            texts = rows_as_json(table, [event.index for event in checked.rejected])
-            rejected = [
-                replace(event, index=first_index + event.index, text=text)
-                for event, text in zip(checked.rejected, texts, strict=True)
-            ]
-            yield CheckedEvents(checked.table, rejected)
+            texts = rows_as_json(table, checked.rejections["index"].to_pylist())
+            yield checked.located(pa.array(texts, pa.string()), first_index=first_index)
             first_index += table.num_rows
 
 

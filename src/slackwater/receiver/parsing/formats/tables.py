@@ -11,7 +11,15 @@ from pyarrow import types
 
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.arrow_to_python import is_string_type, to_json_values
-from slackwater.receiver.parsing.rejections import list_names
+from slackwater.receiver.parsing.event_checks import CheckedEvents
+from slackwater.receiver.parsing.rejections import (
+    REJECTIONS,
+    Rejection,
+    RejectionRule,
+    first_rejections,
+    list_names,
+    rejections_table,
+)
 from slackwater.sources.definition import Source
 
 # Columns of a file, as in Excel: each needs memory in every block, whatever its values.
@@ -31,6 +39,20 @@ def check_columns(columns: Sequence[str], source: Source, *, name: str, part: st
     missing = sorted({source.partner_name(field) for field in source.required_fields} - set(columns))
     if missing:
         raise DataError(f"{name}: its {part} lacks {', '.join(missing)} (it has: {list_names(columns)})")
+
+
+def reject_wrong_width(checked: CheckedEvents, records: Sequence[int], wrong_width: Mapping[int, str]) -> CheckedEvents:
+    """Return checked rows with those that were not checked because of their width as rejected ones.
+
+    `records` has the position of each checked row among the records of a block, which becomes its index, and
+    `wrong_width` why the others are rejected.
+    """
+    if not wrong_width:
+        return checked
+    indices = pa.array(records, pa.int64()).take(checked.rejections["index"])
+    rejections = checked.rejections.set_column(0, REJECTIONS.field("index"), indices)
+    others = {record: Rejection(RejectionRule.WRONG_WIDTH, reason) for record, reason in wrong_width.items()}
+    return CheckedEvents(checked.table, first_rejections([rejections, rejections_table(others)]))
 
 
 def rows_as_json(table: pa.Table, indices: Sequence[int]) -> list[str]:

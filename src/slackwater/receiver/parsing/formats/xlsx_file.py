@@ -6,20 +6,20 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import openpyxl
+import pyarrow as pa
 from openpyxl.utils import get_column_letter
 
 from slackwater.errors import DataError, SlackwaterError
-from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_events
+from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.formats.compression import check_zip_directory, decompressed_file, detect_compression
-from slackwater.receiver.parsing.formats.tables import check_columns, row_as_json
-from slackwater.receiver.parsing.rejections import RejectionRule, list_names, quote_value
+from slackwater.receiver.parsing.formats.tables import check_columns, reject_wrong_width, row_as_json
+from slackwater.receiver.parsing.rejections import list_names, quote_value
 from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldType
 from slackwater.sources.file_format import Xlsx
@@ -141,15 +141,10 @@ def check_block(
     wrong_width = {index: reason for index, row in enumerate(rows) if (reason := columns.find_unnamed_value(row))}
     remaining = [index for index in range(len(rows)) if index not in wrong_width]
     checked = check_events([columns.to_event(rows[index]) for index in remaining], source, received_at=received_at)
-    rejected = {index: RejectedEvent(index, reason, RejectionRule.WRONG_WIDTH) for index, reason in wrong_width.items()}
-    rejected |= {remaining[event.index]: event for event in checked.rejected}
-    return CheckedEvents(
-        checked.table,
-        [
-            replace(event, index=first_index + index, line=rows[index].number, text=columns.to_text(rows[index]))
-            for index, event in sorted(rejected.items())
-        ],
-    )
+    checked = reject_wrong_width(checked, remaining, wrong_width)
+    rejected = [rows[index] for index in checked.rejections["index"].to_pylist()]
+    texts, lines = map(columns.to_text, rejected), (row.number for row in rejected)
+    return checked.located(pa.array(texts, pa.string()), first_index=first_index, lines=pa.array(lines, pa.int64()))
 
 
 def to_json_value(cell: object) -> object:

@@ -6,7 +6,7 @@ decide, and until then the column has a type that keeps them as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
@@ -34,7 +34,7 @@ from slackwater.receiver.parsing.inference.time_formats import (
     string_candidates,
 )
 from slackwater.receiver.parsing.patterns import WHITESPACE
-from slackwater.receiver.parsing.rejections import Rejection, quote_value
+from slackwater.receiver.parsing.rejections import NO_REJECTIONS, quote_value
 from slackwater.sources.fields import EPOCH_MS, EPOCH_S, ISO, FieldDefinition, FieldType
 
 # Strings that often mean "no value", in any case. They are null values only in a column whose other values have a type.
@@ -83,7 +83,7 @@ class _ColumnInference:
         cleaned = (string.strip(WHITESPACE) if trim else string for string in column.distinct_strings)
         self._strings = [string for string in dict.fromkeys(cleaned) if string not in null_values]
         self._kinds = column.kinds if self._strings else column.kinds - {"string"}
-        self._rejections: dict[FieldDefinition, Mapping[int, Rejection] | None] = {}
+        self._rejections: dict[FieldDefinition, pa.Table | None] = {}
 
     def finding(self) -> ColumnFinding:
         """Return the first type that fits, else what keeps most rows."""
@@ -99,17 +99,17 @@ class _ColumnInference:
         )
         return next((finding for attempt in attempts if (finding := attempt())), None) or self._fallback()
 
-    def _rejected(self, field: FieldDefinition) -> Mapping[int, Rejection] | None:
-        """Return the rejections of the receiver's reader by row; None if it rejects most of the first rows."""
+    def _rejected(self, field: FieldDefinition) -> pa.Table | None:
+        """Return the rejections of the receiver's reader; None if it rejects most of the first rows."""
         if field not in self._rejections:
             # Rejections are slow, because each has a reason.
             head = self._column.head(_FIRST_ROWS).read(field, self._reader)
-            is_hopeless = len(head.rejections) > len(head.array) // 2
+            is_hopeless = head.rejections.num_rows > len(head.array) // 2
             self._rejections[field] = None if is_hopeless else self._column.read(field, self._reader).rejections
         return self._rejections[field]
 
     def _fits(self, field: FieldDefinition) -> bool:
-        return self._rejected(field) == {}
+        return (rejected := self._rejected(field)) is not None and not rejected.num_rows
 
     def _boolean(self) -> ColumnFinding | None:
         if self._fits(BOOLEAN):
@@ -243,7 +243,7 @@ class _ColumnInference:
         if field.type is not FieldType.TIMESTAMP:
             return False
         reader = reader_of(self._null_values, trim=self._trim, timezone=None)
-        return bool(self._column.read(field, reader).rejections)
+        return bool(self._column.read(field, reader).rejections.num_rows)
 
     def _undecided(self, fields: Sequence[FieldDefinition]) -> ColumnFinding:
         return ColumnFinding(field=STRING, readings=examples(self._column, fields, self._reader))
@@ -263,7 +263,7 @@ class _ColumnInference:
         ):
             rejected = self._column.read(field, self._reader).rejections
             if self._kinds <= possible:
-                note = f"rejects {counted(len(rejected), 'row')}; {self._first(rejected)}"
+                note = f"rejects {counted(rejected.num_rows, 'row')}; {self._first(rejected)}"
                 return ColumnFinding(field=field, notes=(note,))
         kinds = ", ".join(sorted(self._kinds))
         return ColumnFinding(
@@ -275,8 +275,8 @@ class _ColumnInference:
         fields = [BOOLEAN, INT64, DOUBLE, *(candidate.field for candidate in self._string_candidates)]
         if any(map(LEADING_ZERO.match, self._strings)):
             fields = fields[3:]
-        tried = [(len(rejected), field, rejected) for field in fields if (rejected := self._rejected(field))]
-        count, field, rejected = min(tried, key=itemgetter(0), default=(0, STRING, {}))
+        tried = [(rejected.num_rows, field, rejected) for field in fields if (rejected := self._rejected(field))]
+        count, field, rejected = min(tried, key=itemgetter(0), default=(0, STRING, NO_REJECTIONS))
         values = self._count
         if not count or count > (1 - _NEARLY_ALL) * values:
             return ()
@@ -284,10 +284,10 @@ class _ColumnInference:
         exceptions = f"{field.type}{how} but for {count:,} of {counted(values, 'value')}"
         return (f"{exceptions}; {self._first(rejected)}",)
 
-    def _first(self, rejected: Mapping[int, Rejection]) -> str:
+    def _first(self, rejected: pa.Table) -> str:
         """Return the number of the first rejected row, and the reason."""
-        row = min(rejected)
-        return f"row {self._column.row_numbers[row]:,}: {rejected[row].reason}"
+        first = rejected.sort_by("index").slice(0, 1).to_pylist()[0]
+        return f"row {self._column.row_numbers[first['index']]:,}: {first['reason']}"
 
     @property
     def _count(self) -> int:

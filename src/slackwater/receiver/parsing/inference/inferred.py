@@ -237,7 +237,7 @@ def _as_timestamp(field: InferredField) -> InferredField | None:
     dates = [reading.field for reading in field.finding.readings] or [best]
     midnights = [FieldDefinition(type=FieldType.TIMESTAMP, formats=date.formats or ("%Y-%m-%d",)) for date in dates]
     reader = reader_of(["", *field.finding.null_strings], trim=True)
-    if any(field.column.read(midnight, reader).rejections for midnight in midnights):
+    if any(field.column.read(midnight, reader).rejections.num_rows for midnight in midnights):
         return None  # a column of dates in Parquet or Excel
     readings = examples(field.column, midnights, reader)
     return replace(field, finding=replace(field.finding, readings=readings, needs_timezone=True))
@@ -254,7 +254,7 @@ def _in_timezone(
     note = "timestamps without an offset from UTC: to read them as timestamps, set `timestamp.timezone` to theirs"
     if finding.readings:
         return replace(field, finding=replace(finding, notes=(*finding.notes, note)))
-    reads_string = not field.column.read(STRING, reader_of(null_values, trim=trim)).rejections
+    reads_string = not field.column.read(STRING, reader_of(null_values, trim=trim)).rejections.num_rows
     return replace(field, finding=ColumnFinding(field=STRING if reads_string else None, notes=(note, *finding.notes)))
 
 
