@@ -42,8 +42,8 @@ _PATH_FILE = f"python/lib/python{PYTHON}/site-packages/shared-layer.pth"
 _READ_AT_IMPORT = (
     *("PYTHON", "LANG", "LC_", "LD_", "TZ", "PATH", "HOME", "TMPDIR", "SSL_CERT_", "REQUESTS_", "CURL_"),
     *("AWS_EXECUTION_ENV", "AWS_LAMBDA_INITIALIZATION_TYPE", "AWS_NEW_", "AWS_CA_BUNDLE", "BOTO", "POWERTOOLS_D"),
-    *("ARROW_", "NPY_", "NUMPY_", "OPENBLAS_", "OMP_", "MALLOC_", "PANDAS_", "PYDANTIC_", "PYICEBERG_", "PYPARSING"),
-    *("RUAMEL", "_PYTHON"),
+    *("ARROW_", "PYARROW_", "NPY_", "NUMPY_", "OPENBLAS_", "OMP_", "MALLOC_", "PANDAS_", "PYDANTIC_", "PYICEBERG_"),
+    *("PYPARSING", "RUAMEL", "_PYTHON"),
 )
 
 
