@@ -8,12 +8,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from slackwater.arrow import exchange
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import read_frame
 from tests.fakes_spark import FolderStore
+from tests.spark.local_cluster import session_with_executors
 from tests.spark.nyc import Day
 from tests.two_stages import two_stage_project
 
@@ -30,18 +29,7 @@ class SigningStore(FolderStore):
 def main() -> None:
     root, date = Path(sys.argv[1]), sys.argv[2]
     exchange.DRIVER_BYTES = -1
-    spark = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        # Executors start like the driver.
-        .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
-        .config("spark.executor.extraClassPath", os.environ["PYSPARK_SUBMIT_ARGS"].split()[1])
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    spark = session_with_executors(2, {"spark.sql.adaptive.enabled": "false"})
     stores = partial(SigningStore, root)
     references = Day(store=stores(), project=two_stage_project(), date=date).run(spark, stores)
     manifest = load_manifest(references["delays_by_carrier"].manifest, store=stores())

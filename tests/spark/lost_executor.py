@@ -16,6 +16,7 @@ from slackwater.pipeline.definition import StepUse
 from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.step import StepContext
 from tests.fakes_spark import PRODUCER, FolderStore
+from tests.spark.local_cluster import session_with_executors
 
 
 class EndingStore(FolderStore):
@@ -53,19 +54,8 @@ def run(spark: SparkSession, root: Path, steps: dict[str, StepUse], events: Path
 
 def main() -> None:
     root, events, steps = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
-    spark = (
-        SparkSession.builder.master("local-cluster[1,1,1024]")
-        # Executors start like the driver.
-        .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
-        .config("spark.executor.extraClassPath", os.environ["PYSPARK_SUBMIT_ARGS"].split()[1])
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        # A task for each file.
-        .config("spark.sql.files.minPartitionNum", "4")
-        .getOrCreate()
-    )
+    # A task for each file.
+    spark = session_with_executors(1, {"spark.sql.files.minPartitionNum": "4"})
     uses = {name: StepUse.model_validate(use) for name, use in steps.items()}
     result = run(spark, root, uses, events)
     spark.stop()

@@ -282,39 +282,45 @@ def conflicting_save(*, day, **_):
     raise DayChanged(day.date)
 
 
+@pytest.fixture
+def after_the_run_is_read(table, monkeypatch):
+    """A function whose argument is called once, after the next read of a run."""
+
+    def patch(call):
+        read = table.run
+
+        def read_and_call(*key):
+            record = read(*key)
+            monkeypatch.undo()
+            call()
+            return record
+
+        monkeypatch.setattr(table, "run", read_and_call)
+
+    return patch
+
+
 def test_a_run_that_is_published_while_it_is_taken_over_stays_published(
-    freezer, recorder, executions, table, monkeypatch
+    freezer, recorder, executions, table, after_the_run_is_read
 ):
     run = freeze(freezer, "one").run
     executions.running.remove("one")
-    read = table.run
-
-    def publish_after_it_was_read(*key):
-        record = read(*key)
-        monkeypatch.undo()
-        publish(recorder, run)
-        return record
-
-    monkeypatch.setattr(table, "run", publish_after_it_was_read)
+    after_the_run_is_read(lambda: publish(recorder, run))
     assert freeze(freezer, "two").action is FreezeAction.WAIT
     assert (table.run(PIPELINE, DATE, 1).state, table.day(PIPELINE, DATE).published.run) == (RunState.PUBLISHED, run)
 
 
-def test_a_run_that_is_taken_over_while_it_is_published_stays_failed(freezer, recorder, executions, table, monkeypatch):
+def test_a_run_that_is_taken_over_while_it_is_published_stays_failed(
+    freezer, recorder, executions, table, after_the_run_is_read
+):
     run = freeze(freezer, "one").run
     executions.running.remove("one")
-    read = table.run
-
-    def take_over_after_it_was_read(*key):
-        record = read(*key)
-        monkeypatch.undo()
-        assert freeze(freezer, "two").run.attempt == 2
-        return record
-
-    monkeypatch.setattr(table, "run", take_over_after_it_was_read)
+    after_the_run_is_read(lambda: freeze(freezer, "two"))
     with pytest.raises(DayChanged):
         publish(recorder, run)
-    assert (table.run(PIPELINE, DATE, 1).state, table.day(PIPELINE, DATE).published) == (RunState.FAILED, None)
+    closed, running = table.runs(PIPELINE)
+    assert (closed.state, running.state) == (RunState.FAILED, RunState.RUNNING)
+    assert table.day(PIPELINE, DATE).published is None
 
 
 def test_a_run_that_ended_by_itself_is_not_lost(freezer, recorder, lost):
