@@ -17,7 +17,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of
 from slackwater.steps import registry
 from slackwater.steps.files import ProjectFiles
-from slackwater.steps.spark import job, sources
+from slackwater.steps.spark import sources
 from slackwater.steps.spark.job import explain
 from slackwater.steps.spark.stage import run_stage
 from slackwater.steps.step import Parameters, StepContext, Transform
@@ -241,25 +241,6 @@ def test_a_step_reads_the_results_of_earlier_stages_of_its_run(spark, store, sto
     assert read_frame(spark, manifest, stores=stores).collect() == [(2, "UA")]
     assert manifest.parents == (first.manifest,)
     assert {file.uri.rpartition("/")[0] for file in manifest.files} == {f"{full.identity.arrow_prefix}second"}
-
-
-@pytest.mark.parametrize("rows", [100, 0])
-def test_a_small_day_is_computed_without_generated_code(spark, stores, day, monkeypatch, rows):
-    """Spark's settings are those of a small input while the steps are computed, and only then."""
-    monkeypatch.setattr(job, "SMALL_ROWS", rows)
-    name, seen = "spark.sql.codegen.wholeStage", []
-    frames = type(spark.range(1))
-    to_arrow = frames.toArrow
-
-    def record_setting(frame):
-        seen.append(spark.conf.get(name))
-        return to_arrow(frame)
-
-    monkeypatch.setattr(frames, "toArrow", record_setting)
-    before = spark.conf.get(name)
-    day.with_events("flights", [FLIGHT]).freeze().run(spark, stores)
-    assert set(seen) == {"false" if rows else before}
-    assert spark.conf.get(name) == before
 
 
 def test_extract_steps_of_a_run_read_the_frozen_source_and_the_projects_files(spark, store, stores, day):

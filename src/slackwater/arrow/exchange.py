@@ -79,20 +79,17 @@ def write_frame(
     parents: Sequence[str] = (),
     codec: Codec | None = None,
     file_bytes: int = FILE_BYTES,
-    driver_settings: Mapping[str, str] | None = None,
 ) -> WrittenFrame:
     """Write `frame` as Arrow IPC files under `prefix`, and return the manifest, which is not stored yet.
 
     `producer`, `parents` and `codec` are fields of the manifest. `input_bytes` is the size of everything that the frame
-    is computed from; it decides whether the driver or the executors write. `driver_settings` are settings of Spark that
-    are only made while the driver writes. Tasks that failed or ran twice may leave files that the manifest does not
-    name. Raises `DefinitionError` for a column that `arrow_schema_of` refuses.
+    is computed from; it decides whether the driver or the executors write. Tasks that failed or ran twice may leave
+    files that the manifest does not name. Raises `DefinitionError` for a column that `arrow_schema_of` refuses.
     """
     schema = arrow_schema_of(frame.schema)
     written = None
     if input_bytes <= DRIVER_BYTES and not has_nullable_struct(schema):
-        with temporary_settings(frame.sparkSession, driver_settings or {}):
-            written = _write_by_driver(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
+        written = _write_by_driver(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
     if written is None:
         written = _write_by_executors(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
     files, executed = written

@@ -15,7 +15,6 @@ from slackwater.arrow.dataset import find_reference, load_manifest, store_datase
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer
 from slackwater.arrow.schema import decode_schema
-from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, ancestors, stages
@@ -29,7 +28,7 @@ from slackwater.sources.partitions import Partition
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
 from slackwater.steps.spark.apply import AppliedSteps
-from slackwater.steps.spark.job import log, settings_for
+from slackwater.steps.spark.job import log
 from slackwater.steps.spark.loads import run_loads
 from slackwater.steps.spark.publish import publish_day
 from slackwater.steps.spark.sources import read_iceberg, read_published, read_source
@@ -151,11 +150,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     versions = EarlierVersions(run, pipeline, stage.name, context.spark, stores=stores)
     context = dataclasses.replace(context, read_source=read_frozen, earlier_versions=versions)
     objects = [item for name in stage.reads_sources for item in inputs.of_source(name)]
-    stored = upstream.values()
-    input_bytes = sum(item.bytes for item in objects) + sum(manifest.bytes for manifest in stored)
-    rows = sum(item.rows for item in objects) + sum(manifest.rows for manifest in stored)
-    # How much an extract step reads is not known before.
-    settings = {} if _has_extract(pipeline, stage) else settings_for(input_bytes=input_bytes, rows=rows)
+    input_bytes = sum(item.bytes for item in objects) + sum(manifest.bytes for manifest in upstream.values())
     known_rows = {name: manifest.rows for name, manifest in upstream.items()}
     for name in frames:
         # Events with ids are counted: Spark leaves out duplicates, and computes them once if several steps read them.
@@ -163,8 +158,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
             known_rows[name] = sum(item.rows for item in inputs.of_source(name))
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
     steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
-    with temporary_settings(context.spark, settings):
-        steps.compute_ahead()
+    steps.compute_ahead()
     written = write_frame(
         steps[stage.name],
         f"{run.arrow_prefix}{stage.name}/",
@@ -178,7 +172,6 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         ),
         stores=stores,
         input_bytes=input_bytes,
-        driver_settings=settings,
         parents=list(dict.fromkeys([*uris.values(), *versions.read])),
     )
     seconds = time.monotonic() - began
