@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from slackwater.arrow import exchange
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import read_frame
+from slackwater.arrow.session import SMALL_WAY
 from tests.fakes_spark import FolderStore
 from tests.spark.nyc import Day
 from tests.two_stages import two_stage_project
@@ -29,7 +29,6 @@ class SigningStore(FolderStore):
 
 def main() -> None:
     root, date = Path(sys.argv[1]), sys.argv[2]
-    exchange.DRIVER_BYTES = -1
     spark = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
         # Executors start like the driver.
@@ -40,6 +39,7 @@ def main() -> None:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config(SMALL_WAY, "false")
         .getOrCreate()
     )
     stores = partial(SigningStore, root)

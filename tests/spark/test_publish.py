@@ -462,7 +462,7 @@ FLIGHT = {"carrier": "UA", "origin": "EWR", "time_hour": HOUR, "dep_time": 1000,
 
 
 @pytest.fixture
-def run_jobs(spark, stores, table):
+def run_jobs(spark, stores, table, way):
     """Run the jobs of both stages of a day, as the state machine does."""
 
     def run(day: Day, **options: Any) -> None:

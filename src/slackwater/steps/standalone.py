@@ -50,7 +50,7 @@ INTERPRETED = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
-"""Spark interprets expressions, and plans the whole query before it runs: a step on few rows starts sooner."""
+"""Spark interprets expressions, and plans the whole query before it runs: a new step on few rows starts sooner."""
 # A session in which steps run again and again on few rows.
 _LOOP_SETTINGS = {
     **INTERPRETED,

@@ -22,10 +22,7 @@ DAY = date(2013, 3, 10)
 
 @pytest.fixture(scope="module")
 def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Compute as `slackwater step run` does: Spark plans a query once, and interprets its expressions.
-
-    Not for tests of extract and load steps.
-    """
+    """Compute as `slackwater step run` does: Spark plans a query once, and interprets its expressions."""
     with temporary_settings(spark, INTERPRETED):
         yield
 

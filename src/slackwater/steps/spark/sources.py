@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from slackwater.arrow.exchange import empty_frame, frame_of
 from slackwater.arrow.names import quoted
+from slackwater.arrow.session import has_small_way
 from slackwater.errors import InputError, ObjectInvalid, ObjectMissing
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.manifest import InputObject
@@ -85,7 +86,8 @@ def read_source(
     """
     if not uris:
         return empty_frame(spark, source_schema(source))
-    events = _read_by_driver(spark, source, uris, store) if input_bytes <= SMALL_BYTES else None
+    by_driver = input_bytes <= SMALL_BYTES and has_small_way(spark)
+    events = _read_by_driver(spark, source, uris, store) if by_driver else None
     if events is None:
         events = _read_by_executors(spark, source, uris)
     if source.id_column:

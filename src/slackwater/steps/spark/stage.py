@@ -216,7 +216,7 @@ def read_upstream(
     """
     columns: dict[str, tuple[str, ...]] = {}
     # Planning the steps, to see which columns they need, would make an extract step read its rows.
-    if any(map(is_large, upstream.values())) and not _has_extract(pipeline, stage):
+    if any(is_large(context.spark, manifest) for manifest in upstream.values()) and not _has_extract(pipeline, stage):
         columns = columns_read(
             context.spark,
             lambda empty: apply_stage(
