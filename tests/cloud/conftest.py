@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.cloud.roles import create_queue
 from tests.cloud.staged_runs import recover, wait_for
+from tests.cloud.ways import large_way
 from tests.conftest import DATES, LATE, Cloud
 
 *PAST, AS_OF = DATES
@@ -65,18 +67,23 @@ def received(cloud, partner, weather) -> Received:
 
 @pytest.fixture(scope="session")
 def published(cloud, received):
-    """The first runs of the days before the current one, at the same time: both find no table."""
+    """The first runs of the days before the current one, at the same time: both find no table.
+
+    The first one is read and written in the way of a large day, and the second one in that of a small day.
+    """
     first, second = PAST
-    with cloud.process("run", "daily_delays", "--date", first, "--json") as other:
-        try:
-            wait_for(
-                lambda: bool(cloud.json("runs", "daily_delays", "--date", first)["runs"]) or other.poll() is not None
-            )
-            # The first run still needs its Spark job: many times the processor time that it takes to start another run.
-            result = cloud.json("run", "daily_delays", "--date", second)
-            output, errors = other.communicate(timeout=300)
-        finally:
-            other.kill()
+    with ExitStack() as switched:
+        switched.enter_context(large_way(cloud, "daily_delays"))
+        with cloud.process("run", "daily_delays", "--date", first, "--json") as other:
+            try:
+                runs = ("runs", "daily_delays", "--date", first)
+                wait_for(lambda: bool(cloud.json(*runs)["runs"]) or other.poll() is not None)
+                switched.close()
+                # The first run still needs its Spark job: many times the processor time that it takes to start another.
+                result = cloud.json("run", "daily_delays", "--date", second)
+                output, errors = other.communicate(timeout=300)
+            finally:
+                other.kill()
     assert other.returncode == 0, errors
     return {first: json.loads(output), second: result}
 

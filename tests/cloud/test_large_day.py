@@ -1,4 +1,4 @@
-"""A day of two million events: executors write and read its Arrow files, and late data changes it.
+"""A day of two million events, whose late data changes it, and a small day in both ways.
 
 All numbers are compared with those that DuckDB computes from the partner's files.
 """
@@ -16,36 +16,38 @@ import pytest
 from slackwater import Client
 from slackwater.arrow.exchange import DRIVER_BYTES, DRIVER_ROWS
 from slackwater.runs.record import RunReason
+from tests.cloud.ways import large_way
 from tests.conftest import SALES
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
 
 DAY, HOURS = "2013-04-15", 8
 EVENTS, LATE_EVENTS = 2_000_000, 20_000
+SMALL_DAY, FEW_EVENTS = "2013-06-15", 2_000
 METRICS = ("sales", "quantity", "revenue")
 # Prices are multiples of 1/4, so that sums are exact and equal in any order of the rows.
-GENERATE = f"""
+GENERATE = """
 COPY (
   SELECT
-    strftime(TIMESTAMP '{DAY}' + INTERVAL ({{hour}}) HOUR + INTERVAL (hash(i, 1) % 3600) SECOND, '%xT%XZ') AS at,
+    strftime(TIMESTAMP '{day}' + INTERVAL ({hour}) HOUR + INTERVAL (hash(i, 1) % 3600) SECOND, '%xT%XZ') AS at,
     hash(i, 2) % 1000 AS shop,
     hash(i, 3) % 1000000000 AS visitor,
     if(hash(i, 4) % 500 = 0, 0, 1 + hash(i, 5) % 9) AS quantity,
     if(hash(i, 6) % 100 = 0, NULL, (1 + hash(i, 7) % 400) / 4) AS price
-  FROM range({{first}}, {{last}}) AS events(i)
-) TO '{{path}}'
+  FROM range({first}, {last}) AS events(i)
+) TO '{path}'
 """
-GENERATE_SHOPS = f"""
+GENERATE_SHOPS = """
 COPY (
-  SELECT '{DAY}T00:00:00Z' AS at, shop, 'region ' || shop % 20 AS region FROM range(990) AS shops(shop)
-) TO '{{path}}'
+  SELECT '{day}T00:00:00Z' AS at, shop, 'region ' || shop % 20 AS region FROM range(990) AS shops(shop)
+) TO '{path}'
 """
-TABLES = f"""
+TABLES = """
 CREATE OR REPLACE TABLE sales AS
-  FROM read_csv('{{folder}}/sales-{DAY}-*.csv', columns = {{{{
+  FROM read_csv('{folder}/sales-{day}-*.csv', columns = {{
     'at': 'TIMESTAMP', 'shop': 'BIGINT', 'visitor': 'BIGINT', 'quantity': 'BIGINT', 'price': 'DOUBLE'
-  }}}});
-CREATE OR REPLACE TABLE shops AS FROM read_csv('{{folder}}/shops-{DAY}.csv');
+  }});
+CREATE OR REPLACE TABLE shops AS FROM read_csv('{folder}/shops-{day}.csv');
 CREATE OR REPLACE TABLE expected AS
   SELECT
     shop, hour(sales.at) AS hour, region, count(*) AS sales, sum(quantity)::BIGINT AS quantity,
@@ -63,9 +65,9 @@ FROM sales
 class Expected:
     """What DuckDB computes from the files that the partner has at this time."""
 
-    def __init__(self, folder: Path) -> None:
-        self.database = duckdb.connect()
-        self.database.execute(TABLES.format(folder=folder))
+    def __init__(self, folder: Path, day: str) -> None:
+        self.day, self.database = day, duckdb.connect()
+        self.database.execute(TABLES.format(folder=folder, day=day))
         [(self.events, self.kept, self.without_price, self.unmatched)] = self.database.execute(COUNTS).fetchall()
         totals = "SELECT sum(sales), sum(quantity), sum(revenue) FROM expected"
         [self.totals] = self.database.execute(totals).fetchall()
@@ -79,12 +81,7 @@ class Expected:
 
 @pytest.fixture
 def partner_folder(partner):
-    """The partner's folder with the day's files, which are removed after the test: each listing reads all files."""
-    share = EVENTS // HOURS
-    for hour in range(HOURS):
-        path = partner.folder / f"sales-{DAY}-{hour:02d}.csv"
-        duckdb.execute(GENERATE.format(hour=hour, first=hour * share, last=(hour + 1) * share, path=path))
-    duckdb.execute(GENERATE_SHOPS.format(path=partner.folder / f"shops-{DAY}.csv"))
+    """The partner's folder. The files of sales and shops are removed after the test: each listing reads all files."""
     yield partner.folder
     for path in [*partner.folder.glob("sales-*"), *partner.folder.glob("shops-*")]:
         path.unlink()
@@ -98,17 +95,45 @@ def client(cloud, monkeypatch):
         yield client
 
 
+def deliver(client, folder, day, events):
+    """Receive a day of so many events, in a file for each hour; return what DuckDB computes from its files."""
+    share = events // HOURS
+    for hour in range(HOURS):
+        path = folder / f"sales-{day}-{hour:02d}.csv"
+        duckdb.execute(GENERATE.format(day=day, hour=hour, first=hour * share, last=(hour + 1) * share, path=path))
+    duckdb.execute(GENERATE_SHOPS.format(day=day, path=folder / f"shops-{day}.csv"))
+    pulled = client.pull("sales", as_of=day)
+    assert (pulled["stored"], pulled["rows"], pulled["rejected"]) == (HOURS, events, 0)
+    client.pull("shops", as_of=day)
+    return Expected(folder, day)
+
+
+def test_a_small_day_is_the_same_in_both_ways(cloud, client, partner_folder):
+    expected = deliver(client, partner_folder, SMALL_DAY, FEW_EVENTS)
+    exchanged = [assert_published(cloud, client, expected, reason=RunReason.FIRST)]
+    with large_way(cloud, SALES):
+        exchanged.append(assert_published(cloud, client, expected, reason=RunReason.MANUAL))
+    assert exchanged[1].files > 1
+    records = client.runs(SALES, SMALL_DAY)
+    assert records[1].publication.content == records[0].publication.content
+    assert records[1].publication.replaced == len(expected.rows)
+    steps = [[step.record for step in client.steps(record).steps] for record in records]
+    # The order of the rows decides how many bytes a file has.
+    ignored = {"seconds": True, "effect": {"bytes"}}
+    first, second = ([step.model_dump(exclude=ignored) for step in each] for each in steps)
+    assert first == second
+
+
 def test_a_day_that_executors_exchange_is_exact_and_so_is_its_version_with_late_data(cloud, client, partner_folder):
-    pulled = client.pull("sales", as_of=DAY)
-    assert (pulled["stored"], pulled["rows"], pulled["rejected"]) == (HOURS, EVENTS, 0)
-    client.pull("shops", as_of=DAY)
-    before = Expected(partner_folder)
-    assert_published(cloud, client, before, reason=RunReason.FIRST)
+    before = deliver(client, partner_folder, DAY, EVENTS)
+    exchanged = assert_published(cloud, client, before, reason=RunReason.FIRST)
+    assert exchanged.rows > DRIVER_ROWS
+    assert exchanged.bytes > DRIVER_BYTES
 
     late = partner_folder / f"sales-{DAY}-late.csv"
-    duckdb.execute(GENERATE.format(hour=f"i % {HOURS}", first=EVENTS, last=EVENTS + LATE_EVENTS, path=late))
+    duckdb.execute(GENERATE.format(day=DAY, hour=f"i % {HOURS}", first=EVENTS, last=EVENTS + LATE_EVENTS, path=late))
     assert client.pull("sales", as_of=DAY)["rows"] == LATE_EVENTS
-    after = Expected(partner_folder)
+    after = Expected(partner_folder, DAY)
     assert_published(cloud, client, after, reason=RunReason.LATE_DATA)
     assert [version.rows for version in client.history(SALES, DAY)] == [len(before.rows), len(after.rows)]
 
@@ -127,20 +152,20 @@ def test_a_day_that_executors_exchange_is_exact_and_so_is_its_version_with_late_
 
 
 def assert_published(cloud, client, expected, *, reason):
-    """Run the day. Its rows, its file, the counts of its steps and its inputs must be those of the partner's files."""
-    run = client.run(SALES, DAY)
+    """Run the day. Its rows, its file, the counts of its steps and its inputs must be those of the partner's files.
+
+    Return the reference of the exchange between its stages.
+    """
+    run = client.run(SALES, expected.day, force=reason is RunReason.MANUAL)
     result = run.wait(timeout=200)
     assert (result.outcome, result.publication.rows) == ("published", len(expected.rows))
     assert expected.ordered(run.table().to_arrow()) == expected.rows
-    parts = [item.uri for item in client.store.list(f"{cloud.outputs()['FilesPrefix']}exports/sales/{DAY}/")]
+    parts = [item.uri for item in client.store.list(f"{cloud.outputs()['FilesPrefix']}exports/sales/{expected.day}/")]
     tables = [pq.read_table(pa.BufferReader(client.store.get(uri))) for uri in parts if uri.endswith(".parquet")]
     assert expected.ordered(pa.concat_tables(tables)) == expected.rows
 
-    *_, record = client.runs(SALES, DAY)
+    *_, record = client.runs(SALES, expected.day)
     assert record.reasons == (reason,)
-    exchanged, _ = (stage.reference for stage in record.stages)
-    assert exchanged.rows > DRIVER_ROWS
-    assert exchanged.bytes > DRIVER_BYTES
     checked, joined, grouped, written = (outcome.record for outcome in client.steps(record).steps)
     assert (checked.rows_in, checked.rows_out) == ({"sales": expected.events}, expected.kept)
     assert checked.effect["rows_rejected"] == expected.events - expected.kept
@@ -162,3 +187,5 @@ def assert_published(cloud, client, expected, *, reason):
             frozen[item["hour"]] += item["rows"]
     assert frozen == dict(hours)
     assert (result.run.files, result.run.rows) == (len(objects), expected.events + 990)
+    exchanged, _ = (stage.reference for stage in record.stages)
+    return exchanged

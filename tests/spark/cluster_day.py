@@ -8,9 +8,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from slackwater.arrow import exchange
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import read_frame
+from slackwater.arrow.session import SMALL_WAY
 from tests.fakes_spark import FolderStore
 from tests.spark.local_cluster import session_with_executors
 from tests.spark.nyc import Day
@@ -28,8 +28,7 @@ class SigningStore(FolderStore):
 
 def main() -> None:
     root, date = Path(sys.argv[1]), sys.argv[2]
-    exchange.DRIVER_BYTES = -1
-    spark = session_with_executors(2, {"spark.sql.adaptive.enabled": "false"})
+    spark = session_with_executors(2, {"spark.sql.adaptive.enabled": "false", SMALL_WAY: "false"})
     stores = partial(SigningStore, root)
     references = Day(store=stores(), project=two_stage_project(), date=date).run(spark, stores)
     manifest = load_manifest(references["delays_by_carrier"].manifest, store=stores())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from slackwater.arrow.session import SMALL_WAY, temporary_settings
 from slackwater.local.emr.execution.spark import class_archive, job_home
 from tests.fakes_spark import FolderStore
 
@@ -65,8 +66,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
-        # The default, as a value: `temporary_settings` cannot restore a setting that has none.
+        # The defaults, as values: `temporary_settings` cannot restore a setting that has none.
         "spark.sql.optimizer.excludedRules": "",
+        SMALL_WAY: "true",
         "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         **catalog("warehouse", {"type": "hadoop", "warehouse": str(scratch / "warehouse")}),
@@ -84,6 +86,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["small", "large"])
+def way(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
+    """In which of their two ways jobs read and write the few rows of a test."""
+    with temporary_settings(spark, {SMALL_WAY: str(request.param == "small").lower()}):
+        yield request.param
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ import pytest
 from glue_jobs import compare_day
 from slackwater.arrow.dataset import find_reference, load_manifest
 from slackwater.arrow.exchange import read_frame
-from slackwater.arrow.session import temporary_settings
 from slackwater.errors import CloudError, DataError, InputError, ObjectMissing, VersionRemoved
 from slackwater.late.changes.comparison import (
     MAX_MOVERS,
@@ -38,7 +37,6 @@ from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
 from slackwater.steps.spark.compare.comparison import ComparisonJob, compare_versions, read_pair, read_version
-from slackwater.steps.spark.job import settings_for
 from slackwater.steps.spark.publish import with_date
 from slackwater.steps.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
 from tests.fakes_receiver import Crash
@@ -79,10 +77,9 @@ class Day:
             "slackwater.pipeline": "daily_delays", "slackwater.date": str(DAY), "slackwater.run-id": "r" * 32,
             "slackwater.attempt": str(attempt),
         }  # fmt: skip
-        with temporary_settings(self.spark, settings_for(input_bytes=0, rows=len(rows))):
-            prepare_table(self.spark, self.table, frame)
-            inspected = current_snapshot(self.spark, self.table)
-            overwrite_day(frame, self.table, DAY, identity, inspected=inspected)
+        prepare_table(self.spark, self.table, frame)
+        inspected = current_snapshot(self.spark, self.table)
+        overwrite_day(frame, self.table, DAY, identity, inspected=inspected)
         commit = find_commit(self.spark, self.table, identity)
         name = version_tag(date=str(DAY), run_id="r" * 32, attempt=attempt)
         create_tag(self.spark, self.table, name, commit.snapshot_id)
@@ -154,6 +151,7 @@ def metric(comparison: Comparison, name: str):
     return match
 
 
+@pytest.mark.usefixtures("way")
 def test_added_removed_and_changed_rows_are_reported_with_both_values(day, store):
     comparison = day.of(ROWS, [("EWR", "UA", 4, 1.5), ("LGA", "DL", 5, -2.0), ("SWF", "MQ", 7, 0.5)])
     assert counts(comparison) == (3, 3, 1, 1, 1)

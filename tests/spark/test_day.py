@@ -17,7 +17,6 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of
 from slackwater.steps import registry
 from slackwater.steps.files import ProjectFiles
-from slackwater.steps.spark import job, sources
 from slackwater.steps.spark.job import explain
 from slackwater.steps.spark.stage import run_stage
 from slackwater.steps.step import Parameters, StepContext, Transform
@@ -26,7 +25,11 @@ from tests.independent import assert_same_table, daily_delays
 from tests.spark.nyc import MANIFEST_URI, Day, nyc_day
 from tests.two_stages import two_stage_project
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("way"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 HOUR = datetime(2013, 3, 8, 15, tzinfo=UTC)
 FLIGHT = {"carrier": "UA", "origin": "EWR", "time_hour": HOUR, "dep_time": 1000, "dep_delay": 4.0, "arr_delay": 15.0}
@@ -156,14 +159,6 @@ def test_exactly_the_objects_of_the_manifest_are_read(spark, stores, day):
     assert joined.rows == 1
 
 
-@pytest.fixture(params=["driver", "executors"])
-def reader(request, monkeypatch):
-    """Who reads the raw objects."""
-    if request.param == "executors":
-        monkeypatch.setattr(sources, "SMALL_BYTES", 0)
-
-
-@pytest.mark.usefixtures("reader")
 def test_a_missing_object_is_named(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).freeze()
     uri = full.objects[0].uri
@@ -172,7 +167,6 @@ def test_a_missing_object_is_named(spark, stores, day):
         full.run(spark, stores)
 
 
-@pytest.mark.usefixtures("reader")
 def test_an_older_object_without_a_field_gives_nulls(spark, stores, store, day):
     full = day.with_events("flights", [FLIGHT]).freeze()
     path = Path(full.objects[0].uri.removeprefix("file://"))
@@ -212,7 +206,7 @@ def test_wrong_arguments_are_named(spark, stores, day):
         run_stage(other, full.project, StepContext(spark=spark), stores=stores)
 
 
-def test_a_step_reads_the_results_of_earlier_stages_of_its_run(spark, store, stores, day, monkeypatch):
+def test_a_step_reads_the_results_of_earlier_stages_of_its_run(spark, stores, day, monkeypatch, way):
     looked_up = []
 
     def count_version(frames, _parameters, context):
@@ -236,30 +230,12 @@ def test_a_step_reads_the_results_of_earlier_stages_of_its_run(spark, store, sto
     full = replace(day, project=project).with_events("flights", [FLIGHT, FLIGHT]).freeze()
     context = StepContext(spark=spark)
     first, second = (run_stage(full.job(name), project, context, stores=stores) for name in ("first", "second"))
-    assert looked_up == [(["first"], False)]
-    manifest = load_manifest(second.manifest, store=store)
+    # In the way of many rows, the steps are planned once before.
+    assert looked_up == [(["first"], False)] * (1 if way == "small" else 2)
+    manifest = load_manifest(second.manifest, store=stores())
     assert read_frame(spark, manifest, stores=stores).collect() == [(2, "UA")]
     assert manifest.parents == (first.manifest,)
     assert {file.uri.rpartition("/")[0] for file in manifest.files} == {f"{full.identity.arrow_prefix}second"}
-
-
-@pytest.mark.parametrize("rows", [100, 0])
-def test_a_small_day_is_computed_without_generated_code(spark, stores, day, monkeypatch, rows):
-    """Spark's settings are those of a small input while the steps are computed, and only then."""
-    monkeypatch.setattr(job, "SMALL_ROWS", rows)
-    name, seen = "spark.sql.codegen.wholeStage", []
-    frames = type(spark.range(1))
-    to_arrow = frames.toArrow
-
-    def record_setting(frame):
-        seen.append(spark.conf.get(name))
-        return to_arrow(frame)
-
-    monkeypatch.setattr(frames, "toArrow", record_setting)
-    before = spark.conf.get(name)
-    day.with_events("flights", [FLIGHT]).freeze().run(spark, stores)
-    assert set(seen) == {"false" if rows else before}
-    assert spark.conf.get(name) == before
 
 
 def test_extract_steps_of_a_run_read_the_frozen_source_and_the_projects_files(spark, store, stores, day):

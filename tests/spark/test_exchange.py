@@ -26,7 +26,7 @@ from slackwater.arrow.exchange import read_frame, write_frame
 from slackwater.arrow.messages import buffer_counts, column_bounds
 from slackwater.arrow.reference import REFERENCE_LIMIT, ArrowManifest, ArrowReference
 from slackwater.arrow.schema import decode_schema
-from slackwater.arrow.session import temporary_settings
+from slackwater.arrow.session import SMALL_WAY, temporary_settings
 from slackwater.errors import CloudError, DefinitionError, ObjectInvalid, ObjectMissing
 from tests.fakes_spark import PRODUCER
 from tests.spark.frames import frame_of
@@ -65,18 +65,18 @@ def write(frame, stores, size, **more: Any) -> ArrowManifest:
     return write_frame(frame, PREFIX, producer=PRODUCER, stores=stores, input_bytes=size, **more).manifest
 
 
-def read_by(way: int, spark, manifest, stores, monkeypatch) -> DataFrame:
+def read_by(way: int, spark, manifest, stores) -> DataFrame:
     """Read a small dataset by either way."""
-    monkeypatch.setattr(exchange, "DRIVER_BYTES", LARGE if way == SMALL else -1)
-    return read_frame(spark, manifest, stores=stores)
+    with temporary_settings(spark, {SMALL_WAY: str(way == SMALL).lower()}):
+        return read_frame(spark, manifest, stores=stores)
 
 
 @SIZES
 @pytest.mark.parametrize("read_size", [SMALL, LARGE], ids=["read by driver", "read by executors"])
-def test_every_type_is_read_back_unchanged(spark, stores, size, read_size, monkeypatch):
+def test_every_type_is_read_back_unchanged(spark, stores, size, read_size):
     frame = every_type(spark)
     manifest = write(frame, stores, size)
-    back = read_by(read_size, spark, manifest, stores, monkeypatch)
+    back = read_by(read_size, spark, manifest, stores)
     assert back.schema == frame.schema
     key = lambda row: row["string"] is None  # noqa: E731
     assert sorted(back.collect(), key=key) == sorted(frame.collect(), key=key)
@@ -106,11 +106,11 @@ SCALARS = [column.partition(" ")[0] for column in list(VALUES)[:7]]
     written_by=st.sampled_from([SMALL, LARGE]),
     way=st.sampled_from([SMALL, LARGE]),
 )
-def test_any_rows_are_what_spark_and_other_libraries_read(spark, store, stores, monkeypatch, *, rows, written_by, way):
+def test_any_rows_are_what_spark_and_other_libraries_read(spark, store, stores, *, rows, written_by, way):
     numbered = [(number, *row) for number, row in enumerate(rows)]
     frame = frame_of(spark, numbered, f"id int, {', '.join(VALUES)}").repartition(2)
     manifest = write(frame, stores, written_by)
-    back = read_by(way, spark, manifest, stores, monkeypatch)
+    back = read_by(way, spark, manifest, stores)
     assert back.schema == frame.schema
     assert in_order(back.collect()) == in_order(frame.collect())
     paths = [str(store.path(file.uri)) for file in manifest.files]
@@ -146,13 +146,13 @@ def test_timestamps_are_utc_in_every_session_timezone(spark, stores, store, size
 
 
 @SIZES
-def test_an_empty_frame_keeps_its_schema_in_one_file(spark, stores, store, size, monkeypatch):
+def test_an_empty_frame_keeps_its_schema_in_one_file(spark, stores, store, size):
     frame = every_type(spark).where("false")
     manifest = write(frame, stores, size)
     assert (manifest.rows, len(manifest.files)) == (0, 1)
     assert pa.ipc.open_file(store.get(manifest.files[0].uri)).schema == decode_schema(manifest.arrow_schema)
     for way in (SMALL, LARGE):
-        back = read_by(way, spark, manifest, stores, monkeypatch)
+        back = read_by(way, spark, manifest, stores)
         assert back.schema == frame.schema
         assert back.collect() == []
 
@@ -188,6 +188,15 @@ def test_a_small_input_that_grows_is_written_by_the_executors(spark, stores, mon
     assert len(manifest.files) == 4
     exact = write(spark.range(0, 10, 1, 4), stores, SMALL)
     assert (exact.rows, len(exact.files)) == (10, 1)
+
+
+def test_executors_read_and_write_few_rows_without_a_way_for_these(spark, stores):
+    with temporary_settings(spark, {SMALL_WAY: "false"}):
+        manifest = write(spark.range(0, 10, 1, 4), stores, SMALL)
+        back = read_frame(spark, manifest, stores=stores)
+    assert (manifest.rows, len(manifest.files)) == (10, 4)
+    assert "MapInArrow" in back._jdf.queryExecution().toString()
+    assert sorted(row.id for row in back.collect()) == list(range(10))
 
 
 @SIZES
@@ -279,7 +288,7 @@ def test_the_columns_that_a_query_needs_are_known_before_it_reads(spark, query, 
             spark.catalog.dropTempView(name)
 
 
-def test_a_changed_file_is_refused(spark, stores, store, monkeypatch):
+def test_a_changed_file_is_refused(spark, stores, store):
     manifest = write(spark.range(5).toDF("id"), stores, SMALL)
     uri = manifest.files[0].uri
     sink = io.BytesIO()
@@ -288,19 +297,19 @@ def test_a_changed_file_is_refused(spark, stores, store, monkeypatch):
         writer.write_table(table)
     store.put(uri, sink.getvalue())
     with pytest.raises(CloudError, match=uri):
-        read_by(SMALL, spark, manifest, stores, monkeypatch)
+        read_by(SMALL, spark, manifest, stores)
     with pytest.raises(PythonException, match=f"CloudError: {uri}"):
-        read_by(LARGE, spark, manifest, stores, monkeypatch).collect()
+        read_by(LARGE, spark, manifest, stores).collect()
 
 
-def test_a_missing_file_is_named(spark, stores, store, monkeypatch):
+def test_a_missing_file_is_named(spark, stores, store):
     manifest = write(spark.range(5).toDF("id"), stores, SMALL)
     uri = manifest.files[0].uri
     store.delete([uri])
     with pytest.raises(ObjectMissing, match=uri):
-        read_by(SMALL, spark, manifest, stores, monkeypatch)
+        read_by(SMALL, spark, manifest, stores)
     with pytest.raises(PythonException, match=f"ObjectMissing: {uri} does not exist"):
-        read_by(LARGE, spark, manifest, stores, monkeypatch).collect()
+        read_by(LARGE, spark, manifest, stores).collect()
 
 
 def test_stray_files_are_not_read(spark, stores, store):
@@ -336,17 +345,17 @@ def test_a_type_without_an_arrow_equivalent_is_refused_by_name(spark, stores, qu
 
 
 @SIZES
-def test_a_column_of_nulls_and_odd_names_pass(spark, stores, size, monkeypatch):
+def test_a_column_of_nulls_and_odd_names_pass(spark, stores, size):
     frame = spark.sql("SELECT null AS nothing, 1 AS `a.b`, 2 AS `c ``d`, 'x' AS `größe`")
     manifest = write(frame, stores, size)
     for way in (SMALL, LARGE):
-        back = read_by(way, spark, manifest, stores, monkeypatch)
+        back = read_by(way, spark, manifest, stores)
         assert back.schema == frame.schema
         assert [tuple(row) for row in back.collect()] == [(None, 1, 2, "x")]
 
 
 @SIZES
-def test_variants_and_null_structs_pass(spark, stores, store, size, monkeypatch):
+def test_variants_and_null_structs_pass(spark, stores, store, size):
     frame = spark.sql("""
         SELECT id, if(id = 0, parse_json('{"a": [1, 2.5, "x"]}'), null) AS variant,
           if(id = 0, named_struct('a', 1, 'l', array(1)), null) AS struct, array(parse_json('1')) AS list
@@ -355,7 +364,7 @@ def test_variants_and_null_structs_pass(spark, stores, store, size, monkeypatch)
     manifest = write(frame, stores, size)
     texts = ["id", "to_json(variant)", "struct", "to_json(list[0])"]
     for way in (SMALL, LARGE):
-        back = read_by(way, spark, manifest, stores, monkeypatch)
+        back = read_by(way, spark, manifest, stores)
         assert back.schema == frame.schema
         assert sorted(map(str, back.selectExpr(*texts).collect())) == sorted(
             map(str, frame.selectExpr(*texts).collect())

@@ -51,6 +51,7 @@ def counted(rows):
     return Counter(tuple((name, comparable(value)) for name, value in row.items()) for row in rows)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_stages_return_the_rows_of_the_same_program_in_duckdb(spark, store, stores, tmp_path, seed):
     generated = GENERATED[seed]

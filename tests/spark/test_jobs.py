@@ -16,7 +16,8 @@ from pyspark.sql import functions as sf
 
 from glue_jobs import compare_day, run_stage
 from slackwater.arrow.session import temporary_settings
-from slackwater.steps.spark.job import explain, settings_for
+from slackwater.steps.spark.job import explain
+from slackwater.steps.standalone import INTERPRETED
 from tests.independent import assert_same_table, daily_delays
 from tests.spark.conftest import ROOT, WORKERS, jvm_variables
 from tests.spark.frames import frame_of
@@ -177,7 +178,7 @@ def test_an_error_is_explained_in_one_line():
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_an_error_of_a_thread_of_the_jvm_is_explained_by_its_cause(spark):
     numbers = frame_of(spark, [(1, 0)], "a int, b int")
-    with temporary_settings(spark, {**settings_for(input_bytes=0, rows=0), "spark.sql.ansi.enabled": "true"}):
+    with temporary_settings(spark, {**INTERPRETED, "spark.sql.ansi.enabled": "true"}):
         quotients = numbers.select("b", sf.expr("a / b").alias("c"))
         with pytest.raises(Exception, match="DIVIDE_BY_ZERO") as failure:
             numbers.join(sf.broadcast(quotients), "b").toArrow()

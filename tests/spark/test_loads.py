@@ -18,7 +18,11 @@ from slackwater.steps.step import StepContext
 from tests.fakes_spark import PRODUCER
 from tests.spark.frames import frame_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("way"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 PREFIX = "s3://exchange/runs/p/2013-03-10/r/1/"
 CSV = {"step": "write_csv", "depends_on": ["day"], "with": {"path": "{date}/rows.csv"}}

@@ -14,12 +14,10 @@ import pytest
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import write_frame
 from slackwater.arrow.reference import reference_uri
-from slackwater.arrow.session import temporary_settings
 from slackwater.errors import AuditFailed, ObjectMissing, PublishOvertaken
 from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.steps.spark import publish as publishing
 from slackwater.steps.spark import table as warehouse
-from slackwater.steps.spark.job import settings_for
 from slackwater.steps.spark.stage import run_stage_job
 from slackwater.steps.spark.table import files_of_day, tags_of
 from tests.fakes_spark import PRODUCER
@@ -79,10 +77,9 @@ def commit_version(spark, table, run: Run, rows: Any) -> None:
     """Commit and tag the rows, as another job leaves them: without the staging and the audit of a publication."""
     day, identity = date.fromisoformat(run.date), publishing.snapshot_identity(run)
     frame = publishing.with_date(frame_of(spark, rows, SCHEMA), day)
-    with temporary_settings(spark, settings_for(input_bytes=0, rows=len(rows))):
-        warehouse.prepare_table(spark, table, frame)
-        inspected = warehouse.current_snapshot(spark, table)
-        warehouse.overwrite_day(frame, table, day, identity, inspected=inspected)
+    warehouse.prepare_table(spark, table, frame)
+    inspected = warehouse.current_snapshot(spark, table)
+    warehouse.overwrite_day(frame, table, day, identity, inspected=inspected)
     warehouse.create_tag(spark, table, run.tag, warehouse.find_commit(spark, table, identity).snapshot_id)
 
 
@@ -95,8 +92,7 @@ def a_run(day: str, *, run_id: str = "r" * 32, attempt: int = 1) -> Run:
 
 def publish_at_once(spark, stores, jobs: list[dict[str, Any]]) -> list[Publication]:
     """Publish by a thread for each job."""
-    # The threads make and restore the same settings of one session: here they find the values that they make.
-    with temporary_settings(spark, settings_for(input_bytes=0, rows=0)), ThreadPoolExecutor(len(jobs)) as pool:
+    with ThreadPoolExecutor(len(jobs)) as pool:
         return list(pool.map(lambda job: publishing.publish_day(spark, **job, stores=stores), jobs))
 
 
@@ -466,7 +462,7 @@ FLIGHT = {"carrier": "UA", "origin": "EWR", "time_hour": HOUR, "dep_time": 1000,
 
 
 @pytest.fixture
-def run_jobs(spark, stores, table):
+def run_jobs(spark, stores, table, way):
     """Run the jobs of both stages of a day, as the state machine does."""
 
     def run(day: Day, **options: Any) -> None:

@@ -29,6 +29,7 @@ def rollback(spark, stores, table):
     return run
 
 
+@pytest.mark.usefixtures("way")
 def test_the_day_has_the_rows_of_the_earlier_version_and_a_tag_of_its_own(spark, store, publish, rollback, table):
     first = publish(ROWS)
     publish(LATER, OTHER)

@@ -34,7 +34,7 @@ from slackwater.arrow.reference import (
     Producer,
 )
 from slackwater.arrow.schema import arrow_schema_of, decode_schema, encode_schema, has_nullable_struct, spark_schema_of
-from slackwater.arrow.session import temporary_settings
+from slackwater.arrow.session import has_small_way, temporary_settings
 from slackwater.storage import ObjectStore
 
 # Creates the store in the process that needs it: open connections cannot be sent to Spark's workers, a factory can.
@@ -79,20 +79,17 @@ def write_frame(
     parents: Sequence[str] = (),
     codec: Codec | None = None,
     file_bytes: int = FILE_BYTES,
-    driver_settings: Mapping[str, str] | None = None,
 ) -> WrittenFrame:
     """Write `frame` as Arrow IPC files under `prefix`, and return the manifest, which is not stored yet.
 
     `producer`, `parents` and `codec` are fields of the manifest. `input_bytes` is the size of everything that the frame
-    is computed from; it decides whether the driver or the executors write. `driver_settings` are settings of Spark that
-    are only made while the driver writes. Tasks that failed or ran twice may leave files that the manifest does not
-    name. Raises `DefinitionError` for a column that `arrow_schema_of` refuses.
+    is computed from; it decides whether the driver or the executors write. Tasks that failed or ran twice may leave
+    files that the manifest does not name. Raises `DefinitionError` for a column that `arrow_schema_of` refuses.
     """
     schema = arrow_schema_of(frame.schema)
     written = None
-    if input_bytes <= DRIVER_BYTES and not has_nullable_struct(schema):
-        with temporary_settings(frame.sparkSession, driver_settings or {}):
-            written = _write_by_driver(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
+    if input_bytes <= DRIVER_BYTES and has_small_way(frame.sparkSession) and not has_nullable_struct(schema):
+        written = _write_by_driver(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
     if written is None:
         written = _write_by_executors(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
     files, executed = written
@@ -122,7 +119,7 @@ def read_frame(
     raises an error of its own, whose message contains the error.
     """
     schema = decode_schema(manifest.arrow_schema)
-    if not is_large(manifest) and not has_nullable_struct(schema):
+    if not is_large(spark, manifest) and not has_nullable_struct(schema):
         store = stores()
         batches = [batch for file in manifest.files for batch in read_batches(file, schema=schema, store=store)]
         return frame_of(spark, batches, schema)
@@ -142,9 +139,9 @@ def read_frame(
     )
 
 
-def is_large(manifest: ArrowManifest) -> bool:
+def is_large(spark: SparkSession, manifest: ArrowManifest) -> bool:
     """Return whether the dataset is too large for the driver. Then reading fewer columns saves time."""
-    return manifest.bytes > DRIVER_BYTES
+    return manifest.bytes > DRIVER_BYTES or not has_small_way(spark)
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:

@@ -1,11 +1,17 @@
-"""Temporary settings of a Spark session."""
+"""Settings of a Spark session: temporary ones, and whether small data has a way of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL_WAY = "spark.slackwater.smallWay"
+"""The property that tests set to `false`: small data is then read and written like large data
+(docs/decisions/0027)."""
 
 
 @contextmanager
@@ -24,3 +30,8 @@ def temporary_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterat
             # PySpark declares the value as optional. It is never None for the settings that are used here.
             if original_value is not None:
                 spark.conf.set(key, original_value)
+
+
+def has_small_way(spark: SparkSession) -> bool:
+    """Return whether small data is read and written in another way than large data."""
+    return spark.conf.get(SMALL_WAY, "true") == "true"

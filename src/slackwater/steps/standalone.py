@@ -32,7 +32,7 @@ from slackwater.steps.io.local_folder import files_below
 from slackwater.steps.registry import find_step, parameters_of
 from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.spark.compare.values import readable
-from slackwater.steps.spark.job import RESULT_SETTINGS, explain, settings_for
+from slackwater.steps.spark.job import RESULT_SETTINGS, explain
 from slackwater.steps.spark.loads import write_rows
 from slackwater.steps.step import Extract, Load, Step, StepContext
 
@@ -44,9 +44,16 @@ _LOCAL_SETTINGS = {
     # The default, 200, is for clusters.
     "spark.sql.shuffle.partitions": "8",
 }
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Spark interprets expressions, and plans the whole query before it runs: a new step on few rows starts sooner."""
 # A session in which steps run again and again on few rows.
 _LOOP_SETTINGS = {
-    **settings_for(input_bytes=0, rows=0),
+    **INTERPRETED,
     # The second compiler's threads cost more than their code saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # A worker that is used again would keep the modules of steps as it imported them first.
@@ -135,11 +142,11 @@ def compute_step(
     does.
     """
     began = time.monotonic()
-    settings = {**RESULT_SETTINGS, **settings_for(input_bytes=0, rows=0)}
+    settings = {**RESULT_SETTINGS, **INTERPRETED}
     with temporary_settings(context.spark, settings), _explained(name):
         rows = {read: inputs[read].rows for read in use.depends_on}
         frames = {read: inputs[read].frame for read in use.depends_on}
-        applied = AppliedSteps({name: use}, frames, context, known_rows=rows, is_small=True)
+        applied = AppliedSteps({name: use}, frames, context, known_rows=rows, in_one_process=True)
         result = applied[name]
         if is_stored:
             arrow_schema_of(result.schema)

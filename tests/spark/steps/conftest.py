@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from slackwater.arrow.session import temporary_settings
 from slackwater.runs.day import day_of
 from slackwater.steps.files import ProjectFiles
-from slackwater.steps.spark.job import settings_for
+from slackwater.steps.standalone import INTERPRETED
 from slackwater.steps.step import StepContext
 from tests.fakes_spark import FolderStore
 from tests.postgres import SECRETS, PostgresServer, running_postgres
@@ -22,17 +22,14 @@ DAY = date(2013, 3, 10)
 
 @pytest.fixture(scope="module")
 def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Compute as jobs compute a small day: Spark plans a query once, and interprets its expressions.
-
-    Not for tests of extract and load steps: jobs run these with Spark's default settings, for any number of rows.
-    """
-    with temporary_settings(spark, settings_for(input_bytes=0, rows=0)):
+    """Compute as `slackwater step run` does: Spark plans a query once, and interprets its expressions."""
+    with temporary_settings(spark, INTERPRETED):
         yield
 
 
 @pytest.fixture
 def generated(spark: SparkSession, interpreted: None) -> Iterator[None]:
-    """Compute as jobs compute a large day: with generated code, and adaptively.
+    """Compute as jobs do: with generated code, and adaptively.
 
     Otherwise Spark would evaluate filters and projections of the few rows of a test while it plans the query. So a
     frame without rows that match a filter is empty only at run time here.

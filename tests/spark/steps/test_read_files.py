@@ -68,6 +68,7 @@ def naive(values: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.usefixtures("way")
 def test_csv_files_are_read_with_the_types_of_their_fields(context: StepContext, store: FolderStore) -> None:
     store.put(f"{PREFIX}in/2013-03-10/b.csv", b"Fare EUR,name\n-2,last\n")
     store.put(f"{PREFIX}in/2013-03-10/a.csv", gzip.compress(CSV.encode()))
@@ -80,6 +81,7 @@ def test_csv_files_are_read_with_the_types_of_their_fields(context: StepContext,
     assert naive(rows(frame)) == [*ROWS, ("last", None, -2.0, None, None, None)]
 
 
+@pytest.mark.usefixtures("way")
 def test_options_of_csv_and_of_values(context: StepContext, store: FolderStore) -> None:
     text = "a report of 2013\nM\xfcller; 1.234,5;10.03.2013 12:00;n/a\n"
     store.put(f"{PREFIX}x.csv", text.encode("latin-1"))
@@ -101,6 +103,7 @@ def test_options_of_csv_and_of_values(context: StepContext, store: FolderStore) 
     assert naive(rows(frame)) == [("Müller", 1234.5, datetime(2013, 3, 10, 11), None)]
 
 
+@pytest.mark.usefixtures("way")
 def test_json_and_ndjson(context: StepContext, store: FolderStore) -> None:
     objects = [
         {"name": "a", "count": 1, "Fare EUR": 1e300, "late": True, "left": "2013-03-10T00:00:00Z", "day": "2013-03-10"},
@@ -113,6 +116,7 @@ def test_json_and_ndjson(context: StepContext, store: FolderStore) -> None:
     assert naive(rows(run(read_ndjson.STEP, context, path="a.ndjson", fields=FIELDS))) == expected
 
 
+@pytest.mark.usefixtures("way")
 def test_a_sheet_of_a_workbook(context: StepContext, store: FolderStore) -> None:
     workbook, body = openpyxl.Workbook(), io.BytesIO()
     workbook.active.append(["not this sheet"])
@@ -210,6 +214,7 @@ class FilesOnDisk(ProjectFiles):
         return [item._replace(uri=str(self.stores().path(item.uri))) for item in super().find(path, day)]
 
 
+@pytest.mark.usefixtures("way")
 def test_parquet_files_keep_their_types(
     context: StepContext, store: FolderStore, stores: Callable[[], FolderStore]
 ) -> None:

@@ -47,6 +47,7 @@ def query(context: StepContext, postgres: PostgresServer) -> Run:
     return run
 
 
+@pytest.mark.usefixtures("way")
 def test_types_of_postgres(query: Run) -> None:
     values = {
         "b": ("true", "boolean", True),
@@ -88,11 +89,13 @@ def test_the_day_is_bound_and_the_query_may_have_percent_signs(query: Run, conte
         query(sql, context=replace(context, day=None))
 
 
+@pytest.mark.usefixtures("way")
 def test_a_result_without_rows_has_its_columns(query: Run) -> None:
     frame = query("SELECT 1 AS a, now() AS b WHERE false")
     assert (frame.columns, frame.count()) == (["a", "b"], 0)
 
 
+@pytest.mark.usefixtures("way")
 def test_nan_and_infinities_are_those_that_postgres_prints(query: Run, postgres: PostgresServer) -> None:
     values = "('NaN'::float8), ('-Infinity'), ('Infinity'), ('-0'), ('4.9e-324'), (NULL)"
     printed = postgres.execute(f"SELECT v::text FROM (VALUES {values}) AS t(v)")

@@ -67,6 +67,7 @@ OLD = [(OTHER, 1, "other"), (DAY, 1, "old"), (DAY, 2, "old"), (DAY, 3, "old")]
 NEW = [(OTHER, 1, "other"), (DAY, 7, "new")]
 
 
+@pytest.mark.usefixtures("way")
 def test_the_day_is_replaced_also_by_a_repeated_call_and_by_no_rows(
     write: Callable[..., Effect], context: StepContext, postgres: PostgresServer
 ) -> None:
@@ -81,6 +82,7 @@ def test_the_day_is_replaced_also_by_a_repeated_call_and_by_no_rows(
     assert write(frame.where("n < 0"))["rows_inserted"] == 0
 
 
+@pytest.mark.usefixtures("way")
 def test_all_types_arrive_unchanged(
     write: Callable[..., Effect], context: StepContext, postgres: PostgresServer
 ) -> None:

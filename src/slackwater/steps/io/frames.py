@@ -42,13 +42,14 @@ def frame_of_parts(
     """
     from slackwater.arrow.exchange import DRIVER_BYTES, map_in_arrow
     from slackwater.arrow.schema import spark_schema_of
+    from slackwater.arrow.session import has_small_way
 
     tables: list[pa.Table] = []
     size_read = 0
     for table in chain.from_iterable(map(read, parts)):
         tables.append(table)
         size_read += table.nbytes
-        if max(size, size_read) > DRIVER_BYTES:
+        if max(size, size_read) > DRIVER_BYTES or not has_small_way(spark):
             break
     else:
         # PySpark drops the rows after an empty batch that is not the first one.
@@ -83,7 +84,7 @@ def map_batches(
 
     from slackwater.arrow.exchange import batch_settings, map_in_arrow
     from slackwater.arrow.schema import arrow_schema_of, has_nullable_struct
-    from slackwater.arrow.session import temporary_settings
+    from slackwater.arrow.session import has_small_way, temporary_settings
 
     schema = nullable_schema(frame)
 
@@ -91,7 +92,8 @@ def map_batches(
         # Spark's batches may declare other details than the schema, such as which columns are never null.
         return (batch.cast(schema) for batch in batches if batch.num_rows)
 
-    if not has_nullable_struct(arrow_schema_of(frame.schema)):  # which PySpark cannot convert in the driver
+    # PySpark cannot convert a struct that may be null in the driver.
+    if has_small_way(frame.sparkSession) and not has_nullable_struct(arrow_schema_of(frame.schema)):
         # One row more than the driver writes shows that there are too many, without a Spark action that counts them.
         small = frame.limit(DRIVER_ROWS + 1).toArrow()
         if small.num_rows <= DRIVER_ROWS:

@@ -37,15 +37,15 @@ class AppliedSteps:
         context: StepContext,
         *,
         known_rows: Mapping[str, int] | None = None,
-        is_small: bool = False,
+        in_one_process: bool = False,
     ) -> None:
         """Apply the steps, which are given in the order in which they run.
 
         `inputs` are the frames that they read, by name, and `known_rows` the numbers of rows of those that need no
-        counting. With `is_small`, nothing detects that Spark has counted a partition twice: for few rows, that takes
-        a third of the time again. Raises `DefinitionError` naming the step and its parameter.
+        counting. With `in_one_process`, Spark has no executor to lose, so nothing detects that it has counted a
+        partition twice: for few rows, that takes a third of the time again. Raises `DefinitionError` naming the step and its parameter.
         """
-        self._is_small = is_small
+        self._in_one_process = in_one_process
         self._uses, self._context, self._known_rows = uses, context, dict(known_rows or {})
         # What each observation aggregates: the frame, and the aggregates by name.
         self._aggregates: dict[str, tuple[DataFrame, Mapping[str, Column]]] = {}
@@ -202,7 +202,7 @@ class AppliedSteps:
     def _observed_frame(self, frame: DataFrame, name: str, aggregates: Mapping[str, Column]) -> DataFrame:
         """Return the frame such that Spark computes the aggregates, and lists the partitions, when it computes it."""
         self._aggregates[name] = frame, aggregates
-        if self._is_small:
+        if self._in_one_process:
             return frame.observe(name, *_named(aggregates))
         # Longer than the names of all columns, so that it is none of them.
         column = "_" * (1 + max(map(len, frame.columns), default=0))

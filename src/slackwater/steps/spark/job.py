@@ -22,17 +22,6 @@ from slackwater import errors
 RESULT_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 """The settings of a session that change results."""
 
-SMALL_BYTES, SMALL_ROWS = 2 * 1024 * 1024, 100_000
-"""The size of inputs for which Spark's own file reader and generated code take longer to start than they save."""
-
-# Spark interprets expressions, and plans the whole query before it runs.
-_SMALL_SETTINGS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
-
 # The part of Spark's message that names a file: the whole message also has the errors of all attempts of the task.
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\S*\] .*?(?= SQLSTATE|$)", re.MULTILINE)
 
@@ -77,11 +66,6 @@ def run_job(
         sys.stderr.write(f"{error_type}: {message}\n")
         return 1
     return 0
-
-
-def settings_for(*, input_bytes: int, rows: int) -> dict[str, str]:
-    """Return Spark's settings with which a result of inputs of this size takes the least time (docs/decisions/0012)."""
-    return _SMALL_SETTINGS if input_bytes <= SMALL_BYTES and rows <= SMALL_ROWS else {}
 
 
 def json_argument(model: type[_Argument]) -> Callable[[str], _Argument]:

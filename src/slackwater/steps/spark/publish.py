@@ -24,10 +24,9 @@ from pyspark.sql.types import (
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.names import quoted
-from slackwater.arrow.session import temporary_settings
 from slackwater.errors import AuditFailed, CloudError
 from slackwater.runs.record import Publication, Run, publication_uri
-from slackwater.steps.spark.job import log, settings_for
+from slackwater.steps.spark.job import log
 from slackwater.steps.spark.table import (
     CONTENT,
     Commit,
@@ -72,8 +71,7 @@ def publish_day(
     if commit is None:
         manifest = load_manifest(rows, store=store)
         frame = with_date(read_frame(spark, manifest, stores=stores), date.fromisoformat(run.date))
-        with temporary_settings(spark, settings_for(input_bytes=manifest.bytes, rows=manifest.rows)):
-            commit = commit_day(spark, frame, table, identity, key=key, min_rows_percent=min_rows_percent)
+        commit = commit_day(spark, frame, table, identity, key=key, min_rows_percent=min_rows_percent)
     else:
         log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)
     return store_publication(spark, run, commit, catalog_table=catalog_table, began=began, store=store)

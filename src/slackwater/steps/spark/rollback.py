@@ -11,14 +11,13 @@ from pyspark.sql import functions as sf
 
 from slackwater.arrow.exchange import StoreFactory
 from slackwater.arrow.names import quoted
-from slackwater.arrow.session import temporary_settings
 from slackwater.errors import AuditFailed, ObjectMissing
 from slackwater.project import Project
 from slackwater.runs.record import Publication, Run
-from slackwater.steps.spark.job import log, settings_for
+from slackwater.steps.spark.job import log
 from slackwater.steps.spark.publish import commit_day, snapshot_identity, store_publication, with_date
 from slackwater.steps.spark.stage import StageJob
-from slackwater.steps.spark.table import files_of_day, find_commit, quoted_table, tags_of
+from slackwater.steps.spark.table import find_commit, quoted_table, tags_of
 
 
 def run_rollback_job(spark: SparkSession, job: StageJob, *, stores: StoreFactory) -> Publication:
@@ -51,11 +50,8 @@ def restore_version(
             raise ObjectMissing(f"{table} has no version {tag} any more: retention or somebody else has removed it")
         day = date.fromisoformat(run.date)
         frame = version_rows(spark, table, tag, day)
-        files = files_of_day(spark, table, day, tag=tag)
-        settings = {} if files.rows is None else settings_for(input_bytes=files.bytes, rows=files.rows)
-        with temporary_settings(spark, settings):
-            # With None, the version may have fewer rows than the day has now, and lack columns that were added later.
-            commit = commit_day(spark, frame, table, identity, key=key, min_rows_percent=None)
+        # With None, the version may have fewer rows than the day has now, and lack columns that were added later.
+        commit = commit_day(spark, frame, table, identity, key=key, min_rows_percent=None)
     else:
         log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)
     return store_publication(spark, run, commit, catalog_table=catalog_table, began=began, store=stores())

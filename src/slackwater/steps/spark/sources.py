@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from slackwater.arrow.exchange import empty_frame, frame_of
 from slackwater.arrow.names import quoted
+from slackwater.arrow.session import has_small_way
 from slackwater.errors import InputError, ObjectInvalid, ObjectMissing
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.manifest import InputObject
@@ -36,10 +37,12 @@ from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
 from slackwater.sources.first_by_id import is_first_of_its_id
-from slackwater.steps.spark.job import SMALL_BYTES, SMALL_ROWS
 from slackwater.steps.spark.table import quoted_table
 from slackwater.storage import ObjectStore
 
+# The driver reads a source of at most this size: Spark's own reader takes longer to start (docs/decisions/0027). Rows
+# are bounded as well, because columns of equal values take almost no bytes.
+SMALL_BYTES, SMALL_ROWS = 2 * 1024 * 1024, 100_000
 # Threads of the driver that read objects.
 _READERS = 8
 # Columns with the position of an event: the object, and the row in it.
@@ -83,8 +86,8 @@ def read_source(
     """
     if not uris:
         return empty_frame(spark, source_schema(source))
-    # Spark's own reader takes longer to start than the driver to read a few objects (docs/decisions/0012).
-    events = _read_by_driver(spark, source, uris, store) if input_bytes <= SMALL_BYTES else None
+    by_driver = input_bytes <= SMALL_BYTES and has_small_way(spark)
+    events = _read_by_driver(spark, source, uris, store) if by_driver else None
     if events is None:
         events = _read_by_executors(spark, source, uris)
     if source.id_column:
@@ -145,7 +148,6 @@ def _read_by_driver(spark: SparkSession, source: Source, uris: Sequence[str], st
 
     with ThreadPoolExecutor(_READERS) as readers:
         files = list(readers.map(open_object, uris))
-    # Few bytes may be many rows: columns of equal values take almost none.
     if sum(file.metadata.num_rows for file in files) > SMALL_ROWS:
         return None
     schema = pa.schema([field for field in raw_schema(source) if field.name in names])

@@ -15,7 +15,6 @@ from slackwater.arrow.dataset import find_reference, load_manifest, store_datase
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer
 from slackwater.arrow.schema import decode_schema
-from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, stages
@@ -30,7 +29,7 @@ from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
 from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.spark.earlier_stages import EarlierVersions, upstream_manifests
-from slackwater.steps.spark.job import log, settings_for
+from slackwater.steps.spark.job import log
 from slackwater.steps.spark.loads import run_loads
 from slackwater.steps.spark.publish import publish_day
 from slackwater.steps.spark.sources import read_iceberg, read_published, read_source
@@ -152,20 +151,15 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     versions = EarlierVersions(run, pipeline, stage.name, context.spark, stores=stores)
     context = dataclasses.replace(context, read_source=read_frozen, earlier_versions=versions)
     objects = [item for name in stage.reads_sources for item in inputs.of_source(name)]
-    stored = upstream.values()
-    input_bytes = sum(item.bytes for item in objects) + sum(manifest.bytes for manifest in stored)
-    rows = sum(item.rows for item in objects) + sum(manifest.rows for manifest in stored)
-    # How much an extract step reads is not known before.
-    settings = {} if _has_extract(pipeline, stage) else settings_for(input_bytes=input_bytes, rows=rows)
+    input_bytes = sum(item.bytes for item in objects) + sum(manifest.bytes for manifest in upstream.values())
     known_rows = {name: manifest.rows for name, manifest in upstream.items()}
     for name in frames:
         # Events with ids are counted: Spark leaves out duplicates, and computes them once if several steps read them.
         if name in pipeline.sources and not project.source(name).id_column and is_whole(name):
             known_rows[name] = sum(item.rows for item in inputs.of_source(name))
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
-    steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows, is_small=bool(settings))
-    with temporary_settings(context.spark, settings):
-        steps.compute_ahead()
+    steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
+    steps.compute_ahead()
     written = write_frame(
         steps[stage.name],
         f"{run.arrow_prefix}{stage.name}/",
@@ -179,7 +173,6 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         ),
         stores=stores,
         input_bytes=input_bytes,
-        driver_settings=settings,
         parents=list(dict.fromkeys([*uris.values(), *versions.read])),
     )
     seconds = time.monotonic() - began
@@ -208,7 +201,7 @@ def read_upstream(
     """
     columns: dict[str, tuple[str, ...]] = {}
     # Planning the steps, to see which columns they need, would make an extract step read its rows.
-    if any(map(is_large, upstream.values())) and not _has_extract(pipeline, stage):
+    if any(is_large(context.spark, manifest) for manifest in upstream.values()) and not _has_extract(pipeline, stage):
         columns = columns_read(
             context.spark,
             lambda empty: apply_stage(
@@ -241,16 +234,16 @@ def apply_stage(
     context: StepContext,
     *,
     known_rows: Mapping[str, int],
-    is_small: bool = False,
 ) -> AppliedSteps:
     """Apply the steps of the stage to the sources and stages that it reads.
 
-    `known_rows` are the numbers of rows of those that need no counting, by name. `is_small` states that `settings_for`
-    has settings for the size of the inputs. Raises `DefinitionError` that names the step.
+    `known_rows` are the numbers of rows of those that need no counting, by name. Raises `DefinitionError` that names
+    the step.
     """
     uses = {name: pipeline.steps[name] for name in stage.steps}
+    in_one_process = context.spark.sparkContext.master.startswith("local[")
     try:
-        return AppliedSteps(uses, inputs, context, known_rows=known_rows, is_small=is_small)
+        return AppliedSteps(uses, inputs, context, known_rows=known_rows, in_one_process=in_one_process)
     except DefinitionError as error:
         raise DefinitionError(f"pipeline {pipeline.pipeline}: {error}") from error
 

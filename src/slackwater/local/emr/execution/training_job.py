@@ -15,18 +15,12 @@ from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 _ICEBERG = "org.apache.iceberg"
-# With which jobs compute small results (`slackwater.steps.spark.job`).
-_SMALL_SETTINGS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
 
 
 def train(root: str, catalog: dict[str, str], *, whole: bool) -> None:
     """Write and read files, aggregate, join, and write an Iceberg table; all files are below the URI `root`.
 
-    If `whole` is set, use each file format and Arrow, too, and generated code.
+    If `whole` is set, use each file format and Arrow, too.
     """
     builder = SparkSession.builder.appName("training").config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.sql.extensions", f"{_ICEBERG}.spark.extensions.IcebergSparkSessionExtensions")
@@ -34,9 +28,6 @@ def train(root: str, catalog: dict[str, str], *, whole: bool) -> None:
     for name, value in {"warehouse": f"{root}/warehouse", **catalog}.items():
         builder = builder.config(f"spark.sql.catalog.training.{name}", value)
     session = builder.getOrCreate()
-    if not whole:
-        for name, value in _SMALL_SETTINGS.items():
-            session.conf.set(name, value)
     rows = session.range(100).select(
         F.lit("2013-03-08").cast("date").alias("date"),
         (F.col("id") % 7).cast("string").alias("key"),
@@ -58,8 +49,6 @@ def train(root: str, catalog: dict[str, str], *, whole: bool) -> None:
     means.collect()
     if whole:
         means.toArrow()
-        for name, value in _SMALL_SETTINGS.items():
-            session.conf.set(name, value)
         session.createDataFrame(means.toArrow()).groupBy("key").agg(F.mean("mean")).toArrow()
     session.sql("CREATE NAMESPACE IF NOT EXISTS training.training")
     means.writeTo("training.training.means").using("iceberg").partitionedBy("date").createOrReplace()

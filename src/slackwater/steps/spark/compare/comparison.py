@@ -15,7 +15,6 @@ from pyspark.sql import functions as sf
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import StoreFactory, write_frame
 from slackwater.arrow.reference import ArrowReference, Producer
-from slackwater.arrow.session import temporary_settings
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing, VersionRemoved
 from slackwater.late.changes.comparison import (
     MAX_MOVERS,
@@ -46,7 +45,7 @@ from slackwater.steps.spark.compare.paired import (
     pair_versions,
 )
 from slackwater.steps.spark.compare.totals import SIDES, DayTotals, HourColumn, grouped_totals, hour_column
-from slackwater.steps.spark.job import log, settings_for
+from slackwater.steps.spark.job import log
 from slackwater.steps.spark.table import files_of_day, quoted_table, tags_of
 from slackwater.storage import ObjectStore
 
@@ -85,43 +84,37 @@ def compare_versions(
     table = quoted_table(catalog_table)
     before, after = (read_version(spark, table, version, pair) for version in (pair.before, pair.after))
     day = date.fromisoformat(job.date)
-    files = [files_of_day(spark, table, day, tag=version.tag) for version in (pair.before, pair.after)]
-    size = sum(file.bytes for file in files)
-    any_unknown = any(file.rows is None for file in files)
-    settings = {} if any_unknown else settings_for(input_bytes=size, rows=sum(file.rows or 0 for file in files))
+    size = sum(files_of_day(spark, table, day, tag=version.tag).bytes for version in (pair.before, pair.after))
     paired = pair_versions(before, after, key=pipeline.publish.key, tolerance=TOLERANCE)
     differing = paired.differing()
-    with temporary_settings(spark, settings):
-        metrics = paired.metrics(pair.metrics)
-        hour = hour_column(
-            paired, pipeline.publish.hour, day=day_of(day, pipeline.timezone), timezone=pipeline.timezone
+    metrics = paired.metrics(pair.metrics)
+    hour = hour_column(paired, pipeline.publish.hour, day=day_of(day, pipeline.timezone), timezone=pipeline.timezone)
+    totals = _totals(paired, metrics, hour, pair)
+    rows = totals.rows
+    # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
+    differing.frame.persist()
+    try:
+        any_differs = rows.differing > 0
+        comparison = Comparison(
+            pipeline=pair.pipeline,
+            date=pair.date,
+            correlation_id=job.correlation_id,
+            key=tuple(name for name in pipeline.publish.key if name != _DAY),
+            before=pair.before,
+            after=pair.after,
+            rows=rows,
+            metrics=metric_changes(paired, metrics, totals, differing if any_differs else None),
+            examples=example_changes(differing) if any_differs else (),
+            all_rows=(
+                store_differing_rows(differing, pair, job, input_bytes=size, stores=stores) if any_differs else None
+            ),
+            inputs=input_differences(pair, pipeline.inputs, store=store),
+            seconds=round(time.monotonic() - began, 3),
+            team=pipeline.team,
+            notify=pipeline.late.notify,
         )
-        totals = _totals(paired, metrics, hour, pair)
-        rows = totals.rows
-        # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
-        differing.frame.persist()
-        try:
-            any_differs = rows.differing > 0
-            comparison = Comparison(
-                pipeline=pair.pipeline,
-                date=pair.date,
-                correlation_id=job.correlation_id,
-                key=tuple(name for name in pipeline.publish.key if name != _DAY),
-                before=pair.before,
-                after=pair.after,
-                rows=rows,
-                metrics=metric_changes(paired, metrics, totals, differing if any_differs else None),
-                examples=example_changes(differing) if any_differs else (),
-                all_rows=(
-                    store_differing_rows(differing, pair, job, input_bytes=size, stores=stores) if any_differs else None
-                ),
-                inputs=input_differences(pair, pipeline.inputs, store=store),
-                seconds=round(time.monotonic() - began, 3),
-                team=pipeline.team,
-                notify=pipeline.late.notify,
-            )
-        finally:
-            differing.frame.unpersist()
+    finally:
+        differing.frame.unpersist()
     store.put(comparison_uri(job.prefix), comparison.model_dump_json().encode())
     log("versions compared", rows=comparison.rows.model_dump(), seconds=comparison.seconds)
     return comparison
