@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from hashlib import md5
 from pathlib import Path
 
 from slackwater.arrow.reference import Producer
 from slackwater.errors import ObjectMissing
-from slackwater.storage import StoredObject, split_uri
+from slackwater.storage import ObjectHead, StoredObject, split_uri
 
 PRODUCER = Producer(pipeline="p", date="2013-03-10", run_id="r", attempt=1, stage="s")
 """The origin of datasets for which it does not matter."""
@@ -31,11 +33,38 @@ class FolderStore:
         path = self.path(uri)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(body)
+        self._metadata(uri).parent.mkdir(exist_ok=True)
+        self._metadata(uri).write_text(json.dumps(dict(metadata or {})))
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
         if self.path(uri).exists():
             return False
-        self.put(uri, body)
+        self.put(uri, body, metadata=metadata)
+        return True
+
+    def _metadata(self, uri: str) -> Path:
+        return self.root.with_name(f"{self.root.name}-metadata") / md5(uri.encode(), usedforsecurity=False).hexdigest()
+
+    def head(self, uri: str) -> ObjectHead | None:
+        path = self.path(uri)
+        if not path.exists():
+            return None
+        kept = self._metadata(uri)
+        metadata = json.loads(kept.read_text()) if kept.exists() else {}
+        return ObjectHead(f"{path.stat().st_mtime_ns}-{path.stat().st_size}", metadata)
+
+    def put_if_match(self, uri: str, body: bytes, *, etag: str, metadata: Mapping[str, str]) -> bool:
+        head = self.head(uri)
+        if head is None or head.etag != etag:
+            return False
+        self.put(uri, body, metadata=metadata)
+        return True
+
+    def delete_if_match(self, uri: str, *, etag: str) -> bool:
+        head = self.head(uri)
+        if head is None or head.etag != etag:
+            return False
+        self.delete([uri])
         return True
 
     def get(self, uri: str) -> bytes:

@@ -26,6 +26,14 @@ class StoredObject(NamedTuple):
     """UTC."""
 
 
+class ObjectHead(NamedTuple):
+    """What a store keeps with an object."""
+
+    etag: str
+    metadata: Mapping[str, str]
+    """User metadata."""
+
+
 class ObjectStore(Protocol):
     """An object store. All methods raise `CloudError` when the store refuses or fails."""
 
@@ -38,6 +46,18 @@ class ObjectStore(Protocol):
 
     def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
         """Write a local file like `put_new`, without loading it into memory as a whole."""
+
+    def put_if_match(self, uri: str, body: bytes, *, etag: str, metadata: Mapping[str, str]) -> bool:
+        """Write an object if the one at `uri` has this ETag (`If-Match`). Returns whether it was written.
+
+        The object then has another ETag, also with the same content.
+        """
+
+    def delete_if_match(self, uri: str, *, etag: str) -> bool:
+        """Delete an object if it has this ETag (`If-Match`). Returns whether it was deleted."""
+
+    def head(self, uri: str) -> ObjectHead | None:
+        """Return the ETag and the user metadata of an object; None if there is no object."""
 
     def get(self, uri: str) -> bytes:
         """Return the content of an object. Raises `ObjectMissing`."""

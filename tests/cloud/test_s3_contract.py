@@ -77,6 +77,30 @@ def test_an_object_is_written_once_with_its_metadata(store):
     assert store.get(uri("once/a")) == b""
 
 
+@pytest.mark.parametrize("body", [b"a", b""])
+def test_an_object_is_replaced_and_deleted_only_in_the_version_that_was_read(s3, store, body):
+    key = uri(f"versions/{len(body)}")
+    assert store.head(key) is None
+    assert store.put_new(key, body, metadata={"attempt": "1"})
+    first = store.head(key)
+    assert store.put_if_match(key, body, etag=first.etag, metadata={"attempt": "2"})
+    second = store.head(key)
+    assert (first.metadata, second.metadata) == ({"attempt": "1"}, {"attempt": "2"})
+    assert not store.put_if_match(key, b"late", etag=first.etag, metadata={})
+    assert not store.delete_if_match(key, etag=first.etag)
+    assert store.get(key) == body
+    with ThreadPoolExecutor(WRITERS) as pool:
+        bodies = [bytes([number]) for number in range(WRITERS)]
+        written = list(pool.map(lambda new: store.put_if_match(key, new, etag=second.etag, metadata={}), bodies))
+    assert written.count(True) == 1
+    assert store.get(key) == bodies[written.index(True)]
+    assert store.delete_if_match(key, etag=store.head(key).etag)
+    assert store.head(key) is None
+    assert not store.delete_if_match(key, etag=second.etag)
+    assert not store.put_if_match(key, b"late", etag=second.etag, metadata={})
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET)
+
+
 @pytest.mark.parametrize("size", [0, 5 * MB, 5 * MB + 1, 10 * MB])
 def test_a_file_is_written_once_whole_or_in_parts(s3, store, tmp_path, size):
     key = f"files/{size}"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from uuid import uuid4
 
 import pytest
 
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import write_frame
-from slackwater.errors import InputError
+from slackwater.errors import InputError, PublishOvertaken
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.record import Loads, loads_uri
 from slackwater.steps.files import ProjectFiles
+from slackwater.steps.spark import loads as loads_module
 from slackwater.steps.spark.loads import run_loads
 from slackwater.steps.step import StepContext
+from tests.fakes_runs import LONGEST_RUN
 from tests.fakes_spark import PRODUCER
 from tests.spark.frames import frame_of
+from tests.spark.test_publish import commit_version
 
 pytestmark = [
     pytest.mark.spark,
@@ -39,7 +43,11 @@ def load(spark, store, stores):
     manifest = write_frame(frame, PREFIX, producer=PRODUCER, stores=stores, input_bytes=0).manifest
     manifests = {"day": store_dataset(manifest, PREFIX, store=store, seconds=0).manifest}
     day = day_of(parse_date("2013-03-10"), "UTC")
-    context = StepContext(spark=spark, day=day, files=ProjectFiles("s3://files/", stores))
+    job_run = LONGEST_RUN.model_copy(update={"pipeline": "p", "date": "2013-03-10", "attempt": 1, "prefix": PREFIX})
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS memory.loads")
+    table = f"memory.loads.{uuid4().hex}"
+    commit_version(spark, table, job_run, [("EWR", "UA", 3, 1.5)])
+    context = StepContext(spark=spark, run=job_run, day=day, files=ProjectFiles("s3://files/", stores))
 
     def run(**steps):
         definition = {
@@ -49,8 +57,13 @@ def load(spark, store, stores):
             "publish": {"step": "day", "key": ["date"]},
             "load": steps,
         }
-        return run_loads(Pipeline.model_validate(definition), manifests, context, prefix=PREFIX, stores=stores)
+        pipeline = Pipeline.model_validate(definition)
+        return run_loads(pipeline, manifests, context, run=job_run, catalog_table=table, stores=stores)
 
+    def publish_later():
+        commit_version(spark, table, job_run.model_copy(update={"attempt": 2}), [("EWR", "UA", 4, 1.5)])
+
+    run.publish_later = publish_later
     return run
 
 
@@ -65,6 +78,20 @@ def test_what_each_step_wrote_is_recorded(store, load):
         ("lines", "write_json", {"day": 2}, 2),
     ]
     assert Loads.model_validate_json(store.get(loads_uri(PREFIX))) == loads
+
+
+def test_a_step_does_not_begin_after_a_later_attempt_has_published(store, load, monkeypatch):
+    write = loads_module.write_rows
+
+    def write_and_publish_later(*arguments, **named):
+        record = write(*arguments, **named)
+        load.publish_later()
+        return record
+
+    monkeypatch.setattr(loads_module, "write_rows", write_and_publish_later)
+    with pytest.raises(PublishOvertaken, match=r"^load\.lines: attempt 2 has published 2013-03-10 already"):
+        load(report=CSV, lines={**CSV, "with": {"path": "later.csv"}})
+    assert [item.uri for item in store.list("s3://files/")] == ["s3://files/2013-03-10/rows.csv"]
 
 
 def test_the_first_fault_names_its_step_and_ends_the_others(store, load):

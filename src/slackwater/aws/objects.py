@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections import defaultdict
@@ -14,13 +15,16 @@ from botocore.exceptions import ClientError
 
 from slackwater.aws.clients import client
 from slackwater.aws.failures import code_of, error_type, translated
-from slackwater.storage import StoredObject, split_uri
+from slackwater.errors import ObjectMissing
+from slackwater.storage import ObjectHead, StoredObject, split_uri
 
 # Attempts of a conditional write.
 _CONFLICT_ATTEMPTS = 5
 # S3 answers 409 while another write or deletion of the same key is in progress, and 404 when the upload of an object in
 # parts no longer exists, as after such a conflict: the whole upload has to start again.
 _CONFLICTS = frozenset({"ConditionalRequestConflict", "NoSuchUpload"})
+# The condition does not hold. With `If-Match`, S3 answers 404 where there is no object.
+_REFUSALS = frozenset({"PreconditionFailed", "NoSuchKey"})
 # Bytes. Larger files are written in parts, although S3 accepts 5 GB in one call: a single call that breaks off starts
 # again from the first byte.
 MAX_SINGLE_PUT = 2**30
@@ -54,8 +58,7 @@ class S3ObjectStore:
         """Write a file's content as `put_new` does, without reading all of it into memory."""
         with path.open("rb") as file:
             if path.stat().st_size > MAX_SINGLE_PUT:
-                with translated(f"write {uri}"):
-                    return _written_if_new(lambda: self._put_new_parts(uri, file, metadata))
+                return self._put_parts(uri, lambda: _blocks(file), metadata, IfNoneMatch="*")
 
             def content() -> BinaryIO:
                 file.seek(0)  # an earlier attempt has read to the end
@@ -66,22 +69,57 @@ class S3ObjectStore:
     def _put_new(self, uri: str, body: Callable[[], bytes | BinaryIO], metadata: Mapping[str, str] | None) -> bool:
         bucket, key = split_uri(uri)
         with translated(f"write {uri}"):
-            return _written_if_new(
+            return _condition_holds(
                 lambda: self._s3.put_object(Body=body(), IfNoneMatch="*", **self._new_object(bucket, key, metadata))
             )
 
-    def _put_new_parts(self, uri: str, file: BinaryIO, metadata: Mapping[str, str] | None) -> None:
-        """Upload the file in parts, as a new object. Raises S3's own errors."""
+    def put_if_match(self, uri: str, body: bytes, *, etag: str, metadata: Mapping[str, str]) -> bool:
+        """Write `body` if the object at `uri` has this ETag; return whether it was written. Its ETag is another one."""
+        # The ETag of an object that is written whole may be the MD5 of its content. If it stayed the same, a writer
+        # that has read the ETag before this call would replace the object after it.
+        if hashlib.md5(body, usedforsecurity=False).hexdigest() == etag:
+            return self._put_parts(uri, lambda: [body], metadata, IfMatch=f'"{etag}"')
         bucket, key = split_uri(uri)
-        file.seek(0)
+        with translated(f"write {uri}"):
+            return _condition_holds(
+                lambda: self._s3.put_object(Body=body, IfMatch=f'"{etag}"', **self._new_object(bucket, key, metadata))
+            )
+
+    def delete_if_match(self, uri: str, *, etag: str) -> bool:
+        """Delete the object if it has this ETag; return whether it was deleted."""
+        bucket, key = split_uri(uri)
+        with translated(f"delete {uri}"):
+            return _condition_holds(lambda: self._s3.delete_object(Bucket=bucket, Key=key, IfMatch=f'"{etag}"'))
+
+    def head(self, uri: str) -> ObjectHead | None:
+        """Return the object's ETag and user metadata; None if there is no object."""
+        bucket, key = split_uri(uri)
+        try:
+            with translated(f"read the metadata of {uri}"):
+                response = self._s3.head_object(Bucket=bucket, Key=key)
+        except ObjectMissing:
+            return None
+        return ObjectHead(response["ETag"].strip('"'), response["Metadata"])
+
+    def _put_parts(
+        self, uri: str, blocks: Callable[[], Iterable[bytes]], metadata: Mapping[str, str] | None, **condition: str
+    ) -> bool:
+        """Upload an object in parts; return whether it was written. A conflict repeats the whole upload."""
+        with translated(f"write {uri}"):
+            return _condition_holds(lambda: self._upload_parts(uri, blocks(), metadata, condition))
+
+    def _upload_parts(
+        self, uri: str, blocks: Iterable[bytes], metadata: Mapping[str, str] | None, condition: Mapping[str, str]
+    ) -> None:
+        bucket, key = split_uri(uri)
         created = self._s3.create_multipart_upload(**self._new_object(bucket, key, metadata))
         upload = {"Bucket": bucket, "Key": key, "UploadId": created["UploadId"]}
         parts = []
         try:
-            for number, body in enumerate(iter(lambda: file.read(PART), b""), start=1):
+            for number, body in enumerate(blocks, start=1):
                 part = self._s3.upload_part(**upload, PartNumber=number, Body=body)
                 parts.append({"PartNumber": number, "ETag": part["ETag"]})
-            self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+            self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, **condition)
         except ClientError:
             # After a conflict the upload may be gone already. The bucket's lifecycle rule removes parts that remain.
             with suppress(ClientError):
@@ -150,8 +188,13 @@ class S3ObjectStore:
                     )
 
 
-def _written_if_new(write: Callable[[], object]) -> bool:
-    """Do a conditional write (`If-None-Match: *`); return False when S3 refuses it because the key exists.
+def _blocks(file: BinaryIO) -> Iterable[bytes]:
+    file.seek(0)  # an earlier attempt has read a part of it
+    return iter(lambda: file.read(PART), b"")
+
+
+def _condition_holds(write: Callable[[], object]) -> bool:
+    """Do a conditional write or deletion; return False when S3 refuses it because the condition does not hold.
 
     A conflict with another write repeats the whole `write`, after a pause.
     """
@@ -159,7 +202,7 @@ def _written_if_new(write: Callable[[], object]) -> bool:
         try:
             write()
         except ClientError as error:
-            if code_of(error) == "PreconditionFailed":
+            if code_of(error) in _REFUSALS:
                 return False
             if code_of(error) not in _CONFLICTS or attempt + 1 == _CONFLICT_ATTEMPTS:
                 raise

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from slackwater.errors import InputError
 from slackwater.receiver.partners.credentials import Secrets
 from slackwater.runs.day import Day
+from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.input_columns import Columns, InputColumns
 
@@ -58,6 +59,8 @@ class StepContext:
     Their values are the step's observed values. An aggregate may not be distinct, nested in another one, or a window.
     One with the name `rows_out` is the number of rows of the step's result, which Spark then does not count again.
     """
+    run: Run | None = None
+    """The run. Load steps use its attempt: they never replace what a later attempt has loaded."""
     day: Day | None = None
     """The day of the run."""
     files: ProjectFiles | None = None

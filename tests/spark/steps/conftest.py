@@ -10,14 +10,21 @@ from pyspark.sql import SparkSession
 
 from slackwater.arrow.session import temporary_settings
 from slackwater.runs.day import day_of
+from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.standalone import INTERPRETED
 from slackwater.steps.step import StepContext
+from tests.fakes_runs import LONGEST_RUN
 from tests.fakes_spark import FolderStore
 from tests.postgres import SECRETS, PostgresServer, running_postgres
 
 PREFIX = "s3://bucket/files/"
 DAY = date(2013, 3, 10)
+
+
+def run_of(attempt: int, day: date = DAY) -> Run:
+    """Return the run of an attempt of a day."""
+    return LONGEST_RUN.model_copy(update={"attempt": attempt, "date": day.isoformat(), "pipeline": "p"})
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +58,7 @@ def files(store: FolderStore, stores: Callable[[], FolderStore]) -> ProjectFiles
 
 @pytest.fixture
 def context(spark: SparkSession, files: ProjectFiles) -> StepContext:
-    return StepContext(spark=spark, files=files, day=day_of(DAY, "UTC"), secrets=SECRETS)
+    return StepContext(spark=spark, files=files, day=day_of(DAY, "UTC"), run=run_of(1), secrets=SECRETS)
 
 
 @pytest.fixture(scope="session")

@@ -18,14 +18,14 @@ from pydantic import ValidationError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from slackwater.errors import DataError, DefinitionError, InputError, OutboundRefused, Unavailable
+from slackwater.errors import DataError, DefinitionError, InputError, OutboundRefused, PublishOvertaken, Unavailable
 from slackwater.steps.io import frames
 from slackwater.steps.io.postgres import Access
 from slackwater.steps.load.write_table import STEP, WriteTable, replace_day
 from slackwater.steps.step import Effect, StepContext
-from tests.postgres import SECRETS, PostgresServer
+from tests.postgres import PASSWORD, SECRETS, PostgresServer
 from tests.spark.frames import frame_of
-from tests.spark.steps.conftest import DAY
+from tests.spark.steps.conftest import DAY, run_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -193,7 +193,7 @@ def test_a_reader_sees_the_old_day_until_the_new_one_is_complete(postgres: Postg
             yield batch((n, "new"))
         seen.append(rows(postgres))
 
-    assert replace_day(batches(), SCHEMA, parameters(postgres), access, DAY) == (3, 2)
+    assert replace_day(batches(), SCHEMA, parameters(postgres), access, run_of(1)) == (3, 2)
     assert seen == [OLD] * 3
     assert rows(postgres) == [*OLD[:1], (DAY, 7, "new"), (DAY, 8, "new")]
 
@@ -217,7 +217,7 @@ def test_a_failure_in_the_middle_leaves_the_old_day(postgres: PostgresServer, ac
         (killed(), Unavailable),
     ):
         with pytest.raises(expected):
-            replace_day(batches, SCHEMA, parameters(postgres), access, DAY)
+            replace_day(batches, SCHEMA, parameters(postgres), access, run_of(1))
         assert rows(postgres) == OLD
 
 
@@ -233,22 +233,107 @@ def test_two_writers_of_one_day_wait_for_each_other(postgres: PostgresServer, ac
 
     def second() -> tuple[int, int]:
         assert first_deleted.wait(10)
-        return replace_day(iter([batch((9, "second"))]), SCHEMA, parameters(postgres), access, DAY)
+        return replace_day(iter([batch((9, "second"))]), SCHEMA, parameters(postgres), access, run_of(1))
 
     try:
         with ThreadPoolExecutor(2) as threads:
-            one = threads.submit(replace_day, first(), SCHEMA, parameters(postgres), access, DAY)
+            one = threads.submit(replace_day, first(), SCHEMA, parameters(postgres), access, run_of(1))
             other = threads.submit(second)
             waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             while postgres.execute(waiting) != [(1,)]:
                 assert not one.done()
             # Another day is not waited for.
-            replace_day(iter([batch((5, "other"), day=OTHER)]), SCHEMA, parameters(postgres), access, OTHER)
+            replace_day(iter([batch((5, "other"), day=OTHER)]), SCHEMA, parameters(postgres), access, run_of(1, OTHER))
             second_started.set()
             assert (one.result(10), other.result(10)) == ((3, 2), (2, 1))
     finally:
         postgres.execute("ALTER DATABASE postgres RESET default_transaction_isolation")
     assert rows(postgres) == [(OTHER, 5, "other"), (DAY, 9, "second")]
+
+
+def load(
+    postgres: PostgresServer, access: Access, attempt: int, batches: Iterator[pa.RecordBatch] | None = None
+) -> Any:
+    batches = batches or iter([batch((attempt, f"attempt {attempt}"))])
+    return replace_day(batches, SCHEMA, parameters(postgres), access, run_of(attempt))
+
+
+CREATED = (
+    'CREATE TABLE "Schema".slackwater_loads '
+    "(target text, pipeline text, day date, attempt bigint NOT NULL, PRIMARY KEY (target, pipeline, day))"
+)
+LOADS = 'SELECT target, pipeline, day, attempt FROM "Schema".slackwater_loads'
+
+
+def test_an_earlier_attempt_changes_nothing_after_a_later_one(postgres: PostgresServer, access: Access) -> None:
+    load(postgres, access, 3)
+    load(postgres, access, 3)
+    with pytest.raises(PublishOvertaken, match=r"attempt 3 has loaded 2013-03-10 .* this is attempt 2") as refused:
+        load(postgres, access, 2)
+    assert rows(postgres) == [*OLD[:1], (DAY, 3, "attempt 3")]
+    assert postgres.execute(LOADS) == [("a table", "p", DAY, 3)]
+    replace_day(iter([batch((1, "other"), day=OTHER)]), SCHEMA, parameters(postgres), access, run_of(1, OTHER))
+    # A deployment made anew begins with attempt 1: the message has the statement that allows it.
+    statement = re.search(r"execute (DELETE .*), and run the day again", str(refused.value))
+    assert statement
+    postgres.execute(statement[1])
+    load(postgres, access, 1)
+    assert postgres.execute(f"{LOADS} WHERE day = '{DAY}'") == [("a table", "p", DAY, 1)]
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 3), (3, 2)])
+def test_of_two_attempts_at_the_same_time_the_later_one_remains(
+    postgres: PostgresServer, access: Access, first: int, second: int
+) -> None:
+    holds, goes_on = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        holds.set()
+        assert goes_on.wait(10)
+        yield batch((first, f"attempt {first}"))
+
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(load, postgres, access, first, slow())
+        assert holds.wait(10)
+        other = threads.submit(load, postgres, access, second)
+        while postgres.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") != [(1,)]:
+            assert not one.done()
+        goes_on.set()
+        assert one.result(10) == (3, 1)
+        assert (type(other.exception(10)) is PublishOvertaken) == (second < first)
+    assert rows(postgres) == [*OLD[:1], (DAY, 3, "attempt 3")]
+
+
+def test_a_load_that_fails_records_no_attempt(postgres: PostgresServer, access: Access) -> None:
+    with pytest.raises(DataError):
+        load(postgres, access, 3, iter([batch((1, "x"), day=OTHER)]))
+    load(postgres, access, 2)
+    assert rows(postgres) == [*OLD[:1], (DAY, 2, "attempt 2")]
+
+
+def test_a_role_that_may_not_create_the_table_gets_the_statements_for_the_owner(
+    postgres: PostgresServer, access: Access
+) -> None:
+    postgres.execute(
+        'DROP ROLE IF EXISTS "the loader"',
+        f"CREATE ROLE \"the loader\" LOGIN PASSWORD '{PASSWORD}'",
+        'GRANT USAGE ON SCHEMA "Schema" TO "the loader"',
+        'GRANT SELECT, INSERT, DELETE ON "Schema"."a table" TO "the loader"',
+    )
+    credentials = SECRETS.credentials.model_copy(update={"username": "the loader"})
+    limited = replace(access, secrets=replace(SECRETS, credentials=credentials))
+    try:
+        for prepared in ((), (CREATED,)):
+            postgres.execute("SELECT 1", *prepared)
+            with pytest.raises(InputError, match=r'the role "the loader" may not create or write') as refused:
+                load(postgres, limited, 1)
+            assert rows(postgres) == OLD
+        statements = str(refused.value).partition("execute: ")[2]
+        postgres.execute(statements)
+        load(postgres, limited, 1)
+        assert rows(postgres) == [*OLD[:1], (DAY, 1, "attempt 1")]
+    finally:
+        postgres.execute('DROP SCHEMA "Schema" CASCADE', 'DROP ROLE "the loader"')
 
 
 @pytest.mark.parametrize(
@@ -295,7 +380,7 @@ def test_columns_of_the_day_that_do_not_fit(write: Callable[..., Effect], contex
     with pytest.raises(DefinitionError, match="day: the rows have date in other letters"):
         write(context.spark.sql("SELECT 1 AS n, DATE'2013-03-10' AS Date"))
     with pytest.raises(InputError, match="replaces the day of a run"):
-        write(context.spark.range(1), context=replace(context, day=None))
+        write(context.spark.range(1), context=replace(context, run=None))
     with pytest.raises(OutboundRefused, match=r"no connection is made to 127.0.0.1, loopback"):
         write(context.spark.sql("SELECT 1 AS n"), context=context)
 

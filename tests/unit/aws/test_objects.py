@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from hashlib import md5
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,6 +103,65 @@ def test_a_refusal_names_the_object(tmp_path: Path, size, failures):
     with pytest.raises(CloudError, match=f"write {URI}"):
         S3ObjectStore(s3).put_new_file(URI, path)
     assert (s3.failures, s3.uploads, s3.objects) == ([], {}, {})
+
+
+class VersionedS3:
+    """An object that is written and deleted with `If-Match`; its ETag is computed as S3 does."""
+
+    def __init__(self, body):
+        self.body, self.etag = body, f'"{md5(body, usedforsecurity=False).hexdigest()}"'
+
+    def _check(self, condition):
+        if self.etag is None:
+            raise refused("NoSuchKey")
+        if condition != self.etag:
+            raise refused("PreconditionFailed")
+
+    def head_object(self, *, Bucket, Key):  # noqa: N803
+        if self.etag is None:
+            raise refused("404")
+        return {"ETag": self.etag, "Metadata": {"attempt": "1"}}
+
+    def put_object(self, *, Bucket, Key, Body, Metadata, IfMatch):  # noqa: N803
+        self._check(IfMatch)
+        self.__init__(Body)
+
+    def delete_object(self, *, Bucket, Key, IfMatch):  # noqa: N803
+        self._check(IfMatch)
+        self.etag = None
+
+    def create_multipart_upload(self, *, Bucket, Key, Metadata):  # noqa: N803
+        return {"UploadId": "u"}
+
+    def upload_part(self, *, Bucket, Key, UploadId, PartNumber, Body):  # noqa: N803
+        self.part = Body
+        return {"ETag": f'"{md5(Body, usedforsecurity=False).hexdigest()}"'}
+
+    def complete_multipart_upload(self, *, Bucket, Key, UploadId, MultipartUpload, IfMatch):  # noqa: N803
+        self._check(IfMatch)
+        [part] = MultipartUpload["Parts"]
+        digest = md5(bytes.fromhex(part["ETag"].strip('"')), usedforsecurity=False).hexdigest()
+        self.body, self.etag = self.part, f'"{digest}-1"'
+
+    def abort_multipart_upload(self, *, Bucket, Key, UploadId):  # noqa: N803
+        pass
+
+
+@pytest.mark.parametrize("body", [b"a", b"", b"other"])
+def test_a_write_over_a_version_changes_the_etag_also_with_the_same_content(body):
+    s3 = VersionedS3(b"" if body == b"" else b"a")
+    store = S3ObjectStore(s3)
+    first = store.head(URI)
+    assert first.metadata == {"attempt": "1"}
+    assert store.put_if_match(URI, body, etag=first.etag, metadata={"attempt": "2"})
+    second = store.head(URI)
+    assert (s3.body, second.etag != first.etag) == (body, True)
+    assert not store.put_if_match(URI, b"late", etag=first.etag, metadata={})
+    assert not store.delete_if_match(URI, etag=first.etag)
+    assert store.delete_if_match(URI, etag=second.etag)
+    assert store.head(URI) is None
+    assert not store.delete_if_match(URI, etag=second.etag)
+    assert not store.put_if_match(URI, b"late", etag=second.etag, metadata={})
 
 
 def test_bytes_are_written_again_after_a_conflict():

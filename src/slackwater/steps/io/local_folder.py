@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slackwater.errors import CloudError, ObjectMissing
 from slackwater.steps.files import ProjectFiles
-from slackwater.storage import StoredObject
+from slackwater.storage import ObjectHead, StoredObject
 
 _SCHEME = "file://"
 
@@ -53,6 +53,20 @@ class LocalFolder:
     def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:  # noqa: ARG002
         """Write a copy of a file like `put_new`."""
         return self.put_new(uri, path.read_bytes())
+
+    def put_if_match(self, uri: str, body: bytes, *, etag: str, metadata: Mapping[str, str]) -> bool:  # noqa: ARG002
+        """Write over a file, which has no ETag. Returns True."""
+        self.put(uri, body)
+        return True
+
+    def delete_if_match(self, uri: str, *, etag: str) -> bool:  # noqa: ARG002
+        """Delete a file, which has no ETag. Returns True."""
+        self.delete([uri])
+        return True
+
+    def head(self, uri: str) -> ObjectHead | None:
+        """Return an empty ETag and no metadata; None if there is no file."""
+        return ObjectHead("", {}) if _path(uri).is_file() else None
 
     def get(self, uri: str) -> bytes:
         """Return the content of a file. Raises `ObjectMissing`."""

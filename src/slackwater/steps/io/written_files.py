@@ -1,6 +1,7 @@
 """Write a frame below the project's files: as one object, or as a folder of parts.
 
-One object is written by one PUT, which replaces an earlier one at once. A folder is replaced in this order: the object
+One object is written by one PUT, which replaces an earlier one at once. Nothing replaces what a later attempt of the
+same day has written. A folder is replaced in this order: the object
 `_SUCCESS` is deleted, the new parts are written, the other parts are deleted, `_SUCCESS` is written with the names of
 the new parts. So whoever reads a folder with `_SUCCESS`, or exactly the parts that it names, never mixes two calls.
 Extract steps refuse a folder whose parts are not those that `_SUCCESS` names.
@@ -11,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
 
 import pyarrow as pa
 
 from slackwater.errors import DefinitionError, InputError
+from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles, ProjectPath
+from slackwater.steps.io.attempts import put_object
 from slackwater.steps.io.file_writers import FileWriter
-from slackwater.steps.io.folder_parts import PREFIX, SUCCESS, part_name, write_success
+from slackwater.steps.io.folder_parts import part_name, replace_parts
 from slackwater.steps.io.frames import map_batches, nullable_schema
 from slackwater.steps.io.typed_files import files_of
 from slackwater.steps.step import Effect, Parameters, StepContext
@@ -59,7 +61,8 @@ class OutputFormat:
 def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext, file_format: OutputFormat) -> Effect:
     """Write the frame, replace what an earlier call has written to the path, and return rows, bytes and files.
 
-    Raises `DefinitionError` for columns that cannot be written, `InputError` for rows that do not fit into one object,
+    Raises `PublishOvertaken` if a later attempt of the day has written the path, `DefinitionError` for columns that
+    cannot be written, `InputError` for rows that do not fit into one object,
     and `DataError` for a value that the format cannot hold. For a large frame, Spark wraps the last two into its own.
     """
     files, day = files_of(context), context.day.date if context.day else None
@@ -67,9 +70,9 @@ def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext
         raise DefinitionError("path: a file is expected, and not a folder: set `parts: true`, or name the file")
     uri = files.uri(parameters.path, day)
     if parameters.parts:
-        written = _write_parts(frame, f"{uri.rstrip('/')}/", files, file_format)
+        written = _write_parts(frame, f"{uri.rstrip('/')}/", files, file_format, context.run)
     else:
-        written = _write(frame, files, file_format, lambda _task, _number: uri, rotate=False)
+        written = _write(frame, files, file_format, lambda _task, _number: uri, run=context.run)
     return {
         "path": files.name(uri),
         "rows": sum(file.rows for file in written),
@@ -78,32 +81,37 @@ def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext
     }
 
 
-def _write_parts(frame: DataFrame, folder: str, files: ProjectFiles, file_format: OutputFormat) -> list[_Written]:
+def _write_parts(
+    frame: DataFrame, folder: str, files: ProjectFiles, file_format: OutputFormat, run: Run | None
+) -> list[_Written]:
     """Replace the parts in a folder."""
-    store, prefix = files.stores(), f"{folder}{PREFIX}"
-    # Unique for each call, so that its parts replace no part of an earlier one before all of them are written.
-    call = uuid4().hex[:12]
-    store.delete([f"{folder}{SUCCESS}"])
+    written: list[_Written] = []
 
-    def part_uri(task: int, number: int) -> str:
-        return folder + part_name(call, task, number, file_format.extension)
+    def write(call: str) -> list[str]:
+        def part_uri(task: int, number: int) -> str:
+            return folder + part_name(call, task, number, file_format.extension)
 
-    written = _write(frame, files, file_format, part_uri, rotate=True)
-    kept = {file.uri for file in written}
-    store.delete(
-        [item.uri for item in store.list(prefix) if item.uri not in kept and "/" not in item.uri[len(prefix) :]]
-    )
-    write_success(store, folder, [file.uri.removeprefix(folder) for file in written])
+        written.extend(_write(frame, files, file_format, part_uri, rotate=True))
+        return [file.uri.removeprefix(folder) for file in written]
+
+    replace_parts(files.stores(), folder, run, write)
     return written
 
 
 def _write(
-    frame: DataFrame, files: ProjectFiles, file_format: OutputFormat, uri_of: Callable[[int, int], str], *, rotate: bool
+    frame: DataFrame,
+    files: ProjectFiles,
+    file_format: OutputFormat,
+    uri_of: Callable[[int, int], str],
+    *,
+    rotate: bool = False,
+    run: Run | None = None,
 ) -> list[_Written]:
     """Write each partition of the frame that has rows, and return the files by URI; one empty file if none has.
 
     `uri_of` returns the URI of a file from the number of its partition and its number within the partition. `rotate`
-    starts a new file where one is full. Otherwise there is one partition, and a full file is an error.
+    starts a new file where one is full. Otherwise there is one partition, and a full file is an error. `run` is the run
+    that replaces the object; parts have names of their own.
     """
     schema = nullable_schema(frame)
 
@@ -111,7 +119,7 @@ def _write(
         body = writer.finish()
         if not rotate and len(body) > MAX_OBJECT_BYTES:
             raise too_large(uri)
-        files.stores().put(uri, body)
+        put_object(files.stores(), uri, body, run)
         return _Written(uri, rows, len(body))
 
     def too_large(uri: str) -> InputError:

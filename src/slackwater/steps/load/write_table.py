@@ -2,7 +2,9 @@
 
 The rows of the day are deleted and the new ones inserted in one transaction: a reader sees the old day or the new one.
 The table exists already, with all columns of the rows; columns that it has besides get their defaults. A day without
-rows deletes the day. Runs of the same day wait for each other, for at most 30 minutes.
+rows deletes the day. The table `slackwater_loads` in the same schema, which the step creates, records the attempt that
+has loaded a day; an earlier attempt then fails and changes nothing. Runs of the same day wait for each other, for at
+most 30 minutes.
 
 Columns are matched by their names. The day is in the column `day`, which the step adds with the run's date; if the rows
 have this column, it has to be the run's date in all of them. A timestamp with a timezone belongs into a `timestamptz`,
@@ -27,7 +29,9 @@ from pydantic import AfterValidator
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import DataError, DefinitionError, InputError
+from slackwater.runs.record import Run
 from slackwater.steps.io.frames import JSON_OPTIONS, map_batches, nullable_schema
+from slackwater.steps.io.loaded_days import create_loads_table, record_load
 from slackwater.steps.io.postgres import Access, DatabaseParameters, connected
 from slackwater.steps.step import Effect, Load, StepContext
 
@@ -76,36 +80,42 @@ def write(frame: DataFrame, parameters: WriteTable, context: StepContext) -> Eff
     Raises `InputError` outside of a run and for what the database refuses, `DefinitionError` for columns that cannot be
     written, `DataError` for rows of another day, and `Unavailable`. For a large frame, Spark wraps them into its own.
     """
-    if context.day is None:
+    if context.day is None or context.run is None:
         raise InputError("write_table replaces the day of a run: use it in a pipeline")
-    access, day = Access.of(context), context.day.date
+    access, day, run = Access.of(context), context.day.date, context.run
     rows = _as_postgres_reads(frame, parameters.day, day)
     schema = nullable_schema(rows)
 
     def replace(_partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
-        deleted, inserted = replace_day(batches, schema, parameters, access, day)
+        deleted, inserted = replace_day(batches, schema, parameters, access, run)
         yield {"deleted": deleted, "inserted": inserted}
 
     # One task, because one transaction needs one connection.
     counts = map_batches(rows, replace, _COUNTS, one_task=True)
-    deleted, inserted = counts[0] if counts else replace_day(iter(()), schema, parameters, access, day)
+    deleted, inserted = counts[0] if counts else replace_day(iter(()), schema, parameters, access, run)
     return {"table": parameters.table, "rows_deleted": deleted, "rows_inserted": inserted}
 
 
 def replace_day(
-    batches: Iterator[pa.RecordBatch], schema: pa.Schema, parameters: WriteTable, access: Access, day: date
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, parameters: WriteTable, access: Access, run: Run
 ) -> tuple[int, int]:
-    """Delete the day and insert the rows in one transaction; return how many rows were deleted and inserted."""
+    """Delete the day and insert the rows in one transaction; return how many rows were deleted and inserted.
+
+    Raises `PublishOvertaken` if a later attempt has loaded the day; then nothing changes.
+    """
     from psycopg import IsolationLevel, sql
 
     table, column = sql.Identifier(*parameters.table.split(".")), sql.Identifier(parameters.day)
+    day = date.fromisoformat(run.date)
     columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
     with connected(parameters, access) as connection:
         # Each statement sees what was committed before it: the deletion also the rows of a run that it waited for.
         connection.isolation_level = IsolationLevel.READ_COMMITTED
+        create_loads_table(connection, table.as_string(connection))
         # By the table's own number: `delays` and `public.delays` may be one table.
         number = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"slackwater {number} {day}"])
+        record_load(connection, table.as_string(connection), run)
         deleted = connection.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(table, column), [day]).rowcount
         inserted = 0
         # As CSV, PostgreSQL itself converts the values, exactly for all types.

@@ -43,7 +43,8 @@ class AppliedSteps:
 
         `inputs` are the frames that they read, by name, and `known_rows` the numbers of rows of those that need no
         counting. With `in_one_process`, Spark has no executor to lose, so nothing detects that it has counted a
-        partition twice: for few rows, that takes a third of the time again. Raises `DefinitionError` naming the step and its parameter.
+        partition twice: for few rows, that takes a third of the time again. Raises `DefinitionError` naming the
+        step and its parameter.
         """
         self._in_one_process = in_one_process
         self._uses, self._context, self._known_rows = uses, context, dict(known_rows or {})

@@ -12,19 +12,28 @@ from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.reference import StepRecord
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline, StepUse
-from slackwater.runs.record import Loads, loads_uri
+from slackwater.runs.record import Loads, Run, loads_uri
 from slackwater.steps.registry import parameters_of, step_of
 from slackwater.steps.spark.job import log
+from slackwater.steps.spark.publish import snapshot_identity
+from slackwater.steps.spark.table import quoted_table, refuse_if_overtaken
 from slackwater.steps.step import Load, StepContext
 
 
 def run_loads(
-    pipeline: Pipeline, manifests: Mapping[str, str], context: StepContext, *, prefix: str, stores: StoreFactory
+    pipeline: Pipeline,
+    manifests: Mapping[str, str],
+    context: StepContext,
+    *,
+    run: Run,
+    catalog_table: str,
+    stores: StoreFactory,
 ) -> Loads:
-    """Run the pipeline's load steps, and return what they wrote, which is also stored under `prefix`.
+    """Run the pipeline's load steps, and return what they wrote, which is also stored under the prefix of the run.
 
-    `manifests` are the URIs of the Arrow manifests that the steps may read, by step, and `prefix` is `Run.prefix`.
-    Raises the error of the first step that fails, with its name; the steps before it have written.
+    `manifests` are the URIs of the Arrow manifests that the steps may read, by step, and `catalog_table` is
+    `catalog.database.table`. Raises the error of the first step that fails, with its name; the steps before it have
+    written. Raises `PublishOvertaken` before a step if a later attempt has published the day.
     """
     store, records = stores(), []
     for name, use in pipeline.load.items():
@@ -32,6 +41,8 @@ def run_loads(
         parameters_of(place, use)  # the error names the place of a wrong parameter
         manifest = load_manifest(manifests[read], store=store)
         try:
+            # A job that outlives its execution would load the rows of an older version.
+            refuse_if_overtaken(context.spark, quoted_table(catalog_table), snapshot_identity(run))
             frame = read_frame(context.spark, manifest, stores=stores)
             record = write_rows(name, use, frame, context, rows=manifest.rows)
         except SlackwaterError as error:
@@ -40,7 +51,7 @@ def run_loads(
         records.append(record)
     loads = Loads(steps=tuple(records))
     if records:
-        store.put(loads_uri(prefix), loads.model_dump_json().encode())
+        store.put(loads_uri(run.prefix), loads.model_dump_json().encode())
     return loads
 
 

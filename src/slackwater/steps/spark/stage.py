@@ -73,6 +73,7 @@ def run_stage_job(
     pipeline = project.pipeline(job.run.pipeline)
     context = StepContext(
         spark=spark,
+        run=job.run,
         day=day_of(date.fromisoformat(job.run.date), pipeline.timezone),
         files=ProjectFiles(job.files, stores) if job.files else None,
         secrets=secrets,
@@ -94,7 +95,7 @@ def run_stage_job(
             **upstream_manifests(job.run, stage_of(pipeline, job.stage), store=stores()),
             job.stage: reference.manifest,
         }
-        run_loads(pipeline, manifests, context, prefix=job.run.prefix, stores=stores)
+        run_loads(pipeline, manifests, context, run=job.run, catalog_table=job.catalog_table, stores=stores)
         on_published()
     return reference
 
