@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from uuid import uuid4
 
 import pytest
@@ -70,9 +71,11 @@ def load(spark, store, stores):
 def test_what_each_step_wrote_is_recorded(store, load):
     json_lines = {**CSV, "step": "write_json", "with": {"path": "rows.ndjson"}}
     loads = load(report=CSV, lines=json_lines)
-    assert store.get("s3://files/2013-03-10/rows.csv").decode().splitlines()[1:] == ['1,"ä,b"', "2,"]
+    _, *lines = store.get("s3://files/2013-03-10/rows.csv").decode().splitlines()
+    # Executors read the rows in any order.
+    assert sorted(lines) == ['1,"ä,b"', "2,"]
     rows = [json.loads(line) for line in store.get("s3://files/rows.ndjson").splitlines()]
-    assert rows == [{"n": 1, "text": "ä,b"}, {"n": 2, "text": None}]
+    assert sorted(rows, key=itemgetter("n")) == [{"n": 1, "text": "ä,b"}, {"n": 2, "text": None}]
     assert [(step.name, step.step, step.rows_in, step.effect["rows"]) for step in loads.steps] == [
         ("report", "write_csv", {"day": 2}, 2),
         ("lines", "write_json", {"day": 2}, 2),

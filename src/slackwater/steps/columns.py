@@ -50,6 +50,8 @@ _BIGINT = 2**63
 _DECIMAL_DIGITS = 38
 _LARGEST_FLOAT = 3.4028234663852886e38
 _EXAMPLE_LENGTH = 100
+# Rows among which examples are chosen: more of them are more often examples of several rules.
+_EXAMPLE_ROWS = 1000
 _ROWS_PER_KEY = "__rows_per_key"
 # The names of all columns that steps add to frames and remove again.
 _RESERVED = re.compile(
@@ -275,20 +277,19 @@ def example(frame: DataFrame, names: Sequence[str]) -> Column:
 def find_examples(frame: DataFrame, examples: Mapping[str, Column]) -> dict[str, list[dict[str, Any]]]:
     """Return at most three values of each column of `examples`, by its name; it is null in rows that are no examples.
 
-    Spark reads the frame once. The same rows give the same examples.
+    Spark reads the frame until it has found some rows for each column. Few rows give the same examples every time.
     """
-    from pyspark.sql import functions as sf
-
-    is_example = reduce(or_, (column.isNotNull() for column in examples.values()))
-    # They need the memory of three strings for each column.
-    found = (
-        frame.where(is_example)
-        .agg(
-            *(
-                sf.array(sf.min(column), sf.max(column), sf.min_by(column, sf.xxhash64(column))).alias(name)
-                for name, column in examples.items()
-            )
-        )
-        .collect()[0]
-    )
-    return {name: [json.loads(value) for value in dict.fromkeys(found[name]) if value is not None] for name in examples}
+    found: dict[str, list[str]] = {name: [] for name in examples}
+    while missing := {name: column for name, column in examples.items() if not found[name]}:
+        is_example = reduce(or_, (column.isNotNull() for column in missing.values()))
+        columns = [column.alias(name) for name, column in missing.items()]
+        rows = frame.where(is_example).select(*columns).limit(_EXAMPLE_ROWS).collect()
+        # A frame with random values may have no example when it is computed again.
+        if not rows:
+            break
+        for name in missing:
+            found[name] = sorted({row[name] for row in rows if row[name] is not None})
+    return {
+        name: [json.loads(value) for value in dict.fromkeys([*values[:1], *values[-1:], *values[1:2]])]
+        for name, values in found.items()
+    }
