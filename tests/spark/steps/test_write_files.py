@@ -21,10 +21,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow.session import SMALL_WAY, temporary_settings
-from slackwater.errors import CloudError, DataError, DefinitionError, InputError
+from slackwater.errors import CloudError, DataError, DefinitionError, InputError, PublishOvertaken
 from slackwater.steps.extract import read_csv
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io import file_writers, frames, written_files
@@ -33,7 +34,7 @@ from slackwater.steps.spark.job import explain
 from slackwater.steps.step import Effect, Load, StepContext
 from tests.fakes_spark import FolderStore
 from tests.spark.frames import frame_of
-from tests.spark.steps.conftest import PREFIX
+from tests.spark.steps.conftest import PREFIX, run_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -92,6 +93,20 @@ TYPES = """
       (0Y, 0L, double('NaN'), -0.5, false, '=1+1', DATE'0001-01-01', TIMESTAMP'2038-01-19 03:14:08Z', NULL)
     AS t(i, l, f, d, b, s, `a day.x`, t, ntz)
 """
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("path", [{"path": "out.csv"}, {"path": "out/", "parts": True}], ids=["file", "parts"])
+def test_an_earlier_attempt_does_not_replace_what_a_later_one_has_written(
+    numbers: DataFrame, context: StepContext, store: FolderStore, path: dict[str, Any]
+) -> None:
+    write(write_csv.STEP, numbers, replace(context, run=run_of(3)), **path)
+    written = {name: content(store, name) for name in paths(store)}
+    with pytest.raises((PublishOvertaken, PySparkException), match=r"attempt 3 has loaded 2013-03-10"):
+        write(write_csv.STEP, numbers.limit(1), replace(context, run=run_of(2)), **path)
+    assert {name: content(store, name) for name in paths(store)} == written
+    write(write_csv.STEP, numbers.limit(1), replace(context, run=run_of(4)), **path)
+    assert sum(len(content(store, name).splitlines()) - 1 for name in paths(store) if "_SUCCESS" not in name) == 1
 
 
 @pytest.mark.usefixtures("way")

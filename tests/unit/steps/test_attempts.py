@@ -105,6 +105,23 @@ def test_of_two_attempts_the_later_one_writes_the_folder_in_any_order(order, is_
     assert {body for uri, (body, _) in store.objects.items() if SUCCESS not in uri} == {b"3"}
 
 
+@given(st.lists(st.integers(0, 1), max_size=24))
+def test_of_two_jobs_of_one_attempt_one_fails_unless_the_folder_has_all_parts(order):
+    store, succeeded = VersionStore(), []
+
+    def job(port):
+        call_of(port(store), 2)
+        succeeded.append(True)
+
+    take_turns([job, job], order, after_each=lambda: None)
+    listed = [name for name in store.objects if SUCCESS not in name]
+    if len(succeeded) == 2:
+        assert read_by_us(store) == {b"2"}
+        assert len(listed) == 2
+    elif FOLDER + SUCCESS in store.objects:
+        assert read_by_us(store) == {b"2"}
+
+
 def test_parts_that_a_killed_earlier_attempt_leaves_are_not_read():
     store = VersionStore()
     call_of(store, 2)

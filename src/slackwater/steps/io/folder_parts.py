@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from uuid import uuid4
 
-from slackwater.errors import InputError, ObjectMissing, PublishOvertaken
+from slackwater.errors import InputError, ObjectMissing, PublishOvertaken, Unavailable
 from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io.attempts import delete_object, overtaken, put_object
@@ -34,7 +34,8 @@ def replace_parts(store: ObjectStore, folder: str, run: Run | None, write: Calla
     """Replace the parts in a folder, a URI with a slash at the end, by those of one call.
 
     `write` gets the name of the call, writes the parts, and returns their names. Raises `PublishOvertaken` if a later
-    attempt of the run's day has written parts; then the folder has none of this call.
+    attempt of the run's day has written parts; then the folder has none of this call. Raises `Unavailable` if another
+    call has deleted parts of this one.
     """
     # Unique for each call, so that its parts replace no part of an earlier one before all of them are written.
     call = uuid4().hex[:12]
@@ -48,6 +49,10 @@ def replace_parts(store: ObjectStore, folder: str, run: Run | None, write: Calla
     except PublishOvertaken:
         store.delete([f"{folder}{name}" for name in names])
         raise
+    # Two jobs of one attempt may each delete the parts of the other one. The last of them to come here sees it.
+    if not {folder + name for name in names} <= {item.uri for item in store.list(f"{folder}{PREFIX}")}:
+        delete_object(store, f"{folder}{SUCCESS}", run)
+        raise Unavailable(f"{folder}: another program has deleted parts of this call: run the day again")
 
 
 def _delete_other_parts(store: ObjectStore, folder: str, run: Run | None, names: Sequence[str]) -> None:
