@@ -21,7 +21,7 @@ from slackwater.late.check.limits.reservations import reserve_reruns
 from slackwater.late.check.older import update_late_days
 from slackwater.late.check.source_alarms.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.table_changes import notified_changes
-from slackwater.late.check.wait import late_waits, max_ages
+from slackwater.late.check.wait import late_waits, max_ages, next_age
 from slackwater.late.check.window import CheckedDay, DayState, check_window, overdue_days
 from slackwater.late.ledger.entry import late_inputs
 from slackwater.pipeline.definition import Pipeline
@@ -252,6 +252,8 @@ class Checker:
             for name in definition.sources
         } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
         before, tables = without_former_tables(published_inputs, definition), definition.published_tables
+        now, ages = self.now(), max_ages(definition, self.project)
+        waits = late_waits(published_inputs, current_inputs, definition, files=self.inputs.files, now=now)
         decision = evaluate_day(
             record,
             difference(before, current_inputs, sources=definition.inputs),
@@ -261,12 +263,15 @@ class Checker:
             frozen_at=frozen_at,
             failed=latest_failures(later, current_inputs.digest, self.project),
             last_rerun_at=last_rerun_at(run, later),
-            waits=late_waits(published_inputs, current_inputs, definition, files=self.inputs.files, now=self.now()),
-            max_ages=max_ages(definition, self.project),
+            waits=waits,
+            max_ages=ages,
         )
-        late = late_inputs(before, current_inputs, sources=definition.inputs)
-        changes = notified_changes(before, current_inputs, tables)
-        return decision.model_copy(update={"late_inputs": late, "table_changes": changes}), current_inputs
+        more = {
+            "late_inputs": late_inputs(before, current_inputs, sources=definition.inputs),
+            "table_changes": notified_changes(before, current_inputs, tables),
+            "ages_at": next_age(waits, ages, now=now),
+        }
+        return decision.model_copy(update=more), current_inputs
 
     def _record_hold(self, record: DayRecord, decision: DayDecision, *, inputs: str, execution: str) -> None:
         """Record that the decision puts the day on hold, or that the cause of its hold is gone.
