@@ -16,6 +16,7 @@ from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.metrics import Metric
 from slackwater.pipeline.table_inputs import TableInput
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.record import DayRecord
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE
@@ -374,6 +375,44 @@ def test_a_check_of_some_days_decides_about_these_only(world):
     ]
     assert day_tasks(report) == (DayTask(date="2013-03-10", action=DayAction.RERUN),)
     assert (report.as_of, report.complete) == ("2013-03-13", False)
+
+
+PRICE = 0.5
+"""Of a run, in USD."""
+
+
+def with_budget(world, budget, order):
+    definition = world.project.pipelines[PIPELINE]
+    late = definition.late.model_copy(update={"budget_per_day": budget, "order": order})
+    changed = definition.model_copy(update={"late": late})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: changed}})
+    for record in list(world.table.records.values()):
+        world.table.save_cost(record.model_copy(update={"cost": RunCost(usd=PRICE, complete=True)}))
+
+
+@pytest.mark.parametrize(
+    ("order", "first"), [("oldest", "2013-03-09"), ("newest", "2013-03-11"), ("largest", "2013-03-10")]
+)
+def test_days_that_wait_for_the_budget_keep_their_order_in_a_check_of_another_day(world, order, first):
+    with_budget(world, 1.5 * PRICE, order)
+    late = {"2013-03-12": 700, "2013-03-09": 400, "2013-03-10": 600, "2013-03-11": 500}
+    for date, rows in late.items():
+        world.add("flights", date, "20", name="late", rows=rows)
+        check(world, date)
+        if date == "2013-03-12":
+            world.publish(date)  # what is left of today's budget does not suffice for the others
+    waiting = sorted(late.keys() - {"2013-03-12"})
+    assert {day.rule for day in check(world, *waiting).days} == {DecisionRule.OVER_BUDGET}
+    world.time += timedelta(days=1)
+    report = check(world, next(date for date in waiting if date != first))
+    assert [task.date for task in day_tasks(report)] == [first]
+    assert [day.date for day in report.days if day.rule is DecisionRule.OVER_BUDGET] == [
+        date for date in waiting if date != first
+    ]
+    # Its run is active: another check neither decides about it nor has it checked again.
+    world.freeze(first)
+    report = check(world, next(date for date in waiting if date != first))
+    assert [day.date for day in report.days] == [date for date in waiting if date != first]
 
 
 def test_a_check_of_some_days_reads_nothing_else(world):
