@@ -155,6 +155,31 @@ def test_an_object_that_arrives_during_the_first_run_of_its_day_is_looked_at_aga
     assert (result.postponed, result.started, result.failed) == (0, (), {})
 
 
+def deferred(world, _event, day):
+    return day_deferred(PIPELINE, day, not_before=world.now()).model_dump_json()
+
+
+def timed(world, event, day):
+    return json.dumps(json.loads(body(world, event, day)) | {"time": world.now().isoformat()})
+
+
+@pytest.mark.parametrize("message_of", [deferred, timed])
+def test_a_message_about_a_day_that_runs_for_days_becomes_a_dead_letter(world, checks, machine, queue, message_of):
+    message = message_of(world, "e1", "2013-03-10")
+    world.add("flights", "2013-03-10", "20", name="late", rows=500)
+    world.freeze("2013-03-10")
+    for _ in range(4 * 24 + 1):
+        result = checks.start_checks({"m1": message})
+        assert (result.failed, result.postponed, queue.bodies.pop(), queue.delays.pop()) == ({}, 1, message, 300)
+        world.time += timedelta(hours=1)
+    # SQS keeps a message for four days as well. Five failed attempts make it a dead letter, and an alarm fires.
+    result = checks.start_checks({"m1": message})
+    assert result.failed == {"m1": "daily_delays 2013-03-10: its run has not ended 4 days after this message"}
+    assert (result.postponed, queue.bodies, machine.started) == (0, [], {})
+    world.executions.running.clear()
+    assert [check.days for check in checks.start_checks({"m1": message}).started] == [("2013-03-10",)]
+
+
 def test_messages_that_cannot_be_sent_again_are_delivered_again(world, checks, queue):
     world.add("flights", "2013-03-10", "20", name="late", rows=500)
     world.freeze("2013-03-10")
