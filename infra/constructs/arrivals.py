@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -126,6 +128,8 @@ class Arrivals(Construct):
 
     def feed(self, function: LibraryFunction) -> None:
         """Invoke the function with batches of messages. It reports failed messages in `batchItemFailures`."""
+        # It sends messages that have to wait to its own queue. By default, Lambda stops such a chain after 16 turns.
+        cast("lambda_.CfnFunction", function.function.node.default_child).recursive_loop = "Allow"
         grants.use_queue(function.role, self.queue, "ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
         lambda_.EventSourceMapping(
             function,

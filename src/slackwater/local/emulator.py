@@ -1,8 +1,9 @@
 """Extends MiniStack: its configuration, services, types of resources and saved state.
 
-MiniStack has no plug-in interface. This module, `state_machines`, `monitoring`, `queues`, `tables`, `rest_apis`,
-`web_acls` and `lambda_workers` replace entries of its internal tables and functions of its modules. The version is
-pinned exactly, and `tests/unit/local/test_ministack_contract.py` checks every name and signature that they use.
+MiniStack has no plug-in interface. This module, `state_machines`, `monitoring`, `queues`, `recursive_loops`, `tables`,
+`rest_apis`, `web_acls` and `lambda_workers` replace entries of its internal tables and functions of its modules. The
+version is pinned exactly, and `tests/unit/local/test_ministack_contract.py` checks every name and signature that they
+use.
 """
 
 from __future__ import annotations

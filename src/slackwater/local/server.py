@@ -34,6 +34,7 @@ from slackwater.local.services import (
     nested_executions,
     permissions,
     queues,
+    recursive_loops,
     rest_apis,
     state_machines,
     tables,
@@ -75,6 +76,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     limit_starting_workers(os.cpu_count() or 1)
     permissions.register()
     queues.register()
+    recursive_loops.register()
     tables.register()
     Schedules().register()
     state_machines.complete_states()

@@ -110,6 +110,14 @@ def test_a_client_that_aws_waf_keeps_limiting_gives_up_with_its_message():
     assert len(api.requests) == 5
 
 
+def test_a_long_push_waits_for_aws_waf_as_often_as_it_has_to():
+    limited = [httpx.Response(429, json=LIMITED), accepted(1), accepted(1)]
+    totals, requests, waits = send(*limited * 30, batches=[[b"{}"]] * 60)
+    assert (totals.batches, totals.accepted, len(requests)) == (60, 60, 90)
+    assert len(waits) == 30
+    assert min(waits) >= 60
+
+
 def test_the_number_of_attempts_is_bounded():
     with pytest.raises(Throttled, match="the API answered 429"):
         send(*[httpx.Response(429)] * 9)

@@ -16,6 +16,7 @@ from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.metrics import Metric
 from slackwater.pipeline.table_inputs import TableInput
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.record import DayRecord
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE
@@ -152,6 +153,31 @@ def test_an_object_that_arrives_during_the_first_run_of_its_day_is_looked_at_aga
     world.executions.running.clear()
     result = checks.start_checks({"m2": message})
     assert (result.postponed, result.started, result.failed) == (0, (), {})
+
+
+def deferred(world, _event, day):
+    return day_deferred(PIPELINE, day, not_before=world.now()).model_dump_json()
+
+
+def timed(world, event, day):
+    return json.dumps(json.loads(body(world, event, day)) | {"time": world.now().isoformat()})
+
+
+@pytest.mark.parametrize("message_of", [deferred, timed])
+def test_a_message_about_a_day_that_runs_for_days_becomes_a_dead_letter(world, checks, machine, queue, message_of):
+    message = message_of(world, "e1", "2013-03-10")
+    world.add("flights", "2013-03-10", "20", name="late", rows=500)
+    world.freeze("2013-03-10")
+    for _ in range(4 * 24 + 1):
+        result = checks.start_checks({"m1": message})
+        assert (result.failed, result.postponed, queue.bodies.pop(), queue.delays.pop()) == ({}, 1, message, 300)
+        world.time += timedelta(hours=1)
+    # SQS keeps a message for four days as well. Five failed attempts make it a dead letter, and an alarm fires.
+    result = checks.start_checks({"m1": message})
+    assert result.failed == {"m1": "daily_delays 2013-03-10: its run has not ended 4 days after this message"}
+    assert (result.postponed, queue.bodies, machine.started) == (0, [], {})
+    world.executions.running.clear()
+    assert [check.days for check in checks.start_checks({"m1": message}).started] == [("2013-03-10",)]
 
 
 def test_messages_that_cannot_be_sent_again_are_delivered_again(world, checks, queue):
@@ -374,6 +400,44 @@ def test_a_check_of_some_days_decides_about_these_only(world):
     ]
     assert day_tasks(report) == (DayTask(date="2013-03-10", action=DayAction.RERUN),)
     assert (report.as_of, report.complete) == ("2013-03-13", False)
+
+
+PRICE = 0.5
+"""Of a run, in USD."""
+
+
+def with_budget(world, budget, order):
+    definition = world.project.pipelines[PIPELINE]
+    late = definition.late.model_copy(update={"budget_per_day": budget, "order": order})
+    changed = definition.model_copy(update={"late": late})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: changed}})
+    for record in list(world.table.records.values()):
+        world.table.save_cost(record.model_copy(update={"cost": RunCost(usd=PRICE, complete=True)}))
+
+
+@pytest.mark.parametrize(
+    ("order", "first"), [("oldest", "2013-03-09"), ("newest", "2013-03-11"), ("largest", "2013-03-10")]
+)
+def test_days_that_wait_for_the_budget_keep_their_order_in_a_check_of_another_day(world, order, first):
+    with_budget(world, 1.5 * PRICE, order)
+    late = {"2013-03-12": 700, "2013-03-09": 400, "2013-03-10": 600, "2013-03-11": 500}
+    for date, rows in late.items():
+        world.add("flights", date, "20", name="late", rows=rows)
+        check(world, date)
+        if date == "2013-03-12":
+            world.publish(date)  # what is left of today's budget does not suffice for the others
+    waiting = sorted(late.keys() - {"2013-03-12"})
+    assert {day.rule for day in check(world, *waiting).days} == {DecisionRule.OVER_BUDGET}
+    world.time += timedelta(days=1)
+    report = check(world, next(date for date in waiting if date != first))
+    assert [task.date for task in day_tasks(report)] == [first]
+    assert [day.date for day in report.days if day.rule is DecisionRule.OVER_BUDGET] == [
+        date for date in waiting if date != first
+    ]
+    # Its run is active: another check neither decides about it nor has it checked again.
+    world.freeze(first)
+    report = check(world, next(date for date in waiting if date != first))
+    assert [day.date for day in report.days] == [date for date in waiting if date != first]
 
 
 def test_a_check_of_some_days_reads_nothing_else(world):

@@ -14,8 +14,10 @@ from slackwater.late.check.arrived.arrival_checks import ArrivalChecks
 from slackwater.late.check.arrived.arrival_messages import DayDeferred, DayPublished, FileCommitted
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.limits.deferred import later_checks
+from slackwater.pipeline.definition import Late
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.file_cache import EntryChanged
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import RunState, publication_uri
 from slackwater.sources.definition import Source
@@ -249,6 +251,38 @@ class TestCheck:
         report = self.report(deferred("2013-03-10", after=timedelta(hours=1)))
         check_days.request_checks(ArrivalQueueFake(CloudError("no queue")), report)
         assert log.reasons == ["no queue"]
+
+    @pytest.mark.parametrize(("rows", "rule"), [(1, DecisionRule.BELOW), (500, DecisionRule.NOT_WORTH)])
+    def test_late_data_that_waits_is_checked_when_it_has_waited_for_as_long_as_it_may(self, rows, rule):
+        world, day = five_days(), "2013-03-10"
+        self.define(world, max_age_hours=6, worth_per_percent=0.001)
+        record = world.table.run(PIPELINE, day, 1)
+        world.table.save_cost(record.model_copy(update={"cost": RunCost(usd=1.0, complete=True)}))
+        uri = world.add("flights", day, "18", name="late", rows=rows)
+        (arrived,) = (item.modified for item in world.store.list(uri))
+        messages = []
+        for minutes in (0.1, 100 / 3, 359.9):
+            world.time = arrived + timedelta(minutes=minutes)
+            report = world.check("2013-03-13")
+            assert {each.date: each.rule for each in report.days}[day] is rule
+            messages += later_checks(report)
+        # One for each check, all about the same instant: the queue handles them as one.
+        assert [(each.date, each.not_before) for each in messages] == [(day, arrived + timedelta(hours=6))] * 3
+        assert len({each.id for each in messages}) == 1
+        world.time = messages[0].not_before
+        assert world.rules("2013-03-13")[day] in {DecisionRule.AGED, DecisionRule.GROWN}
+
+    @pytest.mark.parametrize(("hours", "is_sent"), [(25, True), (26, False), (1e12, False)])
+    def test_late_data_that_may_wait_beyond_the_next_daily_check_gets_its_message_there(self, hours, is_sent):
+        world = five_days()
+        self.define(world, max_age_hours=hours)
+        uri = world.add("flights", "2013-03-10", "18", name="late", rows=1)
+        (world.time,) = (item.modified for item in world.store.list(uri))
+        assert len(list(later_checks(world.check("2013-03-13")))) == is_sent
+
+    def define(self, world: World, **late: float) -> None:
+        definition = world.project.pipelines[PIPELINE].model_copy(update={"late": Late(**late)})
+        world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
 
     def test_a_day_in_its_cool_down_gets_a_message(self):
         world = five_days()

@@ -190,7 +190,6 @@ def test_a_day_that_is_not_worth_its_price_waits_only_if_its_age_counts(rule, ma
 
 
 def test_a_day_whose_late_data_is_gone_is_removed_while_it_is_in_the_window(world):
-    with_late(world, budget_per_day=0.01)
     uri = world.add("flights", DAY, "20", name="late", rows=500)
     world.check()
     assert listed(world) == [(DAY, 0)]

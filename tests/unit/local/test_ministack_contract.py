@@ -308,6 +308,26 @@ def test_functions_receive_messages_by_this_function():
     assert "min(int(max_number or 1), 10)" in inspect.getsource(sqs._receive_messages_for_esm)
 
 
+def test_the_depth_of_an_invocation_is_a_header_of_its_requests_that_messages_lose():
+    assert lambda_svc.MAX_INVOKE_DEPTH == 16
+    assert parameters(lambda_svc._recursive_loop_drop) == ["name", "func", "depth"]
+    assert parameters(lambda_svc._inbound_invoke_depth) == ["headers"]
+    names = ["esm", "func_rec", "event", "batch", "queue_url", "queue_name"]
+    assert parameters(lambda_svc._run_sqs_batch) == names
+    # It looks the function up when it is called, and so do these.
+    assert "_run_sqs_batch, esm," in inspect.getsource(lambda_svc._poll_sqs)
+    assert "depth=_invoke_depth.get()" in inspect.getsource(lambda_svc)
+    assert parameters(sqs._build_send_sys_attrs) == ["now", "sys_attrs_input"]
+    assert '"sys": _build_send_sys_attrs(' in inspect.getsource(sqs._act_send_message)
+    assert "mod.handle_request(" in inspect.getsource(app._lazy_handler)
+    assert parameters(lambda_svc._put_function_recursion_config) == ["func_name", "data"]
+    assert parameters(provisioners._lambda_create) == ["logical_id", "props", "stack_name"]
+    assert parameters(provisioners._lambda_update)[:3] == ["physical_id", "old_props", "new_props"]
+    # When the emulator does this itself one day, slackwater.local.services.recursive_loops can go.
+    assert "depth" not in inspect.getsource(lambda_svc._run_sqs_batch)
+    assert "RecursiveLoop" not in inspect.getsource(provisioners._lambda_create)
+
+
 def test_topics_deliver_to_queues_by_this_function():
     names = ["endpoint", "envelope", "raw", "raw_message"]
     assert parameters(sns._deliver_to_sqs)[:4] == names

@@ -25,6 +25,7 @@ from tests.pulling import FIRST, SECOND, THIRD, TODAY, Setup, csv_of, row
 
 pytestmark = pytest.mark.unit
 
+OTHER, ANOTHER = "things-2013-03-10-b.csv", "things-2013-03-10-c.csv"
 FILES = {FIRST: csv_of(row("a")), SECOND: csv_of(row("b")), THIRD: csv_of(row("c"))}
 
 
@@ -50,6 +51,15 @@ def removed(setup: Setup) -> set[str]:
 @cache
 def pulled() -> Setup:
     setup = Setup(FILES)
+    setup.pull()
+    return setup
+
+
+def stored(files: dict[str, bytes]) -> Setup:
+    """A setup in which these files are stored: a day may have several."""
+    source = Setup().source
+    source = source.model_copy(update={"pull": source.pull.model_copy(update={"files": "things-{date}*.csv"})})
+    setup = Setup(files, source)
     setup.pull()
     return setup
 
@@ -116,6 +126,17 @@ def test_a_listing_that_lacks_most_files_removes_none(setup, files, doubtful, re
     assert removed(setup) == recorded
 
 
+def test_a_listing_that_lacks_exactly_half_of_the_files_removes_none():
+    setup = stored({**FILES, OTHER: csv_of(row("d"))})
+    setup.partner.files = {name: FILES[name] for name in (SECOND, THIRD)}
+    assert (set(plan(setup).doubtful), removed(setup)) == ({FIRST, OTHER}, set())
+
+
+def test_a_second_listing_that_lacks_as_many_files_as_it_has_removes_none(setup):
+    result = plan(setup, partner=Flickering(setup, [SECOND, THIRD], [SECOND]))
+    assert (result.doubtful, removed(setup)) == ([FIRST], set())
+
+
 @pytest.mark.parametrize(("accepted", "recorded"), [(1, set()), (2, {FIRST, SECOND}), (3, {FIRST, SECOND})])
 def test_a_person_accepts_a_large_removal_up_to_the_number_of_files_that_they_have_seen(setup, accepted, recorded):
     setup.partner.files = {THIRD: FILES[THIRD]}
@@ -145,14 +166,15 @@ def test_the_doubtful_files_of_the_latest_pull_replace_those_before(setup):
     assert saved() is None
 
 
-def test_files_whose_removal_is_recorded_count_neither_as_present_nor_as_missing(setup):
-    """So a partner that keeps only few days never looks like a broken listing."""
-    del setup.partner.files[FIRST]
-    plan(setup)
+def test_files_whose_removal_is_recorded_count_neither_as_present_nor_as_missing():
+    """So a partner that removes one file after the other never looks like a broken listing."""
+    setup = stored({**FILES, OTHER: csv_of(row("d"))})
+    for path in (FIRST, OTHER):
+        del setup.partner.files[path]
+        assert plan(setup).doubtful == []
+    assert removed(setup) == {FIRST, OTHER}
     del setup.partner.files[SECOND]
-    assert (plan(setup).doubtful, removed(setup)) == ([], {FIRST, SECOND})
-    del setup.partner.files[THIRD]
-    assert (plan(setup).doubtful, removed(setup)) == ([THIRD], {FIRST, SECOND})
+    assert (plan(setup).doubtful, removed(setup)) == ([SECOND], {FIRST, OTHER})
 
 
 class Flickering:
@@ -193,14 +215,13 @@ def test_a_file_that_another_pull_is_fetching_is_left_to_the_next_pull(setup):
 
 
 def test_a_content_is_removed_when_all_of_its_files_are():
-    setup = Setup({**FILES, SECOND: FILES[FIRST]})
-    setup.pull()
+    setup = stored({**FILES, SECOND: FILES[FIRST], OTHER: csv_of(row("d"))})
     del setup.partner.files[SECOND]
     plan(setup)
     contents = {content.id: content for content in setup.cache.saved_contents.values()}
     shared = contents[setup.entry(FIRST).content]
     assert (removed(setup), shared.files, shared.is_removed) == ({SECOND}, 2, False)
-    setup.partner.files = {THIRD: FILES[THIRD]}
+    del setup.partner.files[FIRST]
     plan(setup)
     (shared,) = setup.cache.contents("things", [shared.id])
     assert (removed(setup), shared.is_removed) == ({FIRST, SECOND}, True)
@@ -216,7 +237,7 @@ def test_files_outside_the_window_stay_as_they_are(setup):
 
 
 def test_a_pull_records_a_limited_number():
-    cache, names = MemoryFileCache(), [f"{number:04}" for number in range(2 * MAX_RECORDED + 2)]
+    cache, names = MemoryFileCache(), [f"{number:04}" for number in range(2 * MAX_RECORDED + 3)]
     content = Content(source="things", id="c", received_at=RECEIVED, files=len(names))
     cache.save(content, *(FileEntry(source="things", path=name, state="stored", content="c") for name in names))
     present = set(names[MAX_RECORDED + 1 :])
@@ -229,19 +250,15 @@ def test_a_pull_records_a_limited_number():
 @pytest.mark.parametrize("write", [1, 2])
 def test_a_pull_that_breaks_off_while_it_records_leaves_whole_records(fault, write):
     """Both files have one content, so the second write changes the content that the first has changed."""
-    older = "things-2013-03-10-b.csv"
-    source = Setup().source
-    source = source.model_copy(update={"pull": source.pull.model_copy(update={"files": "things-{date}*.csv"})})
-    setup = Setup({**FILES, older: FILES[FIRST]}, source)
-    setup.pull()
-    setup.partner.files = {SECOND: FILES[SECOND], THIRD: FILES[THIRD]}
+    setup = stored({**FILES, OTHER: FILES[FIRST], ANOTHER: csv_of(row("d"))})
+    del setup.partner.files[FIRST], setup.partner.files[OTHER]
     process = Process(WriteFault(write, fault), meanwhile=lambda: plan(setup))
     with suppress(Crash):
         plan(setup, using=process.using)
     assert process.is_fault_reached
-    assert removed(setup) <= {FIRST, older}
+    assert removed(setup) <= {FIRST, OTHER}
     plan(setup)
-    assert removed(setup) == {FIRST, older}
+    assert removed(setup) == {FIRST, OTHER}
 
 
 @pytest.mark.parametrize("order", list(itertools.product((0, 1), repeat=7)))

@@ -98,7 +98,7 @@ class Sender:
     """Sends batches over one connection, each with up to five attempts if failures are transient.
 
     The pauses between attempts are random and grow, and are longer than a minute after an answer of AWS WAF that limits
-    the IP address. A batch gets fewer attempts when the budget of retries is used up.
+    the IP address. A batch gets fewer attempts when the budget of retries is used up, but not after such an answer.
     """
 
     http: httpx.Client
@@ -151,7 +151,8 @@ class Sender:
             yield batch, response
 
     def _is_last_attempt(self, state: RetryCallState) -> bool:
-        return state.attempt_number == _ATTEMPTS or not self.budget.take()
+        # A batch that waits for AWS WAF is no load for the API, and a long push waits again and again.
+        return state.attempt_number == _ATTEMPTS or not (_is_rate_limited(state) or self.budget.take())
 
     def _post(self, source: str, body: bytes) -> dict[str, Any]:
         response = self.http.post(
@@ -183,8 +184,12 @@ class Sender:
 
 def _pause(state: RetryCallState) -> float:
     """Return the seconds to wait before the next attempt."""
-    limited = state.outcome is not None and isinstance(state.outcome.exception(), PushRateLimited)
-    return _BACKOFF(state) + (_RATE_WINDOW if limited else 0)
+    return _BACKOFF(state) + (_RATE_WINDOW if _is_rate_limited(state) else 0)
+
+
+def _is_rate_limited(state: RetryCallState) -> bool:
+    """Return whether AWS WAF has refused the latest attempt."""
+    return state.outcome is not None and isinstance(state.outcome.exception(), PushRateLimited)
 
 
 def _error_code(response: httpx.Response) -> object:

@@ -18,10 +18,10 @@ from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, 
 from slackwater.late.check.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
 from slackwater.late.check.holds import ERROR_RULES, day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.limits.reservations import reserve_reruns
-from slackwater.late.check.older import update_late_days
+from slackwater.late.check.older import update_late_days, waiting_dates
 from slackwater.late.check.source_alarms.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.table_changes import notified_changes
-from slackwater.late.check.wait import late_waits, max_ages
+from slackwater.late.check.wait import late_waits, max_ages, next_age
 from slackwater.late.check.window import CheckedDay, DayState, check_window, overdue_days
 from slackwater.late.ledger.entry import late_inputs
 from slackwater.pipeline.definition import Pipeline
@@ -68,16 +68,17 @@ class Checker:
         """Return the decisions about the day `as_of` and the days of the pipeline's window before it.
 
         `as_of` is an ISO date, or None for today in the pipeline's timezone. With `dates`, ISO dates, only those days
-        of the window are checked, and nothing else: no overdue days, notifications that are due, or last arrivals. A
-        day that cannot be checked is put on hold; the other days are checked nevertheless. `execution` is the ARN of
-        the monitoring, which the record of a day on hold keeps.
+        of the window are checked, and with a budget those that wait for a run: no overdue days, notifications that are
+        due, or last arrivals. A day that cannot be checked is put on hold; the other days are checked nevertheless.
+        `execution` is the ARN of the monitoring, which the record of a day on hold keeps.
 
         Raises `UnknownName` when the project has no such pipeline, `InputError` when `as_of` is not a date or has not
         begun, and the error of `raise_if_all_failed` when AWS fails for all days: the same call can be repeated.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
         window = check_window(definition, as_of, checked_at)
-        days = window if dates is None else [day for day in window if day.date.isoformat() in dates]
+        waiting = set[str]() if dates is None else waiting_dates(definition, window, table=self.table) - {*dates}
+        days = window if dates is None else [day for day in window if day.date.isoformat() in waiting.union(dates)]
         current = window[-1]
 
         def read_day(day: Day) -> DayState:
@@ -91,8 +92,9 @@ class Checker:
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
             # The records are read before the objects are listed. Otherwise objects that a run has read in between would
             # be missing in the listing.
-            states = list(pool.map(read_day, days))
-            listed = self._list_days(pipeline, days)
+            # A waiting day whose run is active needs nothing from this check.
+            states = [each for each in pool.map(read_day, days) if each.rule is None or each.record.date not in waiting]
+            listed = self._list_days(pipeline, [each.day for each in states])
             checked = list(
                 pool.map(lambda state: self._check_day(definition, state, window=listed, execution=execution), states)
             )
@@ -252,6 +254,8 @@ class Checker:
             for name in definition.sources
         } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
         before, tables = without_former_tables(published_inputs, definition), definition.published_tables
+        now, ages = self.now(), max_ages(definition, self.project)
+        waits = late_waits(published_inputs, current_inputs, definition, files=self.inputs.files, now=now)
         decision = evaluate_day(
             record,
             difference(before, current_inputs, sources=definition.inputs),
@@ -261,12 +265,15 @@ class Checker:
             frozen_at=frozen_at,
             failed=latest_failures(later, current_inputs.digest, self.project),
             last_rerun_at=last_rerun_at(run, later),
-            waits=late_waits(published_inputs, current_inputs, definition, files=self.inputs.files, now=self.now()),
-            max_ages=max_ages(definition, self.project),
+            waits=waits,
+            max_ages=ages,
         )
-        late = late_inputs(before, current_inputs, sources=definition.inputs)
-        changes = notified_changes(before, current_inputs, tables)
-        return decision.model_copy(update={"late_inputs": late, "table_changes": changes}), current_inputs
+        more = {
+            "late_inputs": late_inputs(before, current_inputs, sources=definition.inputs),
+            "table_changes": notified_changes(before, current_inputs, tables),
+            "ages_at": next_age(waits, ages, now=now),
+        }
+        return decision.model_copy(update=more), current_inputs
 
     def _record_hold(self, record: DayRecord, decision: DayDecision, *, inputs: str, execution: str) -> None:
         """Record that the decision puts the day on hold, or that the cause of its hold is gone.

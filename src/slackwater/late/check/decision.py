@@ -175,6 +175,8 @@ class DayDecision(Record):
     error_may_pass: bool = False
     """Whether the day could not be read because of an error that is no reason to wait for a person: a later check
     decides."""
+    ages_at: datetime | None = None
+    """When late data will have waited for `max_age_hours`, UTC; None if the next daily check comes before."""
     table_changes: tuple[TableChange, ...] = ()
     """Days of tables with `on_change: notify` that have changed since the published run."""
     late_inputs: tuple[LateInput, ...] = Field(default=(), exclude=True, repr=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from slackwater.pipeline.definition import Pipeline
@@ -12,6 +12,9 @@ from slackwater.receiver.pull.file_cache import FileCache, version_of
 from slackwater.runs.day import HOUR
 from slackwater.runs.inputs.difference import first_arrivals
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
+
+# Between two daily checks, when the clocks change.
+_MOST_HOURS = 25
 
 
 class MaxAge(NamedTuple):
@@ -52,6 +55,18 @@ def late_waits(
         if first := min((*removals, *filter(None, [oldest.get(source)])), default=None):
             oldest[source] = first
     return {source: (now - instant) / HOUR for source, instant in oldest.items()}
+
+
+def next_age(waits: Mapping[str, float], max_ages: Mapping[str, MaxAge], *, now: datetime) -> datetime | None:
+    """Return when late data of an input will have waited for as long as it may, UTC.
+
+    `waits` is for how many hours the oldest late data of each input has waited at the instant `now`. None if the next
+    daily check comes before.
+    """
+    left = [limit.hours - waits[name] for name, limit in max_ages.items() if name in waits]
+    hours = min((each for each in left if 0 < each <= _MOST_HOURS), default=None)
+    # Objects have whole seconds. The result is the same in each check, in spite of rounded hours.
+    return None if hours is None else (now + hours * HOUR + timedelta(seconds=0.5)).replace(microsecond=0)
 
 
 def _removals(source: str, objects: Sequence[InputObject], files: FileCache) -> Iterator[datetime]:

@@ -4,9 +4,8 @@ A removal is recorded in the file's entry and counted in its content, in one tra
 both or none. Nothing is deleted. `PullConfig.on_removed` decides what the removal means for the days of the files.
 
 A listing that lacks files proves little: a server may be half started, or a folder not mounted. So a pull records a
-removal only if two of its listings lack the file, and each of them has at least as many of the known files of the
-window as it lacks. Otherwise the removal is doubtful: a person may accept it, up to the number of files that they have
-seen.
+removal only if two of its listings lack the file, and each of them has more of the known files of the window than it
+lacks. Otherwise the removal is doubtful: a person may accept it, up to the number of files that they have seen.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def record_removed(
 ) -> Sequence[str]:
     """Record the files of the window that the partner has removed, and return the paths of the doubtful ones.
 
-    Their removal is not recorded, because a listing lacks more files of the window than it has.
+    Their removal is not recorded, because a listing lacks as many files of the window as it has, or more.
 
     `stored` are the paths of the window's files whose rows are stored, `listed` those that the partner lists, and
     `list_again` returns the paths of another listing: it is called after the entries were read, and only if files are
@@ -86,15 +85,20 @@ def record_removed(
     missing = [entry for entry in entries if entry.content and not entry.removed_since and not entry.is_leased(now)]
     if not missing:
         return []
-    if len(missing) > max(len(present), accepted):
+    if _is_doubtful(len(missing), len(present), accepted):
         return [entry.path for entry in missing]
     again = list_again()
     missing = [entry for entry in missing if entry.path not in again]
-    if len(missing) > max(sum(path in again for path in known), accepted):
+    if _is_doubtful(len(missing), sum(path in again for path in known), accepted):
         return [entry.path for entry in missing]
     for entry in missing[:MAX_RECORDED]:
         _record(entry, now, cache=cache, now=now)
     return []
+
+
+def _is_doubtful(missing: int, present: int, accepted: int) -> bool:
+    """Return whether a listing without `missing` known files, which has `present` ones, proves no removal."""
+    return missing > accepted and missing >= present
 
 
 def record_returned(entries: Iterable[FileEntry], *, cache: FileCache, now: datetime) -> None:

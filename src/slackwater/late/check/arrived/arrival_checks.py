@@ -15,10 +15,12 @@ from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
 from slackwater.late.check.arrived.arrival_messages import (
+    LONGEST_WAIT,
     ArrivalMessage,
     DayDeferred,
     DayPublished,
     ObjectWritten,
+    is_expired,
     read_message,
     seconds_to_wait,
 )
@@ -79,7 +81,7 @@ class _LateDays(NamedTuple):
     running: frozenset[str]
     """The ids of the messages about running days."""
     failed: dict[str, str]
-    """By id of a message about a day that could not be read or listed: why."""
+    """By id of a message about a day that could not be read or listed, or whose run does not end: why."""
 
 
 class ArrivalResult(Record):
@@ -161,11 +163,18 @@ class ArrivalChecks:
         with ThreadPoolExecutor(_READERS) as pool:
             # An upload of many years has objects of many days.
             statuses = dict(zip(arrived, pool.map(read, arrived), strict=True))
-        failed = {date: status for date, status in statuses.items() if not isinstance(status, _DayStatus)}
+        running = {date: arrived[date] for date in arrived if statuses[date] is _DayStatus.RUNNING}
+        reason, now = f"its run has not ended {LONGEST_WAIT.days} days after this message", self.now()
+        failed = {
+            event: status if isinstance(status, str) else f"{pipeline} {date}: {reason}"
+            for date, status in statuses.items()
+            for event in arrived[date]
+            if isinstance(status, str) or (date in running and is_expired(events[event], now))
+        }
         return _LateDays(
             published={date: arrived[date] for date in arrived if statuses[date] is _DayStatus.PUBLISHED},
-            running=_all_events({date: arrived[date] for date in arrived if statuses[date] is _DayStatus.RUNNING}),
-            failed={event: reason for date, reason in failed.items() for event in arrived[date]},
+            running=_all_events(running) - failed.keys(),
+            failed=failed,
         )
 
     def _list_if_late(self, pipeline: str, date: str, events: Sequence[ArrivalMessage]) -> _DayStatus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated
 from uuid import uuid4
 
@@ -17,6 +17,9 @@ from slackwater.sources.partitions import Partition
 
 # The longest time, in seconds, that SQS delays a message. A message that has to wait longer is sent again.
 _LONGEST_DELAY = 900
+LONGEST_WAIT = timedelta(days=4)
+"""How long a message waits for the end of a run: as long as the queue keeps one that is not received. A run may take
+two days."""
 
 
 class _Message(Record):
@@ -94,6 +97,12 @@ def day_deferred(pipeline: str, date: str, *, not_before: datetime) -> DayDeferr
     return DayDeferred(
         id=f"{pipeline} {date} {not_before.isoformat()}", pipeline=pipeline, date=date, not_before=not_before
     )
+
+
+def is_expired(message: ArrivalMessage, now: datetime) -> bool:
+    """Return whether a message about a running day is too old to be sent again."""
+    time = message.not_before if isinstance(message, DayDeferred) else message.time
+    return time is not None and time < now - LONGEST_WAIT
 
 
 def seconds_to_wait(message: ArrivalMessage, now: datetime) -> int:
