@@ -49,6 +49,10 @@ class DecisionRule(StrEnum):
     """Only days of other pipelines have changed, and the definition of a table only notifies people of that."""
     TABLE_IGNORED = "table_ignored"
     """Only days of other pipelines have changed, and the definition of their tables ignores that."""
+    NEW_DEFINITION = "new_definition"
+    """The definition has changed since the published run, and the pipeline runs such days again."""
+    DEFINITION_KEPT = "definition_kept"
+    """Only the definition has changed since the published run, and the pipeline keeps such days."""
     UNCHANGED = "unchanged"
     VANISHED = "vanished"
     """Objects that the published run has read are gone without a replacement."""
@@ -177,6 +181,8 @@ class DayDecision(Record):
     decides."""
     table_changes: tuple[TableChange, ...] = ()
     """Days of tables with `on_change: notify` that have changed since the published run."""
+    new_definition: tuple[str, ...] = ()
+    """What has changed in the definition since the published run; empty if nothing has, or if it is unknown."""
     late_inputs: tuple[LateInput, ...] = Field(default=(), exclude=True, repr=False)
     """Not part of the stored report: `slackwater.late.ledger.pending` stores them until they are in the ledger."""
 

@@ -1,13 +1,30 @@
-"""The sentences about late and missing data in the reasons of a decision."""
+"""The sentences about late and missing data, and a new definition, in the reasons of a decision."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from humanize import naturalsize
 
 from slackwater.formatting import counted, hour_range, percentage
 from slackwater.runs.inputs.difference import Amount, Change, FileChange, InputChange, SourceDifference
+
+
+class DefinitionChange(NamedTuple):
+    """What has changed in the definition of a pipeline since the published run of a day."""
+
+    lines: tuple[str, ...]
+    """In words, one for each input."""
+    digest: str
+    """Of the present definition."""
+    reruns: bool
+    """Whether the pipeline runs such days again."""
+
+    def reason(self, *, runs_again: bool) -> str:
+        """Return the change as a reason, with what becomes of the day."""
+        result = "the run reads with the new one" if runs_again else "the published version keeps the earlier one"
+        return f"the definition has changed since the published run ({', '.join(self.lines)}): {result}"
 
 
 def threshold_label(name: str, value: float) -> str:
