@@ -142,11 +142,11 @@ class Freezer:
         differences = shared_differences(before, manifest, former=former, present=reads) if before else ()
         deciding = [source for source in differences if source.source in graph.deciding_inputs]
         refuse_lost_rows(record, deciding, inputs=manifest.digest)
-        changed = any(source.changes for source in differences)
+        changed = tuple(source.source for source in differences if source.changes)
         run = self._next_run(manifest, record, correlation_id)
         definition, code = self.project.written_digest(pipeline), self.project.code_digest(pipeline)
         # Without the published manifest, only its name is known, the digest of all of its inputs.
-        is_late = changed if before or not published else published.run.manifest != run.manifest
+        is_late = bool(changed) if before or not published else published.run.manifest != run.manifest
         # A run without a recorded outcome may have committed: the table may hold its rows, not those of `published`.
         is_outcome_known = active is None and not record.outcome_unknown
         if published and published.run.run_id == run.run_id and is_outcome_known and not force:
@@ -166,6 +166,7 @@ class Freezer:
             definition=definition,
             code=code,
             reads=reads,
+            changed_inputs=changed,
             reasons=run_reasons(run, published_run, is_late=is_late, definition=definition, code=code, force=force),
         )
         if not self._claim_day(record, started):

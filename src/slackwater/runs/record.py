@@ -197,6 +197,9 @@ class RunRecord(UpdatedRecord):
     """Digest of the code that the run executes (`Project.code_digest`); empty for runs of older versions."""
     reads: InputDefinition | None = None
     """The inputs that its definition names; None for runs of older versions."""
+    changed_inputs: tuple[str, ...] = ()
+    """Inputs that differ from those of the version that was published when the run started, as far as both definitions
+    read them."""
     reasons: tuple[RunReason, ...] = ()
     """Why the run started; empty if that is unknown."""
     rollback: Rollback | None = None

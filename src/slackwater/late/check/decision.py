@@ -14,6 +14,10 @@ from slackwater.runs.inputs.manifest import Record
 MAX_FAILURES = 3
 """Attempts of a day that may fail one after the other: the next one would most likely fail too, and each costs a Spark
 job. With the same inputs and definition the day is then on hold; with others, limits apply to its repair as well."""
+MAX_TABLE_RERUNS = 10
+"""Runs of a day within 24 hours after its tables have changed, before the next change puts the day on hold. Pipelines
+that change each other's inputs would run without an end, up to 24 times a day with the default cool-down of an hour.
+Days of a chain seldom change so often, and with `late.cool_down_hours: 3` no day reaches the limit."""
 _MOST_REASONS = 20
 
 
@@ -62,6 +66,8 @@ class DecisionRule(StrEnum):
     """A changed file has fewer rows than the published run has read from it."""
     TABLE_CHANGED = "table_changed"
     """A day of another pipeline has changed, and the definition of the table holds the day then."""
+    REPEATED = "repeated"
+    """Changed tables have run the day again too often within 24 hours: pipelines may change each other's inputs."""
     MANIFEST_GONE = "manifest_gone"
     """The input manifest of the published run is gone, so there is nothing to compare with."""
     UNREADABLE = "unreadable"

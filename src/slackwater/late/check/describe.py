@@ -8,6 +8,7 @@ from typing import NamedTuple
 from humanize import naturalsize
 
 from slackwater.formatting import counted, hour_range, percentage
+from slackwater.late.check.decision import MAX_TABLE_RERUNS
 from slackwater.runs.inputs.difference import Amount, Change, FileChange, InputChange, SourceDifference
 
 
@@ -110,3 +111,12 @@ def changed_file_count(source: SourceDifference) -> int:
     """Return how many files of a source were changed or removed."""
     removed = {item.file for item in source.removed if item.file}
     return len(removed | {file_label(item) for item in source.changed_files})
+
+
+def describe_repeated(pipeline: str, date: str) -> tuple[str, str]:
+    """Return why a day that changed tables run again too often is on hold, and the remedy."""
+    return (
+        f"changed tables have run the day again {MAX_TABLE_RERUNS} times within 24 hours: find out whether its rows "
+        "lead back to its inputs, and if not, raise late.cool_down_hours",
+        f"`slackwater late release {pipeline} --date {date} --reason TEXT` runs it again",
+    )

@@ -17,6 +17,7 @@ from slackwater.late.check.describe import (
     changed_file_count,
     describe_late_data,
     describe_lost,
+    describe_repeated,
     file_label,
     threshold_label,
 )
@@ -40,6 +41,7 @@ _DECISIONS = {
     DecisionRule.SHRANK: LateDecision.HOLD,
     DecisionRule.NEW_DEFINITION: LateDecision.RERUN,
     DecisionRule.TABLE_CHANGED: LateDecision.HOLD,
+    DecisionRule.REPEATED: LateDecision.HOLD,
     DecisionRule.MANIFEST_GONE: LateDecision.HOLD,
     DecisionRule.UNREADABLE: LateDecision.HOLD,
     DecisionRule.CHANGING: LateDecision.HOLD,
@@ -51,6 +53,7 @@ _DECISIONS = {
 _LOST_ROWS = frozenset({DecisionRule.VANISHED, DecisionRule.REMOVED, DecisionRule.SHRANK})
 _WITHOUT_RUN = frozenset({DecisionRule.TABLE_NOTIFIED, DecisionRule.TABLE_IGNORED})
 _UNCHANGED = frozenset({DecisionRule.UNCHANGED}) | _WITHOUT_RUN
+_RELEASABLE = _LOST_ROWS | {DecisionRule.TABLE_CHANGED, DecisionRule.REPEATED}
 _LATE = frozenset({DecisionRule.GROWN, DecisionRule.AGED})
 _DEFINITIONS = frozenset({DecisionRule.NEW_DEFINITION, DecisionRule.DEFINITION_KEPT})
 
@@ -114,6 +117,7 @@ def evaluate_day(
     waits: Mapping[str, float],
     max_ages: Mapping[str, MaxAge],
     definition: DefinitionChange | None,
+    is_repeated: bool,
 ) -> DayDecision:
     """Return the decision about a published day that is not running.
 
@@ -123,7 +127,8 @@ def evaluate_day(
     may have released or rejected them. `frozen_at` is when the published run listed its inputs. `failed` are the latest
     attempts, in order, that have failed, or ended without an outcome, with the inputs and the definition that a new run
     would have, and `last_rerun_at` is when the latest re-run started. `waits` is for how many hours the oldest late
-    data of each input has waited, and `max_ages` for how many it may.
+    data of each input has waited, and `max_ages` for how many it may. `is_repeated` is whether changed tables have
+    run the day again too often.
     """
     deciding = deciding_inputs(differences, tables)
     rule, reasons = _evaluate_sources(record, deciding, thresholds)
@@ -134,8 +139,10 @@ def evaluate_day(
     if rule is DecisionRule.BELOW and aged:
         rule = DecisionRule.AGED
         reasons += [f"{name} waits for {waits[name]:.1f} h: reaches {max_ages[name].label}" for name in aged]
+    if rule in _LATE and is_repeated:
+        rule, reasons = DecisionRule.REPEATED, [*reasons, *describe_repeated(record.pipeline, record.date)]
     resolution = decision_about(record, inputs)
-    if resolution is ResolutionAction.RELEASED and rule in {*_LOST_ROWS, DecisionRule.TABLE_CHANGED}:
+    if resolution is ResolutionAction.RELEASED and rule in _RELEASABLE:
         rule, reasons = DecisionRule.RELEASED, [*reasons[:-1], _resolution(record)]
     if definition and definition.reruns and rule in {DecisionRule.BELOW, *_UNCHANGED}:
         rule, reasons = DecisionRule.NEW_DEFINITION, reasons if rule is DecisionRule.BELOW else []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures
-from slackwater.late.check.decision import DayDecision
+from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures, table_reruns
+from slackwater.late.check.decision import MAX_TABLE_RERUNS, DayDecision, DecisionRule
 from slackwater.late.check.describe import DefinitionChange
 from slackwater.late.check.evaluate_day import SourceThresholds, evaluate_day
 from slackwater.late.check.table_changes import notified_changes
@@ -15,7 +15,7 @@ from slackwater.late.ledger.entry import definition_input, late_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
-from slackwater.runs.inputs.difference import difference
+from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import described_changes, input_definition, shared_inputs
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import DayRecord, RunRecord
@@ -54,6 +54,7 @@ class PublishedDay:
             waits=late_waits(before, present, definition, files=files, now=now),
             max_ages=max_ages(definition, project),
             definition=changed,
+            is_repeated=self._is_repeated(definition, differences, table, now),
         )
         late = late_inputs(before, present, sources=reads.inputs)
         update: dict[str, object] = {"table_changes": notified_changes(before, present, definition.published_tables)}
@@ -63,6 +64,18 @@ class PublishedDay:
             # A run would also read what only the new definition names.
             update["figures"] = decision.figures and decision.figures.model_copy(update={"input_bytes": self.now.bytes})
         return decision.model_copy(update={**update, "late_inputs": late})
+
+    def _is_repeated(
+        self, definition: Pipeline, differences: tuple[SourceDifference, ...], table: RunTable, now: datetime
+    ) -> bool:
+        """Return whether a changed table would run the day again, as tables have done too often."""
+        tables = set(definition.tables).intersection(definition.deciding_inputs)
+        if not any(source.changes for source in differences if source.source in tables):
+            return False
+        hold = self.record.hold
+        if hold and hold.rule == DecisionRule.REPEATED:
+            return True
+        return table_reruns(self.record, table, tables, now=now) >= MAX_TABLE_RERUNS
 
 
 def definition_change(run: RunRecord | None, definition: Pipeline, digest: str) -> DefinitionChange | None:
