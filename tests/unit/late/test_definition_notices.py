@@ -51,7 +51,7 @@ def days() -> Notified:
     return Notified()
 
 
-def test_people_are_told_once_how_many_days_a_definition_would_change(days):
+def test_people_are_notified_once_of_how_many_days_a_definition_would_change(days):
     assert not days.notify()
     define(days.world, timezone=EAST)
     assert [days.notify(name) for name in ("one", "two", "one")] == [True, False, False]
