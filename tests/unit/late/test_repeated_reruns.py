@@ -9,6 +9,7 @@ import pytest
 from slackwater.late.check.decision import MAX_TABLE_RERUNS, DayDecision, DecisionRule, LateDecision
 from slackwater.late.check.tasks import day_tasks
 from tests.fakes_check import PIPELINE, World
+from tests.unit.runs.test_foreign_tables import Commit, Lake
 from tests.unit.runs.test_table_inputs import SUNDAY, Weeks, week_of
 
 pytestmark = pytest.mark.unit
@@ -96,3 +97,15 @@ def test_late_data_of_sources_does_not_count(world: World):
         world.add("weather", DATE, "17", name=f"late {number}", rows=1)
         assert DATE in {task.date for task in day_tasks(world.check())}
         world.publish(DATE)
+
+
+def test_a_cycle_through_an_iceberg_table_ends_on_hold_too():
+    world = Lake(Commit(1))
+    world.publish(DATE)
+    for number in range(2, 40):
+        world.time += timedelta(hours=1.1)
+        world.commit(Commit(number, rows=10 + number))
+        decision = next(day for day in world.check("2013-03-12").days if day.date == DATE)
+        if decision.decision is LateDecision.RERUN:
+            world.publish(DATE)
+    assert (decision.rule, world.table.day(PIPELINE, DATE).attempts) == (DecisionRule.REPEATED, 11)
