@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from slackwater.errors import InputError
 from slackwater.late.changes.comparison import Cause
+from slackwater.late.changes.document import change_document
 from slackwater.late.changes.message import compose
 from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.late.check.tasks import day_tasks
@@ -311,6 +312,8 @@ def test_the_message_names_what_has_changed_in_the_definition(world):
     assert both.causes == (Cause.LATE_DATA, Cause.NEW_DEFINITION)
     lines = "\nDefinition\n  timezone: America/New_York -> Etc/GMT-6\n  weather (source): added\n"
     assert lines in compose(both).body
+    document = change_document(both, summary="s", comparison_uri="u", report_uri="r")
+    assert document.definition_changes == ("timezone: America/New_York -> Etc/GMT-6", "weather (source): added")
     only = comparison(
         before=before, after=after, inputs=[item.model_copy(update={"changes": ()}) for item in both.inputs]
     )
