@@ -20,6 +20,7 @@ from slackwater.errors import DayChanged, ObjectMissing
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.costs.cost_recorder import DueCost, is_final
+from slackwater.runs.definition_notice import DefinitionNotice
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.late_day import MOST_DAYS, MOST_OBJECTS, LateDay
 from slackwater.runs.record import DayRecord, Run, RunRecord
@@ -159,6 +160,7 @@ class DictRunTable:
         self.compared: dict[tuple[str, str, int, str], ComparisonRun] = {}
         self.checks: list[tuple[str, str, float | None]] = []
         self.histories: dict[str, ArrivalHistory] = {}
+        self.notices: dict[str, DefinitionNotice] = {}
 
     def day(self, pipeline: str, date: str) -> DayRecord:
         return self.by_day.get((pipeline, date), DayRecord(pipeline=pipeline, date=date))
@@ -215,6 +217,14 @@ class DictRunTable:
         if self.rerun_usage(usage.pipeline, usage.date).version != usage.version:
             raise DayChanged(usage.date)
         self.usage[usage.pipeline, usage.date] = usage.model_copy(update={"version": usage.version + 1})
+
+    def definition_notice(self, pipeline: str) -> DefinitionNotice:
+        return self.notices.get(pipeline, DefinitionNotice(pipeline=pipeline))
+
+    def save_definition_notice(self, notice: DefinitionNotice) -> None:
+        if self.definition_notice(notice.pipeline).version != notice.version:
+            raise DayChanged(notice.pipeline)
+        self.notices[notice.pipeline] = notice.model_copy(update={"version": notice.version + 1})
 
     def record_late_day(self, pipeline: str, date: str, *, at: datetime, keys: Collection[str] = ()) -> None:
         day, known = self.late.get((pipeline, date), (None, frozenset[str]()))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from hashlib import md5
 from itertools import pairwise
 
-from slackwater.late.check.decision import MAX_FAILURES
-from slackwater.runs.record import DayRecord, RunState
+from slackwater.late.check.decision import EARLY_RULES, MAX_FAILURES
+from slackwater.runs.record import DayRecord, RunRecord, RunState
 from tests.fakes_check import PIPELINE
-from tests.late_history import DATES, LateHistory, changes
+from tests.late_history import DATES, LateHistory, changes, new_definition
 
 
 class LateAssertions(LateHistory):
@@ -29,9 +28,10 @@ class LateAssertions(LateHistory):
 
     def the_hold_has_its_cause(self, day: DayRecord, *, is_older: bool) -> None:
         """A day is on hold because it has lost rows, or because of what its latest attempts have done."""
-        world, present = self.world, self.raw(day.date)
+        world, digests = self.world, self.digests(day.date)
+        present = self.shared(day.date, self.raw(day.date), *digests)
         runs = {run.run.attempt: run for run in world.table.runs(PIPELINE, day.date)}
-        read = self.rows_of(day.published.run.manifest)
+        read = self.shared(day.date, self.rows_of(day.published.run.manifest), *digests)
         if day.hold.rule == "rolled_back":
             assert runs[day.published.run.attempt].rollback, day.hold
         elif day.hold.rule in {"vanished", "removed", "shrank"}:
@@ -45,9 +45,11 @@ class LateAssertions(LateHistory):
             assert min(run.run.attempt for run in failed) > day.published.run.attempt, day.hold
             assert {run.state for run in failed} <= {RunState.FAILED, RunState.RUNNING}, day.hold
             assert day.hold.rule == "failed" or "AuditFailed" in failed[0].error, failed
-            # With other inputs, a check runs the day again.
-            is_same = all(self.rows_of(run.run.manifest) == present for run in failed)
-            assert is_same or is_older or (self.is_below(read, present) and not self.has_lost(read, present)), day.hold
+            # With other inputs, or a new definition that runs its days again, a check runs the day again.
+            now = self.raw(day.date), digests[1]
+            is_same = all((self.rows_of(run.run.manifest), run.definition) == now for run in failed)
+            is_below = self.is_below(read, present) and not self.has_lost(read, present)
+            assert is_same or is_older or (is_below and not self.runs_for_its_definition(day.date)), day.hold
 
     def no_version_is_lost(self) -> None:
         world = self.world
@@ -76,10 +78,11 @@ class LateAssertions(LateHistory):
             for before, after in pairwise(runs):
                 if after.rollback:
                     continue
-                old, new = (self.rows_of(run.run.manifest) for run in (before, after))
+                read = [self.rows_of(run.run.manifest) for run in (before, after)]
+                old, new = (self.shared(date, rows, before.definition, after.definition) for rows in read)
                 is_drop = self.on_removed == "drop"
                 dropped = {uri for uri, file in self.files.items() if is_drop and file in self.ever_withdrawn}
-                assert not self.lost(old, new, dropped) or (date, frozenset(new)) in self.released, (
+                assert not self.lost(old, new, dropped) or (date, frozenset(read[1])) in self.released, (
                     date,
                     after.run.attempt,
                 )
@@ -87,8 +90,7 @@ class LateAssertions(LateHistory):
 
     def people_know_each_version(self) -> None:
         world = self.world
-        documents = [json.loads(message["document"]) for message in world.topic.sent]
-        sent = [(document["date"], document["attempt_after"]) for document in documents]
+        sent = [(document["date"], document["attempt_after"]) for document in world.documents("attempt_after")]
         assert len(sent) == len(set(sent)), "a message was sent twice"
         for day in world.table.by_day.values():
             if day.published is None:
@@ -108,12 +110,15 @@ class LateAssertions(LateHistory):
             for before, after in pairwise(runs):
                 # A rollback reads no inputs.
                 if not after.rollback:
-                    inputs = changes(*map(self.manifest_inputs, (before.run.manifest, after.run.manifest)))
+                    digests = before.definition, after.definition
+                    read = (self.manifest_inputs(run.run.manifest) for run in (before, after))
+                    inputs = changes(*(self.shared(date, each, *digests) for each in read))
+                    inputs += new_definition(*digests)
                     expected.update((date, after.run.attempt, *change) for change in inputs)
             day = world.table.day(PIPELINE, date)
             # No check lists the inputs of a day that was rolled back.
             if runs and date >= first and not (day.hold and day.hold.rule == "rolled_back"):
-                self.the_ledger_has_each_waiting_input(runs[-1].run.manifest, day)
+                self.the_ledger_has_each_waiting_input(runs[-1], day)
         rows = world.ledger.rows
         taken_in = Counter(
             (str(row.date), row.attempt, row.uri, row.etag, row.change, row.rows) for row in rows if row.attempt
@@ -124,20 +129,23 @@ class LateAssertions(LateHistory):
             handlings.setdefault((row.date, row.key), []).append((row.decision, row.rule, row.attempt))
         assert all(one != other for each in handlings.values() for one, other in pairwise(each))
 
-    def the_ledger_has_each_waiting_input(self, manifest: str, day: DayRecord) -> None:
+    def the_ledger_has_each_waiting_input(self, run: RunRecord, day: DayRecord) -> None:
         """The latest row of each late input that no run has taken in has the decision of the last check."""
         (decision,) = (item for item in self.report.days if item.date == day.date)
+        digests, raw = (run.definition, self.world.project.written_digest(PIPELINE)), self.raw(day.date)
         present = {
             (uri, md5(body, usedforsecurity=False).hexdigest()): (metadata.get("file"), int(metadata["rows"]))
             for uri, (body, metadata, _) in self.world.store.objects.items()
-            if uri in self.raw(day.date)
+            if uri in raw
         }
+        read = self.manifest_inputs(run.run.manifest)
+        inputs = changes(*(self.shared(day.date, each, *digests) for each in (read, present)))
         latest = {
             (row.uri, row.etag, row.change, row.rows): (row.decision, row.rule, row.attempt)
             for row in sorted(self.world.ledger.rows, key=lambda row: row.decided_at)
             if str(row.date) == day.date
         }
-        for key in changes(self.manifest_inputs(manifest), present):
+        for key in (*inputs, *new_definition(*digests)):
             assert latest.get(key) == (decision.decision, decision.rule, None), (day.date, key)
 
     def the_ledger_has_each_effect(self) -> None:
@@ -148,8 +156,7 @@ class LateAssertions(LateHistory):
                 date, pair = uri.split("/")[-3:-1]
                 before, after = map(int, pair.split("-"))
                 compared.add((date, before, after))
-        documents = [json.loads(message["document"]) for message in world.topic.sent]
-        sent = {(document["date"], document["attempt_after"]) for document in documents}
+        sent = {(document["date"], document["attempt_after"]) for document in world.documents("attempt_after")}
         for row in world.ledger.rows:
             date, attempt = str(row.date), row.attempt
             if attempt is None:
@@ -162,6 +169,17 @@ class LateAssertions(LateHistory):
             assert row.notified <= ((date, attempt) in sent), row
             # After an interruption, the id of a message that was sent may be unknown.
             assert row.notified == ((date, attempt) in sent) or self.is_interrupted, row
+
+    def people_know_each_definition(self) -> None:
+        """People got one message about a definition that published days of the window do not have, if these stay."""
+        world, digest = self.world, self.world.project.written_digest(PIPELINE)
+        sent = [document["definition"] for document in world.documents("definition")]
+        assert all(one != other for one, other in pairwise(sent)), sent
+        dates = {day.date for day in self.report.days if day.rule not in EARLY_RULES}
+        kept = [date for date in DATES if date in dates and self.digests(date)[0] != digest]
+        if kept and self.on_definition == "keep":
+            assert digest in sent[-1:] or world.definition_alarms, (kept, sent)
+        assert self.on_definition == "keep" or not sent
 
     def the_limits_hold(self) -> None:
         if self.limits.keys() & {"max_reruns_per_day", "budget_per_day"}:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping
+from datetime import datetime
+from typing import TypeVar
+from zoneinfo import ZoneInfo
 
 from slackwater.late.check.decision import CheckReport
+from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.inputs.manifest import InputManifest
 from tests.fakes_check import PIPELINE
 from tests.late_world import RUN_USD, LateWorld
@@ -12,6 +17,8 @@ from tests.late_world import RUN_USD, LateWorld
 DATES = ("2013-03-11", "2013-03-12", "2013-03-13")
 """Two finished days, and the current one."""
 
+Key = TypeVar("Key", str, tuple[str, str])
+Value = TypeVar("Value")
 Inputs = Mapping[tuple[str, str], tuple[str | None, int]]
 """The partner's file and the rows of each object, by URI and etag."""
 
@@ -21,6 +28,7 @@ class LateHistory:
 
     on_removed: str
     limits: dict[str, float]
+    on_definition: str
     report: CheckReport
     """Of the last check."""
 
@@ -59,33 +67,59 @@ class LateHistory:
         """The rows of a manifest's objects, by URI."""
         return {uri: rows for (uri, _), rows in self.world.manifest_content(manifest).items()}
 
+    def definition(self, digest: str | None = None) -> Pipeline:
+        """Return the definition with this digest, by default the present one."""
+        return self.world.definitions[digest or self.world.project.written_digest(PIPELINE)]
+
+    def shared(self, date: str, objects: Mapping[Key, Value], *digests: str) -> dict[Key, Value]:
+        """Return the objects, by URI or by URI and etag, that a day has by all of these definitions."""
+        definitions = [self.definition(each) for each in digests]
+        return {
+            key: value
+            for key, value in objects.items()
+            if all(is_read(each, date, key if isinstance(key, str) else key[0]) for each in definitions)
+        }
+
+    def digests(self, date: str) -> tuple[str, str]:
+        """Return the digests of the definition of the published version and of the present one."""
+        published = self.world.table.day(PIPELINE, date).published
+        record = self.world.table.run(PIPELINE, date, published.run.attempt)
+        return record.definition, self.world.project.written_digest(PIPELINE)
+
+    def runs_for_its_definition(self, date: str) -> bool:
+        """Whether checks run the day again because of its definition, once it is in the window."""
+        before, now = self.digests(date)
+        return self.on_definition == "rerun" and before != now
+
     def published_rows(self, date: str) -> dict[str, int]:
         """The rows of the published version, by URI."""
         return {uri: rows for (uri, _), rows in self.world.warehouse.days[date].items()}
 
     def new_objects(self, date: str) -> set[str]:
-        return self.raw(date).keys() - self.published_rows(date).keys()
+        return self.shared(date, self.raw(date), *self.digests(date)).keys() - self.published_rows(date).keys()
 
     def is_kept(self, date: str, *, is_older: bool) -> bool:
         """Whether the published version stays as it is: its late data is ignored, or a person has rejected it.
 
         Nobody notices what a day before the window, `is_older`, has lost.
         """
-        content, present = self.published_rows(date), self.raw(date)
+        digests = self.digests(date)
+        content, present = (self.shared(date, each, *digests) for each in (self.published_rows(date), self.raw(date)))
         is_known = bool(self.new_objects(date)) if is_older else content != present
-        if not is_known or (self.is_below(content, present) and (is_older or not self.has_lost(content, present))):
+        is_ignored = self.is_below(content, present) and (is_older or not self.has_lost(content, present))
+        if (not is_known or is_ignored) and (is_older or not self.runs_for_its_definition(date)):
             return True
         day = self.world.table.day(PIPELINE, date)
         made, attempt = day.resolution, day.published.run.attempt
         return made is not None and (made.action, made.attempt) == ("rejected", attempt)
 
     def raw(self, date: str) -> dict[str, int]:
-        """The present inputs of a day: their rows, by URI."""
-        left_out = () if self.on_removed == "keep" else self.withdrawn
+        """The present inputs of a day by the present definition: their rows, by URI."""
+        left_out, definition = () if self.on_removed == "keep" else self.withdrawn, self.definition()
         return {
             uri: int(item[1]["rows"])
             for uri, item in self.world.store.objects.items()
-            if uri.startswith("s3://raw/") and f"date={date}/" in uri and uri not in left_out
+            if uri.startswith("s3://raw/") and is_read(definition, date, uri) and uri not in left_out
         }
 
     def lost(self, before: Mapping[str, int], now: Mapping[str, int], dropped: Container[str | None]) -> list[str]:
@@ -132,6 +166,13 @@ class LateHistory:
         return {(item.uri, item.etag): (item.file, item.rows) for item in manifest.objects}
 
 
+def is_read(definition: Pipeline, date: str, uri: str) -> bool:
+    """Whether a run of the day reads the object, by the definition of a day alone."""
+    source, day, hour = re.search(r"source=(\w+)/date=([-0-9]+)/hour=(\d\d)/", uri).groups()
+    local = datetime.fromisoformat(f"{day}T{hour}:00+00:00").astimezone(ZoneInfo(definition.timezone))
+    return source in definition.sources and local.date().isoformat() == date
+
+
 def changes(old: Inputs, new: Inputs) -> list[tuple[str, str, str, int]]:
     """Return the late inputs between two lists: URI and etag, how each has changed, and its rows."""
     gone, come = old.keys() - new.keys(), new.keys() - old.keys()
@@ -139,3 +180,8 @@ def changes(old: Inputs, new: Inputs) -> list[tuple[str, str, str, int]]:
     return [(*key, "changed" if new[key][0] in changed else "added", new[key][1]) for key in come] + [
         (*key, "removed", old[key][1]) for key in gone if old[key][0] not in changed
     ]
+
+
+def new_definition(before: str, now: str) -> list[tuple[str, str, str, int]]:
+    """Return the line of the ledger for a definition with the digest `now`, as `changes` does, if it is another one."""
+    return [("", now, "definition", 0)] if before != now else []

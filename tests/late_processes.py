@@ -15,7 +15,17 @@ from tests.fakes_notification import Crashed
 
 FAULTS = ("ends before", "ends after", "fails", "loses the answer", "is stopped")
 _WRITES = frozenset(
-    {"put", "put_new", "delete", "save", "save_day", "save_rerun_usage", "record_late_day", "remove_late_day"}
+    {
+        "put",
+        "put_new",
+        "delete",
+        "save",
+        "save_day",
+        "save_rerun_usage",
+        "save_definition_notice",
+        "record_late_day",
+        "remove_late_day",
+    }
     | {"remove_unchanged_late_day", "publish", "write", "commit"}
 )
 

@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lambdas.check_days.handler import notify_of_tables
+from lambdas.check_days.handler import notify_of_definition, notify_of_tables
 from slackwater.client.late.holds import HoldDecisions
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.changes.comparison import Comparison, MetricChange, RowCounts, Totals, comparison_uri
+from slackwater.late.changes.definition_notices import DefinitionNotifier
 from slackwater.late.changes.notify import Notifier
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.changes.versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
@@ -54,6 +55,8 @@ Content = dict[tuple[str, str], int]
 
 RUN_USD = 0.02
 """What each published run costs."""
+STEPS = {"delays_by_carrier": StepUse(step="sql", depends_on=("flights",))}
+"""Steps that every definition of the pipeline's sources can have."""
 OUTCOMES = ("published", "refused", "failed", "failed after the commit")
 
 
@@ -103,6 +106,11 @@ class LateWorld(World):
         """Date and attempt of each message that may or may not have been sent."""
         self.table_alarms: list[str] = []
         """Date of each such message about changed tables."""
+        self.definition_alarms: list[str] = []
+        """Date of each such message about a new definition."""
+        self.definitions: dict[str, Pipeline] = {}
+        """All definitions that were deployed, by digest."""
+        self.define(steps=STEPS)
 
     def now(self) -> datetime:
         self.time += timedelta(seconds=1)
@@ -116,6 +124,14 @@ class LateWorld(World):
             update={"pipelines": {**self.project.pipelines, self.pipeline: definition}}
         )
 
+    def define(self, **changes: Any) -> None:
+        """Deploy another definition of the pipeline."""
+        definition = self.project.pipelines[self.pipeline].model_copy(update=changes)
+        self.project = self.project.model_copy(
+            update={"pipelines": {**self.project.pipelines, self.pipeline: definition}}
+        )
+        self.definitions[self.project.written_digest(self.pipeline)] = definition
+
     def reader(self, name: str, table: TableInput) -> LateWorld:
         """Add a pipeline that reads published days of this one; return what happens to it, in the same cloud."""
         definition = self.project.pipelines[self.pipeline]
@@ -128,7 +144,8 @@ class LateWorld(World):
         reader = copy(self)
         reader.pipeline, reader.now = name, self.now
         reader.warehouse, reader.ledger, reader.topic = Warehouse(), ListTable(), Outbox()
-        reader.alarms, reader.table_alarms, reader.late_reruns = [], [], set()
+        reader.alarms, reader.table_alarms, reader.definition_alarms, reader.late_reruns = [], [], [], set()
+        reader.define()
         return reader
 
     def fetch(self, source: str, date: str, path: str, rows: int) -> str:
@@ -273,6 +290,7 @@ class LateWorld(World):
 
             report, uri = _repeated(check)
             self._notify_of_tables(report, name, process)
+            self._notify_of_definition(report, name, process)
             self.late_reruns |= {
                 (usage_date(self.project.pipelines[self.pipeline], report.checked_at), day.date, day.figures.attempt)
                 for day in report.days
@@ -296,6 +314,14 @@ class LateWorld(World):
             on_outcome_unknown=lambda day: self.table_alarms.append(day.date),
         )  # fmt: skip
         notify_of_tables(notifier, report, self.project, execution=execution)
+
+    def _notify_of_definition(self, report: CheckReport, execution: str, process: Process) -> None:
+        notifier = DefinitionNotifier(
+            project=self.project, table=process.using(self.table), executions=self.executions,
+            topic=process.using(self.topic), now=self.now,
+            on_outcome_unknown=lambda day: self.definition_alarms.append(day.date),
+        )  # fmt: skip
+        notify_of_definition(notifier, report, execution=execution)
 
     def documents(self, field: str) -> list[dict[str, Any]]:
         """The JSON documents with that field of the messages that were sent, in order."""

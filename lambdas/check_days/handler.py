@@ -25,6 +25,7 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.queue import ArrivalQueue
 from slackwater.aws.topic import SnsTopic
 from slackwater.errors import SlackwaterError
+from slackwater.late.changes.definition_notices import DefinitionNotifier, kept_days
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.check.arrived.arrival_messages import seconds_to_wait
 from slackwater.late.check.checker import Checker
@@ -124,6 +125,20 @@ def build_arrivals() -> ArrivalQueue:
 
 
 @cache
+def build_definition_notifier() -> DefinitionNotifier:
+    """Build what notifies people of a new definition, once per process."""
+    checker = build_checker()
+    return DefinitionNotifier(
+        project=checker.project,
+        table=checker.table,
+        executions=checker.executions,
+        topic=SnsTopic(CheckDaysEnvironment.read().change_topic),
+        now=checker.now,
+        on_outcome_unknown=report_outcome_unknown,
+    )
+
+
+@cache
 def build_notifier() -> TableNotifier:
     """Build what notifies people of changed tables, once per process."""
     environment, checker = CheckDaysEnvironment.read(), build_checker()
@@ -138,7 +153,7 @@ def build_notifier() -> TableNotifier:
 
 def report_outcome_unknown(day: DayDecision) -> None:
     """Fire the alarm for a message that may or may not have been sent, and log its day."""
-    logger.warning("people may have been notified of a changed table, or not", extra={"date": day.date})
+    logger.warning("people may have been notified of a changed table or definition, or not", extra={"date": day.date})
     put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=day.pipeline)
 
 
@@ -191,6 +206,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     request_checks(build_arrivals(), report)
     if any(day.table_changes for day in report.days):
         notify_of_tables(build_notifier(), report, checker.project, execution=request.execution)
+    if kept_days(report):
+        notify_of_definition(build_definition_notifier(), report, execution=request.execution)
     logger.info("days checked", extra={**answer, "rules": rules, "seconds": report.seconds})
     if report.complete:
         put_rejects(build_event_counts(), report, checker.project)
@@ -238,6 +255,15 @@ def notify_of_tables(notifier: TableNotifier, report: CheckReport, project: Proj
             break
     if sent:
         put_metric(Metric.NOTIFICATIONS_SENT, sent, pipeline=report.pipeline)
+
+
+def notify_of_definition(notifier: DefinitionNotifier, report: CheckReport, *, execution: str) -> None:
+    """Notify people of a new definition. An error is only logged: the next check tries again."""
+    try:
+        if notifier.notify(report, execution=execution):
+            put_metric(Metric.NOTIFICATIONS_SENT, 1, pipeline=report.pipeline)
+    except SlackwaterError as error:
+        logger.warning("nobody was notified of a new definition", extra={"reason": str(error)})
 
 
 def record_costs(recorder: CostRecorder, pipeline: str, *, elapsed: timedelta) -> None:

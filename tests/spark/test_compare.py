@@ -34,11 +34,19 @@ from slackwater.late.changes.job_claims import job_failure_uri, job_started_uri
 from slackwater.late.changes.versions import VersionPair, pair_uri
 from slackwater.project import load_project
 from slackwater.runs.inputs.difference import Change
+from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
-from slackwater.steps.spark.compare.comparison import ComparisonJob, compare_versions, read_pair, read_version
+from slackwater.steps.spark.compare.comparison import (
+    ComparisonJob,
+    compare_versions,
+    input_differences,
+    read_pair,
+    read_version,
+)
 from slackwater.steps.spark.publish import with_date
 from slackwater.steps.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
+from tests.fakes_comparison import version
 from tests.fakes_receiver import Crash
 from tests.fakes_spark import FolderStore
 from tests.spark.frames import frame_of
@@ -641,3 +649,24 @@ def test_the_input_differences_are_reported_unless_a_manifest_is_missing(compare
     (change,) = flights.changes
     assert (change.change, change.now.rows, change.arrived) == (Change.ADDED, 5, NOON + timedelta(hours=2))
     assert weather.changes == ()
+
+
+def test_what_only_one_definition_names_is_no_difference(store):
+    item = InputObject(
+        uri="s3://raw/raw/source=flights/date=2013-03-08/hour=12/a.parquet", source="flights",
+        date="2013-03-08", hour="12", etag="a", bytes=10, rows=5, arrived=NOON,
+    )  # fmt: skip
+    weather = InputDefinition(timezone="America/New_York", sources=("weather",), tables=())
+    both = weather.model_copy(update={"sources": ("flights", "weather")})
+    versions = [version(number).model_copy(update={"reads": reads}) for number, reads in ((1, weather), (2, both))]
+    for each, objects in zip(versions, ((), (item,)), strict=True):
+        manifest = InputManifest(pipeline="daily_delays", date=str(DAY), frozen_at=NOON, objects=objects)
+        store.put(each.manifest, manifest.model_dump_json().encode())
+
+    def changed(before: PublishedVersion, after: PublishedVersion) -> list[str]:
+        pair = VersionPair(pipeline="daily_delays", date=str(DAY), before=before, after=after)
+        return [source.source for source in input_differences(pair, both, store=store) if source.changes]
+
+    assert changed(*versions) == changed(*reversed(versions)) == []
+    unknown = versions[0].model_copy(update={"reads": None})
+    assert changed(unknown, versions[1]) == ["flights"]

@@ -94,6 +94,9 @@ class Late(Model):
     """By source: thresholds that replace those of the source's own definition."""
     on_removed: dict[Name, OnRemoved] = {}
     """By source: what happens when the partner removes a file, instead of the source's `pull.on_removed`."""
+    on_definition: Literal["keep", "rerun"] = "keep"
+    """What a new definition does to the published days of the window: `keep` them, and notify people once of how many
+    it would change, or `rerun` them."""
     notify: NotifyRules = NotifyRules()
     """When people are notified of a changed day."""
     max_age_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

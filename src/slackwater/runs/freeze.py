@@ -11,17 +11,15 @@ from pathlib import PurePosixPath
 from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import CloudError, DayChanged, InputError
-from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project
 from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
 from slackwater.runs.holds import decision_about, refuse_lost_rows
-from slackwater.runs.inputs.difference import SourceDifference, difference
+from slackwater.runs.inputs.input_definition import input_definition, shared_differences
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.inputs.table_inputs import without_former_tables
 from slackwater.runs.inputs.untaken_files import untaken_files
 from slackwater.runs.reasons import run_reasons
 from slackwater.runs.record import (
@@ -135,16 +133,20 @@ class Freezer:
         refuse_if_rolled_back(record)
         published = record.published
         before = published_manifest(self.store, published) if published else None
+        published_run = self.table.run(pipeline, date, published.run.attempt) if published else None
         # Counted before the objects are listed: a file that is taken in between may be missing in the list.
         files_not_taken = untaken_files(self.project, pipeline, day, files=self.inputs.files)
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
-        if before:
-            refuse_lost_rows(
-                record, input_differences(before, manifest, self.project.pipeline(pipeline)), inputs=manifest.digest
-            )
+        graph = self.project.pipeline(pipeline)
+        former, reads = published_run.reads if published_run else None, input_definition(graph)
+        differences = shared_differences(before, manifest, former=former, present=reads) if before else ()
+        deciding = [source for source in differences if source.source in graph.deciding_inputs]
+        refuse_lost_rows(record, deciding, inputs=manifest.digest)
+        changed = tuple(source.source for source in differences if source.changes)
         run = self._next_run(manifest, record, correlation_id)
         definition, code = self.project.written_digest(pipeline), self.project.code_digest(pipeline)
-        published_run = self.table.run(pipeline, date, published.run.attempt) if published else None
+        # Without the published manifest, only its name is known, the digest of all of its inputs.
+        is_late = bool(changed) if before or not published else published.run.manifest != run.manifest
         # A run without a recorded outcome may have committed: the table may hold its rows, not those of `published`.
         is_outcome_known = active is None and not record.outcome_unknown
         if published and published.run.run_id == run.run_id and is_outcome_known and not force:
@@ -160,10 +162,12 @@ class Freezer:
             execution=execution,
             started_at=manifest.frozen_at,
             files_not_taken=files_not_taken,
-            metrics=self.project.pipeline(pipeline).publish.metrics,
+            metrics=graph.publish.metrics,
             definition=definition,
             code=code,
-            reasons=run_reasons(run, published_run, definition=definition, code=code, force=force),
+            reads=reads,
+            changed_inputs=changed,
+            reasons=run_reasons(run, published_run, is_late=is_late, definition=definition, code=code, force=force),
         )
         if not self._claim_day(record, started):
             return Frozen(action=FreezeAction.WAIT)
@@ -281,14 +285,6 @@ class Freezer:
         if record.active:
             self.on_run_lost(run.pipeline)
         return True
-
-
-def input_differences(before: InputManifest, now: InputManifest, definition: Pipeline) -> tuple[SourceDifference, ...]:
-    """Return what has changed in the inputs that the pipeline still names, since a run has read `before`.
-
-    Tables whose changes the pipeline ignores are left out.
-    """
-    return difference(without_former_tables(before, definition), now, sources=definition.deciding_inputs)
 
 
 def is_stale(run: Run, project: Project) -> bool:

@@ -6,18 +6,18 @@ from slackwater.runs.record import Run, RunReason, RunRecord
 
 
 def run_reasons(
-    run: Run, published: RunRecord | None, *, definition: str, code: str, force: bool
+    run: Run, published: RunRecord | None, *, is_late: bool, definition: str, code: str, force: bool
 ) -> tuple[RunReason, ...]:
     """Return why `run` starts, in the order of `RunReason`; empty only after a record of an older version.
 
-    `published` is the record of the day's published version, `definition` and `code` are the digests of the new run.
-    Records of older versions have no digests: of these, only changed inputs are known.
+    `published` is the record of the day's published version, `is_late` whether inputs that both read have changed, and
+    `definition` and `code` are the digests of the new run. Records of older versions have no digests: of these, only
+    changed inputs are known.
     """
     if published is None:
         return (RunReason.FIRST,)
     changes = {
-        # The name of a manifest is the digest of the inputs.
-        RunReason.LATE_DATA: run.manifest != published.run.manifest,
+        RunReason.LATE_DATA: is_late,
         RunReason.NEW_DEFINITION: bool(published.definition) and definition != published.definition,
         RunReason.NEW_CODE: bool(published.code) and code != published.code,
     }

@@ -13,6 +13,7 @@ from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.costs.cost import RequestCounts, RunCost
 from slackwater.runs.day import parse_date
+from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import Record, UpdatedRecord
 from slackwater.storage import split_uri
 
@@ -148,7 +149,7 @@ class RunReason(StrEnum):
     FIRST = "first"
     """The day had no published version."""
     LATE_DATA = "late_data"
-    """The inputs differ from those of the published version."""
+    """Inputs that both definitions read differ from those of the published version."""
     NEW_DEFINITION = "new_definition"
     """The pipeline or the columns of its sources have changed since the published version."""
     NEW_CODE = "new_code"
@@ -194,6 +195,11 @@ class RunRecord(UpdatedRecord):
     """Digest of the pipeline's definition (`Project.written_digest`); empty for runs of older versions."""
     code: str = ""
     """Digest of the code that the run executes (`Project.code_digest`); empty for runs of older versions."""
+    reads: InputDefinition | None = None
+    """The inputs that its definition names; None for runs of older versions."""
+    changed_inputs: tuple[str, ...] = ()
+    """Inputs that differ from those of the version that was published when the run started, as far as both definitions
+    read them."""
     reasons: tuple[RunReason, ...] = ()
     """Why the run started; empty if that is unknown."""
     rollback: Rollback | None = None

@@ -55,6 +55,7 @@ def rollback_record(
         metrics=earlier.metrics,
         definition=earlier.definition,
         code=earlier.code,
+        reads=earlier.reads,
         reasons=(RunReason.ROLLBACK,),
         rollback=Rollback(
             to=request.to, tag=earlier.run.tag, reason=request.reason.strip(), frozen_at=earlier.frozen_at

@@ -9,6 +9,7 @@ from typing import Protocol
 from slackwater.errors import DayChanged
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
+from slackwater.runs.definition_notice import DefinitionNotice
 from slackwater.runs.late_day import LateDay
 from slackwater.runs.record import ActiveRun, DayRecord, RunRecord
 from slackwater.runs.rerun_usage import RerunUsage
@@ -82,6 +83,15 @@ class RunTable(Protocol):
         """Write the re-runs of a calendar day with the next version.
 
         Raises `DayChanged`, without having written anything, when the stored version is not `usage.version`.
+        """
+
+    def definition_notice(self, pipeline: str) -> DefinitionNotice:
+        """Return the latest message about a new definition of the pipeline; version 0 without one."""
+
+    def save_definition_notice(self, notice: DefinitionNotice) -> None:
+        """Write the notice with the next version.
+
+        Raises `DayChanged`, without having written anything, when the stored version is not `notice.version`.
         """
 
     def record_late_day(self, pipeline: str, date: str, *, at: datetime, keys: Collection[str] = ()) -> None:

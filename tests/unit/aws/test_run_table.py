@@ -11,6 +11,7 @@ from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.costs.cost import CheckCosts, RunCost
+from slackwater.runs.definition_notice import DefinitionNotice
 from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_runs import RUN_TABLE
@@ -278,6 +279,20 @@ def test_reserved_re_runs_are_written_over_the_version_that_was_read_or_not_at_a
     # They are neither days nor runs, and each calendar day and pipeline has its own.
     assert (table.runs("p"), table.days("p", "0001-01-01", "9999-12-31")) == ([], [])
     assert table.rerun_usage("p", "2013-03-14").version == table.rerun_usage("q", "2013-03-13").version == 0
+
+
+def test_the_message_about_a_definition_is_written_over_the_version_that_was_read_or_not_at_all(table):
+    none = table.definition_notice("p")
+    assert none == DefinitionNotice(pipeline="p")
+    table.save_definition_notice(none.model_copy(update={"digest": "d", "since": RUN.started_at}))
+    stored = table.definition_notice("p")
+    assert (stored.version, stored.digest, stored.since) == (1, "d", RUN.started_at)
+    for superseded in (none, stored.model_copy(update={"version": 2})):
+        with pytest.raises(DayChanged, match="p: another check has recorded a message"):
+            table.save_definition_notice(superseded)
+    assert (table.definition_notice("p"), table.definition_notice("q").version) == (stored, 0)
+    # It is neither a day nor a run.
+    assert (table.runs("p"), table.days("p", "0001-01-01", "9999-12-31")) == ([], [])
 
 
 def test_the_largest_number_of_reserved_re_runs_fits_into_an_item(table):

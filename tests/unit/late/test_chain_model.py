@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import date as day_date
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from slackwater.errors import SlackwaterError
+from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
-from slackwater.runs.record import DayRecord, RunState
+from slackwater.runs.record import DayRecord, RunRecord, RunState
 from tests.fakes_check import NOW
 from tests.fakes_notification import Crashed
 from tests.late_processes import FAULTS, Process
@@ -25,6 +27,9 @@ pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("one_thread")]
 
 DATES = ("2013-03-11", "2013-03-12")
 
+DAYS = ((-1, 0), (0, 0), (-2, -1))
+"""Of the table that the second pipeline reads."""
+
 dates = st.sampled_from(DATES)
 pipelines = st.sampled_from(("first", "second"))
 outcomes = st.sampled_from(("published", "published", "failed", "failed after the commit"))
@@ -32,18 +37,22 @@ faults = st.one_of(st.builds(Process), st.builds(Process, at=st.integers(1, 24),
 
 
 class Chain(RuleBasedStateMachine):
-    """The second pipeline reads two published days of the first one, which reads pushed objects."""
+    """The second pipeline reads published days of the first one, which reads pushed objects."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first = LateWorld()
         self.second = self.first
 
-    @initialize(on_change=st.sampled_from(("auto", "auto", "hold", "notify", "ignore")))
-    def publish(self, on_change: Any) -> None:
-        self.on_change = on_change
-        table = TableInput(table=self.first.pipeline, days=(-1, 0), missing="empty", on_change=on_change)
-        self.second = self.first.reader("weekly", table)
+    @initialize(
+        on_change=st.sampled_from(("auto", "auto", "hold", "notify", "ignore")),
+        on_definition=st.sampled_from(("keep", "keep", "rerun")),
+    )
+    def publish(self, on_change: Any, on_definition: str) -> None:
+        self.on_change, self.on_definition = on_change, on_definition
+        self.table = TableInput(table=self.first.pipeline, days=(-1, 0), missing="empty", on_change=on_change)
+        self.second = self.first.reader("weekly", self.table)
+        self.second.set_late(on_definition=on_definition)
         for date in DATES:
             self.push(date, "a", 100)
             self.first.run_day(date)
@@ -81,6 +90,11 @@ class Chain(RuleBasedStateMachine):
     def roll_back(self, date: str, to: int, process: Process) -> None:
         with suppress(SlackwaterError, Crashed):
             self.first.run_day(date, "published", process, rollback=to, reason="r")
+
+    @rule(days=st.sampled_from(DAYS))
+    def deploy(self, days: tuple[int, int]) -> None:
+        """The second pipeline reads more, fewer or other days."""
+        self.second.define(tables={"days": self.table.model_copy(update={"days": days})})
 
     @rule(name=pipelines, date=dates, is_released=st.booleans())
     def decide(self, name: str, date: str, is_released: bool) -> None:
@@ -131,18 +145,36 @@ class Chain(RuleBasedStateMachine):
             assert (date, day.published.run.attempt) in published
             if not day.hold:
                 assert world.warehouse.days[date] == world.warehouse.versions[date, day.published.run.attempt]
-            taken_in = {(row.uri, row.etag) for row in world.ledger.rows if row.attempt and str(row.date) == date}
-            versions = [world.manifest_content(runs[key].run.manifest) for key in sorted(published) if key[0] == date]
-            inputs = set().union(*(version.keys() for version in versions[1:])) - versions[0].keys()
-            assert inputs <= taken_in, (world.pipeline, date)
+            rows = [row for row in world.ledger.rows if row.attempt and str(row.date) == date]
+            versions = [runs[key] for key in sorted(published) if key[0] == date]
+            for before, after in pairwise(versions):
+                if not after.rollback:
+                    taken_in = {(row.uri, row.etag) for row in rows if row.attempt == after.run.attempt}
+                    assert taken_in == self.new_inputs(world, before, after), (world.pipeline, date)
+
+    def new_inputs(self, world: LateWorld, before: RunRecord, after: RunRecord) -> set[tuple[str, str]]:
+        """Return what the ledger must have of a run: new inputs and lost ones of both definitions, and a new one."""
+        old, new = (set(world.manifest_content(run.run.manifest)) for run in (before, after))
+        both = [world.definitions[run.definition] for run in (before, after)]
+        replaced = {uri for uri, _ in old} & {uri for uri, _ in new}
+        changed = (new - old) | {item for item in old - new if item[0] not in replaced}
+        shared = {item for item in changed if all(is_read(each, after.run.date, item[0]) for each in both)}
+        return shared | ({("", after.definition)} if before.definition != after.definition else set())
 
     def the_second_pipeline_has_the_present_days(self, date: str) -> None:
         """What the run of the second pipeline would read now, from the records of the first one, is what it has."""
         day, present = self.second.table.day("weekly", date), dict[str, tuple[str, int]]()
-        for each in DATES[: DATES.index(date) + 1]:
+        run = self.second.table.run("weekly", date, day.published.run.attempt)
+        digest = self.second.project.written_digest("weekly")
+        definitions = [self.second.definitions[each] for each in (run.definition, digest)]
+        for each in DATES:
             publication = self.first.table.day(self.first.pipeline, each).published.publication
             present[f"{publication.table}/date={each}"] = publication.content, publication.rows
         read = {uri: (etag, rows) for (uri, etag), rows in self.second.warehouse.days[date].items()}
+        present, read = (
+            {uri: item for uri, item in items.items() if all(is_read(each, date, uri) for each in definitions)}
+            for items in (present, read)
+        )
         has_lost = any(uri not in present or present[uri][1] < rows for uri, (_, rows) in read.items())
         differs = present.keys() != read.keys() or any(present[uri][0] != etag for uri, (etag, _) in read.items())
         if day.hold:
@@ -153,6 +185,9 @@ class Chain(RuleBasedStateMachine):
         elif differs and self.on_change != "ignore":
             assert day.resolution, (date, read, present)
             assert day.resolution.action == "rejected", (date, read, present)
+        if not day.hold and self.on_definition == "rerun" and run.definition != digest:
+            assert day.resolution, (date, "has an earlier definition")
+            assert day.resolution.action == "rejected", (date, "has an earlier definition")
 
     def people_know_the_changed_days(
         self, day: DayRecord, present: Mapping[str, tuple[str, int]], read: Mapping[str, tuple[str, int]]
@@ -167,6 +202,14 @@ class Chain(RuleBasedStateMachine):
             version, before = (each[uri][0] if uri in each else "" for each in (present, read))
             is_known = version in named.get(uri.rpartition("/")[2], []) or day.date in self.second.table_alarms
             assert version == before or is_known, (day.date, uri, named)
+
+
+def is_read(definition: Pipeline, date: str, uri: str) -> bool:
+    """Whether the pipeline reads the input on that day: each object, and the days that its table names."""
+    if not definition.tables:
+        return True
+    first, last = definition.published_tables["days"].days
+    return first <= (day_date.fromisoformat(uri.rpartition("date=")[2]) - day_date.fromisoformat(date)).days <= last
 
 
 TestChain = Chain.TestCase

@@ -8,7 +8,7 @@ from slackwater.errors import InputError, UnknownName
 from slackwater.late.check.decision import CheckReport, DecisionRule, LateDecision, report_uri
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.late.check.window import today, window_start
-from slackwater.pipeline.definition import Late, Pipeline
+from slackwater.pipeline.definition import Late
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, World, five_days
@@ -441,17 +441,6 @@ def test_the_window_starts_at_its_first_midnight(world):
     definition = world.project.pipelines[PIPELINE]
     assert window_start(definition, "2013-03-13") == datetime(2013, 3, 6, 5, tzinfo=UTC)
     assert today(definition, NOW).isoformat() == "2013-03-13"
-
-
-def test_a_source_that_was_added_to_the_pipeline_is_late_data(world):
-    definition = world.project.pipelines[PIPELINE]
-    steps = {definition.publish.step: {"step": "sql", "depends_on": ["flights"]}}
-    one = Pipeline.model_validate({**definition.model_dump(by_alias=True), "sources": ["flights"], "steps": steps})
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: one}})
-    world.publish("2013-03-10", force=True)
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
-    (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
-    assert day.reason.startswith("weather grew by 1,000 rows (no rows before)")
 
 
 def test_a_repeated_check_has_the_same_result(world):

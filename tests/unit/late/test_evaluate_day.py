@@ -25,7 +25,7 @@ def evaluate(record, before, now, thresholds, **changes):
     """Return the decision about a day that no person has decided about and no attempt has failed."""
     arguments = {
         "tables": {}, "inputs": "i", "frozen_at": FROZEN, "failed": (), "last_rerun_at": None,
-        "waits": {}, "max_ages": {},
+        "waits": {}, "max_ages": {}, "definition": None, "is_repeated": False,
     }  # fmt: skip
     differences = difference(a_manifest(*before), a_manifest(*now), sources=SOURCES)
     return evaluate_day(record, differences, thresholds=thresholds, **{**arguments, **changes})

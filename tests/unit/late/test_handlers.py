@@ -22,7 +22,7 @@ from slackwater.runs.costs.cost_recorder import RecordedCosts
 from slackwater.runs.record import publication_uri
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World
-from tests.fakes_notification import a_comparison
+from tests.fakes_notification import Outbox, a_comparison
 from tests.fakes_receiver import MemoryEventCounts
 
 pytestmark = pytest.mark.unit
@@ -92,6 +92,26 @@ def test_a_check_returns_the_uri_of_its_report_and_the_days_to_process(world, ch
     }
     report = CheckReport.model_validate_json(world.store.get(answer["report"]))
     assert (report.as_of, report.correlation_id, len(report.days)) == ("2013-03-13", "c", 8)
+
+
+def test_a_check_notifies_people_of_a_new_definition_and_a_refused_message_stops_nothing(
+    world, check, metrics, monkeypatch
+):
+    topic = Outbox()
+    monkeypatch.setattr(check_days.CheckDaysEnvironment, "read", lambda: SimpleNamespace(change_topic="arn"))
+    monkeypatch.setattr(check_days, "SnsTopic", lambda arn: topic)
+    uncached = check_days.build_definition_notifier.__wrapped__
+    monkeypatch.setattr(check_days, "build_definition_notifier", uncached)
+    check()
+    definition = world.project.pipelines[PIPELINE].model_copy(update={"timezone": "UTC"})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
+    topic.refuses = Throttled("slow down")
+    check()
+    assert (Metric.NOTIFICATIONS_SENT, PIPELINE) not in metrics.put
+    topic.refuses = None
+    check()
+    check()
+    assert (len(topic.sent), metrics.put[Metric.NOTIFICATIONS_SENT, PIPELINE]) == (1, 1)
 
 
 def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics):

@@ -13,12 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from slackwater.errors import InputError, SlackwaterError
 from slackwater.late.check.decision import LateDecision
+from slackwater.pipeline.definition import StepUse
 from tests.fakes_check import PIPELINE
 from tests.fakes_notification import Crashed
 from tests.late_assertions import LateAssertions
 from tests.late_history import DATES
 from tests.late_processes import FAULTS, Process, Turns
-from tests.late_world import OUTCOMES, RUN_USD
+from tests.late_world import OUTCOMES, RUN_USD, STEPS
 from tests.models import model_settings
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("one_thread")]
@@ -33,6 +34,16 @@ LIMITS = (
     {"budget_per_day": 1.5 * RUN_USD},
     {"worth_per_percent": RUN_USD / 20},
     {"max_age_hours": 5},
+)
+
+OTHER_STEPS = {"delays_by_carrier": StepUse(step="sort", depends_on=("flights",))}
+BOTH = {"sources": ("flights", "weather")}
+DEFINITIONS = (
+    BOTH | {"timezone": "America/New_York", "steps": STEPS},
+    BOTH | {"timezone": "America/New_York", "steps": OTHER_STEPS},
+    # The hour of pushed events is in the same day as before, and those of files are in the next one.
+    BOTH | {"timezone": "Etc/GMT-6", "steps": STEPS},
+    {"sources": ("flights",), "timezone": "America/New_York", "steps": STEPS},
 )
 
 # Of the calls of two processes.
@@ -54,10 +65,13 @@ works = st.tuples(
 
 
 class LateData(LateAssertions, RuleBasedStateMachine):
-    @initialize(on_removed=st.sampled_from(("keep", "hold", "drop")), limits=st.sampled_from(LIMITS))
-    def publish_the_finished_days(self, on_removed: str, limits: dict[str, float]) -> None:
-        self.on_removed, self.limits = on_removed, limits
-        self.world.set_late(on_removed={"flights": on_removed}, **limits)
+    @initialize(
+        on_removed=st.sampled_from(("keep", "hold", "drop")), limits=st.sampled_from(LIMITS),
+        on_definition=st.sampled_from(("keep", "rerun")),
+    )  # fmt: skip
+    def publish_the_finished_days(self, on_removed: str, limits: dict[str, float], on_definition: str) -> None:
+        self.on_removed, self.limits, self.on_definition = on_removed, limits, on_definition
+        self.world.set_late(on_removed={"flights": on_removed}, on_definition=on_definition, **limits)
         for date in DATES[:2]:
             self.fetch(date, "a", 1000)
             self.push(date, "a", 1000)
@@ -132,6 +146,11 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         self.world.time += timedelta(hours=hours)
 
     # What people and schedules do
+
+    @rule(definition=st.sampled_from(DEFINITIONS))
+    def deploy(self, definition: dict[str, Any]) -> None:
+        """The definition changes: another timezone, an added or a removed source, or other steps."""
+        self.world.define(**definition)
 
     @rule(date=dates, outcome=outcomes, force=st.booleans(), process=faults)
     def run(self, date: str, outcome: str, force: bool, process: Process) -> None:
@@ -267,6 +286,7 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         self.no_version_is_lost()
         self.nothing_is_lost_without_a_decision()
         self.people_know_each_version()
+        self.people_know_each_definition()
         self.the_ledger_has_each_late_input(first)
         self.the_ledger_has_each_effect()
         self.the_limits_hold()
@@ -299,7 +319,9 @@ class LateData(LateAssertions, RuleBasedStateMachine):
                 continue
             # The person whose run has ended without an outcome runs the day again.
             is_unknown = day.outcome_unknown or day.active
-            if not is_unknown and not day.hold and not self.is_kept(date, is_older=True):
+            # Data that arrives for a day of one definition may be of another day, or of none, by the next one.
+            is_same = len(self.world.definitions) == 1
+            if is_same and not is_unknown and not day.hold and not self.is_kept(date, is_older=True):
                 assert world.table.late_day(PIPELINE, date), f"{date} is before the window, and not on its list"
             if is_unknown or day.hold or world.table.late_day(PIPELINE, date):
                 try:

@@ -53,10 +53,11 @@ def test_everything_that_has_changed_is_a_reason(  # noqa: PLR0917 - a table of 
     if not digests_known:
         # Records of older versions show only whether the inputs have changed.
         expected = tuple(reason for reason in expected if reason in {LATE, MANUAL, REPAIR})
-    assert run_reasons(run, published, definition=definition, code=code, force=force) == expected
+    is_late = inputs != "a"
+    assert run_reasons(run, published, is_late=is_late, definition=definition, code=code, force=force) == expected
 
 
 @pytest.mark.parametrize("force", [True, False])
 def test_the_first_run_has_no_other_reason(force):
     run = a_run("a", definition="b", code="c")
-    assert run_reasons(run, None, definition="b", code="c", force=force) == (FIRST,)
+    assert run_reasons(run, None, is_late=False, definition="b", code="c", force=force) == (FIRST,)

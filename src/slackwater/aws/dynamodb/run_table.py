@@ -1,8 +1,8 @@
 """The run table in DynamoDB: partition key `pipeline`, sort key `item` (`day#DATE` or `run#DATE#ATTEMPT`).
 
 The re-runs that the checks of a calendar day have started are in `reruns#DATE`, `arrivals` has the hours in which the
-sources of the pipeline have delivered, `late#DATE` lists a day with late data (`late_days.py`), and `cost#...` and
-`comparison#...` are about costs (`cost_items.py`).
+sources of the pipeline have delivered, `definition` the latest message about a new definition, `late#DATE` lists a day
+with late data (`late_days.py`), and `cost#...` and `comparison#...` are about costs (`cost_items.py`).
 
 Three sparse indexes hold the keys of days, sorted by date: `published` those with a published run, `notification-due`
 those whose published version needs a notification, and `held` those on hold. One request reads 1 MB of an index, which
@@ -22,11 +22,14 @@ from slackwater.aws.dynamodb.late_days import LateDayItems
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
 from slackwater.errors import DayChanged
 from slackwater.runs.arrival_history import ArrivalHistory
+from slackwater.runs.definition_notice import DefinitionNotice
 from slackwater.runs.record import DayRecord, RunRecord
 from slackwater.runs.rerun_usage import RerunUsage
 
 # The key of the history of a pipeline's arrivals.
 _ARRIVALS = "arrivals"
+# The key of the latest message about a new definition of a pipeline.
+_DEFINITION = "definition"
 
 # Written only over the version that was read. Version 0 stands for an item that does not exist yet.
 _UNCHANGED = "version = :read OR attribute_not_exists(version) AND :read = :new"
@@ -152,23 +155,37 @@ class DynamoRunTable(LateDayItems, CostItems):
 
     def save_rerun_usage(self, usage: RerunUsage) -> None:
         """Write the re-runs of a calendar day. Raises `DayChanged` when the stored version is not `usage.version`."""
-        written = usage.model_copy(update={"version": usage.version + 1})
         with translated(f"reserve re-runs of {usage.pipeline} on {usage.date}"):
-            try:
-                self._dynamodb.put_item(
-                    TableName=self._table,
-                    Item={
-                        **item_key(usage.pipeline, f"reruns#{usage.date}"),
-                        "version": {"N": str(written.version)},
-                        "record": {"S": written.model_dump_json()},
-                    },
-                    ConditionExpression=_UNCHANGED,
-                    ExpressionAttributeValues=_versions(usage.version),
-                )
-            except ClientError as error:
-                if code_of(error) == "ConditionalCheckFailedException":
-                    raise DayChanged(f"{usage.pipeline}: another check has reserved re-runs") from error
-                raise
+            self._put_next(usage, f"reruns#{usage.date}", changed="another check has reserved re-runs")
+
+    def definition_notice(self, pipeline: str) -> DefinitionNotice:
+        """Return the latest message about a new definition of the pipeline."""
+        record = self._record(pipeline, _DEFINITION)
+        return DefinitionNotice.model_validate_json(record) if record else DefinitionNotice(pipeline=pipeline)
+
+    def save_definition_notice(self, notice: DefinitionNotice) -> None:
+        """Write the message about a new definition. Raises `DayChanged` when the stored version is another one."""
+        with translated(f"record the message about the definition of {notice.pipeline}"):
+            self._put_next(notice, _DEFINITION, changed="another check has recorded a message")
+
+    def _put_next(self, record: RerunUsage | DefinitionNotice, item: str, *, changed: str) -> None:
+        """Write the record with the next version. Raises `DayChanged` if the stored version is another one."""
+        written = record.model_copy(update={"version": record.version + 1})
+        try:
+            self._dynamodb.put_item(
+                TableName=self._table,
+                Item={
+                    **item_key(record.pipeline, item),
+                    "version": {"N": str(written.version)},
+                    "record": {"S": written.model_dump_json()},
+                },
+                ConditionExpression=_UNCHANGED,
+                ExpressionAttributeValues=_versions(record.version),
+            )
+        except ClientError as error:
+            if code_of(error) == "ConditionalCheckFailedException":
+                raise DayChanged(f"{record.pipeline}: {changed}") from error
+            raise
 
     def arrival_history(self, pipeline: str) -> ArrivalHistory:
         """Return the hours in which the sources of the pipeline have delivered; an empty history without one."""

@@ -13,6 +13,9 @@ from slackwater.late.check.decision import DayDecision, DecisionRule
 from slackwater.late.check.older import is_settled
 from slackwater.late.check.window import check_window
 
+_WITHOUT_LATE_DATA = frozenset(
+    {DecisionRule.UNCHANGED, DecisionRule.NEW_DEFINITION, DecisionRule.DEFINITION_KEPT, DecisionRule.ROLLED_BACK}
+)
 DAYS_AT_ONCE = 92
 """Days of a pipeline that one call checks at most."""
 
@@ -73,7 +76,7 @@ def older_days(
         for decision in checker.decide(pipeline=pipeline, dates=dates):
             item = listed.get(decision.date)
             # A day that was rolled back is among the days on hold; its release runs it with all of its data.
-            if decision.rule not in {DecisionRule.UNCHANGED, DecisionRule.ROLLED_BACK}:
+            if decision.rule not in _WITHOUT_LATE_DATA:
                 found.append(OlderDay(decision, item.since if item else None, item.objects if item else 0))
             if item and is_settled(decision):
                 checker.table.remove_unchanged_late_day(pipeline, item)

@@ -13,6 +13,7 @@ from slackwater.pipeline.definition import NotifyRules
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.difference import Change, SourceDifference
+from slackwater.runs.inputs.input_definition import InputDefinition, described_changes
 from slackwater.runs.inputs.manifest import Record
 
 MAX_ROWS = 100
@@ -50,6 +51,8 @@ class PublishedVersion(Record):
     """Digest of the pipeline's definition; empty if it is unknown."""
     code: str = ""
     """Digest of the code that the run executed; empty if it is unknown."""
+    reads: InputDefinition | None = None
+    """The inputs that the definition names; None if they are unknown."""
     rollback: int = 0
     """Number of the version that the run published again; 0 for a run that is no rollback."""
     cost: RunCost | None = None
@@ -183,7 +186,7 @@ class Comparison(Record):
     all_rows: ArrowReference | None
     """All changed rows as Arrow files: the key, `change`, and `<column>_before`, `<column>_after`. None without any."""
     inputs: tuple[SourceDifference, ...]
-    """By source; empty when an input manifest is gone."""
+    """By source, of what the definitions of both versions read; empty when an input manifest is gone."""
     seconds: float
     team: str = ""
     """The team that owns the pipeline; empty if the definition names none."""
@@ -211,6 +214,14 @@ class Comparison(Record):
             Cause.NEW_CODE: bool(before.code and after.code) and before.code != after.code,
         }
         return tuple(cause for cause, is_cause in applies.items() if is_cause)
+
+    @property
+    def definition_changes(self) -> tuple[str, ...]:
+        """What differs between the definitions of the versions, in words; empty if nothing does or it is unknown."""
+        before, after = self.before.reads, self.after.reads
+        if before is None or after is None or Cause.NEW_DEFINITION not in self.causes:
+            return ()
+        return described_changes(before, after)
 
 
 class ComparisonReference(Record):

@@ -89,6 +89,9 @@ class ChangeDocument(Record):
     """The subject of the e-mail."""
     causes: tuple[Cause, ...]
     """What has changed between the runs; empty if nothing has, or if it is unknown."""
+    definition_changes: tuple[str, ...] = ()
+    """What differs between the definitions of the versions, at most 20 lines; empty if nothing does, or if it is
+    unknown."""
     effect: str
     """The most important change in words: `flights 831 -> 883 (+6.3 %)`."""
     effect_percent: Annotated[float, Field(ge=0)] | None
@@ -124,6 +127,7 @@ def change_document(comparison: Comparison, *, summary: str, comparison_uri: str
         severity=severity(comparison),
         summary=summary,
         causes=comparison.causes,
+        definition_changes=comparison.definition_changes[:MAX_INPUTS],
         effect=largest_effect(comparison),
         effect_percent=percent if math.isfinite(percent) else None,
         attempt_before=comparison.before.attempt,

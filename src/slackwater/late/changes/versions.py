@@ -262,6 +262,7 @@ def published_version(record: RunRecord) -> PublishedVersion:
         files_not_taken=record.files_not_taken,
         definition=record.definition,
         code=record.code,
+        reads=record.reads,
         rollback=record.rollback.to if record.rollback else 0,
         cost=record.cost,
     )

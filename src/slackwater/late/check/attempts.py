@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
 from itertools import takewhile
 
 from slackwater.project import Project
@@ -53,3 +53,13 @@ def last_rerun_at(published: RunRecord | None, later: Sequence[RunRecord]) -> da
     if not (published.reasons or published.definition):
         is_rerun = published.publication is not None and published.publication.replaced > 0
     return published.started_at if is_rerun else None
+
+
+def table_reruns(record: DayRecord, table: RunTable, names: Collection[str], *, now: datetime) -> int:
+    """Return how many runs of the day have started within 24 hours after one of these tables had changed.
+
+    Raises `CloudError`.
+    """
+    since = now - timedelta(hours=24)
+    runs = table.runs(record.pipeline, record.date)
+    return sum(1 for run in runs if run.started_at > since and not set(names).isdisjoint(run.changed_inputs))

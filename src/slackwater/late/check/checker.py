@@ -12,25 +12,20 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision, report_uri
 from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
-from slackwater.late.check.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
+from slackwater.late.check.evaluate_day import decide_early, early_rule, unreadable_day
 from slackwater.late.check.holds import ERROR_RULES, day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.limits.reservations import reserve_reruns
 from slackwater.late.check.older import update_late_days, waiting_dates
+from slackwater.late.check.published_day import PublishedDay
 from slackwater.late.check.source_alarms.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
-from slackwater.late.check.table_changes import notified_changes
-from slackwater.late.check.wait import late_waits, max_ages, next_age
 from slackwater.late.check.window import CheckedDay, DayState, check_window, overdue_days
-from slackwater.late.ledger.entry import late_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
-from slackwater.runs.inputs.difference import difference
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.inputs.table_inputs import without_former_tables
 from slackwater.runs.inputs.window_listing import WindowListing
 from slackwater.runs.record import DayRecord
 from slackwater.runs.table import Executions, RunTable, is_running
@@ -244,36 +239,11 @@ class Checker:
         current_inputs = self.inputs.manifest(
             definition.pipeline, state.day, known=published_inputs.objects, window=window
         )
-        later = attempts_after_published(record, self.table)
-        pipeline_thresholds = definition.late.thresholds
-        own = f"pipeline {definition.pipeline}"
-        thresholds = {
-            name: SourceThresholds(
-                definition.thresholds(self.project.source(name)), own if name in pipeline_thresholds else "its source"
-            )
-            for name in definition.sources
-        } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
-        before, tables = without_former_tables(published_inputs, definition), definition.published_tables
-        now, ages = self.now(), max_ages(definition, self.project)
-        waits = late_waits(published_inputs, current_inputs, definition, files=self.inputs.files, now=now)
-        decision = evaluate_day(
-            record,
-            difference(before, current_inputs, sources=definition.inputs),
-            thresholds=thresholds,
-            tables=tables,
-            inputs=current_inputs.digest,
-            frozen_at=frozen_at,
-            failed=latest_failures(later, current_inputs.digest, self.project),
-            last_rerun_at=last_rerun_at(run, later),
-            waits=waits,
-            max_ages=ages,
+        day = PublishedDay(record=record, run=run, before=published_inputs, now=current_inputs)
+        decision = day.decide(
+            definition, project=self.project, table=self.table, files=self.inputs.files, now=self.now()
         )
-        more = {
-            "late_inputs": late_inputs(before, current_inputs, sources=definition.inputs),
-            "table_changes": notified_changes(before, current_inputs, tables),
-            "ages_at": next_age(waits, ages, now=now),
-        }
-        return decision.model_copy(update=more), current_inputs
+        return decision, current_inputs
 
     def _record_hold(self, record: DayRecord, decision: DayDecision, *, inputs: str, execution: str) -> None:
         """Record that the decision puts the day on hold, or that the cause of its hold is gone.

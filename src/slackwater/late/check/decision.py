@@ -14,6 +14,10 @@ from slackwater.runs.inputs.manifest import Record
 MAX_FAILURES = 3
 """Attempts of a day that may fail one after the other: the next one would most likely fail too, and each costs a Spark
 job. With the same inputs and definition the day is then on hold; with others, limits apply to its repair as well."""
+MAX_TABLE_RERUNS = 10
+"""Runs of a day within 24 hours after its tables have changed, before the next change puts the day on hold. Pipelines
+that change each other's inputs would run without an end, up to 24 times a day with the default cool-down of an hour.
+Days of a chain seldom change so often, and with `late.cool_down_hours: 3` no day reaches the limit."""
 _MOST_REASONS = 20
 
 
@@ -49,6 +53,10 @@ class DecisionRule(StrEnum):
     """Only days of other pipelines have changed, and the definition of a table only notifies people of that."""
     TABLE_IGNORED = "table_ignored"
     """Only days of other pipelines have changed, and the definition of their tables ignores that."""
+    NEW_DEFINITION = "new_definition"
+    """The definition has changed since the published run, and the pipeline runs such days again."""
+    DEFINITION_KEPT = "definition_kept"
+    """Only the definition has changed since the published run, and the pipeline keeps such days."""
     UNCHANGED = "unchanged"
     VANISHED = "vanished"
     """Objects that the published run has read are gone without a replacement."""
@@ -58,6 +66,8 @@ class DecisionRule(StrEnum):
     """A changed file has fewer rows than the published run has read from it."""
     TABLE_CHANGED = "table_changed"
     """A day of another pipeline has changed, and the definition of the table holds the day then."""
+    REPEATED = "repeated"
+    """Changed tables have run the day again too often within 24 hours: pipelines may change each other's inputs."""
     MANIFEST_GONE = "manifest_gone"
     """The input manifest of the published run is gone, so there is nothing to compare with."""
     UNREADABLE = "unreadable"
@@ -179,6 +189,8 @@ class DayDecision(Record):
     """When late data will have waited for `max_age_hours`, UTC; None if the next daily check comes before."""
     table_changes: tuple[TableChange, ...] = ()
     """Days of tables with `on_change: notify` that have changed since the published run."""
+    new_definition: tuple[str, ...] = ()
+    """What has changed in the definition since the published run; empty if nothing has, or if it is unknown."""
     late_inputs: tuple[LateInput, ...] = Field(default=(), exclude=True, repr=False)
     """Not part of the stored report: `slackwater.late.ledger.pending` stores them until they are in the ledger."""
 

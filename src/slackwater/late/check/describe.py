@@ -1,13 +1,31 @@
-"""The sentences about late and missing data in the reasons of a decision."""
+"""The sentences about late and missing data, and a new definition, in the reasons of a decision."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from humanize import naturalsize
 
 from slackwater.formatting import counted, hour_range, percentage
+from slackwater.late.check.decision import MAX_TABLE_RERUNS
 from slackwater.runs.inputs.difference import Amount, Change, FileChange, InputChange, SourceDifference
+
+
+class DefinitionChange(NamedTuple):
+    """What has changed in the definition of a pipeline since the published run of a day."""
+
+    lines: tuple[str, ...]
+    """In words, one for each input."""
+    digest: str
+    """Of the present definition."""
+    reruns: bool
+    """Whether the pipeline runs such days again."""
+
+    def reason(self, *, runs_again: bool) -> str:
+        """Return the change as a reason, with what becomes of the day."""
+        result = "the run reads with the new one" if runs_again else "the published version keeps the earlier one"
+        return f"the definition has changed since the published run ({', '.join(self.lines)}): {result}"
 
 
 def threshold_label(name: str, value: float) -> str:
@@ -93,3 +111,12 @@ def changed_file_count(source: SourceDifference) -> int:
     """Return how many files of a source were changed or removed."""
     removed = {item.file for item in source.removed if item.file}
     return len(removed | {file_label(item) for item in source.changed_files})
+
+
+def describe_repeated(pipeline: str, date: str) -> tuple[str, str]:
+    """Return why a day that changed tables run again too often is on hold, and the remedy."""
+    return (
+        f"changed tables have run the day again {MAX_TABLE_RERUNS} times within 24 hours: find out whether its rows "
+        "lead back to its inputs, and if not, raise late.cool_down_hours",
+        f"`slackwater late release {pipeline} --date {date} --reason TEXT` runs it again",
+    )

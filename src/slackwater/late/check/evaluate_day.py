@@ -13,9 +13,11 @@ from slackwater.errors import DayChanged, ObjectMissing, SlackwaterError
 from slackwater.formatting import counted, timestamp
 from slackwater.late.check.decision import MAX_FAILURES, DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.describe import (
+    DefinitionChange,
     changed_file_count,
     describe_late_data,
     describe_lost,
+    describe_repeated,
     file_label,
     threshold_label,
 )
@@ -37,7 +39,9 @@ _DECISIONS = {
     DecisionRule.VANISHED: LateDecision.HOLD,
     DecisionRule.REMOVED: LateDecision.HOLD,
     DecisionRule.SHRANK: LateDecision.HOLD,
+    DecisionRule.NEW_DEFINITION: LateDecision.RERUN,
     DecisionRule.TABLE_CHANGED: LateDecision.HOLD,
+    DecisionRule.REPEATED: LateDecision.HOLD,
     DecisionRule.MANIFEST_GONE: LateDecision.HOLD,
     DecisionRule.UNREADABLE: LateDecision.HOLD,
     DecisionRule.CHANGING: LateDecision.HOLD,
@@ -49,7 +53,9 @@ _DECISIONS = {
 _LOST_ROWS = frozenset({DecisionRule.VANISHED, DecisionRule.REMOVED, DecisionRule.SHRANK})
 _WITHOUT_RUN = frozenset({DecisionRule.TABLE_NOTIFIED, DecisionRule.TABLE_IGNORED})
 _UNCHANGED = frozenset({DecisionRule.UNCHANGED}) | _WITHOUT_RUN
+_RELEASABLE = _LOST_ROWS | {DecisionRule.TABLE_CHANGED, DecisionRule.REPEATED}
 _LATE = frozenset({DecisionRule.GROWN, DecisionRule.AGED})
+_DEFINITIONS = frozenset({DecisionRule.NEW_DEFINITION, DecisionRule.DEFINITION_KEPT})
 
 
 class SourceThresholds(NamedTuple):
@@ -110,30 +116,40 @@ def evaluate_day(
     last_rerun_at: datetime | None,
     waits: Mapping[str, float],
     max_ages: Mapping[str, MaxAge],
+    definition: DefinitionChange | None,
+    is_repeated: bool,
 ) -> DayDecision:
     """Return the decision about a published day that is not running.
 
-    `differences` are the changes of its inputs since the published run, `thresholds` has every input of the pipeline,
+    `differences` are the changes, since the published run, of the inputs that the definitions of both times read;
+    `definition` is what has changed in the definition, None for nothing. `thresholds` has every input of the pipeline,
     and `tables` those that are days of other pipelines. `inputs` is the digest of the day's present inputs: a person
     may have released or rejected them. `frozen_at` is when the published run listed its inputs. `failed` are the latest
     attempts, in order, that have failed, or ended without an outcome, with the inputs and the definition that a new run
     would have, and `last_rerun_at` is when the latest re-run started. `waits` is for how many hours the oldest late
-    data of each input has waited, and `max_ages` for how many it may.
+    data of each input has waited, and `max_ages` for how many it may. `is_repeated` is whether changed tables have
+    run the day again too often.
     """
     deciding = deciding_inputs(differences, tables)
     rule, reasons = _evaluate_sources(record, deciding, thresholds)
     by_tables = rule_of_tables(record.pipeline, record.date, differences, tables)
     if by_tables and rule not in _LOST_ROWS and (by_tables[0] in _DECISIONS or rule is DecisionRule.UNCHANGED):
         rule, reasons = by_tables
-    resolution = decision_about(record, inputs)
-    if resolution is ResolutionAction.RELEASED and rule in {*_LOST_ROWS, DecisionRule.TABLE_CHANGED}:
-        rule, reasons = DecisionRule.RELEASED, [*reasons[:-1], _resolution(record)]
     aged = [name for name, limit in max_ages.items() if waits.get(name, 0.0) >= limit.hours]
     if rule is DecisionRule.BELOW and aged:
         rule = DecisionRule.AGED
         reasons += [f"{name} waits for {waits[name]:.1f} h: reaches {max_ages[name].label}" for name in aged]
+    if rule in _LATE and is_repeated:
+        rule, reasons = DecisionRule.REPEATED, [*reasons, *describe_repeated(record.pipeline, record.date)]
+    resolution = decision_about(record, inputs)
+    if resolution is ResolutionAction.RELEASED and rule in _RELEASABLE:
+        rule, reasons = DecisionRule.RELEASED, [*reasons[:-1], _resolution(record)]
+    if definition and definition.reruns and rule in {DecisionRule.BELOW, *_UNCHANGED}:
+        rule, reasons = DecisionRule.NEW_DEFINITION, reasons if rule is DecisionRule.BELOW else []
+    elif definition and rule is DecisionRule.UNCHANGED:
+        rule, reasons = DecisionRule.DEFINITION_KEPT, []
     # A repair comes before late data: whatever this is worth, and in spite of limits, unless repairs keep failing.
-    repaired = {DecisionRule.BELOW, DecisionRule.RELEASED, *_LATE, *_UNCHANGED}
+    repaired = {DecisionRule.BELOW, DecisionRule.RELEASED, *_LATE, *_UNCHANGED, *_DEFINITIONS}
     if rule in repaired and (record.outcome_unknown or record.active):
         reasons = [
             *(reasons if rule is DecisionRule.RELEASED or rule in _LATE else ()),
@@ -157,6 +173,8 @@ def evaluate_day(
     is_known = not record.outcome_unknown and record.active is None
     if resolution is ResolutionAction.REJECTED and is_known and rule in _DECISIONS:
         rule, reasons = DecisionRule.REJECTED, [*reasons, _resolution(record)]
+    if definition and _DECISIONS.get(rule) is not LateDecision.HOLD:
+        reasons = [*reasons, definition.reason(runs_again=rule in _DECISIONS)]
     counted_inputs = differences if rule in _WITHOUT_RUN else deciding
     figures = figures_of(record, counted_inputs, last_rerun_at=last_rerun_at).model_copy(
         update={

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date, datetime
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from slackwater.runs.inputs.difference import Change, object_changes
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, Record
@@ -13,17 +13,24 @@ NOT_CHECKED = "manual"
 """The rule of a late input that a run took in although no check had decided to run the day again."""
 
 
+DEFINITION: Final = "definition"
+"""The source and the change of the row of a new definition."""
+
+
 InputKey = tuple[str, str, str, str]
 
 
 class LateInput(Record):
-    """One object that differs from the inputs of a published run, or one published day of another pipeline."""
+    """One object that differs from the inputs of a published run, or one published day of another pipeline.
+
+    A definition that has changed since the run is one as well, without rows.
+    """
 
     source: str
     file: str | None
     uri: str
     etag: str
-    change: Change
+    change: Change | Literal["definition"]
     """A new object of a changed file is changed; the objects that it replaces are no late inputs."""
     arrived: datetime
     rows: int
@@ -89,6 +96,11 @@ def late_inputs(before: InputManifest, now: InputManifest, *, sources: Iterable[
         inputs += [_late_input(item, change) for item, change in changes.new]
         inputs += [_late_input(item, change) for item, change in changes.gone if change is Change.REMOVED]
     return tuple(sorted(inputs, key=lambda item: (item.source, item.uri, item.etag)))
+
+
+def definition_input(digest: str, *, at: datetime) -> LateInput:
+    """Return the input for a definition with this digest, which a check or a run has found changed at `at`, UTC."""
+    return LateInput(source=DEFINITION, file=None, uri="", etag=digest, change=DEFINITION, arrived=at, rows=0, bytes=0)
 
 
 def _late_input(item: InputObject, change: Change) -> LateInput:

@@ -19,14 +19,14 @@ from slackwater.errors import DayChanged
 from slackwater.late.check.decision import CheckReport
 from slackwater.late.ledger.documents import OnUnreadable, read_document
 from slackwater.late.ledger.effects import Effect, effects_of_day
-from slackwater.late.ledger.entry import LateInput, LedgerEntry, late_inputs
+from slackwater.late.ledger.entry import LateInput, LedgerEntry, definition_input, late_inputs
 from slackwater.late.ledger.new_entries import TakenIn, completed_entries, is_complete, new_entries
 from slackwater.late.ledger.pending import PendingCheck, read_pending
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.comparison_run import attempt_usd
+from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_inputs
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.inputs.table_inputs import without_former_tables
 from slackwater.runs.record import RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
@@ -73,6 +73,15 @@ class _DayRows(NamedTuple):
     """Of runs without rows."""
     completed: Sequence[LedgerEntry]
     """All rows of each run of which more is known now than when they were written."""
+
+
+class _Read(NamedTuple):
+    """What a run has read."""
+
+    manifest: str
+    """URI of its input manifest."""
+    definition: InputDefinition | None
+    """None for a run of an older version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,17 +152,17 @@ class Ledger:
         date: str,
         runs: Sequence[RunRecord],
         rows: Mapping[int, list[LedgerEntry]],
-        inputs_between: Callable[[str, str], tuple[LateInput, ...]],
+        inputs_between: Callable[[_Read, _Read], tuple[LateInput, ...]],
     ) -> _DayRows:
         """Return what the ledger lacks about the published runs of a day. `rows` are those that it has, by attempt.
 
-        `inputs_between` returns the late inputs of a run, from the URIs of the manifests of the run before it and of
-        its own.
+        `inputs_between` returns the late inputs of a run, from what the run before it and the run itself have read.
         """
         new = {
             after.run.attempt: (after, inputs)
             for before, after in _input_pairs(runs)
-            if after.run.attempt not in rows and (inputs := inputs_between(before.run.manifest, after.run.manifest))
+            if after.run.attempt not in rows
+            and (inputs := (*inputs_between(_read(before), _read(after)), *_definition_inputs(before, after)))
         }
         incomplete = {attempt: entries for attempt, entries in rows.items() if not all(map(is_complete, entries))}
         if not (new or incomplete):
@@ -177,20 +186,23 @@ class Ledger:
         ]
         return _DayRows(taken_in, [entry for known, now in completed if known != now for entry in now])
 
-    def _late_inputs(self, definition: Pipeline, before: str, after: str) -> tuple[LateInput, ...]:
-        """Return what a run has read and the run before it has not, from the URIs of their manifests.
+    def _late_inputs(self, definition: Pipeline, before: _Read, after: _Read) -> tuple[LateInput, ...]:
+        """Return what a run has read and the run before it has not, of the inputs that the definitions of both name.
 
         Nothing if that is not known any more.
         """
-        if before == after:
+        if before.manifest == after.manifest:
             return ()
         earlier, later = (
-            read_document(self.store, uri, InputManifest, on_unreadable=self.on_unreadable) for uri in (before, after)
+            read_document(self.store, each.manifest, InputManifest, on_unreadable=self.on_unreadable)
+            for each in (before, after)
         )
         if earlier is None or later is None:
             # Checks put a day on hold whose manifest is gone or damaged.
             return ()
-        return late_inputs(without_former_tables(earlier, definition), later, sources=definition.inputs)
+        present = after.definition or input_definition(definition)
+        shared = shared_inputs(earlier, later, former=before.definition, present=present)
+        return late_inputs(*shared, sources=present.inputs)
 
     def _costs(self, pipeline: str, date: str, runs: Iterable[RunRecord]) -> dict[int, float | None]:
         """Return by attempt what the run and the comparisons of its version have cost in USD; None while unknown."""
@@ -212,6 +224,17 @@ def _input_pairs(runs: Sequence[RunRecord]) -> list[tuple[RunRecord, RunRecord]]
     """Return each published run of a day with the one before it, except rollbacks: they read no inputs."""
     published = [run for run in runs if run.state is RunState.PUBLISHED]
     return [(before, after) for before, after in pairwise(published) if not after.rollback]
+
+
+def _read(run: RunRecord) -> _Read:
+    return _Read(run.run.manifest, run.reads)
+
+
+def _definition_inputs(before: RunRecord, after: RunRecord) -> list[LateInput]:
+    """Return the definition of a run as a late input if it differs from that of the run before."""
+    is_known = before.reads is not None and after.reads is not None
+    is_new = is_known and before.definition != after.definition
+    return [definition_input(after.definition, at=after.started_at)] if is_new else []
 
 
 def _rows_by_attempt(state: LedgerState, date: str) -> dict[int, list[LedgerEntry]]:

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 
 from slackwater.late.check.decision import LateDecision
 from slackwater.late.ledger.effects import Effect
-from slackwater.late.ledger.entry import NOT_CHECKED, InputKey, LateInput, LedgerEntry
+from slackwater.late.ledger.entry import DEFINITION, NOT_CHECKED, InputKey, LateInput, LedgerEntry
 from slackwater.late.ledger.pending import PendingCheck, PendingDay
 from slackwater.runs.day import HOUR, day_of, parse_date
 from slackwater.runs.inputs.difference import Change
@@ -211,7 +211,7 @@ def _entry(
         etag=late.etag,
         change=str(late.change),
         arrived=late.arrived,
-        lateness_hours=None if late.change is Change.REMOVED else lateness,
+        lateness_hours=None if late.change in {Change.REMOVED, DEFINITION} else lateness,
         rows=late.rows,
         bytes=late.bytes,
         decided_at=decided_at,

@@ -1,15 +1,14 @@
-"""The published days of other pipelines that a run reads, and tables that a pipeline no longer names."""
+"""The published days of other pipelines that a run reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date as date_type
 from datetime import timedelta
 
 from slackwater.errors import InputError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import Day
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputObject
 from slackwater.runs.table import RunTable
 
 
@@ -44,23 +43,3 @@ def published_days(pipeline: Pipeline, day: Day, *, table: RunTable) -> Iterator
                 file=f"{item.table} {date}",
                 tag=published.run.tag,
             )
-
-
-def without_former_tables(manifest: InputManifest, pipeline: Pipeline) -> InputManifest:
-    """Return the manifest of an earlier run without tables and days that the pipeline's definition no longer names.
-
-    Their absence is no loss of inputs.
-    """
-    day = date_type.fromisoformat(manifest.date)
-    objects = tuple(item for item in manifest.objects if _is_named(item, pipeline, day))
-    return manifest.model_copy(update={"objects": objects})
-
-
-def _is_named(item: InputObject, pipeline: Pipeline, day: date_type) -> bool:
-    if foreign := pipeline.foreign_tables.get(item.source):
-        return item.file == foreign.iceberg
-    if published := pipeline.published_tables.get(item.source):
-        first, last = published.days
-        offset = (date_type.fromisoformat(item.date) - day).days
-        return item.file == f"{published.table} {item.date}" and first <= offset <= last
-    return True

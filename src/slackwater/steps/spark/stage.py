@@ -242,7 +242,7 @@ def apply_stage(
     the step.
     """
     uses = {name: pipeline.steps[name] for name in stage.steps}
-    in_one_process = context.spark.sparkContext.master.startswith("local[")
+    in_one_process = (context.spark.sparkContext.master or "").startswith("local[")
     try:
         return AppliedSteps(uses, inputs, context, known_rows=known_rows, in_one_process=in_one_process)
     except DefinitionError as error:

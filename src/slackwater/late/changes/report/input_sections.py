@@ -33,6 +33,8 @@ def inputs_section(comparison: Comparison, width: int | None) -> ReportSection:
         )
         if comparison.causes:
             lines = ("Both versions come from the same inputs.",)
+        if comparison.definition_changes:
+            lines = ("The inputs that the definitions of both versions read are the same.",)
         return ReportSection("Inputs", lines)
     title = f"Inputs, changed since version {comparison.before.attempt} listed them at {timestamp(frozen_at)}"
     if width is None:

@@ -30,6 +30,9 @@ def report_sections(comparison: Comparison, *, width: int | None) -> list[Report
     section without content is left out.
     """
     sections = [summary_section(comparison), *causes_section(comparison, width)]
+    if changes := comparison.definition_changes:
+        lines = changes if width is None else tuple(line for change in changes for line in wrap(change, width))
+        sections.append(ReportSection("Definition", lines))
     if comparison.rows.differing:
         sections += metrics_section(comparison, width)
         sections += movers_section(comparison)

@@ -33,7 +33,8 @@ from slackwater.late.changes.job_claims import job_started_uri
 from slackwater.late.changes.versions import VersionPair, pair_uri
 from slackwater.project import Project
 from slackwater.runs.day import day_of
-from slackwater.runs.inputs.difference import Change, SourceDifference, difference
+from slackwater.runs.inputs.difference import Change, SourceDifference
+from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_differences
 from slackwater.runs.inputs.manifest import InputManifest, Record
 from slackwater.runs.record import IsoDate
 from slackwater.steps.spark.compare.paired import (
@@ -108,7 +109,7 @@ def compare_versions(
             all_rows=(
                 store_differing_rows(differing, pair, job, input_bytes=size, stores=stores) if any_differs else None
             ),
-            inputs=input_differences(pair, pipeline.inputs, store=store),
+            inputs=input_differences(pair, input_definition(pipeline), store=store),
             seconds=round(time.monotonic() - began, 3),
             team=pipeline.team,
             notify=pipeline.late.notify,
@@ -241,10 +242,12 @@ def store_differing_rows(
     return store_dataset(written.manifest, prefix, store=stores(), seconds=time.monotonic() - began)
 
 
-def input_differences(pair: VersionPair, sources: Sequence[str], *, store: ObjectStore) -> tuple[SourceDifference, ...]:
-    """Return how the day's inputs differ between the versions; empty if an input manifest no longer exists.
+def input_differences(
+    pair: VersionPair, present: InputDefinition, *, store: ObjectStore
+) -> tuple[SourceDifference, ...]:
+    """Return how the day's inputs differ between the versions, as far as the definitions of both name them.
 
-    `sources` are the sources of the pipeline.
+    `present` is the definition of a version that does not say which it had. Empty if an input manifest is gone.
     """
     try:
         before, after = (
@@ -254,4 +257,4 @@ def input_differences(pair: VersionPair, sources: Sequence[str], *, store: Objec
         # Without the permission to list the bucket, S3 answers 403 instead of 404 for a missing object.
         log("the inputs cannot be compared", reason=str(error))
         return ()
-    return difference(before, after, sources=sources)
+    return shared_differences(before, after, former=pair.before.reads, present=pair.after.reads or present)
