@@ -170,6 +170,12 @@ def test_the_jobs_of_a_pipeline_that_is_not_deployed_may_run_any(assembly: Assem
     }
 
 
+def test_every_job_reads_the_jars_of_the_settings_that_are_in_s3(scheduled: Assembly) -> None:
+    for role in ("PipelinedailydelaysJobRole", "AnyPipelineJobRole", "CompareJobRole", "PullJobRole"):
+        jars = [name for name in granted(scheduled, role)["s3:GetObject"] if name.endswith(".jar")]
+        assert [name.rpartition(":")[2] for name in jars] == ["code/iceberg.jar"]
+
+
 def test_the_jobs_that_compare_versions_only_read_the_tables(assembly: Assembly) -> None:
     tables = _DATABASE | {"table/slackwater_warehouse/*"}
     assert granted(assembly, "CompareJobRole") == {
