@@ -64,6 +64,7 @@ def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vc
     return run_checks(
         {
             **log_role,
+            "account plan": lambda: _account_plan(clients),
             "EMR Serverless": lambda: _emr_serverless(clients, caller),
             "vCPU quota": lambda: _vcpu_quota(clients, needed_vcpu),
             "Lambda concurrency": lambda: _lambda_concurrency(clients),
@@ -71,6 +72,17 @@ def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vc
             "permission to deploy": lambda: _deployer(clients, caller, qualifier),
             "Lake Formation": lambda: _lake_formation(clients),
         }
+    )
+
+
+def _account_plan(clients: Clients) -> Finding:
+    with translated("read the plan of the account"):
+        plan = clients("freetier").get_account_plan_state()["accountPlanType"]
+    if plan == "PAID":
+        return ok("the paid plan")
+    return failed(
+        "the free plan: AWS offers only selected services, and closes the account when its credits are spent",
+        "run aws freetier upgrade-account-plan --account-plan-type PAID --region us-east-1",
     )
 
 

@@ -101,7 +101,12 @@ def functions(runtime):
     }
 
 
+def plan(name):
+    return {"accountId": ACCOUNT, "accountPlanType": name, "accountPlanStatus": "ACTIVE"}
+
+
 HEALTHY = {
+    "freetier:GetAccountPlanState": plan("PAID"),
     "sts:GetCallerIdentity": {"Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/Admin/me", "Account": ACCOUNT},
     "cloudformation:DescribeStacks": stacks(),
     "cloudformation:ListStackResources": {"StackResourceSummaries": []},
@@ -234,6 +239,9 @@ FAULTS = {
         },
         "warning", "/usr/x.jar", "remove spark.jars",
     ),
+    "account plan": (
+        {"freetier:GetAccountPlanState": plan("FREE")}, "failed", "the free plan", "--account-plan-type PAID",
+    ),
     "functions' Python": ({"lambda:ListFunctions": {"Functions": []}}, "failed", "no function", "slackwater deploy"),
     "resources": (
         {
@@ -265,6 +273,19 @@ def test_a_fault_is_named_with_its_remedy(doctor, name):
     assert found in checks[name]["found"]
     assert remedy in checks[name]["remedy"]
     assert code == (status == "failed")
+
+
+def test_jars_of_the_settings_are_named(doctor):
+    outputs = OUTPUTS | {"SparkSubmitParameters": "--conf spark.jars=s3://code/a.jar,/b.jar --conf spark.x=y"}
+    checks, code = doctor(**{"cloudformation:DescribeStacks": stacks(outputs=outputs)})
+    assert checks["Spark jars"]["found"].startswith("every job loads s3://code/a.jar,/b.jar, and fails")
+    assert (checks["Spark jars"]["status"], code) == ("warning", 0)
+
+
+@pytest.mark.parametrize("error", ["ResourceNotFoundException", "UnknownOperationException"])
+def test_an_account_without_a_plan_fails_no_check(doctor, error):
+    checks, code = doctor(**{"freetier:GetAccountPlanState": error})
+    assert (checks["account plan"]["status"], code) == ("not checked", 0)
 
 
 def test_every_check_has_a_fault_here(doctor):
