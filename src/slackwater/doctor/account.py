@@ -41,17 +41,18 @@ class Caller:
 def check_caller(clients: Clients) -> tuple[Caller | None, Findings]:
     """Check region and credentials; return the caller, or None if nothing else can be checked."""
     try:
-        sts = clients("sts")
+        # STS also has a client without a region.
+        region, sts = clients("cloudformation").meta.region_name, clients("sts")
     except SlackwaterError as error:
         return None, {"region": failed(str(error), "set AWS_REGION, or AWS_PROFILE to a profile with a region")}
-    findings = {"region": ok(sts.meta.region_name)}
+    findings = {"region": ok(region)}
     try:
         with translated("read who calls AWS"):
             answer = sts.get_caller_identity()
     except SlackwaterError as error:
         remedy = "set AWS_PROFILE, sign in again (aws sso login), or set the variables of temporary credentials"
         return None, {**findings, "credentials": failed(str(error), remedy)}
-    caller = Caller(arn=answer["Arn"], account=answer["Account"], region=sts.meta.region_name)
+    caller = Caller(arn=answer["Arn"], account=answer["Account"], region=region)
     return caller, {**findings, "credentials": ok(caller.arn)}
 
 

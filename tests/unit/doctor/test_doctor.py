@@ -6,14 +6,17 @@ import gzip
 import io
 import json
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 
+import boto3
 import pytest
 
 import slackwater.aws.clients as clients_module
 from slackwater import __version__
 from slackwater.aws.stacks.deployment import STACKS, Deployment
 from slackwater.cli.main import run
+from slackwater.doctor.account import check_caller
 from slackwater.doctor.finding import Status, supported_until
 from slackwater.doctor.job import check_job
 from slackwater.errors import InputError
@@ -332,6 +335,16 @@ def test_a_missing_region_is_named_and_nothing_else_is_checked(doctor, monkeypat
     assert "no AWS region is set" in shown
     assert "set AWS_REGION" in shown
     assert len(shown.splitlines()) == 2
+
+
+def test_no_region_is_a_fault_although_sts_answers_without_one(monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    session = boto3.session.Session("test", "test")
+    caller, findings = check_caller(partial(clients_module.client, session=session))
+    assert (caller, list(findings)) == (None, ["region"])
+    assert findings["region"].status == Status.FAILED
 
 
 @pytest.mark.parametrize(
