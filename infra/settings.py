@@ -183,9 +183,11 @@ class Settings(BaseModel):
     # Jobs need Spark 4: emr-7 and earlier have Spark 3.
     emr_release: Annotated[str, StringConstraints(pattern=r"^emr-spark-\d+\.\d+\.\d+$")] = "emr-spark-8.1.0"
     spark_jars: Annotated[
-        tuple[Annotated[str, StringConstraints(pattern=r"^/[^\s,]+\.jar$")], ...], BeforeValidator(_split_list)
+        tuple[Annotated[str, StringConstraints(pattern=r"^(/|s3://[a-z0-9.-]+/)[^\s,]+\.jar$")], ...],
+        BeforeValidator(_split_list),
     ] = ()
-    """Jars in the image of `emr_release` that jobs need and that are not on its class path. Iceberg is on it."""
+    """Jars that jobs need and that are not on the class path of `emr_release`: paths in its image, or `s3://` URIs.
+    That Iceberg is on it is an assumption (docs/deploy.md)."""
     job_subnets: Annotated[tuple[str, ...], BeforeValidator(_split_list)] = ()
     """Private subnets with a NAT gateway. Without them, jobs reach AWS only, and no partner over HTTP or SFTP."""
     job_security_groups: Annotated[tuple[str, ...], BeforeValidator(_split_list)] = ()

@@ -113,8 +113,8 @@ class SparkApplication(Construct):
             "spark.sql.catalog.warehouse.warehouse": warehouse,
             "spark.sql.catalog.warehouse.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
         }
-        # Only if set: a job fails at once if the image lacks a jar that it names. The image of emr-spark-8 has Iceberg
-        # on its class path, and not at the path in "Using Apache Iceberg with EMR Serverless", which is that of emr-7.
+        # Only if set: a job fails at once if the image lacks a jar that it names. That the image of emr-spark-8 has
+        # Iceberg on its class path is an assumption: "Using Apache Iceberg with EMR Serverless" still names a path.
         if settings.spark_jars:
             conf["spark.jars"] = ",".join(settings.spark_jars)
         return " ".join(f"--conf {key}={value}" for key, value in conf.items())

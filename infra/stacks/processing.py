@@ -210,6 +210,7 @@ class ProcessingStack(Stack):
     def _allow_files(self, role: Grantee, *files: assets.Asset) -> None:
         for file in (self._project, self._archive, *files):
             grants.read_asset(role, file, settings=self._settings)
+        grants.read_jars(role, self._settings.spark_jars)
 
     def _pull(self, definition: Machine, functions: Sequence[LibraryFunction]) -> StateMachine:
         listing, fetching = functions

@@ -165,7 +165,7 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
     run_writers = ("freezeinputs", "recordrun", "compareversions", "notifychange", "checkdays")
     for table, key, readers, writers in (
         (files, file, (), ("listfiles", "fetchfile", "PullJob")),
-        (runs, run, (*FUNCTIONS[4:-1], DAILY, WEEKLY), run_writers),
+        (runs, run, (*FUNCTIONS[4:-1], DAILY, WEEKLY, ANY), run_writers),
         (tokens, token, ("receiveevents",), ()),
     ):
         yield Call("dynamodb", "get_item", {"TableName": table, "Key": key}, readers)

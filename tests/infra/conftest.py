@@ -21,10 +21,11 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 
 @pytest.fixture(scope="session")
 def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app with Airflow's stack and all dashboards, which removes Arrow files as soon as a day is published."""
+    """The app with Airflow's stack, dashboards and jars, which removes Arrow files as soon as a day is published."""
     scratch = tmp_path_factory.mktemp("scheduled")
     folder = scratch / "cdk.out"
     more = {"schedule": "airflow", "intermediate_days": 0, "subject_dashboards": True, "alarm_usd_per_day": 2.5}
+    more |= {"spark_jars": "s3://code/iceberg.jar, /usr/lib/first.jar"}
     settings = load_settings({**context(), **{f"slackwater:{name}": value for name, value in more.items()}})
     return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
 

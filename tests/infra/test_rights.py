@@ -13,6 +13,7 @@ from aws_cdk import App, Stack, Validations
 from aws_cdk import aws_iam as iam
 from cdk_nag import AwsSolutionsChecks
 
+from infra.app import ROOT
 from infra.constructs.permissions import grants
 from infra.lint import nag_findings
 from infra.settings import Settings
@@ -123,6 +124,39 @@ def test_record_run_has_exactly_these_permissions(assembly: Assembly, scheduled:
         assert conditions == [{"StringLike": {"s3:prefix": listed}}]
 
 
+def test_the_permissions_of_a_run_that_the_doctors_job_does_not_use_are_listed(assembly: Assembly) -> None:
+    table, tables = "Warehouse/slackwater_warehouse/*", _DATABASE | {"table/slackwater_warehouse/*"}
+    used = {
+        "AnyPipelineJobRole": {
+            "s3:GetObject": {*_ASSETS, "Exchange/runs/*", table},
+            "s3:PutObject": {"Exchange/runs/*", "Exchange/logs/*", table},
+            "s3:DeleteObject": {"Exchange/runs/*"},
+            "dynamodb:GetItem": {"RunTable"},
+            **{f"glue:{verb}": tables for verb in ("GetDatabase", "GetTable", "CreateTable", "UpdateTable")},
+        },
+        "AnyPipelineRole": {
+            action: resources
+            for action, resources in granted(assembly, "AnyPipelineRole").items()
+            if action.startswith(("events:", "iam:", "emr-serverless:")) and "Cancel" not in action
+        },
+    }
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (.+?) \| (.+) \|$", text.partition("that the job does not use |")[2], re.MULTILINE))
+    roles = {
+        "state machine": "AnyPipelineRole",
+        "job": "AnyPipelineJobRole",
+        "`freeze-inputs`": "freezeinputs",
+        "`record-run`": "recordrun",
+    }
+    for name, role in roles.items():
+        unused = {
+            action
+            for action, resources in without_logs(granted(assembly, role)).items()
+            if resources - used.get(role, {}).get(action, set())
+        }
+        assert set(re.findall(r"`(\w[\w-]+:\w+)`", rows[name])) == unused
+
+
 _ASSETS = {"asset.json", "asset.zip", "asset.py"}
 _DATABASE = {"catalog", "database/slackwater_warehouse"}
 _HISTORIES = {"execution:slackwater-pipeline-*:*", "execution:slackwater-compare-day:*"}
@@ -166,8 +200,15 @@ def test_the_jobs_of_a_pipeline_that_is_not_deployed_may_run_any(assembly: Assem
         "s3:DeleteObject": replaced,
         "s3:AbortMultipartUpload": replaced,
         "s3:ListBucket": {"Raw", "Exchange", "Warehouse"},
+        "dynamodb:GetItem": {"RunTable"},
         **{f"glue:{verb}": tables for verb in ("GetDatabase", "GetTable", "CreateTable", "UpdateTable")},
     }
+
+
+def test_every_job_reads_the_jars_of_the_settings_that_are_in_s3(scheduled: Assembly) -> None:
+    for role in ("PipelinedailydelaysJobRole", "AnyPipelineJobRole", "CompareJobRole", "PullJobRole"):
+        jars = [name for name in granted(scheduled, role)["s3:GetObject"] if name.endswith(".jar")]
+        assert [name.rpartition(":")[2] for name in jars] == ["code/iceberg.jar"]
 
 
 def test_the_jobs_that_compare_versions_only_read_the_tables(assembly: Assembly) -> None:

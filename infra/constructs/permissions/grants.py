@@ -79,6 +79,18 @@ def read_asset(role: Grantee, asset: assets.Asset, *, settings: Settings) -> Non
         allow(role, ["kms:Decrypt"], [settings.bootstrap_kms_key])
 
 
+def read_jars(role: Grantee, jars: Iterable[str]) -> None:
+    """Let `role` read those of the jars that are `s3://` URIs."""
+    keys = [jar.removeprefix("s3://") for jar in jars if jar.startswith("s3://")]
+    if keys:
+        stack = Stack.of(role)
+        allow(
+            role,
+            ["s3:GetObject"],
+            [stack.format_arn(service="s3", region="", account="", resource=key) for key in keys],
+        )
+
+
 def use_items(role: Grantee, table: dynamodb.ITable, *actions: str) -> None:
     """Let `role` call these DynamoDB actions on a table: `GetItem`, `PutItem`, `Query`, ...
 

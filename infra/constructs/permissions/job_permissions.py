@@ -65,6 +65,8 @@ def allow_any_pipeline(role: iam.IRole, project: Project, *, storage: StorageSta
     grants.replace_objects(role, storage.warehouse, f"{database}/", FILES)
     grants.list_objects(role, storage.warehouse, f"{database}/", FILES)
     grants.use_tables(role, database, "GetDatabase", "GetTable", "CreateTable", "UpdateTable")
+    # The check of the release does what the stages of deployed pipelines do.
+    grants.use_items(role, storage.run_table, "GetItem")
     grants.allow_foreign_tables(role, project.pipelines.values())
     grants.allow_steps(role, project.pipelines.values())
 

@@ -41,17 +41,18 @@ class Caller:
 def check_caller(clients: Clients) -> tuple[Caller | None, Findings]:
     """Check region and credentials; return the caller, or None if nothing else can be checked."""
     try:
-        sts = clients("sts")
+        # STS also has a client without a region.
+        region, sts = clients("cloudformation").meta.region_name, clients("sts")
     except SlackwaterError as error:
         return None, {"region": failed(str(error), "set AWS_REGION, or AWS_PROFILE to a profile with a region")}
-    findings = {"region": ok(sts.meta.region_name)}
+    findings = {"region": ok(region)}
     try:
         with translated("read who calls AWS"):
             answer = sts.get_caller_identity()
     except SlackwaterError as error:
         remedy = "set AWS_PROFILE, sign in again (aws sso login), or set the variables of temporary credentials"
         return None, {**findings, "credentials": failed(str(error), remedy)}
-    caller = Caller(arn=answer["Arn"], account=answer["Account"], region=sts.meta.region_name)
+    caller = Caller(arn=answer["Arn"], account=answer["Account"], region=region)
     return caller, {**findings, "credentials": ok(caller.arn)}
 
 
@@ -64,6 +65,7 @@ def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vc
     return run_checks(
         {
             **log_role,
+            "account plan": lambda: _account_plan(clients),
             "EMR Serverless": lambda: _emr_serverless(clients, caller),
             "vCPU quota": lambda: _vcpu_quota(clients, needed_vcpu),
             "Lambda concurrency": lambda: _lambda_concurrency(clients),
@@ -71,6 +73,17 @@ def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vc
             "permission to deploy": lambda: _deployer(clients, caller, qualifier),
             "Lake Formation": lambda: _lake_formation(clients),
         }
+    )
+
+
+def _account_plan(clients: Clients) -> Finding:
+    with translated("read the plan of the account"):
+        plan = clients("freetier").get_account_plan_state()["accountPlanType"]
+    if plan == "PAID":
+        return ok("the paid plan")
+    return failed(
+        "the free plan: AWS offers only selected services, and closes the account when its credits are spent",
+        "run aws freetier upgrade-account-plan --account-plan-type PAID --region us-east-1",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any, NamedTuple
@@ -74,7 +75,7 @@ def check_deployment(
                 today=today,
                 remedy="set emr_release to a newer release",
             ),
-            "Spark jars": lambda: _jars(application),
+            "Spark jars": lambda: _jars(application, deployment.spark_submit_parameters),
             "functions' Python": lambda: _runtimes(clients, prefix, today),
             "resources": lambda: _resources(clients, stacks),
             "schedule": lambda: _schedule(stacks, prefix),
@@ -89,14 +90,16 @@ def _library(deployed: str) -> Finding:
     return failed(f"{deployed} is deployed, and this is {__version__}", "deploy again, or use the deployed version")
 
 
-def _jars(application: Mapping[str, Any]) -> Finding:
+def _jars(application: Mapping[str, Any], parameters: str) -> Finding:
     properties = [configuration.get("properties", {}) for configuration in application.get("runtimeConfiguration", [])]
     jars = [names["spark.jars"] for names in properties if "spark.jars" in names]
+    jars += re.findall(r"--conf spark\.jars=(\S+)", parameters)
     if not jars:
-        return ok("only those of the release")
+        return ok("only those of the release; only slackwater doctor --job shows that it has Iceberg on its class path")
     return warning(
-        f"every job loads {', '.join(jars)}, and fails if the release lacks it",
-        "run slackwater doctor --job; if the job fails, remove spark.jars from the application",
+        f"every job loads {', '.join(jars)}, and fails if it is missing",
+        "run slackwater doctor --job; if the job fails, remove spark.jars from the application, or spark_jars from the "
+        "settings",
     )
 
 

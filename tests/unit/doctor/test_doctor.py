@@ -5,18 +5,22 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from datetime import date
+from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 
+import boto3
 import pytest
 
 import slackwater.aws.clients as clients_module
 from slackwater import __version__
 from slackwater.aws.stacks.deployment import STACKS, Deployment
 from slackwater.cli.main import run
+from slackwater.doctor.account import check_caller
 from slackwater.doctor.finding import Status, supported_until
 from slackwater.doctor.job import check_job
 from slackwater.errors import InputError
+from slackwater.runs.record import Run
 from tests.fakes_aws import FakeAws
 
 pytestmark = pytest.mark.unit
@@ -24,11 +28,6 @@ pytestmark = pytest.mark.unit
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/aws-reserved/sso.amazonaws.com/Admin"
 APPLICATION = f"arn:aws:emr-serverless:eu-west-1:{ACCOUNT}:/applications/00abcdefg1234567"
-JOB_RUN = {
-    "applicationId": "00abcdefg1234567",
-    "jobRunId": "00job1234567890",
-    "arn": f"{APPLICATION}/jobruns/00job1234567890",
-}
 MACHINE = f"arn:aws:states:eu-west-1:{ACCOUNT}:stateMachine:slackwater-"
 OUTPUTS = {str(field.alias): f"the-{field.alias}" for field in Deployment.model_fields.values()} | {
     "LibraryVersion": __version__,
@@ -37,9 +36,12 @@ OUTPUTS = {str(field.alias): f"the-{field.alias}" for field in Deployment.model_
     "CheckReleaseUri": "s3://assets/check_release.py",
     "JobRoleArn": f"arn:aws:iam::{ACCOUNT}:role/job",
     "PullMachineArn": f"{MACHINE}pull",
+    "PipelineMachinePrefix": f"{MACHINE}pipeline-",
+    "ExchangeBucket": "the-ExchangeBucket",
     "LogPrefix": "s3://exchange/logs/",
 }
 ALL_PRINCIPALS = {"Principal": {"DataLakePrincipalIdentifier": "IAM_ALLOWED_PRINCIPALS"}, "Permissions": ["ALL"]}
+FRAME = json.loads(Path("step_functions/pipeline.asl.json").read_text(encoding="utf-8"))
 PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 
 
@@ -101,7 +103,12 @@ def functions(runtime):
     }
 
 
+def plan(name):
+    return {"accountId": ACCOUNT, "accountPlanType": name, "accountPlanStatus": "ACTIVE"}
+
+
 HEALTHY = {
+    "freetier:GetAccountPlanState": plan("PAID"),
     "sts:GetCallerIdentity": {"Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/Admin/me", "Account": ACCOUNT},
     "cloudformation:DescribeStacks": stacks(),
     "cloudformation:ListStackResources": {"StackResourceSummaries": []},
@@ -234,6 +241,9 @@ FAULTS = {
         },
         "warning", "/usr/x.jar", "remove spark.jars",
     ),
+    "account plan": (
+        {"freetier:GetAccountPlanState": plan("FREE")}, "failed", "the free plan", "--account-plan-type PAID",
+    ),
     "functions' Python": ({"lambda:ListFunctions": {"Functions": []}}, "failed", "no function", "slackwater deploy"),
     "resources": (
         {
@@ -265,6 +275,19 @@ def test_a_fault_is_named_with_its_remedy(doctor, name):
     assert found in checks[name]["found"]
     assert remedy in checks[name]["remedy"]
     assert code == (status == "failed")
+
+
+def test_jars_of_the_settings_are_named(doctor):
+    outputs = OUTPUTS | {"SparkSubmitParameters": "--conf spark.jars=s3://code/a.jar,/b.jar --conf spark.x=y"}
+    checks, code = doctor(**{"cloudformation:DescribeStacks": stacks(outputs=outputs)})
+    assert checks["Spark jars"]["found"].startswith("every job loads s3://code/a.jar,/b.jar, and fails")
+    assert (checks["Spark jars"]["status"], code) == ("warning", 0)
+
+
+@pytest.mark.parametrize("error", ["ResourceNotFoundException", "UnknownOperationException"])
+def test_an_account_without_a_plan_fails_no_check(doctor, error):
+    checks, code = doctor(**{"freetier:GetAccountPlanState": error})
+    assert (checks["account plan"]["status"], code) == ("not checked", 0)
 
 
 def test_every_check_has_a_fault_here(doctor):
@@ -314,6 +337,16 @@ def test_a_missing_region_is_named_and_nothing_else_is_checked(doctor, monkeypat
     assert len(shown.splitlines()) == 2
 
 
+def test_no_region_is_a_fault_although_sts_answers_without_one(monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    session = boto3.session.Session("test", "test")
+    caller, findings = check_caller(partial(clients_module.client, session=session))
+    assert (caller, list(findings)) == (None, ["region"])
+    assert findings["region"].status == Status.FAILED
+
+
 @pytest.mark.parametrize(
     ("arn", "status"),
     [(f"arn:aws:iam::{ACCOUNT}:root", "warning"), (f"arn:aws:sts::{ACCOUNT}:federated-user/x", "not checked")],
@@ -357,32 +390,52 @@ def test_the_end_of_support_is_announced_half_a_year_before(today, status):
     assert finding.remedy == ("" if status == Status.OK else "newer")
 
 
-def job_answers(state, *, log=b""):
-    """Answers for a job that is running first and then in this state."""
-    states = iter(["RUNNING", state])
-    required = {
+CREATED = datetime(2026, 11, 1, tzinfo=UTC)
+MACHINE_ARN = f"{MACHINE}pipeline-_doctor-1"
+EXECUTION = MACHINE_ARN.replace("stateMachine", "execution") + ":1"
+
+
+def job_answers(status="SUCCEEDED", *, log=b"", failure=b"", error="", jobs=({"stateDetails": "none"},)):
+    """Answers for an execution that is running first and then has this status, and for its jobs.
+
+    `log` is the log of the driver, and `failure` the error that the job has stored.
+    """
+    statuses, machines = iter(["RUNNING", status]), []
+
+    def create(request):
+        machines.append(request["name"])
+        return {"stateMachineArn": MACHINE_ARN, "creationDate": CREATED}
+
+    def read(request):
+        content = failure if request["Key"].endswith("failure.txt") else log and gzip.compress(log)
+        return {"Body": io.BytesIO(content)} if content else "NoSuchKey"
+
+    def describe(request):
+        ended = {"executionArn": EXECUTION, "stateMachineArn": MACHINE_ARN, "status": next(statuses)}
+        return {**ended, "startDate": CREATED, **({"error": error, "cause": "why"} if error else {})}
+
+    listed = {
+        "applicationId": "00abcdefg1234567",
+        "id": "00job1234567890",
+        "arn": f"{APPLICATION}/jobruns/00job1234567890",
         "createdBy": ROLE,
+        "createdAt": CREATED,
+        "updatedAt": CREATED,
         "executionRole": ROLE,
-        "jobDriver": {"sparkSubmit": {"entryPoint": "s3://x"}},
-        "createdAt": 0,
-        "updatedAt": 0,
+        "state": "FAILED",
+        "releaseLabel": "emr-spark-8.1.0",
     }
-
-    def get(request):
-        return {
-            "jobRun": {
-                **required,
-                **JOB_RUN,
-                "releaseLabel": "emr-spark-8.1.0",
-                "state": next(states),
-                "stateDetails": "256 characters",
-            }
-        }
-
     return {
-        "emr-serverless:StartJobRun": JOB_RUN,
-        "emr-serverless:GetJobRun": get,
-        "s3:GetObject": (lambda _: {"Body": io.BytesIO(gzip.compress(log))}) if log else "NoSuchKey",
+        "stepfunctions:CreateStateMachine": create,
+        "stepfunctions:StartExecution": {"executionArn": EXECUTION, "startDate": CREATED},
+        "stepfunctions:DescribeExecution": describe,
+        "stepfunctions:GetExecutionHistory": {"events": []},
+        "stepfunctions:StopExecution": {"stopDate": CREATED},
+        "stepfunctions:DeleteStateMachine": {},
+        "emr-serverless:ListJobRuns": lambda _: {
+            "jobRuns": [{**listed, "name": f"_doctor 2000-01-01 {machines[0][-8:]}", **job} for job in jobs]
+        },
+        "s3:GetObject": read,
     }
 
 
@@ -390,28 +443,90 @@ DEPLOYMENT = Deployment.model_validate(OUTPUTS)
 
 
 def run_job(answers):
-    states = []
-    finding = check_job(FakeAws(answers).client, DEPLOYMENT, on_state=states.append, sleep=lambda _: None)
+    """Run the check; return its finding, and the requests by operation."""
+    states, requests = [], {}
+
+    def keep(name, answer):
+        def respond(request):
+            requests[name.partition(":")[2]] = request
+            return answer(request) if callable(answer) else answer
+
+        return respond
+
+    fake = FakeAws({name: keep(name, answer) for name, answer in answers.items()})
+    finding = check_job(fake.client, DEPLOYMENT, on_state=states.append, sleep=lambda _: None)
     assert states[0] == "running"
-    return finding
+    return finding, requests
+
+
+def test_the_job_is_that_of_a_stage_with_another_program():
+    _, requests = run_job(job_answers())
+    created = requests["CreateStateMachine"]
+    assert created["roleArn"] == OUTPUTS["AnyPipelineRoleArn"]
+    assert "${" not in created["definition"]
+    [frame] = [state for name, state in FRAME["States"].items() if name == "Run <stage>"]
+    [job] = [state for state in json.loads(created["definition"])["States"].values() if state["Type"] == "Task"]
+    assert set(job) - set(frame) == {"End"}
+    submit, of_a_stage = (state["Arguments"]["JobDriver"]["SparkSubmit"] for state in (job, frame))
+    assert submit["EntryPoint"] == "s3://assets/check_release.py"
+    pairs = zip(submit["EntryPointArguments"], of_a_stage["EntryPointArguments"], strict=True)
+    assert all(given == expected for given, expected in pairs if not {"<", "$"} & set(expected))
+    assert job["Arguments"]["ExecutionRoleArn"] == OUTPUTS["JobRoleArn"]
+    run = Run.model_validate_json(requests["StartExecution"]["input"])
+    assert run.prefix == f"s3://the-ExchangeBucket/runs/_doctor/2000-01-01/{run.run_id}/1/"
+    assert requests["DeleteStateMachine"] == {"stateMachineArn": MACHINE_ARN}
 
 
 def test_the_job_reports_the_versions_that_it_found():
     line = json.dumps({"message": "release checked", "spark": "4.1.1", "python": "3.11.9", "modules": 98})
-    finding = run_job(job_answers("SUCCESS", log=f"noise\n{line}\n".encode()))
+    finding, _ = run_job(job_answers(log=f"noise\n{line}\n".encode()))
     assert finding.status == Status.OK
     assert "Spark 4.1.1 and Python 3.11.9" in finding.found
 
 
-def test_a_failed_job_gives_the_reason_of_its_log_or_of_emr():
-    finding = run_job(job_answers("FAILED", log=b"...\nModuleNotFoundError: No module named 'x'\n"))
+def test_a_failed_job_gives_the_reason_that_it_stored_or_of_its_log_or_of_emr():
+    log = b"...\nModuleNotFoundError: No module named 'y'\n"
+    assert run_job(job_answers("FAILED", log=log, failure=b"AuditFailed: x"))[0].found == "AuditFailed: x"
+    finding, requests = run_job(job_answers("FAILED", log=b"...\nModuleNotFoundError: No module named 'x'\n"))
     assert (finding.status, finding.found) == (Status.FAILED, "ModuleNotFoundError: No module named 'x'")
     assert "s3://exchange/logs/applications/00abcdefg1234567/jobs/00job1234567890/" in finding.remedy
-    assert run_job(job_answers("CANCELLED")).found == "256 characters"
+    assert "DeleteStateMachine" in requests
+    assert run_job(job_answers("FAILED", jobs=[{"stateDetails": "256 characters"}]))[0].found == "256 characters"
+
+
+JARS = "slackwater deploy --set spark_jars="
+
+
+@pytest.mark.parametrize(
+    ("log", "detail", "remedy"),
+    [
+        (
+            "AnalysisException: Cannot find catalog plugin class for catalog 'warehouse': org.apache.iceberg.x",
+            "",
+            f"{JARS}/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar and",
+        ),
+        ("ClassNotFoundException: org.apache.iceberg.spark.SparkCatalog", "", f"{JARS}/usr/share/aws/iceberg/"),
+        ("", "Job failed. Exception in thread main java.nio.file.NoSuchFileException: /usr/share/x.jar", f"{JARS} and"),
+        ("AccessDenied: could not write s3://e/k: AccessDenied: no", "", f"the role {OUTPUTS['JobRoleArn']} lacks"),
+        ("AccessDeniedException: Insufficient Lake Formation permission(s): x", "", "docs/operations.md, Lake Format"),
+    ],
+)
+def test_the_remedy_of_a_known_failure_is_named(log, detail, remedy):
+    finding, _ = run_job(job_answers("FAILED", log=log.encode(), jobs=[{"stateDetails": detail or "none"}]))
+    assert finding.status == Status.FAILED
+    assert remedy in finding.remedy
+
+
+def test_a_job_that_the_machine_may_not_start_names_the_role_of_the_machine():
+    # Another check has started its job at the same time.
+    other = {"name": "_doctor 2000-01-01 otherrun", "stateDetails": "another"}
+    finding, _ = run_job(job_answers("FAILED", error="EMRServerless.AccessDeniedException", jobs=[other]))
+    assert finding.found == "EMRServerless.AccessDeniedException: why"
+    assert f"the role {OUTPUTS['AnyPipelineRoleArn']} lacks this permission" in finding.remedy
 
 
 def test_a_job_that_may_not_be_started_is_not_checked(doctor):
-    checks, code = doctor("--job", **{"emr-serverless:StartJobRun": "AccessDeniedException"})
+    checks, code = doctor("--job", **{"stepfunctions:CreateStateMachine": "AccessDeniedException"})
     assert checks["job"]["status"] == "not checked"
     assert "AccessDenied" in checks["job"]["found"]
     assert code == 0

@@ -6,12 +6,14 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from slackwater import __version__
+from slackwater.aws.executions.temporary_machines import definition_of, started, temporary_machine
 from slackwater.aws.stacks.deployment import Deployment
 from slackwater.client.days.executions import Executions
 from slackwater.errors import DefinitionError, NotDeployed
@@ -21,9 +23,8 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.storage import ObjectStore
 
-# Characters of a state machine's name that Step Functions allows, and seconds until it knows a new one everywhere:
-# "This operation is eventually consistent" (`CreateStateMachine` in the API reference).
-_MAX_NAME, _PAUSES = 80, (1, 2, 4, 8)
+# Characters of a state machine's name that Step Functions allows.
+_MAX_NAME = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,35 +57,26 @@ class UndeployedRuns:
                     f"the pipeline {name} is deployed with another definition, whose days a run of this file would "
                     "replace: give the pipeline in the file another name, or deploy it (slackwater deploy)"
                 )
-            machine = f"{self.deployment.pipeline_machine_prefix}{name}"
-            yield from self._execution(machine, date, payload)
+            with self._execution(f"{self.deployment.pipeline_machine_prefix}{name}", date, payload) as execution:
+                yield execution
             return
         content = project.model_dump_json(by_alias=True).encode()
         uri = f"s3://{self.deployment.exchange_bucket}/projects/{hashlib.sha256(content).hexdigest()}.json"
         self.store.put(uri, content)
-        machine = self.executions.machines.create(
-            self._machine_name(name),
-            definition=self._definition(pipeline, uri),
-            role=self.deployment.any_pipeline_role_arn,
-        )
-        try:
-            yield from self._execution(machine, date, payload)
-        finally:
-            self.executions.machines.delete(machine)
-
-    def _execution(self, machine: str, date: str, payload: Mapping[str, Any]) -> Iterator[str]:
-        for pause in (*_PAUSES, 0):
-            try:
-                execution = self.executions.start(machine, name=date, payload=payload)
-                break
-            except NotDeployed:
-                if not pause:
-                    raise
-                self.sleep(pause)
-        try:
+        with (
+            temporary_machine(
+                self.executions.machines,
+                self._machine_name(name),
+                definition=self._definition(pipeline, uri),
+                role=self.deployment.any_pipeline_role_arn,
+            ) as machine,
+            self._execution(machine, date, payload) as execution,
+        ):
             yield execution
-        finally:
-            self.executions.machines.stop(execution, cause="the command that started it has ended")
+
+    def _execution(self, machine: str, date: str, payload: Mapping[str, Any]) -> AbstractContextManager[str]:
+        start = partial(self.executions.start, machine, name=date, payload=payload)
+        return started(self.executions.machines, start, sleep=self.sleep)
 
     def _deployed(self) -> Project:
         if self.deployment.library_version != __version__:
@@ -126,25 +118,4 @@ class UndeployedRuns:
 
     def _definition(self, pipeline: Pipeline, project: str) -> str:
         frame = json.loads((deployed_files() / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
-        deployment = self.deployment
-        values = {
-            "FreezeInputsFunction": deployment.freeze_inputs_function,
-            "RecordRunFunction": deployment.record_run_function,
-            "ApplicationId": deployment.application_id,
-            "JobRoleArn": deployment.job_role_arn,
-            "RunStageUri": deployment.run_stage_uri,
-            "ProjectUri": project,
-            "WarehouseDatabase": deployment.warehouse_database,
-            "FilesPrefix": deployment.files_prefix,
-            "OutboundAllow": deployment.outbound_allow,
-            # Runs of a file remove no versions: their role has no access to the run table.
-            "RunTable": deployment.run_table,
-            "VersionDays": "0",
-            "LogUri": deployment.log_prefix,
-            # Workers of the pipeline's own `spark` would need the settings of the deployment.
-            "SparkSubmitParameters": deployment.spark_submit_parameters,
-        }
-        definition = json.dumps(compile_machine(pipeline, frame))
-        for name, value in values.items():
-            definition = definition.replace(f"${{{name}}}", json.dumps(value)[1:-1])
-        return definition
+        return definition_of(compile_machine(pipeline, frame), self.deployment, ProjectUri=project)

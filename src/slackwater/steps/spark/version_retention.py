@@ -123,7 +123,7 @@ def remove_old_versions(
     removed = list(islice(removable, REMOVED_AT_ONCE))
     if tags := [version.tag for version in removed if version.tag]:
         # Not in one transaction: Iceberg would delete the files before the transaction's own commit, which may fail.
-        retry_on_conflict(lambda: _remove_tags(load_table(spark, table), tags))
+        retry_on_conflict(lambda: remove_tags(load_table(spark, table), tags))
     if removed:
         retry_on_conflict(lambda: _remove_snapshots(load_table(spark, table), removed))
         log("old versions removed", table=table, tags=tags, snapshots=len(removed))
@@ -146,7 +146,7 @@ def remove_after_publication(
         log("old versions were not removed", error=error_type, reason=message)
 
 
-def _remove_tags(table: Any, tags: Sequence[str]) -> None:
+def remove_tags(table: Any, tags: Sequence[str]) -> None:
     """Remove tags from a table, Iceberg's Java object, in one commit."""
     refs = table.manageSnapshots()
     for tag in tags:

@@ -28,7 +28,7 @@ def doctor(
     job: Annotated[
         bool,
         typer.Option(
-            "--job", help="Also run a Spark job that imports everything, and writes and reads an Iceberg table."
+            "--job", help="Also run a Spark job that does what a stage of a run needs, through Step Functions."
         ),
     ] = False,
     project: ProjectFolder = None,
