@@ -260,6 +260,7 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
         "Cdk": FakeCdk,
         "client": lambda _: None,
         "check_definitions": lambda _, *, prefix: prefixes.append(prefix),
+        "ensure_log_role": lambda *_: prefixes.append("log role"),
         "stop_changed_application": lambda _, *, stack: prefixes.append(stack),
         "release_removed_alarms": lambda _, *, stack: prefixes.append(stack),
         "read_deployment": lambda _, *, prefix: prefixes.append(prefix),
@@ -269,7 +270,7 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
     cdk_module.deploy(Workspace(root=tmp_path, project=tmp_path), {"log_level": "DEBUG"})
     # Settings for another account fail the synthesis: nothing was written to this one before.
     stacks = [f"{prefix}-processing", f"{prefix}-composite-alarms"]
-    assert prefixes == ["synthesis", prefix, "bootstrap", *stacks, prefix, prefix]
+    assert prefixes == ["synthesis", prefix, "bootstrap", "log role", *stacks, prefix, prefix]
 
 
 def things(**fields: str) -> Project:

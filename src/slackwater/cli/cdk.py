@@ -21,6 +21,7 @@ from slackwater.aws.definition_history import HistoryStore
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.profiles import child_environment
+from slackwater.aws.stacks.api_log_role import ensure_log_role
 from slackwater.aws.stacks.composite_alarms import CompositeAlarmRules
 from slackwater.aws.stacks.deployment import (
     DEFAULT_QUALIFIER,
@@ -101,6 +102,8 @@ def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> D
         synthesised = time.monotonic()
         cdk.bootstrap(workspace.bootstrap_qualifier)
         bootstrap_seconds = time.monotonic() - synthesised
+        if role := ensure_log_role(client("apigateway"), client("iam")):
+            print_note(f"created {role}, with which API Gateway writes the logs of all APIs of this account")
         stop_changed_application(assembly, stack=f"{prefix}-processing")
         release_removed_alarms(assembly, stack=f"{prefix}-composite-alarms")
         output = cdk.deploy(assembly)

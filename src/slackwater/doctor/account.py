@@ -55,15 +55,11 @@ def check_caller(clients: Clients) -> tuple[Caller | None, Findings]:
     return caller, {**findings, "credentials": ok(caller.arn)}
 
 
-def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vcpu: int, waf: bool) -> Findings:
-    """Check what a deployment needs of the account.
-
-    `needed_vcpu` is the maximum capacity of the application, and `waf` the setting of this name.
-    """
-    log_role = {"API Gateway's log role": lambda: _log_role(clients)} if waf else {}
+def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vcpu: int) -> Findings:
+    """Check what a deployment needs of the account. `needed_vcpu` is the maximum capacity of the application."""
     return run_checks(
         {
-            **log_role,
+            "API Gateway's log role": lambda: _log_role(clients),
             "EMR Serverless": lambda: _emr_serverless(clients, caller),
             "vCPU quota": lambda: _vcpu_quota(clients, needed_vcpu),
             "Lambda concurrency": lambda: _lambda_concurrency(clients),
@@ -113,9 +109,8 @@ def _log_role(clients: Clients) -> Finding:
         role = clients("apigateway").get_account().get("cloudwatchRoleArn")
     if role:
         return ok(role)
-    return failed(
-        "API Gateway has no role for its logs in this account and region: with the setting waf, a deployment fails",
-        "create one (docs/environments.md, AWS WAF before the push API)",
+    return warning(
+        "API Gateway has no role for its logs in this account and region", "nothing: slackwater deploy creates one"
     )
 
 

@@ -110,6 +110,7 @@ HEALTHY = {
     "service-quotas:GetServiceQuota": {"Quota": {"Value": 16.0}},
     "lambda:GetAccountSettings": {"AccountLimit": {"ConcurrentExecutions": 1000}},
     "lambda:ListFunctions": functions("python3.13"),
+    "apigateway:GetAccount": {"cloudwatchRoleArn": f"arn:aws:iam::{ACCOUNT}:role/logs"},
     "ssm:GetParameter": {"Parameter": {"Value": "28"}},
     "iam:GetRole": {
         "Role": {"Path": "/", "RoleName": "Admin", "RoleId": "A" * 16, "Arn": ROLE, "CreateDate": 0},
@@ -171,22 +172,6 @@ def test_the_log_groups_of_the_setting_waf_are_leftovers_too(doctor, name):
     assert name in checks["leftovers"]["found"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        ({"cloudwatchRoleArn": f"arn:aws:iam::{ACCOUNT}:role/api-gateway-logs"}, "ok"),
-        ({}, "failed"),
-        ("AccessDeniedException", "not checked"),
-    ],
-)
-def test_with_waf_the_account_needs_a_role_for_the_logs_of_api_gateway(doctor, monkeypatch, answer, status):
-    monkeypatch.setattr("slackwater.client.workspace.Workspace.waf", True)
-    checks, code = doctor(**{"apigateway:GetAccount": answer})
-    check = checks["API Gateway's log role"]
-    assert check["status"] == status
-    assert ("docs/environments.md" in check["remedy"]) == (code == 1) == (status == "failed")
-
-
 LEAKED = "/aws/lambda/slackwater-freeze-inputs"
 FAULTS = {
     "credentials": ({"sts:GetCallerIdentity": "ExpiredToken"}, "failed", "ExpiredToken", "AWS_PROFILE"),
@@ -198,6 +183,7 @@ FAULTS = {
         {"lambda:GetAccountSettings": {"AccountLimit": {"ConcurrentExecutions": 10}}}, "warning", "10 f", "L-B99A9384",
     ),
     "CDK bootstrap": ({"ssm:GetParameter": {"Parameter": {"Value": "5"}}}, "warning", "version 5", "slackwater deploy"),
+    "API Gateway's log role": ({"apigateway:GetAccount": {}}, "warning", "no role for its logs", "slackwater deploy"),
     "permission to deploy": (
         {"iam:SimulatePrincipalPolicy": deciding(["sts:AssumeRole"])},
         "failed", f"sts:AssumeRole on arn:aws:iam::{ACCOUNT}:role/cdk-hnb659fds-deploy-role-{ACCOUNT}-eu-west-1", ROLE,
