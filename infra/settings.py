@@ -165,8 +165,7 @@ class Settings(BaseModel):
     api_burst: PositiveInt = 100
     waf: bool = False
     """Whether AWS WAF limits the requests of each IP address to the push API, and blocks addresses that are known for
-    attacks. The API then has another URL and accepts smaller bodies, and the account needs a role for the logs of API
-    Gateway first (docs/environments.md). WAF costs 7 USD a month, and a million requests cost 3.10 USD more."""
+    attacks (docs/environments.md). WAF costs 7 USD a month, and 0.60 USD for a million requests."""
     # The range of AWS WAF.
     waf_requests_per_ip: Annotated[int, Field(ge=10, le=2_000_000_000)] | None = None
     """With `waf`: requests in a minute from which on WAF answers 429 to an IP address. By default twice what the API

@@ -17,7 +17,7 @@ NEW_ACCOUNT_VCPU = 16
 # 10 files of a pull, 10 batches of the queue, and pushes at the same time.
 _LAMBDA_CONCURRENCY = 40
 # The APIs, the state machines besides those of pipelines, and the CDK's function that copies the DAG files.
-_NAMES = {"receiver", "receiver-rest", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
+_NAMES = {"receiver", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,8 +166,8 @@ def test_a_healthy_account_passes_every_check_before_the_first_deployment(doctor
     assert code == 0
 
 
-@pytest.mark.parametrize("name", ["/aws/vendedlogs/apis/slackwater-receiver-rest", "aws-waf-logs-slackwater-receiver"])
-def test_the_log_groups_of_the_setting_waf_are_leftovers_too(doctor, name):
+@pytest.mark.parametrize("name", ["/aws/vendedlogs/apis/slackwater-receiver", "aws-waf-logs-slackwater-receiver"])
+def test_the_log_groups_of_the_push_api_are_leftovers_too(doctor, name):
     checks, _ = doctor(**NOT_DEPLOYED | {"logs:DescribeLogGroups": {"logGroups": [{"logGroupName": name}]}})
     assert name in checks["leftovers"]["found"]
 
