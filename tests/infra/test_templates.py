@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from infra.app import ROOT
 from infra.constructs.arrivals import Arrivals
 from infra.constructs.library_function import Library
+from infra.constructs.push_api.event_buffer import EventBuffer
 from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
 from infra.settings import Settings, load_settings
@@ -272,11 +273,28 @@ def test_subnets_and_security_groups_are_set_together(network: dict[str, str]) -
         Settings.model_validate(network)
 
 
+def test_the_consumers_of_queues_leave_functions_of_a_new_account_to_the_api_and_to_pulls(assembly: Assembly) -> None:
+    mappings = assembly.resources("AWS::Lambda::EventSourceMapping").values()
+    limits = [mapping["Properties"]["ScalingConfig"]["MaximumConcurrency"] for mapping in mappings]
+    assert limits == [2, 2]  # the least that AWS allows, of the 10 functions of a new account
+
+
+@pytest.mark.parametrize(("requests", "functions"), [(1, 2), (149, 2), (250, 5), (100_000, 10)])
+def test_an_api_with_a_higher_limit_has_more_functions_that_store_its_events(
+    tmp_path: Path, requests: int, functions: int
+) -> None:
+    stack, settings = Stack(), Settings(api_requests_per_second=requests)
+    library = Library(stack, "Library", settings=settings, artefact=tmp_path, lambdas=ROOT / "lambdas")
+    function = library.function("store_events", description="Any", environment={}, timeout=Duration.minutes(1))
+    EventBuffer(stack, "Buffer", settings=settings, key=None).feed(function)
+    [mapping] = Template.from_stack(stack).find_resources("AWS::Lambda::EventSourceMapping").values()
+    assert mapping["Properties"]["ScalingConfig"] == {"MaximumConcurrency": functions}
+
+
 def test_messages_are_stored_in_batches_and_retried_before_they_become_dead_letters(assembly: Assembly) -> None:
     mapping = assembly.one("AWS::Lambda::EventSourceMapping", "storeevents")
     assert (mapping["BatchSize"], mapping["MaximumBatchingWindowInSeconds"]) == (1000, 5)
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert mapping["ScalingConfig"] == {"MaximumConcurrency": 10}
     queue = assembly.one("AWS::SQS::Queue", "EventBufferQueue")
     function = assembly.one("AWS::Lambda::Function", "storeevents")
     # AWS recommends this minimum, so that no message is delivered again while it is being stored.
