@@ -31,6 +31,7 @@ from slackwater.aws.stacks.deployment import (
     deployed_project,
     deployed_storage,
     read_deployment,
+    stack_states,
 )
 from slackwater.aws.stacks.spark_application import SparkApplications
 from slackwater.cli.output import print_note
@@ -67,6 +68,8 @@ class DeployResult:
     """How long each part took: `bootstrap` (close to 0 if the account was bootstrapped already) and `deploy`."""
     changed: Sequence[str]
     """Stacks that were created or changed."""
+    obsolete: Sequence[str] = ()
+    """Stacks that earlier settings or definitions needed. The CDK deletes none of them."""
 
 
 def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> DeployResult:
@@ -110,8 +113,11 @@ def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> D
     # Again, because the first deployment has only now created the bucket of the history.
     check_definitions(definitions, prefix=prefix)
     seconds = {_BOOTSTRAP: bootstrap_seconds, "deploy": time.monotonic() - started - bootstrap_seconds}
-    deployment = read_deployment(client("cloudformation"), prefix=prefix)
-    return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed))
+    cloudformation = client("cloudformation")
+    deployment = read_deployment(cloudformation, prefix=prefix)
+    existing = stack_states(cloudformation, prefix=prefix)
+    obsolete = tuple(stack for stack in existing if not (assembly / f"{stack}.template.json").exists())
+    return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed), obsolete=obsolete)
 
 
 def parse_settings(words: Sequence[str]) -> dict[str, str]:
