@@ -14,7 +14,7 @@ from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_M
 
 NEW_ACCOUNT_VCPU = 16
 """vCPU that the default settings need, and that a new account may use ("Endpoints and quotas for EMR Serverless")."""
-# 10 files of a pull, 10 batches of the queue, and pushes at the same time.
+# 10 files of a pull, up to 10 batches of the queue, and pushes at the same time.
 _LAMBDA_CONCURRENCY = 40
 # The APIs, the state machines besides those of pipelines, and the CDK's function that copies the DAG files.
 _NAMES = {"receiver", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
