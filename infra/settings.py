@@ -64,6 +64,9 @@ def _check_outbound(value: tuple[str, ...]) -> tuple[str, ...]:
 KmsKeyArn = Annotated[str, StringConstraints(pattern=r"^arn:[\w-]+:kms:[\w-]+:\d{12}:key/[\w-]+$")]
 CREATE_KEY: Final = "create"
 """The value of `kms_key` for a new key."""
+Zones = Annotated[
+    tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")], ...], BeforeValidator(_split_list)
+]
 EmailAddresses = Annotated[
     tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s,]+@[^@\s,]+$")], ...], BeforeValidator(_split_list)
 ]
@@ -146,6 +149,9 @@ class Settings(BaseModel):
     """What starts pulls, runs and checks at their times: `eventbridge` for a few cents a month, `airflow` on Amazon
     MWAA, or `none`. The smallest environment of MWAA costs about 360 USD a month and its NAT gateway 33 USD, even when
     idle."""
+    airflow_zones: Zones = ()
+    """Two availability zones for `schedule=airflow`, such as `eu-west-1a,eu-west-1b`; by default, two that AWS chooses.
+    MWAA does not offer every zone. Choose before the first deployment: an environment keeps its subnets."""
 
     alarm_emails: EmailAddresses = ()
     """Who gets an e-mail when an alarm fires that somebody has to look at now."""
@@ -165,8 +171,7 @@ class Settings(BaseModel):
     api_burst: PositiveInt = 100
     waf: bool = False
     """Whether AWS WAF limits the requests of each IP address to the push API, and blocks addresses that are known for
-    attacks. The API then has another URL and accepts smaller bodies, and the account needs a role for the logs of API
-    Gateway first (docs/environments.md). WAF costs 7 USD a month, and a million requests cost 3.10 USD more."""
+    attacks (docs/environments.md). WAF costs 7 USD a month, and 0.60 USD for a million requests."""
     # The range of AWS WAF.
     waf_requests_per_ip: Annotated[int, Field(ge=10, le=2_000_000_000)] | None = None
     """With `waf`: requests in a minute from which on WAF answers 429 to an IP address. By default twice what the API
@@ -276,6 +281,12 @@ class Settings(BaseModel):
         # CloudFormation's schema refuses an application whose list of security groups is empty.
         if bool(self.job_subnets) != bool(self.job_security_groups):
             raise ValueError("job_subnets and job_security_groups: set both, or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _check_zones(self) -> Self:
+        if self.airflow_zones and (len(self.airflow_zones), len(set(self.airflow_zones))) != (2, 2):
+            raise ValueError("airflow_zones: name two different zones, as MWAA requires")
         return self
 
     def _capacity_problems(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The receiver: the HTTP API and the functions that store pushed events and pulled files."""
+"""The receiver: the push API and the functions that store pushed events and pulled files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.push_api.event_buffer import STORE_TIMEOUT
 from infra.constructs.push_api.receiver_api import ReceiverApi
-from infra.constructs.push_api.rest_receiver_api import RestReceiverApi
 from infra.settings import Settings
 from infra.stacks.storage import StorageStack
 from slackwater.project import Project
@@ -54,12 +53,8 @@ class ReceiverStack(Stack):
         self.fetch_file = self._fetch_file()
         for function in (self.list_files, self.fetch_file):
             grants.allow_partners(function.role, project)
-        # Different ids: the resources of one API never take the logical ids of the other's.
-        self.api = (
-            RestReceiverApi(self, "RestReceiver", settings=settings, function=self.receive_events.function)
-            if settings.waf
-            else ReceiverApi(self, "Receiver", settings=settings, function=self.receive_events.function)
-        )
+        # Not the id that the HTTP API of earlier versions had: CloudFormation changes the type of no resource.
+        self.api = ReceiverApi(self, "RestReceiver", settings=settings, function=self.receive_events.function)
         outputs(self, {"ApiUrl": self.api.url})
 
     def _receive_events(self) -> LibraryFunction:
@@ -77,8 +72,7 @@ class ReceiverStack(Stack):
                 "EVENT_QUEUE_URL": self._storage.buffer.queue.queue_url,
                 **issuer,
             },
-            # API Gateway waits 30 seconds for its integration, and 29 in a REST API. This includes a cold start, which
-            # the timeout does not.
+            # API Gateway waits 29 seconds for its integration. This includes a cold start, which the timeout does not.
             timeout=Duration.seconds(25),
             # Lambda gives a function of 1,769 MB one whole vCPU.
             memory_mb=1769,

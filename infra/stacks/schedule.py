@@ -89,8 +89,8 @@ class ScheduleStack(Stack):
 
     @property
     def availability_zones(self) -> list[str]:
-        """Return any two zones. The CDK would look the zones up in the account; synthesis makes no AWS calls."""
-        return [Fn.select(count, Fn.get_azs()) for count in range(2)]
+        """Return the two zones of the setting, or any two. The CDK would look them up in the account."""
+        return list(self._settings.airflow_zones) or [Fn.select(count, Fn.get_azs()) for count in range(2)]
 
     def _files(self, bucket: s3.Bucket, dags: Path, project: Project) -> deployment.BucketDeployment:
         """Copy the DAG files and `schedule.json` to the bucket on every deployment."""

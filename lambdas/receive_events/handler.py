@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,8 +35,6 @@ CORRELATION_HEADER = "x-correlation-id"
 # Printable ASCII only: the id goes into an HTTP header, log lines and queue messages, and a control character such as a
 # line feed could forge a header or a log line. A request with any other id gets the request id of API Gateway.
 _CORRELATION_ID = re.compile(r"[ -~]{1,200}")
-# Encodings that a REST API expands.
-_EXPANDED = frozenset({"gzip", "deflate"})
 _GZIP_MAGIC = b"\x1f\x8b"
 RESPONSE_SECONDS = 1.0
 """Time before the function's timeout that is kept for the response."""
@@ -108,7 +105,7 @@ def build_tokens(environment: ReceiveEventsEnvironment) -> Tokens:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Answer one request of API Gateway (payload format 2.0 of an HTTP API, or 1.0 of a REST API).
+    """Answer one request of a REST API of API Gateway (payload format 1.0).
 
     Returns the response that API Gateway sends to the partner. Its header `x-correlation-id` has the partner's id for
     the request, or else the request id of API Gateway; every log line about the batch has the same id. The function
@@ -124,13 +121,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     try:
         encoded = event.get("body") or ""
         body = base64.b64decode(encoded) if event.get("isBase64Encoded") else encoded.encode()
-        if _is_expanded(event, headers, body):
-            del headers["content-encoding"]
+        # API Gateway expands a body and keeps the header that says how it was compressed. No JSON begins like gzip.
+        if not body.startswith(_GZIP_MAGIC):
+            headers.pop("content-encoding", None)
         request = PushRequest(source=source, headers=headers, body=body, correlation_id=correlation_id)
         seconds = context.get_remaining_time_in_millis() / 1000 - RESPONSE_SECONDS
         response = _post_within(seconds, request)
-    except binascii.Error:
-        response = error_response(400, "unreadable_body", "the body could not be decoded: send it again")
     except (CloudError, PartnerError):  # `PartnerError`: the issuer of the token does not answer
         logger.exception("batch not confirmed")
         response = _TRY_AGAIN
@@ -153,21 +149,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 def read_headers(event: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers of a request of API Gateway, with names in lower case.
 
-    The values of a header that was sent several times are joined by commas. Format 2.0 does this already; in format 1.0
-    `headers` has only the last value.
+    The values of a header that was sent several times are joined by commas.
     """
-    if "multiValueHeaders" in event:
-        return {name.lower(): ",".join(values) for name, values in (event["multiValueHeaders"] or {}).items()}
-    return {name.lower(): value for name, value in (event.get("headers") or {}).items()}
-
-
-def _is_expanded(event: Mapping[str, Any], headers: Mapping[str, str], body: bytes) -> bool:
-    """Return whether API Gateway has decompressed the body and kept the header that says how it was compressed.
-
-    A REST API does this with gzip and deflate. No JSON begins with the first bytes of gzip, which are not UTF-8.
-    """
-    encoding = headers.get("content-encoding", "").strip().lower()
-    return "multiValueHeaders" in event and encoding in _EXPANDED and not body.startswith(_GZIP_MAGIC)
+    return {name.lower(): ",".join(values) for name, values in (event["multiValueHeaders"] or {}).items()}
 
 
 def _post_within(seconds: float, request: PushRequest) -> ApiResponse:

@@ -36,7 +36,6 @@ def ndjson(*events):
         (b"\xff\xfe not json", {}, 400),
         (b'[{"origin": "JFK"', {"content-type": "application/json"}, 400),
         (b"", {}, 400),
-        (b"not gzip", {"content-encoding": "gzip"}, 400),
         (ndjson(EVENT), {"token": None}, 401),
         (ndjson(EVENT), {"token": "wrong"}, 401),
         (ndjson(EVENT), {"token": "wrong", "source": "nowhere"}, 401),
@@ -50,6 +49,20 @@ def test_a_bad_request_gets_its_status_and_a_message(post, body, options, status
     assert response.status_code == status, response.text
     if status != 422:
         assert response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("body", "encoding"), [(b"not gzip", "gzip"), (ndjson(EVENT), "zstd")])
+def test_a_body_that_api_gateway_cannot_expand_is_refused(post, body, encoding):
+    response = post(body, **{"content-encoding": encoding})
+    assert (response.status_code, response.json()) == (415, {"message": "Unsupported Media Type"})
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-ndjson"])
+def test_a_compressed_body_arrives_as_it_was_sent_with_every_media_type(post, content_type):
+    event = json.dumps(EVENT | {"origin": "JFK \u00e9", "time_hour": "2014-07-01T12:00:00Z"}, ensure_ascii=False)
+    body = f"[{event}]" if content_type == "application/json" else event
+    response = post(gzip.compress(body.encode()), **{"content-type": content_type, "content-encoding": "gzip"})
+    assert (response.status_code, response.json().get("accepted")) == (202, 1), response.text
 
 
 def test_an_unknown_source_is_named_to_a_token_for_all_sources(cloud, post):

@@ -35,9 +35,7 @@ DEFAULT, STAGING = "slackwater", "slackwater-staging"
 """The prefixes of two deployments. The names of the second one begin like those of the first one."""
 PARTS = {"AWS::Glue::Table", "AWS::Scheduler::Schedule"}
 """Types of resources whose names are those of a database and a group of schedules."""
-APIS = {"ApiGateway", "ApiGatewayV2", "WAFv2"}
-LOG_ROLE = {"op": "replace", "path": "/cloudwatchRoleArn", "value": "arn:aws:iam::000000000000:role/api-logs"}
-"""The change of the account that the setting `waf` needs."""
+APIS = {"ApiGateway", "WAFv2"}
 _DIGESTS = """
 from slackwater.installation import deployed_files
 from infra.code_digest import code_digests
@@ -227,14 +225,13 @@ def test_the_readme_of_a_new_project_works_beside_another_environment_and_destro
     without_validation = Shell(project, {**environment, "CDK_VALIDATION": "false"})
     endpoint = default.run(up)["endpoint"]
     try:
-        client(endpoint, "apigateway").update_account(patchOperations=[LOG_ROLE])
         # Its buckets and tables are compared with those of minutes before: no arrival may start a check in between.
         without_validation.run("slackwater deploy --environment staging --set waf=true --set collect_minutes=0")
         deployed = default.run(deploy)
         in_staging, in_default = resources(endpoint, STAGING), resources(endpoint, DEFAULT)
         assert {kind for kind, _ in in_staging & in_default} == PARTS
         apis = [{kind.split("::")[1] for kind, _ in of} & APIS for of in (in_default, in_staging)]
-        assert apis == [{"ApiGatewayV2"}, {"ApiGateway", "WAFv2"}]
+        assert apis == [{"ApiGateway"}, {"ApiGateway", "WAFv2"}]
         new_staging, new_default = contents(endpoint, in_staging), contents(endpoint, in_default)
         pushed = [staging.run(push)]
         of_staging = contents(endpoint, in_staging)

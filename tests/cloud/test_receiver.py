@@ -36,8 +36,8 @@ def post(cloud, token):
 
     def post(source: str, *events: dict[str, Any], **headers: str) -> httpx.Response:
         body = "\n".join(json.dumps(event) for event in events).encode()
-        if headers.get("content-encoding") == "zstd":
-            body = pa.compress(body, codec="zstd", asbytes=True)
+        if headers.get("content-encoding") == "gzip":
+            body = gzip.compress(body)
         sent = {"content-type": "application/x-ndjson", "authorization": f"Bearer {token}", **headers}
         return httpx.post(f"{url}/v1/sources/{source}/events", content=body, headers=sent, timeout=60)
 
@@ -58,7 +58,7 @@ ORDER = {"Order No.": "a1", "amount": "1.234,50", "paid": "JA", "shop": " B ", "
 
 class TestPush:
     def test_a_definition_with_every_setting_works(self, cloud, post):
-        response = post("orders", ORDER, ORDER | {"Order No.": "a2", "colour": "red"}, **{"content-encoding": "zstd"})
+        response = post("orders", ORDER, ORDER | {"Order No.": "a2", "colour": "red"}, **{"content-encoding": "gzip"})
         assert response.status_code == 202, response.text
         assert response.json()["accepted"] == 1
         assert [item["index"] for item in response.json()["rejected"]] == [1]

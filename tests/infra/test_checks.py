@@ -47,7 +47,11 @@ def test_findings_of_only_these_rules_are_accepted(assembly: Assembly) -> None:
         "AwsSolutions-S1",
         "AwsSolutions-L1",
         "AwsSolutions-IAM5",
+        "AwsSolutions-APIG2",
+        "AwsSolutions-APIG3",
         "AwsSolutions-APIG4",
+        "AwsSolutions-APIG6",
+        "AwsSolutions-COG4",
         "AwsSolutions-SF2",
         "AwsSolutions-SQS3",
     }

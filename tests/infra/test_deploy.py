@@ -260,16 +260,22 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
         "Cdk": FakeCdk,
         "client": lambda _: None,
         "check_definitions": lambda _, *, prefix: prefixes.append(prefix),
+        "ensure_log_role": lambda *_: prefixes.append("log role"),
         "stop_changed_application": lambda _, *, stack: prefixes.append(stack),
         "release_removed_alarms": lambda _, *, stack: prefixes.append(stack),
         "read_deployment": lambda _, *, prefix: prefixes.append(prefix),
+        "stack_states": lambda _, *, prefix: dict.fromkeys(
+            [f"{prefix}-storage", f"{prefix}-schedule"], "UPDATE_COMPLETE"
+        ),
     }.items():
         monkeypatch.setattr(cdk_module, name, replacement)
     monkeypatch.setattr(Workspace, "load_project", lambda _: things())
-    cdk_module.deploy(Workspace(root=tmp_path, project=tmp_path), {"log_level": "DEBUG"})
+    (tmp_path / f"{prefix}-storage.template.json").write_text("{}")
+    result = cdk_module.deploy(Workspace(root=tmp_path, project=tmp_path), {"log_level": "DEBUG"})
+    assert result.obsolete == (f"{prefix}-schedule",)
     # Settings for another account fail the synthesis: nothing was written to this one before.
     stacks = [f"{prefix}-processing", f"{prefix}-composite-alarms"]
-    assert prefixes == ["synthesis", prefix, "bootstrap", *stacks, prefix, prefix]
+    assert prefixes == ["synthesis", prefix, "bootstrap", "log role", *stacks, prefix, prefix]
 
 
 def things(**fields: str) -> Project:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from aws_cdk import App
+from aws_cdk.assertions import Template
 from ministack.core import iam_evaluator
 
 from infra.app import ROOT, add_stacks
 from infra.lint import context, nag_findings, placeholder_artefacts, template_findings
-from infra.settings import Scheduler, Settings
-from infra.stacks.schedule import AIRFLOW
+from infra.settings import Scheduler, Settings, load_settings
+from infra.stacks.schedule import AIRFLOW, ScheduleStack
+from slackwater.errors import DefinitionError
 from slackwater.project import load_project
 from slackwater.schedule import ProjectSchedule, schedule_of
 from tests.infra.assembly import Assembly
@@ -323,3 +325,30 @@ def test_synthesis_reads_nothing_from_a_known_account(tmp_path: Path, monkeypatc
     add_stacks(app, settings=Settings(schedule=Scheduler.AIRFLOW), artefacts=placeholder_artefacts(tmp_path))
     app.synth()
     assert "missing" not in json.loads((tmp_path / "cdk.out" / "manifest.json").read_text())
+
+
+def zones(settings: Settings) -> list[Any]:
+    """The availability zones of the subnets of the environment with these settings."""
+    dags, project = ROOT / "mwaa_dags", load_project(ROOT / "examples" / "nyc_flights")
+    template = Template.from_stack(ScheduleStack(App(), _STACK, settings=settings, dags=dags, project=project))
+    [environment] = template.find_resources("AWS::MWAA::Environment").values()
+    used = [subnet["Ref"] for subnet in environment["Properties"]["NetworkConfiguration"]["SubnetIds"]]
+    subnets = template.find_resources("AWS::EC2::Subnet")
+    return [subnets[name]["Properties"]["AvailabilityZone"] for name in used]
+
+
+def test_airflow_has_the_zones_of_the_setting_or_two_that_aws_chooses() -> None:
+    chosen = load_settings({"slackwater:airflow_zones": "eu-west-1b, eu-west-1c"})
+    assert zones(chosen) == ["eu-west-1b", "eu-west-1c"]
+    assert zones(Settings()) == [{"Fn::Select": [number, {"Fn::GetAZs": ""}]} for number in range(2)]
+
+
+@pytest.mark.parametrize("value", ["eu-west-1a", "eu-west-1a,eu-west-1a", "eu-west-1a,eu-west-1b,eu-west-1c"])
+def test_mwaa_requires_two_different_zones(value: str) -> None:
+    with pytest.raises(DefinitionError, match="airflow_zones: name two different zones"):
+        load_settings({"slackwater:airflow_zones": value})
+
+
+def test_a_zone_has_the_name_of_its_region_and_a_letter() -> None:
+    with pytest.raises(DefinitionError, match=r"airflow_zones\.1"):
+        load_settings({"slackwater:airflow_zones": "eu-west-1a,eu-west-1"})

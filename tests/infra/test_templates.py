@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from infra.app import ROOT
 from infra.constructs.arrivals import Arrivals
 from infra.constructs.library_function import Library
+from infra.constructs.push_api.event_buffer import EventBuffer
 from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
 from infra.settings import Settings, load_settings
@@ -272,11 +273,28 @@ def test_subnets_and_security_groups_are_set_together(network: dict[str, str]) -
         Settings.model_validate(network)
 
 
+def test_the_consumers_of_queues_leave_functions_of_a_new_account_to_the_api_and_to_pulls(assembly: Assembly) -> None:
+    mappings = assembly.resources("AWS::Lambda::EventSourceMapping").values()
+    limits = [mapping["Properties"]["ScalingConfig"]["MaximumConcurrency"] for mapping in mappings]
+    assert limits == [2, 2]  # the least that AWS allows, of the 10 functions of a new account
+
+
+@pytest.mark.parametrize(("requests", "functions"), [(1, 2), (149, 2), (250, 5), (100_000, 10)])
+def test_an_api_with_a_higher_limit_has_more_functions_that_store_its_events(
+    tmp_path: Path, requests: int, functions: int
+) -> None:
+    stack, settings = Stack(), Settings(api_requests_per_second=requests)
+    library = Library(stack, "Library", settings=settings, artefact=tmp_path, lambdas=ROOT / "lambdas")
+    function = library.function("store_events", description="Any", environment={}, timeout=Duration.minutes(1))
+    EventBuffer(stack, "Buffer", settings=settings, key=None).feed(function)
+    [mapping] = Template.from_stack(stack).find_resources("AWS::Lambda::EventSourceMapping").values()
+    assert mapping["Properties"]["ScalingConfig"] == {"MaximumConcurrency": functions}
+
+
 def test_messages_are_stored_in_batches_and_retried_before_they_become_dead_letters(assembly: Assembly) -> None:
     mapping = assembly.one("AWS::Lambda::EventSourceMapping", "storeevents")
     assert (mapping["BatchSize"], mapping["MaximumBatchingWindowInSeconds"]) == (1000, 5)
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert mapping["ScalingConfig"] == {"MaximumConcurrency": 10}
     queue = assembly.one("AWS::SQS::Queue", "EventBufferQueue")
     function = assembly.one("AWS::Lambda::Function", "storeevents")
     # AWS recommends this minimum, so that no message is delivered again while it is being stored.
@@ -408,12 +426,42 @@ def test_each_source_has_a_raw_table_of_its_fields(assembly: Assembly) -> None:
 
 
 def test_the_api_has_one_route_with_a_limit_and_a_log(assembly: Assembly) -> None:
-    [route] = assembly.resources("AWS::ApiGatewayV2::Route").values()
-    assert route["Properties"]["RouteKey"] == "POST /v1/sources/{source}/events"
-    [stage] = assembly.resources("AWS::ApiGatewayV2::Stage").values()
-    assert stage["Properties"]["DefaultRouteSettings"] == {"ThrottlingBurstLimit": 100, "ThrottlingRateLimit": 50}
-    assert "correlation" not in stage["Properties"]["AccessLogSettings"]["Format"]
-    assert json.loads(stage["Properties"]["AccessLogSettings"]["Format"])["status"] == "$context.status"
+    [method] = assembly.resources("AWS::ApiGateway::Method").values()
+    assert method["Properties"]["HttpMethod"] == "POST"
+    assert method["Properties"]["Integration"]["Type"] == "AWS_PROXY"
+    parts = [part["Properties"]["PathPart"] for part in assembly.resources("AWS::ApiGateway::Resource").values()]
+    assert sorted(parts) == ["events", "sources", "v1", "{source}"]
+    stage = assembly.one("AWS::ApiGateway::Stage", "RestReceiver")
+    [limits] = stage["MethodSettings"]
+    assert (limits["HttpMethod"], limits["ResourcePath"]) == ("*", "/*")
+    assert (limits["ThrottlingRateLimit"], limits["ThrottlingBurstLimit"]) == (50, 100)
+    assert "correlation" not in stage["AccessLogSetting"]["Format"]
+    assert json.loads(stage["AccessLogSetting"]["Format"])["status"] == "$context.status"
+
+
+def test_the_api_passes_every_body_as_bytes_and_accepts_no_tls_before_1_2(assembly: Assembly) -> None:
+    api = assembly.one("AWS::ApiGateway::RestApi", "RestReceiver")
+    assert api["EndpointConfiguration"] == {"Types": ["REGIONAL"]}
+    assert api["BinaryMediaTypes"] == ["*/*"]
+    assert "MinimumCompressionSize" not in api
+    assert (api["SecurityPolicy"], api["EndpointAccessMode"]) == ("SecurityPolicy_TLS13_1_2_2021_06", "STRICT")
+    # One role for the logs of all APIs of the account: a stack of ours would replace that of others.
+    assert not assembly.resources("AWS::ApiGateway::Account")
+
+
+def test_the_function_answers_before_the_api_gives_up(assembly: Assembly) -> None:
+    assert assembly.one("AWS::Lambda::Function", "receiveevents")["Timeout"] < 29
+    permissions = json.dumps(list(assembly.resources("AWS::Lambda::Permission").values()))
+    assert "/POST/v1/sources/*/events" in permissions
+    assert "test-invoke-stage" not in permissions
+
+
+def test_the_url_names_the_stage(assembly: Assembly) -> None:
+    outputs = assembly.templates["slackwater-receiver"]["Outputs"]
+    [api], [stage] = assembly.resources("AWS::ApiGateway::RestApi"), assembly.resources("AWS::ApiGateway::Stage")
+    host = [".execute-api.", {"Ref": "AWS::Region"}, ".", {"Ref": "AWS::URLSuffix"}, "/"]
+    assert outputs["ApiUrl"]["Value"] == {"Fn::Join": ["", ["https://", {"Ref": api}, *host, {"Ref": stage}]]}
+    assert not [name for name in outputs if "Endpoint" in name]
 
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:

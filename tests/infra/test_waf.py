@@ -1,4 +1,4 @@
-"""The setting `waf`: a REST API behind a web ACL in place of the HTTP API."""
+"""The setting `waf`: a web ACL before the push API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from infra.lint import context, nag_findings, placeholder_artefacts, synthesise,
 from infra.settings import Settings, load_settings
 from slackwater.errors import DefinitionError
 from tests.infra.assembly import Assembly
-from tests.infra.stateful import stateful
 from tests.infra.test_environments import fixed_names
 
 pytestmark = pytest.mark.infra
@@ -24,8 +23,7 @@ pytestmark = pytest.mark.infra
 @pytest.fixture(scope="module")
 def protected(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     scratch = tmp_path_factory.mktemp("protected")
-    values = {"waf": True, "waf_requests_per_ip": 600, "api_requests_per_second": 20, "api_burst": 30}
-    settings = load_settings({**context(), **{f"slackwater:{name}": value for name, value in values.items()}})
+    settings = load_settings({**context(), "slackwater:waf": True, "slackwater:waf_requests_per_ip": 600})
     folder = scratch / "cdk.out"
     return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
 
@@ -38,7 +36,7 @@ def test_waf_is_off_by_default_and_in_each_preset(assembly: Assembly) -> None:
     assert not Settings().waf
     assert not any("waf" in preset for preset in PRESETS.values())
     types = {kind["Type"] for template in assembly.templates.values() for kind in template["Resources"].values()}
-    assert not {kind for kind in types if kind.startswith(("AWS::WAFv2::", "AWS::ApiGateway::"))}
+    assert not {kind for kind in types if kind.startswith("AWS::WAFv2::")}
 
 
 @pytest.mark.parametrize("limit", [9, 2_000_000_001])
@@ -59,9 +57,7 @@ def test_the_templates_pass_cdk_nag_and_cfn_lint(protected: Assembly) -> None:
     assert list(template_findings(protected.folder)) == []
 
 
-def test_no_http_api_bypasses_the_web_acl(protected: Assembly) -> None:
-    types = {kind["Type"] for template in protected.templates.values() for kind in template["Resources"].values()}
-    assert not {kind for kind in types if kind.startswith("AWS::ApiGatewayV2::")}
+def test_the_web_acl_is_before_the_stage_of_the_api(protected: Assembly) -> None:
     association = protected.one("AWS::WAFv2::WebACLAssociation", "RestReceiver")
     [api], [stage] = protected.resources("AWS::ApiGateway::RestApi"), protected.resources("AWS::ApiGateway::Stage")
     arn = ["arn:aws:apigateway:us-east-1::/restapis/", {"Ref": api}, "/stages/", {"Ref": stage}]
@@ -71,29 +67,19 @@ def test_no_http_api_bypasses_the_web_acl(protected: Assembly) -> None:
     assert association["WebACLArn"] == {"Fn::GetAtt": [acl, "Arn"]}
 
 
-def test_everything_with_data_stays_when_the_setting_is_changed(assembly: Assembly, protected: Assembly) -> None:
-    def kept(templates: Assembly) -> dict[str, Any]:
+def test_the_setting_changes_neither_the_url_nor_any_other_resource(assembly: Assembly, protected: Assembly) -> None:
+    def ids(templates: Assembly) -> set[tuple[str, str, str]]:
         return {
-            f"{stack}/{name}": resource
-            for stack, resources in stateful(templates.templates).items()
-            for name, resource in resources.items()
-            if resource["Type"] != "AWS::Logs::LogGroup"
+            (stack, name, resource["Type"])
+            for stack, template in templates.templates.items()
+            for name, resource in template["Resources"].items()
+            if resource["Type"] != "AWS::ApiGateway::Deployment"
         }
 
-    assert kept(assembly) == kept(protected)
-
-
-def test_no_log_group_has_the_name_of_one_that_the_other_api_has(assembly: Assembly, protected: Assembly) -> None:
-    def names(templates: Assembly) -> dict[str, str]:
-        groups = templates.resources("AWS::Logs::LogGroup").items()
-        return {group["Properties"]["LogGroupName"]: logical_id for logical_id, group in groups}
-
-    before, after = names(assembly), names(protected)
-    assert [name for name in before.keys() & after.keys() if before[name] != after[name]] == []
-    assert sorted(after.keys() - before.keys()) == [
-        "/aws/vendedlogs/apis/slackwater-receiver-rest",
-        "aws-waf-logs-slackwater-receiver",
-    ]
+    assert ids(assembly) <= ids(protected)
+    added = sorted(kind for _, _, kind in ids(protected) - ids(assembly))
+    waf = [f"AWS::WAFv2::{kind}" for kind in ("LoggingConfiguration", "WebACL", "WebACLAssociation")]
+    assert added == ["AWS::ApiGateway::GatewayResponse", "AWS::Logs::LogGroup", *waf]
 
 
 def test_no_prefix_gives_a_name_that_a_deployment_with_another_prefix_has(
@@ -104,7 +90,7 @@ def test_no_prefix_gives_a_name_that_a_deployment_with_another_prefix_has(
         begin, prefix, end = name.partition("slackwater")
         if prefix:
             ends[kind, begin].add(end)
-    assert ends["AWS::Logs::LogGroup", "/aws/vendedlogs/apis/"] == {"-receiver", "-receiver-rest"}
+    assert ends["AWS::Logs::LogGroup", "/aws/vendedlogs/apis/"] == {"-receiver"}
     found = [
         (kind, f"{begin}a{own}", f"prefix a{more}")
         for (kind, begin), names in ends.items()
@@ -119,52 +105,6 @@ def is_prefix(name: str) -> bool:
         return bool(Settings(prefix=name))
     except ValidationError:
         return False
-
-
-def test_the_rest_api_has_one_route_with_the_limits_and_the_log_of_the_http_api(
-    assembly: Assembly, protected: Assembly
-) -> None:
-    [method] = protected.resources("AWS::ApiGateway::Method").values()
-    assert method["Properties"]["HttpMethod"] == "POST"
-    assert method["Properties"]["Integration"]["Type"] == "AWS_PROXY"
-    parts = [part["Properties"]["PathPart"] for part in protected.resources("AWS::ApiGateway::Resource").values()]
-    assert sorted(parts) == ["events", "sources", "v1", "{source}"]
-    stage = protected.one("AWS::ApiGateway::Stage", "RestReceiver")
-    [limits] = stage["MethodSettings"]
-    assert (limits["HttpMethod"], limits["ResourcePath"]) == ("*", "/*")
-    assert (limits["ThrottlingRateLimit"], limits["ThrottlingBurstLimit"]) == (20, 30)
-    http_stage = assembly.one("AWS::ApiGatewayV2::Stage", "Receiver")
-    assert stage["AccessLogSetting"]["Format"] == http_stage["AccessLogSettings"]["Format"]
-
-
-def test_the_rest_api_passes_every_body_as_bytes_and_accepts_no_tls_before_1_2(protected: Assembly) -> None:
-    api = protected.one("AWS::ApiGateway::RestApi", "RestReceiver")
-    assert api["EndpointConfiguration"] == {"Types": ["REGIONAL"]}
-    assert api["BinaryMediaTypes"] == ["*/*"]
-    assert "MinimumCompressionSize" not in api
-    assert (api["SecurityPolicy"], api["EndpointAccessMode"]) == ("SecurityPolicy_TLS13_1_2_2021_06", "STRICT")
-    # One role for the logs of all APIs of the account: a stack of ours would replace that of others.
-    assert not protected.resources("AWS::ApiGateway::Account")
-
-
-def test_the_function_answers_before_the_rest_api_gives_up(protected: Assembly) -> None:
-    [function] = [
-        each["Properties"]
-        for each in protected.resources("AWS::Lambda::Function").values()
-        if each["Properties"].get("FunctionName") == "slackwater-receive-events"
-    ]
-    assert function["Timeout"] < 29
-    permissions = json.dumps(list(protected.resources("AWS::Lambda::Permission").values()))
-    assert "/POST/v1/sources/*/events" in permissions
-    assert "test-invoke-stage" not in permissions
-
-
-def test_the_url_names_the_stage(protected: Assembly) -> None:
-    outputs = protected.templates["slackwater-receiver"]["Outputs"]
-    [api], [stage] = protected.resources("AWS::ApiGateway::RestApi"), protected.resources("AWS::ApiGateway::Stage")
-    host = [".execute-api.", {"Ref": "AWS::Region"}, ".", {"Ref": "AWS::URLSuffix"}, "/"]
-    assert outputs["ApiUrl"]["Value"] == {"Fn::Join": ["", ["https://", {"Ref": api}, *host, {"Ref": stage}]]}
-    assert not [name for name in outputs if "Endpoint" in name]
 
 
 def test_each_address_is_limited_with_an_answer_after_which_clients_send_again(protected: Assembly) -> None:

@@ -24,8 +24,10 @@ _RETENTION = Duration.days(14)
 _BATCHING_WINDOW = Duration.seconds(5)
 # Lambda sends fewer messages where a batch would exceed its limit of 6 MB.
 _BATCH_SIZE = 1000
-# A burst of events must not use up the account's concurrency, which the API's function needs to answer.
-_MAX_CONCURRENCY = 10
+# A new account may run 10 functions at the same time, and the API's function needs some to answer. A mapping allows at
+# least 2. They suffice for the default throttle of the API.
+_REQUESTS_FOR_ONE = 50
+_MIN_CONCURRENCY, _MAX_CONCURRENCY = 2, 10
 
 
 class EventBuffer(Construct):
@@ -40,6 +42,8 @@ class EventBuffer(Construct):
         """Encrypt the queues with `key`, or without one with a key of SQS."""
         super().__init__(scope, id_)
         self._key = key
+        wanted = settings.api_requests_per_second // _REQUESTS_FOR_ONE
+        self._concurrency = min(max(wanted, _MIN_CONCURRENCY), _MAX_CONCURRENCY)
         self.dead_letters = self._queue("DeadLetters", settings)
         accept(self.dead_letters, {"AwsSolutions-SQS3": "This queue is itself a dead-letter queue."})
         redrive = sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=_MAX_ATTEMPTS)
@@ -72,6 +76,6 @@ class EventBuffer(Construct):
             event_source_arn=self.queue.queue_arn,
             batch_size=_BATCH_SIZE,
             max_batching_window=_BATCHING_WINDOW,
-            max_concurrency=_MAX_CONCURRENCY,
+            max_concurrency=self._concurrency,
             report_batch_item_failures=True,
         )

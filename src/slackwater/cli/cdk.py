@@ -21,6 +21,7 @@ from slackwater.aws.definition_history import HistoryStore
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.profiles import child_environment
+from slackwater.aws.stacks.api_log_role import ensure_log_role
 from slackwater.aws.stacks.composite_alarms import CompositeAlarmRules
 from slackwater.aws.stacks.deployment import (
     DEFAULT_QUALIFIER,
@@ -30,6 +31,7 @@ from slackwater.aws.stacks.deployment import (
     deployed_project,
     deployed_storage,
     read_deployment,
+    stack_states,
 )
 from slackwater.aws.stacks.spark_application import SparkApplications
 from slackwater.cli.output import print_note
@@ -66,6 +68,8 @@ class DeployResult:
     """How long each part took: `bootstrap` (close to 0 if the account was bootstrapped already) and `deploy`."""
     changed: Sequence[str]
     """Stacks that were created or changed."""
+    obsolete: Sequence[str] = ()
+    """Stacks that earlier settings or definitions needed. The CDK deletes none of them."""
 
 
 def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> DeployResult:
@@ -101,14 +105,19 @@ def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> D
         synthesised = time.monotonic()
         cdk.bootstrap(workspace.bootstrap_qualifier)
         bootstrap_seconds = time.monotonic() - synthesised
+        if role := ensure_log_role(client("apigateway"), client("iam")):
+            print_note(f"created {role}, with which API Gateway writes the logs of all APIs of this account")
         stop_changed_application(assembly, stack=f"{prefix}-processing")
         release_removed_alarms(assembly, stack=f"{prefix}-composite-alarms")
         output = cdk.deploy(assembly)
     # Again, because the first deployment has only now created the bucket of the history.
     check_definitions(definitions, prefix=prefix)
     seconds = {_BOOTSTRAP: bootstrap_seconds, "deploy": time.monotonic() - started - bootstrap_seconds}
-    deployment = read_deployment(client("cloudformation"), prefix=prefix)
-    return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed))
+    cloudformation = client("cloudformation")
+    deployment = read_deployment(cloudformation, prefix=prefix)
+    existing = stack_states(cloudformation, prefix=prefix)
+    obsolete = tuple(stack for stack in existing if not (assembly / f"{stack}.template.json").exists())
+    return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed), obsolete=obsolete)
 
 
 def parse_settings(words: Sequence[str]) -> dict[str, str]:

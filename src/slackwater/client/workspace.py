@@ -74,20 +74,6 @@ class Workspace:
         return self._cdk_context("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
 
     @property
-    def waf(self) -> bool:
-        """Whether cdk.json has the setting `waf`: `slackwater:waf` in the context, else that of the environment.
-
-        Raises as `prefix` does, and `InputError` for a value that is neither true nor false.
-        """
-        from pydantic import TypeAdapter
-
-        value = self._setting("waf") or "false"
-        try:
-            return TypeAdapter(bool).validate_python(value)
-        except ValueError:
-            raise InputError(f"{self.root / 'cdk.json'}: slackwater:waf: {value!r} is neither true nor false") from None
-
-    @property
     def account(self) -> str | None:
         """The setting `account` of cdk.json: the account that the deployment belongs to. Raises as `prefix` does."""
         return self._setting("account")

@@ -14,10 +14,10 @@ from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_M
 
 NEW_ACCOUNT_VCPU = 16
 """vCPU that the default settings need, and that a new account may use ("Endpoints and quotas for EMR Serverless")."""
-# 10 files of a pull, 10 batches of the queue, and pushes at the same time.
+# 10 files of a pull, up to 10 batches of the queue, and pushes at the same time.
 _LAMBDA_CONCURRENCY = 40
 # The APIs, the state machines besides those of pipelines, and the CDK's function that copies the DAG files.
-_NAMES = {"receiver", "receiver-rest", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
+_NAMES = {"receiver", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +56,12 @@ def check_caller(clients: Clients) -> tuple[Caller | None, Findings]:
     return caller, {**findings, "credentials": ok(caller.arn)}
 
 
-def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vcpu: int, waf: bool) -> Findings:
-    """Check what a deployment needs of the account.
-
-    `needed_vcpu` is the maximum capacity of the application, and `waf` the setting of this name.
-    """
-    log_role = {"API Gateway's log role": lambda: _log_role(clients)} if waf else {}
+def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vcpu: int) -> Findings:
+    """Check what a deployment needs of the account. `needed_vcpu` is the maximum capacity of the application."""
     return run_checks(
         {
-            **log_role,
             "account plan": lambda: _account_plan(clients),
+            "API Gateway's log role": lambda: _log_role(clients),
             "EMR Serverless": lambda: _emr_serverless(clients, caller),
             "vCPU quota": lambda: _vcpu_quota(clients, needed_vcpu),
             "Lambda concurrency": lambda: _lambda_concurrency(clients),
@@ -126,9 +122,8 @@ def _log_role(clients: Clients) -> Finding:
         role = clients("apigateway").get_account().get("cloudwatchRoleArn")
     if role:
         return ok(role)
-    return failed(
-        "API Gateway has no role for its logs in this account and region: with the setting waf, a deployment fails",
-        "create one (docs/environments.md, AWS WAF before the push API)",
+    return warning(
+        "API Gateway has no role for its logs in this account and region", "nothing: slackwater deploy creates one"
     )
 
 

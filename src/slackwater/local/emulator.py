@@ -95,22 +95,6 @@ def register_resource(resource_type: str, handlers: Mapping[str, Callable[..., A
     module("services.cloudformation.provisioners")._RESOURCE_HANDLERS[resource_type] = dict(handlers)
 
 
-def set_api_endpoints(endpoint: str) -> None:
-    """Give HTTP APIs a URL below `endpoint`."""
-    # The emulator's own names, `<id>.execute-api.localhost`, are not resolved by every client.
-    handlers = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS["AWS::ApiGatewayV2::Api"]
-    create, apis = handlers["create"], module("services.apigateway")._apis
-
-    @functools.wraps(create)
-    def create_api(logical_id: str, props: Any, stack_name: str) -> tuple[str, dict[str, Any]]:
-        api_id, attributes = create(logical_id, props, stack_name)
-        url = f"{endpoint}/_aws/execute-api/{api_id}/$default"
-        apis[api_id]["apiEndpoint"] = url
-        return api_id, {**attributes, "ApiEndpoint": url}
-
-    handlers["create"] = create_api
-
-
 def service_states() -> dict[str, Callable[[], Any]]:
     """Return, for each service in use, the function that returns its state, for use until the state changes."""
     states: dict[str, Callable[[], Any]] = module("app")._build_persistence_save_dict()

@@ -66,7 +66,6 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     from hypercorn.asyncio import serve  # noqa: PLC0415 - the emulator patches it and must be imported first
     from hypercorn.config import Config  # noqa: PLC0415
 
-    emulator.set_api_endpoints(endpoint)
     emulator.read_objects_in_parts()
     _remove_leftovers(files.jobs)
     rest_apis.register(endpoint)

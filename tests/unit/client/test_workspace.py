@@ -168,28 +168,6 @@ def test_every_command_finds_the_prefix_of_its_environment(environment, workspac
     assert workspace.prefix == "mine"
 
 
-def test_waf_is_a_setting_of_cdk_json_or_of_the_environment(environment, workspace):
-    assert not workspace.waf
-    cdk = {"slackwater:environments": {"prod": {"waf": True}, "staging": {"waf": "false"}}}
-    (workspace.root / "cdk.json").write_text(json.dumps({"context": cdk}))
-    assert not workspace.waf
-    of = {name: replace(workspace, chosen_environment=name).waf for name in ("prod", "staging", "dev")}
-    assert of == {"prod": True, "staging": False, "dev": False}
-    (workspace.root / "cdk.json").write_text(json.dumps({"context": {**cdk, "slackwater:waf": "true"}}))
-    environment["SLACKWATER_ENVIRONMENT"] = "staging"
-    assert workspace.waf
-
-
-@pytest.mark.parametrize("value", [True, 1, "1", "yes", "maybe"])
-def test_waf_has_the_values_that_a_deployment_accepts(workspace, value):
-    (workspace.root / "cdk.json").write_text(json.dumps({"context": {"slackwater:waf": value}}))
-    if value == "maybe":
-        with pytest.raises(InputError, match=r"cdk\.json: slackwater:waf: 'maybe' is neither true nor false"):
-            _ = workspace.waf
-    else:
-        assert workspace.waf
-
-
 def test_account_and_region_are_those_of_the_environment_unless_cdk_json_has_them_for_all(environment, workspace):
     assert (workspace.account, workspace.region) == (None, None)
     cdk = {"slackwater:environments": {"dev": {"account": "111111111111"}, "prod": {"region": "us-east-1"}}}

@@ -117,6 +117,7 @@ HEALTHY = {
     "service-quotas:GetServiceQuota": {"Quota": {"Value": 16.0}},
     "lambda:GetAccountSettings": {"AccountLimit": {"ConcurrentExecutions": 1000}},
     "lambda:ListFunctions": functions("python3.13"),
+    "apigateway:GetAccount": {"cloudwatchRoleArn": f"arn:aws:iam::{ACCOUNT}:role/logs"},
     "ssm:GetParameter": {"Parameter": {"Value": "28"}},
     "iam:GetRole": {
         "Role": {"Path": "/", "RoleName": "Admin", "RoleId": "A" * 16, "Arn": ROLE, "CreateDate": 0},
@@ -172,26 +173,10 @@ def test_a_healthy_account_passes_every_check_before_the_first_deployment(doctor
     assert code == 0
 
 
-@pytest.mark.parametrize("name", ["/aws/vendedlogs/apis/slackwater-receiver-rest", "aws-waf-logs-slackwater-receiver"])
-def test_the_log_groups_of_the_setting_waf_are_leftovers_too(doctor, name):
+@pytest.mark.parametrize("name", ["/aws/vendedlogs/apis/slackwater-receiver", "aws-waf-logs-slackwater-receiver"])
+def test_the_log_groups_of_the_push_api_are_leftovers_too(doctor, name):
     checks, _ = doctor(**NOT_DEPLOYED | {"logs:DescribeLogGroups": {"logGroups": [{"logGroupName": name}]}})
     assert name in checks["leftovers"]["found"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        ({"cloudwatchRoleArn": f"arn:aws:iam::{ACCOUNT}:role/api-gateway-logs"}, "ok"),
-        ({}, "failed"),
-        ("AccessDeniedException", "not checked"),
-    ],
-)
-def test_with_waf_the_account_needs_a_role_for_the_logs_of_api_gateway(doctor, monkeypatch, answer, status):
-    monkeypatch.setattr("slackwater.client.workspace.Workspace.waf", True)
-    checks, code = doctor(**{"apigateway:GetAccount": answer})
-    check = checks["API Gateway's log role"]
-    assert check["status"] == status
-    assert ("docs/environments.md" in check["remedy"]) == (code == 1) == (status == "failed")
 
 
 LEAKED = "/aws/lambda/slackwater-freeze-inputs"
@@ -205,6 +190,7 @@ FAULTS = {
         {"lambda:GetAccountSettings": {"AccountLimit": {"ConcurrentExecutions": 10}}}, "warning", "10 f", "L-B99A9384",
     ),
     "CDK bootstrap": ({"ssm:GetParameter": {"Parameter": {"Value": "5"}}}, "warning", "version 5", "slackwater deploy"),
+    "API Gateway's log role": ({"apigateway:GetAccount": {}}, "warning", "no role for its logs", "slackwater deploy"),
     "permission to deploy": (
         {"iam:SimulatePrincipalPolicy": deciding(["sts:AssumeRole"])},
         "failed", f"sts:AssumeRole on arn:aws:iam::{ACCOUNT}:role/cdk-hnb659fds-deploy-role-{ACCOUNT}-eu-west-1", ROLE,

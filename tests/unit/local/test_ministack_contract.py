@@ -21,7 +21,6 @@ from ministack.core import (
     router,
 )
 from ministack.services import (
-    apigateway,
     apigateway_v1,
     cloudwatch,
     cloudwatch_logs,
@@ -132,19 +131,6 @@ def test_executions_fail_by_this_function():
     assert parameters(stepfunctions._fail_execution) == ["execution", "error", "cause"]
     assert "_fail_execution(execution, err.error, err.cause)" in inspect.getsource(stepfunctions._run_execution)
     assert '"stateMachineArn": sm_arn' in inspect.getsource(stepfunctions._start_execution)
-
-
-def test_apis_are_created_by_this_handler_and_kept_in_this_table(monkeypatch):
-    handlers = dict(provisioners._RESOURCE_HANDLERS["AWS::ApiGatewayV2::Api"])
-    monkeypatch.setitem(provisioners._RESOURCE_HANDLERS, "AWS::ApiGatewayV2::Api", handlers)
-    emulator.set_api_endpoints("http://127.0.0.1:1")
-    api_id, attributes = handlers["create"]("Api", {"Name": "a"}, "stack")
-    try:
-        path = f"/_aws/execute-api/{api_id}/$default"
-        assert attributes["ApiEndpoint"] == apigateway._apis[api_id]["apiEndpoint"] == f"http://127.0.0.1:1{path}"
-        assert app._parse_execute_api_url("127.0.0.1", f"{path}/v1/x") == (api_id, "$default", "/v1/x")
-    finally:
-        handlers["delete"](api_id, {})
 
 
 def test_starting_workers_get_layers_by_this_function():
@@ -264,8 +250,6 @@ def test_services_act_by_these_functions():
     assert parameters(lambda_svc._emit_lambda_logs)[0] == "func"
     assert parameters(lambda_svc._get_func_record_for_ref)
     assert parameters(lambda_svc.function_policy_for_arn) == ["resource_arn"]
-    names = ["integration", "api_id", "stage", "path", "method", "headers", "body", "query_params", "route_key"]
-    assert parameters(apigateway._invoke_lambda_proxy)[:9] == names
     names = ["integration", "api_id", "stage_name", "stage", "resource", "request_path", "method"]
     assert parameters(apigateway_v1._invoke_lambda_proxy_v1)[:7] == names
     assert "invoke = _invoke_lambda_proxy_v1" in inspect.getsource(apigateway_v1._execute_in_scope)

@@ -1,4 +1,4 @@
-"""REST APIs of the local cloud: their URLs, the bodies that they expand, and the role for their logs."""
+"""REST APIs of the local cloud: their URLs, the bodies that they expand or refuse, and the role for their logs."""
 
 from __future__ import annotations
 
@@ -68,6 +68,18 @@ def test_a_body_without_an_encoding_stays():
 def test_a_body_that_api_gateway_cannot_expand_is_refused(encoding, body):
     status, _, answer = post(body, content_encoding=encoding)
     assert (status, answer) == (415, b'{"message":"Unsupported Media Type"}')
+
+
+def test_a_body_has_at_most_10_mb_as_it_is_sent():
+    assert post(b"x" * (10 * 2**20 + 1)) == (
+        413, {"Content-Type": "text/plain"}, b"HTTP content length exceeded 10485760 bytes."
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "status"), [(3 * 2**20, 200), (4 * 2**20, 200), (4_800_000, 413)])
+def test_an_expanded_body_fits_in_base64_into_a_call_of_a_function(size, status):
+    for body, encoding in ((b"x" * size, "identity"), (gzip.compress(b"x" * size), "gzip")):
+        assert post(body, content_encoding=encoding)[0] == status
 
 
 @pytest.mark.parametrize("name", ["www-authenticate", "WWW-Authenticate"])

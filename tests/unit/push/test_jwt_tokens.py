@@ -509,7 +509,7 @@ class TestHandler:
 
         def call(token):
             event = {
-                "headers": {"Authorization": f"Bearer {token}"},
+                "multiValueHeaders": {"Authorization": [f"Bearer {token}"]},
                 "pathParameters": {"source": "things"},
                 "requestContext": {"requestId": "request-1"},
                 "body": "[]",

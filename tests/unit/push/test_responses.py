@@ -52,7 +52,7 @@ class World:
         }
         return receive_events.handler(
             {
-                "headers": request_headers,
+                "multiValueHeaders": {name: [value] for name, value in request_headers.items()},
                 "pathParameters": {"source": "things"},
                 "requestContext": {"requestId": "ours"},
                 "body": base64.b64encode(gzip.compress(body.encode(), mtime=0)).decode(),

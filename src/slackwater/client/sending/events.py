@@ -12,8 +12,7 @@ from pathlib import Path
 from slackwater.errors import DataError, InputError
 
 MAX_EVENTS = 5_000
-# Bytes of a batch before compression. Lambda accepts requests of 6 MB, and API Gateway of 10 MB. Lambda gets the
-# compressed body in Base64, which is a third longer: even a batch that gzip cannot compress fits.
+# Bytes of a batch before compression. The API accepts 4 MB: API Gateway expands a body, and Lambda gets it in Base64.
 MAX_BYTES = 4_000_000
 
 

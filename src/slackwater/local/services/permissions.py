@@ -278,26 +278,18 @@ def _function_role(config: Mapping[str, Any]) -> Principal:
 
 
 def _check_invocations_by_apis() -> None:
-    apis, rest_apis = module("services.apigateway"), module("services.apigateway_v1")
-    invoke, invoke_by_rest_api = apis._invoke_lambda_proxy, rest_apis._invoke_lambda_proxy_v1
+    apis = module("services.apigateway_v1")
+    invoke = apis._invoke_lambda_proxy_v1
 
     @functools.wraps(invoke)
     async def invoke_function(integration: Any, *request: Any, **options: Any) -> Any:
-        api_id, stage, _, method, _, _, _, route_key = request[:8]
-        function = apis._extract_lambda_ref_from_integration_uri(integration["integrationUri"])
-        if not _may_invoke(function, f"{api_id}/{stage}/{method}{route_key.partition(' ')[2]}"):
-            return 500, {"Content-Type": "application/json"}, b'{"message":"Internal Server Error"}'
-        return await invoke(integration, *request, **options)
-
-    @functools.wraps(invoke_by_rest_api)
-    async def invoke_function_by_rest_api(integration: Any, *request: Any, **options: Any) -> Any:
         api_id, stage, _, resource, _, method = request[:6]
-        function = rest_apis._extract_lambda_ref_from_integration_uri(integration["uri"])
+        function = apis._extract_lambda_ref_from_integration_uri(integration["uri"])
         if not _may_invoke(function, f"{api_id}/{stage}/{method}{resource['path']}"):
             return 500, {"Content-Type": "application/json"}, b'{"message":"Internal server error"}'
-        return await invoke_by_rest_api(integration, *request, **options)
+        return await invoke(integration, *request, **options)
 
-    apis._invoke_lambda_proxy, rest_apis._invoke_lambda_proxy_v1 = invoke_function, invoke_function_by_rest_api
+    apis._invoke_lambda_proxy_v1 = invoke_function
 
 
 def _may_invoke(function: str, route: str) -> bool:

@@ -1,4 +1,4 @@
-"""REST APIs as on AWS: URLs, compressed bodies, a renamed header, and the account's role that access logs need.
+"""REST APIs as on AWS: URLs, sizes of bodies, compression, a renamed header, and the role that access logs need.
 
 It replaces functions of the emulator; see `emulator`.
 """
@@ -22,7 +22,21 @@ _UNSUPPORTED_MEDIA_TYPE: Response = (
     {"Content-Type": "application/json"},
     b'{"message":"Unsupported Media Type"}',
 )
-# "Amazon API Gateway important notes for REST APIs". An HTTP API passes this header on.
+# "Quotas for configuring and running a REST API": the payload, as sent.
+_MAX_BODY = 10 * 2**20
+_TOO_LONG: Response = (
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    {"Content-Type": "text/plain"},
+    f"HTTP content length exceeded {_MAX_BODY} bytes.".encode(),
+)
+# "Lambda quotas": a synchronous invocation. The function gets the expanded body in Base64.
+_MAX_INVOCATION = 6 * 2**20
+_TOO_LONG_FOR_FUNCTION: Response = (
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    {"Content-Type": "application/json"},
+    b'{"message":"Request Too Long"}',
+)
+# "Amazon API Gateway important notes for REST APIs".
 _REMAPPED = {"www-authenticate": "x-amzn-Remapped-www-authenticate"}
 
 
@@ -71,10 +85,14 @@ def _wrap_requests() -> None:
     @functools.wraps(execute)
     async def handle_execute(*request: Any) -> Response:
         *route, headers, body, query_params = request
+        if len(body) > _MAX_BODY:
+            return _TOO_LONG
         try:
             expanded = expand_body(body, headers.get("content-encoding", "identity"))
         except ValueError:
             return _UNSUPPORTED_MEDIA_TYPE
+        if len(expanded) * 4 // 3 > _MAX_INVOCATION:
+            return _TOO_LONG_FOR_FUNCTION
         status, answered, content = await execute(*route, headers, expanded, query_params)
         return status, {_REMAPPED.get(name.lower(), name): value for name, value in answered.items()}, content
 

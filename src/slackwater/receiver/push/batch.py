@@ -23,6 +23,7 @@ from slackwater.receiver.parsing.rejections import Rejection
 _JSON = frozenset({"application/json"})
 # No media type is registered for NDJSON, so tools send different ones.
 _NDJSON = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+# API Gateway expands bodies. Those in messages of earlier versions are compressed, also with zstd.
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 # A parameter of a media type, in lower case: `name=value` or `name="value"`. Refuses quoted values with spaces or
@@ -72,9 +73,10 @@ class Limits:
     """The largest batch that is accepted."""
 
     body_bytes: int = 4 * 2**20
-    """As sent. A synchronous Lambda call accepts 6 MB of JSON, in which the body is Base64 or escaped, so larger."""
+    """As API Gateway passes it: expanded. A synchronous Lambda call accepts 6 MB of JSON, in which the body is Base64,
+    so a third larger."""
     expanded_bytes: int = 32 * 2**20
-    """After decompression; bounds the memory of the function."""
+    """Of a body that is still compressed, as in messages of earlier versions; bounds the memory of the function."""
     nested_values: int = 1_000_000
     """Objects and arrays. Each takes only 3 bytes to send (`{},`), but a hundred times as much memory once parsed."""
     events: int = 10_000

@@ -76,9 +76,7 @@ def run_doctor(workspace: Workspace, *, job: bool) -> Findings:
     except SlackwaterError as error:
         findings["deployment"] = not_checked(str(error))
     vcpu = deployed.maximum_vcpu if deployed else account.NEW_ACCOUNT_VCPU
-    findings |= account.check_account(
-        client, caller, qualifier=workspace.bootstrap_qualifier, needed_vcpu=vcpu, waf=workspace.waf
-    )
+    findings |= account.check_account(client, caller, qualifier=workspace.bootstrap_qualifier, needed_vcpu=vcpu)
     if deployed is None:
         return findings | ({"job": not_checked("it needs a complete deployment")} if job else {})
     findings |= deployment.check_deployment(client, caller, deployed, stacks=states, prefix=prefix, today=today)

@@ -1,0 +1,73 @@
+"""`slackwater deploy` names the stacks that it no longer has, and deletes one only if the answer is yes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slackwater.cli.cdk import DeployResult
+from slackwater.cli.main import run
+from tests.fakes_cli import Terminal
+from tests.fakes_stacks import BUCKET, ROLE, Aws
+
+pytestmark = pytest.mark.unit
+
+PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
+OBSOLETE = ("slackwater-schedule", "slackwater-source-dashboards")
+DELETE = "aws cloudformation delete-stack --stack-name slackwater-schedule"
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Aws:
+    """An account after a deployment that no longer has two of its stacks. One has a bucket that stays."""
+    schedule = {"Dags": (BUCKET, "Retain"), "Role": (ROLE, ""), "Scratch": (BUCKET, "")}
+    account = Aws(**{name: {"Role": (ROLE, "")} for name in ("slackwater-storage", *OBSOLETE)})
+    account.stacks["slackwater-schedule"] = schedule
+    deployment = SimpleNamespace(api_url="https://api", model_dump=dict)
+    result = DeployResult(deployment=deployment, seconds={}, changed=[], obsolete=OBSOLETE)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("SLACKWATER_PREFIX", "slackwater")
+    monkeypatch.setattr("slackwater.aws.clients.client", lambda _: account)
+    monkeypatch.setattr("slackwater.cli.cdk.deploy", lambda *_: result)
+    monkeypatch.setattr("slackwater.aws.stacks.deletion._PAUSE", 0)
+    return account
+
+
+@pytest.mark.parametrize(("options", "stdin"), [([], io.StringIO), (["--json"], Terminal)])
+def test_where_the_command_cannot_ask_it_names_what_is_kept_and_how_to_delete_the_rest(
+    account, monkeypatch, capsys, options, stdin
+):
+    monkeypatch.setattr("sys.stdin", stdin("y\n" * 2))
+    assert run(["deploy", *options, *PROJECT]) == 0
+    printed = capsys.readouterr()
+    noted = " ".join(printed.err.split())
+    assert f"keeps {BUCKET} dags, and deletes 1 {ROLE}, 1 {BUCKET}" in noted
+    assert f"to delete it: {DELETE}" in noted
+    assert "keeps nothing, and deletes 1 AWS::IAM::Role" in noted
+    assert account.deleted == []
+    if options:
+        assert json.loads(printed.out)["obsolete"] == list(OBSOLETE)
+
+
+@pytest.mark.parametrize("answers", ["n\nn\n", "\ny\n", "y\nn\n", "y\ny\n"])
+def test_on_a_terminal_each_is_deleted_only_after_a_yes(account, monkeypatch, capsys, answers):
+    monkeypatch.setattr("sys.stdin", Terminal(answers))
+    assert run(["deploy", *PROJECT]) == 0
+    order = ["slackwater-schedule", "slackwater-source-dashboards"]
+    expected = [name for name, answer in zip(order, answers.split("\n"), strict=False) if answer == "y"]
+    assert account.deleted == expected
+    assert "slackwater-storage" not in capsys.readouterr().err
+
+
+def test_a_stack_whose_deletion_would_lose_objects_is_not_offered(account, monkeypatch, capsys):
+    account.objects = {"scratch": ["a"]}
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    assert run(["deploy", *PROJECT]) == 0
+    noted = " ".join(capsys.readouterr().err.split())
+    assert "bucket scratch is not empty" in noted
+    assert DELETE in noted
+    assert account.deleted == ["slackwater-source-dashboards"]
