@@ -68,10 +68,11 @@ def test_the_setting_changes_the_stack_of_the_schedule_and_what_monitors_it(
 ) -> None:
     changed = {name for name, template in scheduled.templates.items() if template != assembly.templates.get(name)}
     # Alarms name the scheduler, and the dashboard shows its function. The others differ by other settings:
-    # `intermediate_days`, `subject_dashboards` and `alarm_usd_per_day`.
+    # `intermediate_days`, `spark_jars`, `subject_dashboards` and `alarm_usd_per_day`.
     assert changed == {_STACK, "slackwater-monitoring", "slackwater-run-alarms"} | {
         "slackwater-storage",
         "slackwater-processing",
+        "slackwater-late",
         "slackwater-source-dashboards",
         "slackwater-pipeline-dashboards",
         "slackwater-spending-alarms",
