@@ -193,7 +193,7 @@ class Chain(RuleBasedStateMachine):
         self, day: DayRecord, present: Mapping[str, tuple[str, int]], read: Mapping[str, tuple[str, int]]
     ) -> None:
         """Each new version of a day that was read is in one message, and nothing runs because of it."""
-        messages = [item for item in self.second.documents("changes") if item["date"] == day.date]
+        messages = [item for item in self.second.documents("changed_days") if item["date"] == day.date]
         named: dict[str, list[str]] = {}
         for change in (change for message in messages for change in message["changes"]):
             named.setdefault(change["day"].replace(f"{self.first.pipeline} ", "date="), []).append(change["version"])
