@@ -133,7 +133,7 @@ class LargeDay:
         )
         store.put(run.manifest, manifest.model_dump_json().encode())
         earlier, since = [] if force else self.records[::-1], NOW - timedelta(days=9999)
-        store_earlier_stages(self.project, run, manifest, earlier, kept=(), since=since, store=store)
+        store_earlier_stages(self.project, run, manifest, earlier, since=since, store=store)
         return run
 
     def compute(self, run: Run) -> ArrowReference:

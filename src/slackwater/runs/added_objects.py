@@ -6,7 +6,7 @@ stores where these are when it starts. Whether the steps of the stage allow it, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 
 from pydantic import TypeAdapter
@@ -21,7 +21,7 @@ from slackwater.runs.record import Run, RunRecord
 from slackwater.storage import ObjectStore
 
 # With fewer events, or more added ones, the whole day takes less than twice the time.
-LARGE_ROWS, MOST_ADDED = 10_000_000, 0.1
+LARGE_ROWS, MOST_ADDED = 20_000_000, 0.1
 
 
 class EarlierStage(Record):
@@ -42,14 +42,13 @@ def store_earlier_stages(
     inputs: InputManifest,
     earlier: Iterable[RunRecord],
     *,
-    kept: Collection[str],
     since: datetime,
     store: ObjectStore,
 ) -> None:
     """Store, for each stage of the run that may compute added objects alone, what the latest such attempt has stored.
 
-    These are stages of one source, other than the `kept` ones, of attempts with the same definition and code. Their
-    Arrow files are complete and were written after `since`: older files may be removed while the run reads them.
+    These are stages of one source, of attempts with the same definition and code. Their Arrow files are complete and
+    were written after `since`: older files may be removed while the run reads them.
     """
     if inputs.rows < LARGE_ROWS:
         return
@@ -57,8 +56,8 @@ def store_earlier_stages(
     attempts = [item.run for item in earlier if (item.definition, item.code) == digests]
     found = {}
     for stage in stages(project.pipeline(run.pipeline)):
-        if stage.name not in kept and (rows := _earlier_stage(stage, inputs, attempts, since=since, store=store)):
-            found[stage.name] = rows
+        if earlier_stage := _earlier_stage(stage, inputs, attempts, since=since, store=store):
+            found[stage.name] = earlier_stage
     if found:
         store.put(_uri(run), _Stages.dump_json(found))
 
@@ -83,7 +82,7 @@ def _earlier_stage(
     stage: Stage, inputs: InputManifest, attempts: Iterable[Run], *, since: datetime, store: ObjectStore
 ) -> EarlierStage | None:
     """Return what the first of the attempts that fits has stored for the stage."""
-    if stage.reads_stages or len(stage.reads_sources) != 1:
+    if len(stage.reads_sources) != 1:
         return None
     objects = inputs.of_source(*stage.reads_sources)
     identities, rows = {item.identity for item in objects}, sum(item.rows for item in objects)

@@ -205,7 +205,7 @@ class Freezer:
         earlier = [item for item in attempts if item and (self.keeps.published or item.state is not RunState.PUBLISHED)]
         since = self.now() - self.keeps.age
         kept = keep_finished_stages(run, identities, [item.run for item in earlier], since=since, store=self.store)
-        store_earlier_stages(self.project, run, manifest, earlier, kept=kept, since=since, store=self.store)
+        store_earlier_stages(self.project, run, manifest, earlier, since=since, store=self.store)
         # The job of the last stage runs in any case, because it publishes the day.
         finished = tuple(position for position, stage in enumerate(list(identities)[:-1]) if stage in kept)
         return Frozen(action=FreezeAction.RUN, run=run, finished=finished)
