@@ -9,16 +9,23 @@ from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.storage import ObjectStore
 
 
-def store_dataset(manifest: ArrowManifest, prefix: str, *, store: ObjectStore, seconds: float) -> ArrowReference:
+def store_dataset(
+    manifest: ArrowManifest, prefix: str, *, store: ObjectStore, seconds: float, is_merged: bool = False
+) -> ArrowReference:
     """Store the manifest and then the reference under `prefix`, each by one PUT, and return the reference.
 
-    `seconds` is how long the dataset took to compute and write.
+    `seconds` is how long the dataset took to compute and write. `is_merged` is the field of the reference.
     """
     uri = manifest_uri(prefix)
     # The reference is written last, so that the manifest and all files exist whenever it does.
     store.put(uri, manifest.model_dump_json().encode())
     reference = ArrowReference(
-        manifest=uri, rows=manifest.rows, bytes=manifest.bytes, files=len(manifest.files), seconds=round(seconds, 3)
+        manifest=uri,
+        rows=manifest.rows,
+        bytes=manifest.bytes,
+        files=len(manifest.files),
+        seconds=round(seconds, 3),
+        is_merged=is_merged,
     )
     store.put(reference_uri(prefix), reference.model_dump_json().encode())
     return reference

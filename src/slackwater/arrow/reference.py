@@ -126,6 +126,8 @@ class ArrowReference(_Record):
     files: Annotated[int, Field(ge=0)]
     seconds: Annotated[float, Field(ge=0)]
     """How long the stage read, computed and wrote, without the start of Spark."""
+    is_merged: bool = False
+    """Whether the stage has read only a part of its inputs, and the rest of the rows from an earlier version."""
 
 
 def manifest_uri(prefix: str) -> str:

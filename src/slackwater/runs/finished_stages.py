@@ -65,7 +65,7 @@ def keep_finished_stages(
         for stage, identity in identities.items():
             if stage not in kept and known.get(stage) == identity:
                 reference = find_reference(attempt.stage_prefix(stage), store=store)
-                if reference and _is_readable(reference, since=since, store=store):
+                if reference and is_readable(reference, since=since, store=store):
                     store.put(reference_uri(run.stage_prefix(stage)), reference.model_dump_json().encode())
                     kept.add(stage)
     return frozenset(kept)
@@ -90,7 +90,7 @@ def _identities(run: Run, *, store: ObjectStore) -> dict[str, str]:
         return {}
 
 
-def _is_readable(reference: ArrowReference, *, since: datetime, store: ObjectStore) -> bool:
+def is_readable(reference: ArrowReference, *, since: datetime, store: ObjectStore) -> bool:
     """Return whether a stage was written after `since`, and its manifest and all of its files exist."""
     try:
         manifest = load_manifest(reference.manifest, store=store)

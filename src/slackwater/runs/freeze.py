@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project
+from slackwater.runs.added_objects import store_earlier_stages
 from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
@@ -205,11 +206,10 @@ class Freezer:
         identities = stage_identities(self.project, run, manifest, published=published)
         numbers = [] if force else range(run.attempt - 1, max(run.attempt - 1 - _ATTEMPTS, 0), -1)
         attempts = (self.table.run(run.pipeline, run.date, number) for number in numbers)
-        earlier = [
-            item.run for item in attempts if item and (self.keeps.published or item.state is not RunState.PUBLISHED)
-        ]
+        earlier = [item for item in attempts if item and (self.keeps.published or item.state is not RunState.PUBLISHED)]
         since = self.now() - self.keeps.age
-        kept = keep_finished_stages(run, identities, earlier, since=since, store=self.store)
+        kept = keep_finished_stages(run, identities, [item.run for item in earlier], since=since, store=self.store)
+        store_earlier_stages(self.project, run, manifest, earlier, since=since, store=self.store)
         # The job of the last stage runs in any case, because it publishes the day.
         finished = tuple(position for position, stage in enumerate(list(identities)[:-1]) if stage in kept)
         return Frozen(action=FreezeAction.RUN, run=run, finished=finished)

@@ -19,7 +19,7 @@ from slackwater.steps.input_columns import Columns
 from slackwater.steps.sql_rules import position_of
 
 # Spark reads these names as functions, if there is no such column.
-_FUNCTIONS_WITHOUT_BRACKETS = frozenset(
+FUNCTIONS_WITHOUT_BRACKETS = frozenset(
     {
         "current_date",
         "current_time",
@@ -171,7 +171,7 @@ def _expanded(projection: exp.Expr, scope: Scope, results: _Results) -> Columns 
 def _is_missing(column: exp.Column, columns: Columns) -> bool:
     """Whether Spark finds no column of this name, regardless of case, and no function either."""
     name = column.name.lower()
-    return name not in _FUNCTIONS_WITHOUT_BRACKETS and all(name != known.lower() for known in columns)
+    return name not in FUNCTIONS_WITHOUT_BRACKETS and all(name != known.lower() for known in columns)
 
 
 def _unknown_column(column: exp.Column, table: str, columns: Columns, sql: str, path: Path) -> Fault:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Effect = dict[str, Any]
 """What a step did to the rows, as JSON values by name, such as `{"filled.age": 3}`."""
+
+Merge = Literal["key", "sum", "min", "max"]
+"""What a column of grouped rows is: a key, or a value of which two groups with the same keys give one in this way."""
 
 ROWS_OUT = "rows_out"
 """The name of the aggregate that is the number of rows of a step's result."""
@@ -92,6 +95,16 @@ def report_observed(_parameters: Any, observed: Mapping[str, Any]) -> Effect:
 def always(_parameters: Any) -> bool:
     """Return True."""
     return True
+
+
+def no(_parameters: Any) -> bool:
+    """Return False."""
+    return False
+
+
+def not_merged(_parameters: Any) -> Sequence[Merge] | None:
+    """Return None: results of different rows cannot be merged."""
+    return None
 
 
 def never(_parameters: Any, _position: int) -> bool:
@@ -179,6 +192,14 @@ class Transform(Step):
     compute the rows, whatever the other inputs contain.
 
     If not, an input whose rows were checked is computed before the step: a row that nobody needs must fail a check too.
+    """
+    is_row_by_row: Callable[[Any], bool] = no
+    """Called with the parameters. Returns whether each row of the result depends on one row of the only input, and on
+    nothing else. The numbers in the effects of two parts of the rows then add up to those of all rows.
+    """
+    merges: Callable[[Any], Sequence[Merge] | None] = not_merged
+    """Called with the parameters of a step that groups the rows of its only input. Returns for each column of the
+    result, in order, how the results of two parts of the rows are merged; None if that is not possible.
     """
 
 

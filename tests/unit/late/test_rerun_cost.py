@@ -103,6 +103,14 @@ def test_without_a_priced_run_the_cost_is_unknown() -> None:
     assert estimate_rerun_cost([unpriced, failed, kept, _record(100, 0.25)], 10**9) == 0.25
 
 
+def test_a_run_of_added_objects_alone_does_not_show_what_a_day_costs() -> None:
+    merged = _record(100, 0.01, number=2)
+    reference = merged.stages[0].reference.model_copy(update={"is_merged": True})
+    merged = merged.model_copy(update={"stages": (StageRecord(stage="main", reference=reference),)})
+    assert estimate_rerun_cost([merged], 100) is None
+    assert estimate_rerun_cost([_record(100, 0.5), merged], 100) == 0.5
+
+
 def test_a_rollback_does_not_show_what_a_day_costs() -> None:
     rollback = Rollback(to=1, tag="t", reason="r", frozen_at=_START)
     cheap = _record(100, 0.01, number=2).model_copy(update={"rollback": rollback, "stages": ()})

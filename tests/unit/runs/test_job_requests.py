@@ -17,8 +17,9 @@ pytestmark = pytest.mark.unit
 OWN, EARLIER = "s3://exchange/runs/r/", "s3://exchange/runs/earlier/"
 
 
-def a_stage(name, *, files, prefix=OWN):
-    reference = ArrowReference(manifest=f"{prefix}{name}/manifest.json", rows=1, bytes=1, files=files, seconds=1)
+def a_stage(name, *, files, prefix=OWN, is_merged=False):
+    known = {"rows": 1, "bytes": 1, "seconds": 1, "is_merged": is_merged}
+    reference = ArrowReference(manifest=f"{prefix}{name}/manifest.json", files=files, **known)
     return StageRecord(stage=name, reference=reference)
 
 
@@ -37,6 +38,11 @@ def test_each_input_is_a_get_and_each_written_file_a_put():
 def test_a_stage_of_an_earlier_attempt_costs_nothing_and_may_have_read_the_inputs():
     record = published(a_stage("one", files=3, prefix=EARLIER), a_stage("two", files=1))
     assert least_job_requests(record) == RequestCounts(s3_puts=1 + 2 + 6)
+
+
+def test_a_stage_that_has_computed_added_objects_alone_has_read_an_unknown_number_of_them():
+    record = published(a_stage("one", files=3, is_merged=True))
+    assert least_job_requests(record) == RequestCounts(s3_puts=3 + 2 + 6)
 
 
 def test_a_day_without_rows_has_no_data_file():

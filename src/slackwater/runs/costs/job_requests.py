@@ -23,7 +23,8 @@ def least_job_requests(record: RunRecord) -> RequestCounts | None:
         return None
     own = [stage.reference for stage in record.stages if stage.reference.manifest.startswith(record.run.prefix)]
     # A stage of an earlier attempt may have read some or all of the inputs. A rollback reads an earlier version.
-    has_read_inputs = bool(own) and len(own) == len(record.stages) and record.rollback is None
+    computed = [reference for reference in own if not reference.is_merged]
+    has_read_inputs = bool(own) and len(computed) == len(record.stages) and record.rollback is None
     return RequestCounts(
         s3_gets=record.run.files if has_read_inputs else 0,
         s3_puts=sum(reference.files + _STAGE_DOCUMENTS for reference in own)

@@ -147,6 +147,11 @@ class AppliedSteps:
         total.collect()
         self._keep(observed_values(total))
 
+    def count_rows(self, name: str) -> int:
+        """Return the number of rows of a frame, by a query of its own."""
+        ((rows,),) = self._total(name).collect()
+        return int(rows)
+
     def _total(self, name: str) -> DataFrame:
         return self._frames[name].agg(sf.count(sf.lit(1)))
 

@@ -31,6 +31,7 @@ from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.spark.earlier_stages import EarlierVersions, upstream_manifests
 from slackwater.steps.spark.job import log
 from slackwater.steps.spark.loads import run_loads
+from slackwater.steps.spark.merge import find_earlier_rows
 from slackwater.steps.spark.publish import publish_day
 from slackwater.steps.spark.sources import read_iceberg, read_published, read_source
 from slackwater.steps.step import Extract, StepContext
@@ -118,6 +119,8 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         log("an earlier job of this attempt has written the stage", **finished.model_dump())
         return finished
     inputs = read_input_manifest(run, store=store)
+    earlier = find_earlier_rows(run, project, stage, inputs, store=store)
+    inputs = earlier.added if earlier else inputs
     uris = upstream_manifests(run, stage, store=store)
     upstream = {name: load_manifest(uri, store=store) for name, uri in uris.items()}
     day = day_of(date.fromisoformat(run.date), pipeline.timezone)
@@ -152,7 +155,8 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     versions = EarlierVersions(run, pipeline, stage.name, context.spark, stores=stores)
     context = dataclasses.replace(context, read_source=read_frozen, earlier_versions=versions)
     objects = [item for name in stage.reads_sources for item in inputs.of_source(name)]
-    input_bytes = sum(item.bytes for item in objects) + sum(manifest.bytes for manifest in upstream.values())
+    stored = [*upstream.values(), *([earlier.manifest] if earlier else [])]
+    input_bytes = sum(item.bytes for item in objects) + sum(manifest.bytes for manifest in stored)
     known_rows = {name: manifest.rows for name, manifest in upstream.items()}
     for name in frames:
         # Events with ids are counted: Spark leaves out duplicates, and computes them once if several steps read them.
@@ -162,7 +166,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
     steps.compute_ahead()
     written = write_frame(
-        steps[stage.name],
+        earlier.merged_with(steps[stage.name], stores=stores) if earlier else steps[stage.name],
         f"{run.arrow_prefix}{stage.name}/",
         producer=Producer(
             pipeline=run.pipeline,
@@ -174,13 +178,14 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         ),
         stores=stores,
         input_bytes=input_bytes,
-        parents=list(dict.fromkeys([*uris.values(), *versions.read])),
+        parents=list(dict.fromkeys([*uris.values(), *versions.read, *([earlier.uri] if earlier else [])])),
     )
     seconds = time.monotonic() - began
     records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
+    records = earlier.merged_records(records, steps.count_rows) if earlier else records
     steps.release()
     manifest = written.manifest.model_copy(update={"steps": records})
-    reference = store_dataset(manifest, prefix, store=store, seconds=seconds)
+    reference = store_dataset(manifest, prefix, store=store, seconds=seconds, is_merged=earlier is not None)
     log("stage written", steps=[record.model_dump() for record in records], **reference.model_dump())
     return reference
 

@@ -37,7 +37,7 @@ from slackwater.steps.columns import (
     require_type,
 )
 from slackwater.steps.input_columns import Columns, InputColumns, each
-from slackwater.steps.step import Parameters, StepContext, Transform, any_input
+from slackwater.steps.step import Merge, Parameters, StepContext, Transform, any_input
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -129,6 +129,17 @@ def apply(frames: Mapping[str, DataFrame], parameters: Aggregate, _context: Step
     return frame.groupBy(*all_quoted(parameters.group_by)).agg(*measures)
 
 
+def merges(parameters: Aggregate) -> Sequence[Merge] | None:
+    """Return how two results are merged: sums and counts are added. None with any other function than these four."""
+    known: dict[str, Merge] = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
+    merges: list[Merge] = ["key" for _ in parameters.group_by]
+    for measure in parameters.measures.values():
+        if measure.function not in known:
+            return None
+        merges.append(known[measure.function])
+    return merges
+
+
 def _aggregate(frame: DataFrame, measure: Measure, field: str, input_name: str) -> Column:
     from pyspark.sql import functions as sf
     from pyspark.sql.types import NumericType
@@ -180,4 +191,5 @@ STEP = Transform(
     check=check,
     columns=result_columns,
     reads_all_rows=any_input,
+    merges=merges,
 )

@@ -137,6 +137,11 @@ def result_columns(inputs: InputColumns, parameters: DataQuality) -> Columns | N
     return inputs[0]
 
 
+def is_row_by_row(parameters: DataQuality) -> bool:
+    """Return whether each rule checks a row by itself."""
+    return all(isinstance(rule, NotNull | Range | Regex | Allowed) for rule in parameters.rules)
+
+
 def apply(frames: Mapping[str, DataFrame], parameters: DataQuality, context: StepContext) -> DataFrame:
     """Return the rows that no rule rejects.
 
@@ -383,5 +388,6 @@ STEP = Transform(
     add_examples=add_examples,
     verify=verify,
     reads_all_rows=first_input,
+    is_row_by_row=is_row_by_row,
     columns=result_columns,
 )

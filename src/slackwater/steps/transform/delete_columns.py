@@ -12,7 +12,7 @@ from slackwater.errors import DefinitionError
 from slackwater.faults import Fault
 from slackwater.steps.columns import ColumnNames, all_quoted, require_columns, require_distinct
 from slackwater.steps.input_columns import Columns, InputColumns, each
-from slackwater.steps.step import Effect, Parameters, StepContext, Transform, any_input
+from slackwater.steps.step import Effect, Parameters, StepContext, Transform, always, any_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,4 +65,5 @@ STEP = Transform(
     check=check,
     columns=result_columns,
     reads_all_rows=any_input,
+    is_row_by_row=always,
 )

@@ -18,6 +18,7 @@ from pydantic import AfterValidator
 from slackwater.arrow.names import quoted
 from slackwater.steps.columns import all_quoted
 from slackwater.steps.input_columns import Columns, InputColumns
+from slackwater.steps.merged_sql import is_condition_of_row
 from slackwater.steps.sql_columns import condition_faults
 from slackwater.steps.sql_rules import FORBIDDEN_FUNCTIONS, check_condition
 from slackwater.steps.step import Parameters, StepContext, Transform, any_input
@@ -40,6 +41,11 @@ def result_columns(inputs: InputColumns, parameters: Filter) -> Columns | None:
     if inputs[0] is not None:
         inputs.faults += condition_faults(parameters.where, inputs.name(0), inputs[0], path=("where",))
     return inputs[0]
+
+
+def is_row_by_row(parameters: Filter) -> bool:
+    """Return whether the condition is the same in each run."""
+    return is_condition_of_row(parameters.where)
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Filter, context: StepContext) -> DataFrame:
@@ -75,4 +81,5 @@ STEP = Transform(
     apply=apply,
     columns=result_columns,
     reads_all_rows=any_input,
+    is_row_by_row=is_row_by_row,
 )

@@ -25,7 +25,7 @@ from slackwater.arrow.names import quoted
 from slackwater.errors import DefinitionError
 from slackwater.steps.columns import ColumnNames, example, require_columns, require_distinct
 from slackwater.steps.input_columns import Columns, InputColumns, each
-from slackwater.steps.step import Parameters, StepContext, Transform, any_input
+from slackwater.steps.step import Parameters, StepContext, Transform, always, any_input
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -148,4 +148,5 @@ STEP = Transform(
     check=check,
     columns=result_columns,
     reads_all_rows=any_input,
+    is_row_by_row=always,
 )

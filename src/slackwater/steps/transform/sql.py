@@ -17,9 +17,10 @@ from sqlglot import exp
 
 from slackwater.faults import Faults, unknown_name
 from slackwater.steps.input_columns import Columns, InputColumns
+from slackwater.steps.merged_sql import merges_of_query
 from slackwater.steps.sql_columns import query_columns
 from slackwater.steps.sql_rules import FORBIDDEN_FUNCTIONS, ROW_FUNCTIONS, check_query, position_of
-from slackwater.steps.step import Parameters, StepContext, Transform
+from slackwater.steps.step import Merge, Parameters, StepContext, Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,6 +77,11 @@ def reads_all_rows(parameters: Sql, _position: int) -> bool:
     return len(list(statement.find_all(exp.Table))) == 1 and reads_rows_once(parameters)
 
 
+def merges(parameters: Sql) -> Sequence[Merge] | None:
+    """Return how two results of a plain grouping are merged; None for any other query."""
+    return merges_of_query(parameters.query)
+
+
 def apply(frames: Mapping[str, DataFrame], parameters: Sql, _context: StepContext) -> DataFrame:
     """Return the result of the query over the inputs. Raises `DefinitionError` if Spark refuses the query."""
     from slackwater.steps.spark.query import run_query
@@ -93,4 +99,5 @@ STEP = Transform(
     columns=result_columns,
     reads_rows_once=reads_rows_once,
     reads_all_rows=reads_all_rows,
+    merges=merges,
 )

@@ -20,8 +20,8 @@ def estimate_rerun_cost(records: Sequence[RunRecord], input_bytes: int) -> float
     its bytes (Theil and Sen's estimate). So a few unusual runs, such as one whose job was retried, change little. A
     small day costs a job start: the result is at least the price of the cheapest run, for any number of bytes.
 
-    Only published runs count whose price is known and that have computed all of their stages; a rollback computes
-    none. None without any.
+    Only published runs count whose price is known and that have computed all of their stages from all inputs; a
+    rollback computes none. None without any.
     """
     latest = sorted(filter(_counts, records), key=lambda record: record.started_at)[-_LATEST:]
     points = [(record.run.bytes, record.cost.usd) for record in latest if record.cost and record.cost.usd is not None]
@@ -34,7 +34,8 @@ def estimate_rerun_cost(records: Sequence[RunRecord], input_bytes: int) -> float
 
 
 def _counts(record: RunRecord) -> bool:
-    """Return whether a run shows the price of computing a day: published, no rollback, and no earlier stage kept."""
-    computed = all(stage.reference.manifest.startswith(record.run.prefix) for stage in record.stages)
+    """Return whether a run shows the price of computing a day: published, no rollback, and nothing of earlier runs."""
+    references = [stage.reference for stage in record.stages]
+    computed = all(item.manifest.startswith(record.run.prefix) and not item.is_merged for item in references)
     priced = record.cost is not None and record.cost.usd is not None
     return record.state is RunState.PUBLISHED and record.rollback is None and computed and priced
