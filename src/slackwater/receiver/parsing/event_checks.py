@@ -167,7 +167,8 @@ def reject_values(column: Column, name: str, source: Source) -> Iterator[pa.Tabl
     if column.rejections.num_rows:
         reasons = pc.binary_join_element_wise(f"{label}: ", column.rejections["reason"], "")
         yield column.rejections.set_column(1, REJECTIONS.field("reason"), reasons)
-    if name in source.required_fields and column.array.null_count:
+    # An invalid value is null, too.
+    if name in source.required_fields and column.array.null_count > column.rejections.num_rows:
         if name == source.timestamp.field:
             why = "every event needs a timestamp"
         else:
