@@ -55,11 +55,13 @@ class ColumnReader:
     null_values: tuple[str, ...]
     timezone: ZoneInfo | None
     """The time zone of timestamps without an offset."""
+    is_clean: bool = False
+    """Whether all strings are UTF-8, trimmed, and null instead of a null value already."""
 
     @classmethod
-    def for_source(cls, source: Source) -> ColumnReader:
+    def for_source(cls, source: Source, *, is_clean: bool = False) -> ColumnReader:
         """Return the reader with the options of a source."""
-        return cls(trim=source.trim, null_values=source.null_values, timezone=source.timezone)
+        return cls(trim=source.trim, null_values=source.null_values, timezone=source.timezone, is_clean=is_clean)
 
     def read_values(self, values: Sequence[object], field: FieldDefinition) -> Column:
         """Read parsed JSON values; `None` where an event has no value."""
@@ -77,7 +79,7 @@ class ColumnReader:
         if types.is_dictionary(array.type):
             return _expand_dictionary(self.read_array(array.dictionary, field), array.indices)
         if is_string_type(array.type):
-            strings, invalid = decode_strings(array)
+            strings, invalid = (array, {}) if self.is_clean else decode_strings(array)
             not_utf8 = rejections_table(invalid)
             if field.type is FieldType.STRING:
                 return Column(self._clean(strings), not_utf8)
@@ -107,6 +109,8 @@ class ColumnReader:
 
     def _clean(self, strings: pa.Array) -> pa.Array:
         """Trim the strings if the source trims, and replace its null values with null."""
+        if self.is_clean:
+            return strings
         if self.trim:
             strings = pc.utf8_trim(strings, characters=WHITESPACE)
         is_null_value = pc.is_in(strings, value_set=pa.array(self.null_values, pa.string()))
