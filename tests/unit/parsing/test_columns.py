@@ -224,7 +224,8 @@ LOCAL_TIMES = st.builds(
 @pytest.mark.parametrize("formats", [(), ("iso8601",), ("iso8601", "%d.%m.%Y"), ("%Y-%m-%dT%H:%M:%S",), ("epoch_s",)])
 @given(values=st.lists(LOCAL_TIMES | st.none(), max_size=4), is_alike=st.booleans())
 def test_timestamps_without_offset_are_rejected_with_the_reason_of_each_value(formats, values, is_alike):
-    values = [f"2013-03-{day + 1:02d}T12:00:00" for day in range(len(values))] if is_alike else values
+    if is_alike:
+        values = [value and f"2013-03-{day + 1:02d}T12:00:00" for day, value in enumerate(values)]
     field = FieldDefinition(type="timestamp", formats=formats)
     expected: dict[int, str] = {}
     for index, value in enumerate(values):

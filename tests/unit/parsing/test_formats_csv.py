@@ -32,6 +32,7 @@ ROW = b"a,1,2.5,true,2013-03-11,2013-03-11T12:00:00Z"
 INSTANT = datetime(2013, 3, 11, 12, tzinfo=UTC)
 EVENT = {"id": "a", "count": 1, "size": 2.5, "good": True, "day": INSTANT.date(), "at": INSTANT}
 STRING_SOURCE = a_source(fields={"at": "timestamp", "x": "string", "y": "string"}, null_values=[])
+NULLS = STRING_SOURCE.model_copy(update={"null_values": ("", "NA")})
 AT = "2013-03-11T12:00:00Z"
 
 
@@ -136,6 +137,11 @@ class TestCsvFormats:
         (result,) = read(content).table.to_pylist()
         assert (result["count"], result["size"]) == (None, None)
         assert json.loads(result["_extra"]) == {"new": "NA", "Old é": ""}
+
+    @pytest.mark.parametrize("source", [NULLS, NULLS.model_copy(update={"trim": True})])
+    def test_null_values_are_null_in_all_columns_with_and_without_quotes(self, source):
+        result = read(b'x,y,at\nNA,"NA",%b\n,"",%b\nna,N/A,%b\n' % ((AT.encode(),) * 3), source)
+        assert rows_of(result, "x", "y") == [(None, None), (None, None), ("na", "N/A")]
 
     def test_values_are_trimmed(self):
         source = a_source(trim=True)

@@ -28,6 +28,7 @@ from slackwater.receiver.parsing.rejections import (
 )
 from slackwater.receiver.parsing.string_columns import are_local_times, read_alike_timestamps, read_string_column
 from slackwater.receiver.parsing.timestamps import WITHOUT_OFFSET
+from slackwater.receiver.parsing.timezones import LOCAL_TIMESTAMP
 from slackwater.receiver.parsing.typed_columns import read_typed_column
 from slackwater.receiver.parsing.values import Value, read_value
 from slackwater.sources.definition import Source
@@ -54,11 +55,13 @@ class ColumnReader:
     null_values: tuple[str, ...]
     timezone: ZoneInfo | None
     """The time zone of timestamps without an offset."""
+    is_clean: bool = False
+    """Whether all strings are UTF-8, trimmed, and null instead of a null value already."""
 
     @classmethod
-    def for_source(cls, source: Source) -> ColumnReader:
+    def for_source(cls, source: Source, *, is_clean: bool = False) -> ColumnReader:
         """Return the reader with the options of a source."""
-        return cls(trim=source.trim, null_values=source.null_values, timezone=source.timezone)
+        return cls(trim=source.trim, null_values=source.null_values, timezone=source.timezone, is_clean=is_clean)
 
     def read_values(self, values: Sequence[object], field: FieldDefinition) -> Column:
         """Read parsed JSON values; `None` where an event has no value."""
@@ -76,12 +79,12 @@ class ColumnReader:
         if types.is_dictionary(array.type):
             return _expand_dictionary(self.read_array(array.dictionary, field), array.indices)
         if is_string_type(array.type):
-            strings, invalid = decode_strings(array)
+            strings, invalid = (array, {}) if self.is_clean else decode_strings(array)
             not_utf8 = rejections_table(invalid)
             if field.type is FieldType.STRING:
                 return Column(self._clean(strings), not_utf8)
-            if (timestamps := self._read_alike_timestamps(strings, field)) is not None:
-                return Column(timestamps, not_utf8)
+            if (column := self._read_alike_timestamps(strings, field)) is not None:
+                return Column(column.array, pa.concat_tables([column.rejections, not_utf8]))
             # Read each distinct string once: the values of a column repeat often.
             encoded = strings.dictionary_encode()
             distinct = self._clean(encoded.dictionary)
@@ -94,13 +97,20 @@ class ColumnReader:
         column = self._read_remaining(typed.values, typed.originals, field)
         return Column(column.array, pa.concat_tables([column.rejections, rejections_table(typed.rejections)]))
 
-    def _read_alike_timestamps(self, strings: pa.Array, field: FieldDefinition) -> pa.Array | None:
+    def _read_alike_timestamps(self, strings: pa.Array, field: FieldDefinition) -> Column | None:
         """Read timestamps that are all written alike; None if they are not, or if one may be a null value."""
         is_iso = field.type is FieldType.TIMESTAMP and (*field.formats, ISO)[0] == ISO
-        return read_alike_timestamps(strings) if is_iso and not any(map(TIMESTAMP.match, self.null_values)) else None
+        if not is_iso or any(map(TIMESTAMP.match, self.null_values)):
+            return None
+        timestamps = read_alike_timestamps(strings)
+        if timestamps is not None and timestamps.type == LOCAL_TIMESTAMP:
+            return reject_local_times(strings) if self._rejects_local_times(field) else None
+        return None if timestamps is None else Column(timestamps, NO_REJECTIONS)
 
     def _clean(self, strings: pa.Array) -> pa.Array:
         """Trim the strings if the source trims, and replace its null values with null."""
+        if self.is_clean:
+            return strings
         if self.trim:
             strings = pc.utf8_trim(strings, characters=WHITESPACE)
         is_null_value = pc.is_in(strings, value_set=pa.array(self.null_values, pa.string()))
@@ -114,8 +124,9 @@ class ColumnReader:
         if not pc.any(remaining).as_py():
             return Column(result, NO_REJECTIONS)
         values = originals.filter(remaining)
-        column = self._reject_local_times(values, field)
-        if column is None:
+        if self._rejects_local_times(field) and types.is_string(values.type) and are_local_times(values):
+            column = reject_local_times(values)
+        else:
             encoded = values.dictionary_encode()
             distinct = self._read_one_by_one(encoded.dictionary.to_pylist(), field)
             column = _expand_dictionary(distinct, encoded.indices)
@@ -125,17 +136,9 @@ class ColumnReader:
             column.rejections.set_column(0, REJECTIONS.field("index"), indices.cast(pa.int64())),
         )
 
-    def _reject_local_times(self, strings: pa.Array, field: FieldDefinition) -> Column | None:
-        """Reject a column of local times if the source has no timezone for them; None if other values are in it.
-
-        This is the one mistake that usually all rows of a file have, with a distinct value in each.
-        """
-        is_iso = field.type is FieldType.TIMESTAMP and field.formats in {(), (ISO,)}
-        if not is_iso or self.timezone or not types.is_string(strings.type) or not are_local_times(strings):
-            return None
-        reasons = pc.binary_join_element_wise("'", strings, f"' {WITHOUT_OFFSET}", "")
-        rejections = reject(pc.indices_nonzero(strings.is_valid()), reasons, RejectionRule.WRONG_TYPE)
-        return Column(pa.nulls(len(strings), ARROW_TYPES[field.type]), rejections)
+    def _rejects_local_times(self, field: FieldDefinition) -> bool:
+        """Whether a timestamp needs an offset, because the source has no timezone for it."""
+        return field.type is FieldType.TIMESTAMP and field.formats in {(), (ISO,)} and not self.timezone
 
     def _read_one_by_one(self, values: Iterable[object], field: FieldDefinition) -> Column:
         """Read each value with `read_value`, after trimming and replacing null values as `_clean` does."""
@@ -163,6 +166,16 @@ class ColumnReader:
         else:
             array = pa.array(results, ARROW_TYPES[field.type])
         return Column(array, rejections_table(rejections))
+
+
+def reject_local_times(strings: pa.Array) -> Column:
+    """Reject a column of ISO 8601 timestamps because they have no offset.
+
+    This is the one mistake that usually all rows of a file have, with a distinct value in each.
+    """
+    reasons = pc.binary_join_element_wise("'", strings.drop_null(), f"' {WITHOUT_OFFSET}", "")
+    rejections = reject(pc.indices_nonzero(strings.is_valid()), reasons, RejectionRule.WRONG_TYPE)
+    return Column(pa.nulls(len(strings), ARROW_TYPES[FieldType.TIMESTAMP]), rejections)
 
 
 def _expand_dictionary(column: Column, indices: pa.Array) -> Column:

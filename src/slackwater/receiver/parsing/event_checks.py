@@ -98,18 +98,28 @@ def check_events(events: Sequence[object] | pa.Table, source: Source, *, receive
 
 
 def check_table(
-    table: pa.Table, source: Source, *, received_at: datetime, rejections: Mapping[int, Rejection] = _NO_REJECTIONS
+    table: pa.Table,
+    source: Source,
+    *,
+    received_at: datetime,
+    rejections: Mapping[int, Rejection] = _NO_REJECTIONS,
+    is_clean: bool = False,
 ) -> CheckedEvents:
     """Check the rows of a table whose columns have the partner's names and any type.
 
     A missing column is null in all rows. Strings are read as in a text file. `rejections` are the rows that the reader
-    of the file has already rejected, by index. The age of an event is its age at `received_at`.
+    of the file has already rejected, by index; `is_clean` is as in `ColumnReader`, for a table with one chunk. The age
+    of an event is its age at `received_at`.
     """
-    reader, rows = ColumnReader.for_source(source), table.num_rows
-    columns = [
-        reader.read_array(table[name].combine_chunks() if name in table.column_names else pa.nulls(rows), field)
-        for name, field in source.partner_fields.items()
-    ]
+
+    def array_of(name: str) -> pa.Array:
+        if name not in table.column_names:
+            return pa.nulls(table.num_rows)
+        # `combine_chunks` would copy the only chunk.
+        return table[name].chunk(0) if is_clean else table[name].combine_chunks()
+
+    reader = ColumnReader.for_source(source, is_clean=is_clean)
+    columns = [reader.read_array(array_of(name), field) for name, field in source.partner_fields.items()]
     extra = collect_from_table(table, source)
     return join_columns(columns, extra, source, received_at=received_at, rejections=rejections)
 
@@ -167,7 +177,8 @@ def reject_values(column: Column, name: str, source: Source) -> Iterator[pa.Tabl
     if column.rejections.num_rows:
         reasons = pc.binary_join_element_wise(f"{label}: ", column.rejections["reason"], "")
         yield column.rejections.set_column(1, REJECTIONS.field("reason"), reasons)
-    if name in source.required_fields and column.array.null_count:
+    # An invalid value is null, too.
+    if name in source.required_fields and column.array.null_count > column.rejections.num_rows:
         if name == source.timestamp.field:
             why = "every event needs a timestamp"
         else:

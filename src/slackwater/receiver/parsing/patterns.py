@@ -49,8 +49,8 @@ PLAIN_DATE = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 PLAIN_LOCAL_TIME = rf"{PLAIN_DATE}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?"
 PLAIN_OFFSET = "(Z|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])"
 
-# A plain timestamp with an offset in which each digit is replaced by 0.
-TIMESTAMP_SHAPE = re.compile(rb"0000-00-00[T ]00:00:00(\.0{1,6})?(Z|[+-]00:?00)")
+# A plain timestamp in which each digit is replaced by 0.
+TIMESTAMP_SHAPE = re.compile(rb"0000-00-00[T ]00:00:00(\.0{1,6})?(?P<offset>Z|[+-]00:?00)?")
 
 # Microseconds in one unit of the epoch formats, and expressions of numbers that decimal128(18) holds exactly: they have
 # at most 18 digits, and none that is smaller than a microsecond.

@@ -120,9 +120,10 @@ def are_local_times(strings: pa.Array) -> bool:
 
 
 def read_alike_timestamps(strings: pa.Array) -> pa.Array | None:
-    """Read ISO 8601 timestamps with an offset that are all written alike, as programs do; None if one is not.
+    """Read ISO 8601 timestamps that are all written alike, as programs do; None if one is not.
 
-    One pass over the characters of all strings is faster than a regular expression, and a hash, for each string.
+    Those without an offset become local times. One pass over the characters of all strings is faster than a regular
+    expression, and a hash, for each string.
     """
     data, count = strings.buffers()[2], len(strings) - strings.null_count
     if not count or strings.offset or data.size % count:
@@ -131,11 +132,11 @@ def read_alike_timestamps(strings: pa.Array) -> pa.Array | None:
     if pc.min_max(pc.binary_length(strings)).as_py() != {"min": length, "max": length}:
         return None
     shapes = data.to_pybytes().translate(_DIGITS_TO_ZEROS)
-    shape = shapes[:length]
-    if not TIMESTAMP_SHAPE.fullmatch(shape) or shapes != shape * count:
+    shape = TIMESTAMP_SHAPE.fullmatch(shapes[:length])
+    if not shape or shapes != shape[0] * count:
         return None
     # Arrow checks the ranges of all numbers, also of those in offsets.
-    timestamps = cast_or_null(strings, TIMESTAMP)
+    timestamps = cast_or_null(strings, TIMESTAMP if shape["offset"] else LOCAL_TIMESTAMP)
     return timestamps if timestamps.null_count == strings.null_count else None
 
 

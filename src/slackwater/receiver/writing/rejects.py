@@ -8,9 +8,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# JSON escapes these characters, and no others.
-_ESCAPED = bytes(range(0x20)) + b'"\\'
-
 
 def rejects_uri(bucket: str, source: str, *, received_at: datetime, batch_id: str) -> str:
     """Return the URI of a batch's rejected events: `received_at`, the first time of receipt, decides its UTC day."""
@@ -51,8 +48,8 @@ def to_jsonl(rejections: pa.Table, *, batch_id: str, origin: str, rows: int | No
 
 def _escape(strings: pa.Array) -> pa.Array:
     """Return each string as in JSON, without its quotes."""
-    data = strings.buffers()[2]
-    characters = data.to_pybytes() if data else b""
-    if len(characters.translate(None, _ESCAPED)) == len(characters):
+    characters = str(strings.buffers()[2] or b"", "utf-8")
+    # All characters as one string: usually JSON escapes none of them.
+    if orjson.dumps(characters)[1:-1] == characters.encode():
         return strings
     return pa.array((orjson.dumps(string)[1:-1] for string in strings.to_pylist()), pa.string())

@@ -54,23 +54,27 @@ class BlockReader:
         """Yield the remaining blocks. Raises `DataError` when a record exceeds `MAX_RECORD_BYTES`."""
         size = BLOCK_BYTES
         while self._read(size):
-            while length := self._block_length():
-                yield self._take(length)
+            while block := self._next_block():
+                yield block
             # An incomplete record is searched again only after the data has doubled, so the total time stays linear.
             size = max(BLOCK_BYTES, len(self._rest))
         # The end of the file also ends the last record.
         while self._format.count_line_ends(self._rest) > BLOCK_EVENTS:
-            yield self._take(self._block_length() or len(self._rest))
+            yield self._next_block() or self._take(len(self._rest))
         if self._rest:
             yield self._take(len(self._rest))
 
-    def _block_length(self) -> int:
-        """Return the length of the next block: of all complete records, or of fewer if they have too many lines."""
+    def _next_block(self) -> Block | None:
+        """Remove and return all complete records, or fewer if they have too many lines; None if none is complete."""
         start = self._rest
-        while self._format.count_line_ends(start) > BLOCK_EVENTS:
+        while (line_ends := self._format.count_line_ends(start)) > BLOCK_EVENTS:
             # A CR may be the first half of a CRLF here, too.
             start = start[: len(start) // 2].removesuffix(b"\r")
-        return self._format.complete_length(start) or self._format.complete_length(self._rest)
+        if length := self._format.complete_length(start):
+            # Only the few bytes after the block are counted again.
+            return self._take(length, line_ends - self._format.count_line_ends(start[length:]))
+        length = self._format.complete_length(self._rest)
+        return self._take(length) if length else None
 
     def _read(self, size: int) -> bool:
         """Append about `size` bytes to `_rest`. Returns False at the end of the file."""
@@ -86,8 +90,9 @@ class BlockReader:
             self._rest += more
         return len(self._rest) > before
 
-    def _take(self, length: int) -> Block:
-        """Remove the first `length` bytes of `_rest` and return them as a block."""
+    def _take(self, length: int, line_ends: int | None = None) -> Block:
+        """Remove the first `length` bytes of `_rest`, which have `line_ends` if it is known; return them as a block."""
         block = Block(self._rest[:length], self._line)
-        self._rest, self._line = self._rest[length:], self._line + self._format.count_line_ends(block.data)
+        self._line += self._format.count_line_ends(block.data) if line_ends is None else line_ends
+        self._rest = self._rest[length:]
         return block

@@ -67,7 +67,13 @@ def read_csv(
     # Positions go through three counts: row in the table, record in the block, and record in the file.
     for block in blocks:
         rows = parser.parse(block.data)
-        checked = check_table(rows.table, source, received_at=received_at, rejections=rows.not_utf8)
+        checked = check_table(
+            rows.table,
+            source,
+            received_at=received_at,
+            rejections=rows.not_utf8,
+            is_clean=parser.arrow_reads_nulls,  # it writes null into columns of strings, too
+        )
         checked = reject_wrong_width(checked, rows.records, rows.wrong_width)
         lines, texts = record_format.locate(block.data, checked.rejections["index"], decode=utf8_stream.decode)
         yield checked.located(texts, first_index=first_index, lines=pc.add(lines, block.line))
@@ -155,7 +161,7 @@ class _BlockParser:
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(self._columns, pa.string()),
                 null_values=self._source.null_values,
-                strings_can_be_null=self._arrow_reads_nulls,
+                strings_can_be_null=self.arrow_reads_nulls,
                 check_utf8=False,
             ),
         )
@@ -179,7 +185,7 @@ class _BlockParser:
         return rows._replace(not_utf8=not_utf8)
 
     @cached_property
-    def _arrow_reads_nulls(self) -> bool:
+    def arrow_reads_nulls(self) -> bool:
         """Whether Arrow may turn null values into nulls while it parses.
 
         Arrow would do so in all columns. But null values are ordinary strings in columns without a field, and with
@@ -192,7 +198,7 @@ class _BlockParser:
         field = self._fields.get(name)
         if field is None or field.type not in _PLAIN_CHARACTERS or field.has_separators or self._source.trim:
             return strings
-        if not self._arrow_reads_nulls:
+        if not self.arrow_reads_nulls:
             is_null_value = pc.is_in(strings, value_set=pa.array(self._source.null_values, pa.string()))
             strings = pc.if_else(is_null_value, pa.scalar(None, pa.string()), strings)
         return cast_plain_numbers(strings, field)

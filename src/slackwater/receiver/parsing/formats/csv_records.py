@@ -117,8 +117,11 @@ class CsvRecordFormat:
         if not len(records):
             return pa.array([], pa.int64()), pa.array([], pa.string())
         if not self.has_quotes(data):
-            # Decoded at once, because a call for each of many records takes longer.
-            lines = pa.array(decode(data).encode().splitlines(), pa.string())
+            # Split at once, because a call for each of many records takes longer.
+            text = decode(data)
+            if "\r" in text:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
+            lines = pc.split_pattern(pa.array([text], pa.string()), "\n").values
             # The positions of lines that are not empty: these are the records.
             numbers = pc.indices_nonzero(pc.binary_length(lines)).take(records).combine_chunks()
             return numbers.cast(pa.int64()), lines.take(numbers)
