@@ -32,6 +32,7 @@ _ERRORS: dict[str, type[SlackwaterError]] = {
     "TransactionInProgressException": Throttled,
     "503": Throttled,
     "500": Unavailable,
+    "ConditionalRequestConflict": Unavailable,
     "502": Unavailable,
     "504": Unavailable,
     "InternalError": Unavailable,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from itertools import combinations, count
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from slackwater.errors import InputError, PublishOvertaken
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io.attempts import put_object
-from slackwater.steps.io.folder_parts import SUCCESS, part_name, replace_parts, without_superseded_parts
+from slackwater.steps.io.folder_parts import SUCCESS, only_complete_parts, part_name, replace_parts
 from slackwater.storage import ObjectHead
 from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import MemoryStore
@@ -29,7 +30,7 @@ class VersionStore(MemoryStore):
 
     def __init__(self):
         super().__init__()
-        self.etags, self._numbers = {}, count()
+        self.etags, self.modified, self._numbers = {}, {}, count()
 
     def put(self, uri, body, *, metadata=None):
         super().put(uri, body, metadata=metadata)
@@ -51,7 +52,8 @@ class VersionStore(MemoryStore):
         return True
 
     def list(self, prefix, *, start_after=""):
-        return list(super().list(prefix, start_after=start_after))
+        listed = super().list(prefix, start_after=start_after)
+        return [item._replace(modified=self.modified.get(item.uri, datetime.now(UTC))) for item in listed]
 
 
 def run_of(attempt, *, date="2013-03-10", pipeline="p"):
@@ -90,7 +92,7 @@ def call_of(store, attempt, **more):
 
 def read_by_us(store):
     files = ProjectFiles("s3://files/", lambda: store)
-    return {store.get(item.uri) for item in without_superseded_parts(files.find("out/", None), files)}
+    return {store.get(item.uri) for item in only_complete_parts(files.find("out/", None), files)}
 
 
 @given(st.lists(st.integers(0, 1), max_size=24), st.booleans())
@@ -105,21 +107,44 @@ def test_of_two_attempts_the_later_one_writes_the_folder_in_any_order(order, is_
     assert {body for uri, (body, _) in store.objects.items() if SUCCESS not in uri} == {b"3"}
 
 
-@given(st.lists(st.integers(0, 1), max_size=24))
-def test_of_two_jobs_of_one_attempt_one_fails_unless_the_folder_has_all_parts(order):
+@given(st.lists(st.integers(0, 3), max_size=60), st.booleans())
+def test_jobs_that_write_one_folder_at_once_leave_all_parts_of_one_that_succeeded(order, is_one_day):
     store, succeeded = VersionStore(), []
 
-    def job(port):
-        call_of(port(store), 2)
-        succeeded.append(True)
+    def job(number):
+        def work(port):
+            call_of(port(store), number, date="2013-03-10" if is_one_day else f"2013-03-1{number}")
+            succeeded.append(b"%d" % number)
 
-    take_turns([job, job], order, after_each=lambda: None)
-    listed = [name for name in store.objects if SUCCESS not in name]
-    if len(succeeded) == 2:
-        assert read_by_us(store) == {b"2"}
-        assert len(listed) == 2
-    elif FOLDER + SUCCESS in store.objects:
-        assert read_by_us(store) == {b"2"}
+        return work
+
+    # Of one day, two of them are jobs of the same attempt.
+    take_turns([job(number) for number in (1, 2, 3, 3 if is_one_day else 4)], order, after_each=lambda: None)
+    [body] = read_by_us(store)
+    assert body in succeeded
+    if is_one_day:
+        assert body == b"3"
+    else:
+        assert len(succeeded) == 4
+    assert {body for uri, (body, _) in store.objects.items() if SUCCESS not in uri} == {body}
+    assert len(store.objects) == 3
+
+
+def test_a_job_that_ends_takes_nothing_from_one_of_another_day_and_replaces_what_is_complete():
+    store = VersionStore()
+    call_of(store, 1, date="2013-03-09")
+
+    def end_another_day(call):
+        names = [part_name(call, 0, number, "csv") for number in range(2)]
+        store.put(FOLDER + names[0], b"2")
+        call_of(store, 3, date="2013-03-11")
+        assert {body for body, _ in store.objects.values()} >= {b"2", b"3"}
+        store.put(FOLDER + names[1], b"2")
+        return names
+
+    replace_parts(store, FOLDER, run_of(2), end_another_day)
+    assert read_by_us(store) == {b"2"}
+    assert {body for uri, (body, _) in store.objects.items() if SUCCESS not in uri} == {b"2"}
 
 
 def test_parts_that_a_killed_earlier_attempt_leaves_are_not_read():
@@ -132,6 +157,11 @@ def test_parts_that_a_killed_earlier_attempt_leaves_are_not_read():
     assert read_by_us(store) == {b"3"}
     call_of(store, 4, date="2013-03-11")
     store.objects[left] = body
+    assert read_by_us(store) == {b"4"}
+    store.modified[left] = datetime.now(UTC) - timedelta(days=2)
+    call_of(store, 5, date="2013-03-11")
+    assert left not in store.objects
+    store.delete([FOLDER + SUCCESS])
     with pytest.raises(InputError, match="its parts are not those"):
         read_by_us(store)
 

@@ -16,17 +16,22 @@ from slackwater.storage import ObjectHead, ObjectStore
 _TRIES = 20
 
 
-def put_object(store: ObjectStore, uri: str, body: bytes, run: Run | None) -> None:
+def put_object(
+    store: ObjectStore, uri: str, body: bytes, run: Run | None, *, before: Callable[[], object] = lambda: None
+) -> None:
     """Write an object, over one of anybody but a later attempt of the run's day; outside of a run, over any object.
 
-    Raises `PublishOvertaken` if a later attempt has written it, and `Unavailable`.
+    `before` is called before each try, and sees the object that the try replaces, or a newer one. Raises
+    `PublishOvertaken` if a later attempt has written it, and `Unavailable`.
     """
     if run is None:
+        before()
         store.put(uri, body)
         return
     metadata = {"pipeline": run.pipeline, "date": run.date, "attempt": str(run.attempt)}
 
     def write(found: ObjectHead | None) -> bool:
+        before()
         if found is None:
             return store.put_new(uri, body, metadata=metadata)
         return store.put_if_match(uri, body, etag=found.etag, metadata=metadata)
@@ -34,12 +39,20 @@ def put_object(store: ObjectStore, uri: str, body: bytes, run: Run | None) -> No
     _change(store, uri, run, write)
 
 
-def delete_object(store: ObjectStore, uri: str, run: Run | None) -> None:
-    """Delete an object if it exists. Raises `PublishOvertaken` if a later attempt has written it, and `Unavailable`."""
+def delete_object(
+    store: ObjectStore, uri: str, run: Run | None, *, before: Callable[[], object] = lambda: None
+) -> None:
+    """Delete an object if it exists; `before` and errors are those of `put_object`."""
     if run is None:
+        before()
         store.delete([uri])
         return
-    _change(store, uri, run, lambda found: found is None or store.delete_if_match(uri, etag=found.etag))
+
+    def delete(found: ObjectHead | None) -> bool:
+        before()
+        return found is None or store.delete_if_match(uri, etag=found.etag)
+
+    _change(store, uri, run, delete)
 
 
 def overtaken(what: str, later: int, run: Run, *, remedy: str) -> PublishOvertaken:

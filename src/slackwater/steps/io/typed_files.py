@@ -16,7 +16,7 @@ from slackwater.errors import InputError
 from slackwater.receiver.parsing.formats.read import read_file
 from slackwater.sources.file_format import FileFormat
 from slackwater.steps.files import ProjectFiles, ProjectPattern
-from slackwater.steps.io.folder_parts import without_superseded_parts
+from slackwater.steps.io.folder_parts import only_complete_parts
 from slackwater.steps.io.frames import frame_of_parts
 from slackwater.steps.io.typed_rows import TypedRows, accepted
 from slackwater.steps.step import StepContext
@@ -53,7 +53,7 @@ def find_files(path: str, context: StepContext) -> list[StoredObject]:
     files = files_of(context)
     found = files.find(path, context.day.date if context.day else None)
     if "*" in path or path.endswith("/"):
-        return without_superseded_parts(found, files)
+        return only_complete_parts(found, files)
     return found
 
 

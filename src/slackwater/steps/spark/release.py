@@ -12,7 +12,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from slackwater.arrow.exchange import StoreFactory
+from slackwater.arrow.exchange import StoreFactory, map_in_arrow
 from slackwater.errors import AuditFailed
 from slackwater.runs.record import Run
 from slackwater.steps.spark.job import log
@@ -49,7 +49,9 @@ def check_release(
     use_object(stores(), f"{run.prefix}driver")
     read_item()
     on_executor = partial(_on_executor, stores=stores, uri=f"{run.prefix}executor")
-    rows = with_date(spark.range(1).mapInArrow(on_executor, "python string, modules int"), date.fromisoformat(run.date))
+    rows = with_date(
+        map_in_arrow(spark.range(1), on_executor, "python string, modules int"), date.fromisoformat(run.date)
+    )
     table = quoted_table(catalog_table)
     commit = commit_day(spark, rows, table, snapshot_identity(run), key=["python"], min_rows_percent=None)
     create_tag(spark, table, run.tag, commit.snapshot_id)
