@@ -168,6 +168,7 @@ def test_imports_outside_of_the_followed_modules_are_listed() -> None:
         "slackwater.receiver.partners.http_session",
         "slackwater.receiver.partners.ip_addresses",
         "slackwater.receiver.partners.outbound",
+        "slackwater.runs.added_objects",
         "slackwater.runs.inputs.manifest",
         "slackwater.runs.record",
         "slackwater.sources.definition",
