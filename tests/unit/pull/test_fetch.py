@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from examples.nyc_flights import feed
-from slackwater.errors import DataError, FileTooLarge
+from slackwater.errors import DataError, FileTooLarge, Throttled
 from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.file_cache import EntryChanged, FileDecision, FileState
 from slackwater.sources.definition import Source
@@ -326,6 +326,17 @@ class TestFirstReceipt:
         assert setup.ids() == ["young"]
 
 
+HOURS = (("2013-03-11", "12"), ("2013-03-11", "13"))
+
+
+def changed_in_another_hour() -> Setup:
+    """Return a setup with a stored file that has a row in another hour since."""
+    setup = Setup({FIRST: csv_of(row("a"))})
+    setup.pull()
+    setup.partner.files[FIRST] = csv_of(row("b", "2013-03-11T13:00:00Z"))
+    return setup
+
+
 class TestFailures:
     @pytest.mark.parametrize("write", range(1, 5))
     def test_a_write_whose_response_is_lost_does_not_make_a_file_busy(self, write):
@@ -385,6 +396,60 @@ class TestFailures:
         with pytest.raises(FileTooLarge, match=f"^{FIRST}: the local disk has no room"):
             setup.fetch(setup.plan().items[0])
         assert setup.entry(FIRST).lease is None
+
+    def test_a_failure_after_the_commit_does_not_lose_the_result(self, caplog):
+        setup = changed_in_another_hour()
+        self.fail_at_delete(setup, Throttled("SlowDown"))
+        fetched = setup.fetch(setup.plan().items[0])
+        assert (fetched.state, fetched.rows, fetched.partitions) == ("stored", 1, HOURS)
+        assert [record.getMessage() for record in caplog.records] == [
+            f"things: {FIRST}: the next pull deletes what it replaces: SlowDown"
+        ]
+        assert setup.pull() == {FIRST: "unchanged"}
+        assert (setup.ids(), list(setup.plan().items)) == (["b"], [])
+
+    @pytest.mark.parametrize("then", ["is unchanged", "changes", "is removed"])
+    def test_the_repair_of_a_pull_that_was_killed_after_the_commit_returns_the_partitions(self, then):
+        setup = changed_in_another_hour()
+        self.fail_at_delete(setup, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            setup.fetch(setup.plan().items[0])
+        if then == "changes":
+            setup.partner.files[FIRST] = csv_of(row("c", "2013-03-11T13:30:00Z"))
+        elif then == "is removed":
+            setup.partner.files = {}
+        setup.clock.pass_by(days=1)
+        assert setup.fetch(setup.plan().items[0]).partitions == HOURS
+
+    def test_a_repair_that_failed_at_first_returns_the_partitions_too(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        save = setup.cache.save
+
+        def killed_after_the_commit(*records):
+            save(*records)
+            if len(records) == 2 and records[0].content:
+                raise KeyboardInterrupt
+
+        setup.cache.save = killed_after_the_commit
+        with pytest.raises(KeyboardInterrupt):
+            setup.pull()
+        setup.cache.save = save
+        setup.clock.pass_by(days=1)
+        setup.partner.broken = {FIRST}
+        assert setup.pull() == {FIRST: "failed"}
+        setup.partner.broken = set()
+        fetched = setup.fetch(setup.plan().items[0])
+        assert (fetched.state, fetched.partitions) == ("unchanged", HOURS[:1])
+
+    def fail_at_delete(self, setup: Setup, error: BaseException) -> None:
+        """Raise the error at the next deletion of objects."""
+        delete = setup.store.delete
+
+        def fail(uris):
+            setup.store.delete = delete
+            raise error
+
+        setup.store.delete = fail
 
     def test_a_content_that_another_pull_is_deleting_waits_for_the_next_pull(self):
         setup = Setup({FIRST: csv_of(row("a"))})

@@ -24,6 +24,7 @@ pull.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -37,7 +38,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slackwater.errors import FileTooLarge, FileVanished, Throttled, Unavailable
+from slackwater.errors import FileTooLarge, FileVanished, SlackwaterError, Throttled, Unavailable
 from slackwater.receiver.partners.partner import Download, ListedFile, Partner, plain_etag
 from slackwater.receiver.pull.file_cache import (
     Content,
@@ -61,6 +62,7 @@ from slackwater.sources.partitions import Partition
 
 # A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
 LEASE = timedelta(minutes=16)
+_LOG = logging.getLogger("slackwater.pull")
 _REMOVED = "the partner has removed the file; before: "
 
 
@@ -95,8 +97,8 @@ class FetchResult(BaseModel):
     bytes: Annotated[int, Field(ge=0)] = 0
     """Bytes that were downloaded."""
     partitions: tuple[Partition, ...] = ()
-    """Partitions of which readers see other rows from now on. There may be thousands, so the state machine gets none.
-    """
+    """Partitions of which readers see other rows from now on, or since an attempt that was interrupted. There may be
+    thousands, so the state machine gets none."""
 
     def summary(self) -> dict[str, Any]:
         """Return the result as JSON without `partitions`."""
@@ -133,8 +135,10 @@ class FileFetcher:
         if entry is None:
             return FetchResult(path=item.path, state=FetchState.BUSY)
         try:
+            partitions = self._unreported_partitions(entry, item)
             with tempfile.TemporaryDirectory(prefix="pull-") as folder:
-                return self._fetch_leased(entry, item, Path(folder) / "file")
+                fetched = self._fetch_leased(entry, item, Path(folder) / "file")
+            return fetched.model_copy(update={"partitions": tuple(sorted(partitions.union(fetched.partitions)))})
         except EntryChanged:
             raise
         except _ContentBusy:
@@ -185,6 +189,18 @@ class FileFetcher:
             )
         except EntryChanged:
             return None
+
+    def _unreported_partitions(self, entry: FileEntry, item: WorkItem) -> set[Partition]:
+        """Return the partitions of the committed version and of versions to delete, if the last attempt did not end.
+
+        It may have ended after its commit, and then nobody was notified that these partitions have other rows.
+        """
+        if item.decision is not FileDecision.REPAIR and entry.state is not FileState.FAILED:
+            return set()
+        ids = {*entry.superseded, *([entry.content] if entry.content else [])}
+        contents = self.cache.contents(entry.source, ids)
+        versions = [version for content in contents for version in (content.committed, *content.garbage)]
+        return {partition for version in versions if version for partition in version.partitions}
 
     def _fetch_leased(self, entry: FileEntry, item: WorkItem, path: Path) -> FetchResult:
         """Steps 2 and 3: download to `path`. Then store the file, unless it vanished or is unchanged."""
@@ -297,7 +313,13 @@ class FileFetcher:
             return entry.model_copy(update=changes), committed.values()
 
         entry = self._records.transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
-        self._finalize(entry)
+        try:
+            self._finalize(entry)
+        except SlackwaterError as error:
+            # Not a failure of the file: its rows are committed, and the caller has to learn which days they change.
+            _LOG.warning("%s: %s: the next pull deletes what it replaces: %s", entry.source, entry.path, error)
+            with suppress(SlackwaterError):  # without this, the next pull would wait until the lease expires
+                self._records.save(entry, lease=None, due=self.now())
         is_stored = entry.state is FileState.STORED
         return FetchResult(
             path=entry.path,
