@@ -23,6 +23,7 @@ from slackwater.receiver.pull.file_cache import EntryChanged, FileDecision, File
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED, Crash, a_source, listed
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
+from tests.reading import read_parquet
 
 pytestmark = pytest.mark.unit
 
@@ -324,6 +325,89 @@ class TestFirstReceipt:
         setup.clock.pass_by(days=3)
         setup.pull()
         assert setup.ids() == ["young"]
+
+
+class TestAgeInChangedFiles:
+    """The largest age of a row is measured when the file was received first, so that accepted rows stay."""
+
+    LIMITED = a_source(timestamp={"field": "at", "max_age_days": 7, "max_future_hours": 1})
+    # Seven days before RECEIVED, which is 2013-03-12 at 09:30.
+    OLD, TOO_OLD = row("old", "2013-03-05T09:31:00Z"), row("too-old", "2013-03-05T09:29:00Z")
+    NEW = row("new", "2013-03-14T09:00:00Z")
+
+    def stored(self, path: str = FIRST) -> Setup:
+        """Return a setup with a stored file, three days later."""
+        setup = Setup({path: csv_of(self.OLD)}, self.LIMITED)
+        setup.pull()
+        setup.clock.pass_by(days=3)
+        return setup
+
+    def test_an_appended_row_does_not_reject_the_earlier_ones(self):
+        setup = self.stored()
+        in_the_future = row("soon", "2013-03-15T10:31:00Z")
+        setup.partner.files[FIRST] = csv_of(self.OLD, self.TOO_OLD, self.NEW, in_the_future)
+        assert setup.pull() == {FIRST: "stored"}
+        assert setup.ids() == ["new", "old"]
+        assert [record["reason"] for record in setup.reject_records()] == [
+            "at: 2013-03-05T09:29:00Z is more than 7 days before its file was first received",
+            "at: 2013-03-15T10:31:00Z is more than 1 hour after it was received",
+        ]
+        assert "date=2013-03-15" in setup.store.uris("/sideline/")[0]
+        tables = [read_parquet(setup.store.get(uri)) for uri in setup.store.uris("/raw/source=")]
+        assert {at for table in tables for at in table["_received_at"].to_pylist()} == {setup.clock()}
+
+    def test_a_file_that_had_no_rows_for_a_time_keeps_its_first_receipt(self):
+        setup = self.stored()
+        for content in (csv_of(), csv_of(self.OLD, self.NEW)):
+            setup.partner.files[FIRST] = content
+            setup.pull()
+            setup.clock.pass_by(days=3)
+        assert setup.ids() == ["new", "old"]
+
+    def test_a_file_that_an_older_version_has_stored_counts_from_its_present_content(self):
+        setup = self.stored()
+        setup.cache.save(setup.entry(FIRST).model_copy(update={"first_received_at": None}))
+        setup.partner.files[FIRST] = csv_of(self.OLD, self.NEW)
+        setup.pull()
+        assert setup.ids() == ["new", "old"]
+
+    def test_a_header_that_another_file_had_long_ago_does_not_make_a_file_older(self):
+        setup = Setup({SECOND: csv_of()}, self.LIMITED)
+        setup.pull()
+        setup.clock.pass_by(days=3)
+        for content in (csv_of(), csv_of(self.OLD, self.NEW)):
+            setup.partner.files[FIRST] = content
+            setup.pull()
+        assert setup.ids() == ["new"]
+
+    @pytest.mark.parametrize("first", [FIRST, SECOND])
+    def test_files_with_one_content_have_the_rows_of_the_one_that_was_received_first(self, first):
+        setup = self.stored()
+        setup.partner.files |= dict.fromkeys([FIRST, SECOND], csv_of(self.OLD, self.NEW))
+        for item in sorted(setup.plan().items, key=lambda item: item.path != first):
+            setup.fetch(item)
+        assert setup.ids() == ["new", "old"]
+        # The rows of the copy stay, too, when it changes.
+        setup.clock.pass_by(days=1)
+        setup.partner.files = {SECOND: csv_of(self.OLD, self.NEW, row("newer", "2013-03-15T09:00:00Z"))}
+        setup.pull()
+        assert sorted(set(setup.ids())) == ["new", "newer", "old"]
+
+    def test_a_concurrent_pull_of_a_younger_file_does_not_reject_rows(self):
+        setup = self.stored()
+        setup.partner.files |= dict.fromkeys([FIRST, SECOND], csv_of(self.OLD, self.NEW))
+        older, younger = setup.plan().items
+        register, states = setup.partitions.register, []
+
+        def meanwhile(*arguments):
+            setup.partitions.register = register
+            states.append(setup.fetch(older).state)
+            return register(*arguments)
+
+        setup.partitions.register = meanwhile
+        assert (setup.fetch(younger).state, states) == ("busy", ["stored"])
+        assert setup.pull() == {SECOND: "duplicate"}
+        assert (setup.ids(), list(setup.plan().items)) == (["new", "old"], [])
 
 
 HOURS = (("2013-03-11", "12"), ("2013-03-11", "13"))
