@@ -39,12 +39,22 @@ class Event:
     at: datetime | None
     is_local: bool = False
 
-    def partition(self, received_at: datetime, *, limited: bool, utc_offset: timedelta = timedelta()) -> str | None:
-        """Return its partition in a source whose timezone has that offset; None if it must be rejected."""
+    def partition(
+        self,
+        received_at: datetime,
+        *,
+        limited: bool,
+        utc_offset: timedelta = timedelta(),
+        first_received_at: datetime | None = None,
+    ) -> str | None:
+        """Return its partition in a source whose timezone has that offset; None if it must be rejected.
+
+        `first_received_at` is when the first content of its file was received.
+        """
         if self.at is None:
             return None
         at = self.at - utc_offset if self.is_local else self.at
-        if limited and not -FUTURE <= received_at - at <= AGE:
+        if limited and (at - received_at > FUTURE or (first_received_at or received_at) - at > AGE):
             return None
         return f"date={at:%Y-%m-%d}/hour={at:%H}"
 
@@ -68,15 +78,19 @@ def expected_events(
     events: Sequence[Event],
     *,
     limited: bool,
-    received_at_candidates: Sequence[datetime],
+    received_at_candidates: Sequence[tuple[datetime, datetime]],
     rejected: Sequence[int],
     by_id: bool,
 ) -> dict[EventKey, set[int]]:
     """Return the numbers of the events that may be read for each key; exactly the others must be `rejected`.
 
-    The age of an event is measured when its batch was received first, which is one of `received_at_candidates`.
+    Each of `received_at_candidates` is when the events may have been received first, and the first content of their
+    file: the largest age is measured at the second time.
     """
-    partitions = [[event.partition(at, limited=limited) for event in events] for at in received_at_candidates]
+    partitions = [
+        [event.partition(at, limited=limited, first_received_at=first_at) for event in events]
+        for at, first_at in received_at_candidates
+    ]
     possible = [
         [index for index, partition in enumerate(one_attempt) if partition is None] for one_attempt in partitions
     ]

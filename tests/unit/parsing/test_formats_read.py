@@ -119,12 +119,10 @@ def test_every_format_is_read_in_every_compression(tmp_path, file_format, compre
 def test_ages_are_measured_at_the_time_of_receipt(tmp_path, file_format):
     path = tmp_path / "file"
     path.write_bytes(CONTENTS[file_format]())
-    (block,) = read_file(
-        path,
-        source_with_format(file_format, timestamp=LIMITED),
-        name="f",
-        received_at=datetime(2013, 3, 12, 12, 1, tzinfo=UTC),
-    )
+    source, received_at = source_with_format(file_format, timestamp=LIMITED), datetime(2013, 3, 12, 12, 1, tzinfo=UTC)
+    (changed,) = read_file(path, source, name="f", received_at=received_at, first_received_at=AT)
+    assert changed.table.num_rows == 1
+    (block,) = read_file(path, source, name="f", received_at=received_at)
     assert (block.table.num_rows, [(item.index, item.rule) for item in block.rejected]) == (0, [(0, "too_old")])
     assert all(ROW["at"] in str(item.text) for item in block.rejected)
 

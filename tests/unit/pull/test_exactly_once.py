@@ -175,9 +175,11 @@ class World:
         """Each content in the file cache is read completely and once, and nothing else is read."""
         current_contents = {entry.content for entry in self.cache.all("things")}
         expected, rejected = defaultdict[EventKey, set[int]](set), rejected_indexes(self.store)
+        all_times = {at for times in self.partner.tried.values() for at in times}
         for content in self.plan.contents:
             if content.sha256[:32] in current_contents:
-                tried, indexes = self.partner.tried[content.sha256], rejected[content.sha256[:32]]
+                indexes = rejected[content.sha256[:32]]
+                tried = [(at, first) for at in self.partner.tried[content.sha256] for first in all_times if first <= at]
                 by_id, limited = self.plan.event_id is not None, self.plan.limited
                 for key, numbers in expected_events(
                     content.events, limited=limited, received_at_candidates=tried, rejected=indexes, by_id=by_id

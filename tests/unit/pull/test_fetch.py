@@ -17,12 +17,13 @@ import pytest
 import yaml
 
 from examples.nyc_flights import feed
-from slackwater.errors import DataError, FileTooLarge
+from slackwater.errors import DataError, FileTooLarge, Throttled
 from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.file_cache import EntryChanged, FileDecision, FileState
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED, Crash, a_source, listed
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
+from tests.reading import read_parquet
 
 pytestmark = pytest.mark.unit
 
@@ -326,6 +327,100 @@ class TestFirstReceipt:
         assert setup.ids() == ["young"]
 
 
+class TestAgeInChangedFiles:
+    """The largest age of a row is measured when the file was received first, so that accepted rows stay."""
+
+    LIMITED = a_source(timestamp={"field": "at", "max_age_days": 7, "max_future_hours": 1})
+    # Seven days before RECEIVED, which is 2013-03-12 at 09:30.
+    OLD, TOO_OLD = row("old", "2013-03-05T09:31:00Z"), row("too-old", "2013-03-05T09:29:00Z")
+    NEW = row("new", "2013-03-14T09:00:00Z")
+
+    def stored(self, path: str = FIRST) -> Setup:
+        """Return a setup with a stored file, three days later."""
+        setup = Setup({path: csv_of(self.OLD)}, self.LIMITED)
+        setup.pull()
+        setup.clock.pass_by(days=3)
+        return setup
+
+    def test_an_appended_row_does_not_reject_the_earlier_ones(self):
+        setup = self.stored()
+        in_the_future = row("soon", "2013-03-15T10:31:00Z")
+        setup.partner.files[FIRST] = csv_of(self.OLD, self.TOO_OLD, self.NEW, in_the_future)
+        assert setup.pull() == {FIRST: "stored"}
+        assert setup.ids() == ["new", "old"]
+        assert [record["reason"] for record in setup.reject_records()] == [
+            "at: 2013-03-05T09:29:00Z is more than 7 days before its file was first received",
+            "at: 2013-03-15T10:31:00Z is more than 1 hour after it was received",
+        ]
+        assert "date=2013-03-15" in setup.store.uris("/sideline/")[0]
+        tables = [read_parquet(setup.store.get(uri)) for uri in setup.store.uris("/raw/source=")]
+        assert {at for table in tables for at in table["_received_at"].to_pylist()} == {setup.clock()}
+
+    def test_a_file_that_had_no_rows_for_a_time_keeps_its_first_receipt(self):
+        setup = self.stored()
+        for content in (csv_of(), csv_of(self.OLD, self.NEW)):
+            setup.partner.files[FIRST] = content
+            setup.pull()
+            setup.clock.pass_by(days=3)
+        assert setup.ids() == ["new", "old"]
+
+    def test_a_file_that_an_older_version_has_stored_counts_from_its_present_content(self):
+        setup = self.stored()
+        setup.cache.save(setup.entry(FIRST).model_copy(update={"first_received_at": None}))
+        setup.partner.files[FIRST] = csv_of(self.OLD, self.NEW)
+        setup.pull()
+        assert setup.ids() == ["new", "old"]
+
+    def test_a_header_that_another_file_had_long_ago_does_not_make_a_file_older(self):
+        setup = Setup({SECOND: csv_of()}, self.LIMITED)
+        setup.pull()
+        setup.clock.pass_by(days=3)
+        for content in (csv_of(), csv_of(self.OLD, self.NEW)):
+            setup.partner.files[FIRST] = content
+            setup.pull()
+        assert setup.ids() == ["new"]
+
+    @pytest.mark.parametrize("first", [FIRST, SECOND])
+    def test_files_with_one_content_have_the_rows_of_the_one_that_was_received_first(self, first):
+        setup = self.stored()
+        setup.partner.files |= dict.fromkeys([FIRST, SECOND], csv_of(self.OLD, self.NEW))
+        for item in sorted(setup.plan().items, key=lambda item: item.path != first):
+            setup.fetch(item)
+        assert setup.ids() == ["new", "old"]
+        # The rows of the copy stay, too, when it changes.
+        setup.clock.pass_by(days=1)
+        setup.partner.files = {SECOND: csv_of(self.OLD, self.NEW, row("newer", "2013-03-15T09:00:00Z"))}
+        setup.pull()
+        assert sorted(set(setup.ids())) == ["new", "newer", "old"]
+
+    def test_a_concurrent_pull_of_a_younger_file_does_not_reject_rows(self):
+        setup = self.stored()
+        setup.partner.files |= dict.fromkeys([FIRST, SECOND], csv_of(self.OLD, self.NEW))
+        older, younger = setup.plan().items
+        register, states = setup.partitions.register, []
+
+        def meanwhile(*arguments):
+            setup.partitions.register = register
+            states.append(setup.fetch(older).state)
+            return register(*arguments)
+
+        setup.partitions.register = meanwhile
+        assert (setup.fetch(younger).state, states) == ("busy", ["stored"])
+        assert setup.pull() == {SECOND: "duplicate"}
+        assert (setup.ids(), list(setup.plan().items)) == (["new", "old"], [])
+
+
+HOURS = (("2013-03-11", "12"), ("2013-03-11", "13"))
+
+
+def changed_in_another_hour() -> Setup:
+    """Return a setup with a stored file that has a row in another hour since."""
+    setup = Setup({FIRST: csv_of(row("a"))})
+    setup.pull()
+    setup.partner.files[FIRST] = csv_of(row("b", "2013-03-11T13:00:00Z"))
+    return setup
+
+
 class TestFailures:
     @pytest.mark.parametrize("write", range(1, 5))
     def test_a_write_whose_response_is_lost_does_not_make_a_file_busy(self, write):
@@ -385,6 +480,60 @@ class TestFailures:
         with pytest.raises(FileTooLarge, match=f"^{FIRST}: the local disk has no room"):
             setup.fetch(setup.plan().items[0])
         assert setup.entry(FIRST).lease is None
+
+    def test_a_failure_after_the_commit_does_not_lose_the_result(self, caplog):
+        setup = changed_in_another_hour()
+        self.fail_at_delete(setup, Throttled("SlowDown"))
+        fetched = setup.fetch(setup.plan().items[0])
+        assert (fetched.state, fetched.rows, fetched.partitions) == ("stored", 1, HOURS)
+        assert [record.getMessage() for record in caplog.records] == [
+            f"things: {FIRST}: the next pull deletes what it replaces: SlowDown"
+        ]
+        assert setup.pull() == {FIRST: "unchanged"}
+        assert (setup.ids(), list(setup.plan().items)) == (["b"], [])
+
+    @pytest.mark.parametrize("then", ["is unchanged", "changes", "is removed"])
+    def test_the_repair_of_a_pull_that_was_killed_after_the_commit_returns_the_partitions(self, then):
+        setup = changed_in_another_hour()
+        self.fail_at_delete(setup, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            setup.fetch(setup.plan().items[0])
+        if then == "changes":
+            setup.partner.files[FIRST] = csv_of(row("c", "2013-03-11T13:30:00Z"))
+        elif then == "is removed":
+            setup.partner.files = {}
+        setup.clock.pass_by(days=1)
+        assert setup.fetch(setup.plan().items[0]).partitions == HOURS
+
+    def test_a_repair_that_failed_at_first_returns_the_partitions_too(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        save = setup.cache.save
+
+        def killed_after_the_commit(*records):
+            save(*records)
+            if len(records) == 2 and records[0].content:
+                raise KeyboardInterrupt
+
+        setup.cache.save = killed_after_the_commit
+        with pytest.raises(KeyboardInterrupt):
+            setup.pull()
+        setup.cache.save = save
+        setup.clock.pass_by(days=1)
+        setup.partner.broken = {FIRST}
+        assert setup.pull() == {FIRST: "failed"}
+        setup.partner.broken = set()
+        fetched = setup.fetch(setup.plan().items[0])
+        assert (fetched.state, fetched.partitions) == ("unchanged", HOURS[:1])
+
+    def fail_at_delete(self, setup: Setup, error: BaseException) -> None:
+        """Raise the error at the next deletion of objects."""
+        delete = setup.store.delete
+
+        def fail(uris):
+            setup.store.delete = delete
+            raise error
+
+        setup.store.delete = fail
 
     def test_a_content_that_another_pull_is_deleting_waits_for_the_next_pull(self):
         setup = Setup({FIRST: csv_of(row("a"))})

@@ -114,6 +114,14 @@ class TestFirstRows:
         setup = pulled(csv_of(*bad_rows(9), row("valid"), *bad_rows(20)))
         assert (setup.ids(), shown(setup).rejected, len(setup.reject_records())) == (["valid"], 29, 29)
 
+    @pytest.mark.parametrize("at", ["2013-01-01T00:00:00Z", "2014-01-01T00:00:00Z"], ids=["too old", "in the future"])
+    def test_rows_outside_the_age_limits_do_not_reject_the_valid_rows_after_them(self, at):
+        limited = a_source(timestamp={"field": "at", "max_age_days": 7, "max_future_hours": 1})
+        setup = pulled(csv_of(*(row(f"outside-{index}", at) for index in range(10)), row("valid")), limited)
+        entry = shown(setup)
+        assert (setup.ids(), entry.rows, entry.rejected, entry.reason) == (["valid"], 1, 10, None)
+        assert len(setup.reject_records()) == counted_rows(setup) == 10
+
     def test_rows_are_counted_as_csv_reads_them(self):
         """Cells with line breaks and quotes, blank lines, and all three line ends, in any of the blocks."""
         cells = ['"a\nb"', '"say ""x"""', "", "ä\u2028ö", '"\r\n\r\n"'] * 7

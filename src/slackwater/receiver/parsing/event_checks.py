@@ -74,14 +74,21 @@ class CheckedEvents(NamedTuple):
         return CheckedEvents(self.table, rejections.append_column("text", texts))
 
 
-def check_events(events: Sequence[object] | pa.Table, source: Source, *, received_at: datetime) -> CheckedEvents:
+def check_events(
+    events: Sequence[object] | pa.Table,
+    source: Source,
+    *,
+    received_at: datetime,
+    first_received_at: datetime | None = None,
+) -> CheckedEvents:
     """Check the events of a batch, or of a block of a JSON file.
 
     `events` are parsed JSON values, with a `Rejection` for each line that is not JSON; or a table with
-    `partner_schema` that Arrow's JSON reader has read. The age of an event is its age at `received_at`.
+    `partner_schema` that Arrow's JSON reader has read. The age of an event is its age at `received_at`, and for the
+    rule `too_old` at `first_received_at`, if it is set.
     """
     if isinstance(events, pa.Table):
-        return check_table(events, source, received_at=received_at)
+        return check_table(events, source, received_at=received_at, first_received_at=first_received_at)
     rejections = {index: reject_non_object(event) for index, event in enumerate(events) if not isinstance(event, dict)}
     # An empty object in place of each element that is not an event, so that indexes stay the same.
     objects: Sequence[Any] = [event if isinstance(event, dict) else {} for event in events] if rejections else events
@@ -94,7 +101,9 @@ def check_events(events: Sequence[object] | pa.Table, source: Source, *, receive
             values = [event.get(name) for event in objects]
         columns.append(reader.read_values(values, field))
     extra = collect_from_objects(objects, source)
-    return join_columns(columns, extra, source, received_at=received_at, rejections=rejections)
+    return join_columns(
+        columns, extra, source, received_at=received_at, first_received_at=first_received_at, rejections=rejections
+    )
 
 
 def check_table(
@@ -102,6 +111,7 @@ def check_table(
     source: Source,
     *,
     received_at: datetime,
+    first_received_at: datetime | None = None,
     rejections: Mapping[int, Rejection] = _NO_REJECTIONS,
     is_clean: bool = False,
 ) -> CheckedEvents:
@@ -109,7 +119,7 @@ def check_table(
 
     A missing column is null in all rows. Strings are read as in a text file. `rejections` are the rows that the reader
     of the file has already rejected, by index; `is_clean` is as in `ColumnReader`, for a table with one chunk. The age
-    of an event is its age at `received_at`.
+    of an event is its age at `received_at`, and for the rule `too_old` at `first_received_at`, if it is set.
     """
 
     def array_of(name: str) -> pa.Array:
@@ -121,7 +131,9 @@ def check_table(
     reader = ColumnReader.for_source(source, is_clean=is_clean)
     columns = [reader.read_array(array_of(name), field) for name, field in source.partner_fields.items()]
     extra = collect_from_table(table, source)
-    return join_columns(columns, extra, source, received_at=received_at, rejections=rejections)
+    return join_columns(
+        columns, extra, source, received_at=received_at, first_received_at=first_received_at, rejections=rejections
+    )
 
 
 def reject_non_object(event: object) -> Rejection:
@@ -142,6 +154,7 @@ def join_columns(
     source: Source,
     *,
     received_at: datetime,
+    first_received_at: datetime | None,
     rejections: Mapping[int, Rejection],
 ) -> CheckedEvents:
     """Join columns to a table of the accepted events, and return it with the rejected ones.
@@ -155,7 +168,7 @@ def join_columns(
     for name, column in by_name.items():
         tables += reject_values(column, name, source)
     if source.timestamp.is_limited:
-        tables += reject_outside_age_limits(timestamps, source, received_at)
+        tables += reject_outside_age_limits(timestamps, source, received_at, first_received_at)
     rejected = first_rejections(tables)
 
     arrays = [*(column.array for column in columns), timestamps, extra.array]
@@ -187,21 +200,25 @@ def reject_values(column: Column, name: str, source: Source) -> Iterator[pa.Tabl
         yield reject(missing, f"{label}: no value, but {why}", RejectionRule.MISSING)
 
 
-def reject_outside_age_limits(timestamps: pa.Array, source: Source, received_at: datetime) -> Iterator[pa.Table]:
+def reject_outside_age_limits(
+    timestamps: pa.Array, source: Source, received_at: datetime, first_received_at: datetime | None = None
+) -> Iterator[pa.Table]:
     """Yield the rejections of events that are older or further in the future than the source's `timestamp` allows.
 
     `timestamps` has the event time of each event, including the rejected ones.
     """
     days, hours = source.timestamp.max_age_days, source.timestamp.max_future_hours
     microseconds, received_us = timestamps.cast(pa.int64()), (received_at - _EPOCH) // _MICROSECOND
+    first_us = ((first_received_at or received_at) - _EPOCH) // _MICROSECOND
     limits: list[tuple[pa.Array, RejectionRule, str]] = []
     if days is not None:
-        too_old = pc.less(microseconds, received_us - days * _DAY_US)
-        limits.append((too_old, RejectionRule.TOO_OLD, f"{counted(days, 'day')} before"))
+        first = "its file was first received" if first_received_at else "it was received"
+        too_old = pc.less(microseconds, first_us - days * _DAY_US)
+        limits.append((too_old, RejectionRule.TOO_OLD, f"{counted(days, 'day')} before {first}"))
     if hours is not None:
         in_the_future = pc.greater(microseconds, received_us + hours * _HOUR_US)
-        limits.append((in_the_future, RejectionRule.IN_THE_FUTURE, f"{counted(hours, 'hour')} after"))
+        limits.append((in_the_future, RejectionRule.IN_THE_FUTURE, f"{counted(hours, 'hour')} after it was received"))
     label = source.field_label(source.timestamp.field)
     for outside, rule, limit in limits:
-        strings, end = format_as_strings(timestamps.filter(outside)), f" is more than {limit} it was received"
+        strings, end = format_as_strings(timestamps.filter(outside)), f" is more than {limit}"
         yield reject(pc.indices_nonzero(outside), pc.binary_join_element_wise(f"{label}: ", strings, end, ""), rule)

@@ -24,6 +24,7 @@ pull.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -37,7 +38,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slackwater.errors import FileTooLarge, FileVanished, Throttled, Unavailable
+from slackwater.errors import FileTooLarge, FileVanished, SlackwaterError, Throttled, Unavailable
 from slackwater.receiver.partners.partner import Download, ListedFile, Partner, plain_etag
 from slackwater.receiver.pull.file_cache import (
     Content,
@@ -61,6 +62,7 @@ from slackwater.sources.partitions import Partition
 
 # A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
 LEASE = timedelta(minutes=16)
+_LOG = logging.getLogger("slackwater.pull")
 _REMOVED = "the partner has removed the file; before: "
 
 
@@ -95,8 +97,8 @@ class FetchResult(BaseModel):
     bytes: Annotated[int, Field(ge=0)] = 0
     """Bytes that were downloaded."""
     partitions: tuple[Partition, ...] = ()
-    """Partitions of which readers see other rows from now on. There may be thousands, so the state machine gets none.
-    """
+    """Partitions of which readers see other rows from now on, or since an attempt that was interrupted. There may be
+    thousands, so the state machine gets none."""
 
     def summary(self) -> dict[str, Any]:
         """Return the result as JSON without `partitions`."""
@@ -104,7 +106,7 @@ class FetchResult(BaseModel):
 
 
 class _ContentBusy(Exception):
-    """Another pull deletes objects of the content."""
+    """Another pull deletes objects of the content, or reads it with an earlier `first_received_at`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,14 +135,16 @@ class FileFetcher:
         if entry is None:
             return FetchResult(path=item.path, state=FetchState.BUSY)
         try:
+            partitions = self._unreported_partitions(entry, item)
             with tempfile.TemporaryDirectory(prefix="pull-") as folder:
-                return self._fetch_leased(entry, item, Path(folder) / "file")
+                fetched = self._fetch_leased(entry, item, Path(folder) / "file")
+            return fetched.model_copy(update={"partitions": tuple(sorted(partitions.union(fetched.partitions)))})
         except EntryChanged:
             raise
         except _ContentBusy:
             entry = self._leased_entry(item)
             if entry:
-                reason = "another pull was deleting rows of the same content"
+                reason = "another pull was changing rows of the same content"
                 attempts = entry.attempts - 1
                 self._records.save(
                     entry, state=FileState.FAILED, reason=reason, lease=None, attempts=attempts, due=self.now()
@@ -185,6 +189,18 @@ class FileFetcher:
             )
         except EntryChanged:
             return None
+
+    def _unreported_partitions(self, entry: FileEntry, item: WorkItem) -> set[Partition]:
+        """Return the partitions of the committed version and of versions to delete, if the last attempt did not end.
+
+        It may have ended after its commit, and then nobody was notified that these partitions have other rows.
+        """
+        if item.decision is not FileDecision.REPAIR and entry.state is not FileState.FAILED:
+            return set()
+        ids = {*entry.superseded, *([entry.content] if entry.content else [])}
+        contents = self.cache.contents(entry.source, ids)
+        versions = [version for content in contents for version in (content.committed, *content.garbage)]
+        return {partition for version in versions if version for partition in version.partitions}
 
     def _fetch_leased(self, entry: FileEntry, item: WorkItem, path: Path) -> FetchResult:
         """Steps 2 and 3: download to `path`. Then store the file, unless it vanished or is unchanged."""
@@ -239,9 +255,20 @@ class FileFetcher:
         landing_uri = f"s3://{bucket}/landing/source={entry.source}/{sha256}/{entry.path}"
         self.raw_writer.store.put_new_file(landing_uri, path)
 
-        received_at = self._first_received_at(content_id)
-        staged = stage_file(path, self.source, name=entry.path, content_sha256=sha256, received_at=received_at)
+        first_received_at = self._first_received_at(entry)
+        received = self._records.update_content(content_id, lambda each: each.with_first_receipt(first_received_at))
+        staged = stage_file(
+            path,
+            self.source,
+            name=entry.path,
+            content_sha256=sha256,
+            received_at=received.received_at,
+            first_received_at=received.first_received_at,
+        )
         version = staged.version
+        first_received_at = first_received_at or self.now()
+        if version.rows:  # Unrelated files may have the same content without rows, for example only a header.
+            first_received_at = min(first_received_at, received.ages_at)
 
         # Attempts that failed may have announced versions of other definitions: without this, the record would grow.
         if not self._delete_garbage(content_id, entry.path, entry.lease.until if entry.lease else self.now()):
@@ -254,13 +281,14 @@ class FileFetcher:
                 raise _ContentBusy
             # An attempt before names had rows may have written some of the objects: they keep their names.
             version = content.recorded(staged.version)
-            return entry.model_copy(update={"writing": content_id}), [content.with_writer(entry.path, version)]
+            changes = {"writing": content_id, "first_received_at": first_received_at}
+            return entry.model_copy(update=changes), [content.with_writer(entry.path, version)]
 
         entry = self._records.transact(entry, [content_id], announce)
         # Object names derive from content and version, and existing objects are kept, so a retry writes only the
         # missing ones.
         name = version_name(content_id, version)
-        self.raw_writer.write_rejects_file(self.source, staged.rejects, received_at=received_at, batch_id=name)
+        self.raw_writer.write_rejects_file(self.source, staged.rejects, received_at=received.received_at, batch_id=name)
         self.raw_writer.write_files(self.source, staged.files, object_names=version.object_names(content_id))
 
         changed: set[Partition] = set()
@@ -269,6 +297,8 @@ class FileFetcher:
         # the new one. They also see exactly one version of the content, whatever files have it.
         def commit(entry: FileEntry, contents: Mapping[str, Content]) -> Changed:
             content, is_new = contents[content_id], entry.content != content_id
+            if content.ages_at != received.ages_at:  # the pull of another file reads more rows of the content
+                raise _ContentBusy
             others = [path for path in content.paths if path != entry.path]
             is_duplicate = content.files > (0 if is_new else 1)
             committed = {content_id: content.with_file(entry.path, version, is_new=is_new)}
@@ -297,7 +327,13 @@ class FileFetcher:
             return entry.model_copy(update=changes), committed.values()
 
         entry = self._records.transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
-        self._finalize(entry)
+        try:
+            self._finalize(entry)
+        except SlackwaterError as error:
+            # Not a failure of the file: its rows are committed, and the caller has to learn which days they change.
+            _LOG.warning("%s: %s: the next pull deletes what it replaces: %s", entry.source, entry.path, error)
+            with suppress(SlackwaterError):  # without this, the next pull would wait until the lease expires
+                self._records.save(entry, lease=None, due=self.now())
         is_stored = entry.state is FileState.STORED
         return FetchResult(
             path=entry.path,
@@ -408,9 +444,11 @@ class FileFetcher:
         committed = self._records.content(content_id).committed
         return committed if committed and committed.definition == self._definition else None
 
-    def _first_received_at(self, content_id: str) -> datetime:
-        """Return when a file first had the content: now for an unknown content, which is recorded."""
-        return self._records.update_content(content_id, lambda content: content).received_at
+    def _first_received_at(self, entry: FileEntry) -> datetime | None:
+        """Return when the first content of the file was received, or the earliest known one; None if there is none."""
+        if entry.first_received_at or not entry.content:
+            return entry.first_received_at
+        return self._records.content(entry.content).received_at
 
 
 def changed_partitions(before: Content, after: Content) -> set[Partition]:

@@ -112,6 +112,8 @@ class FileEntry(CacheRecord):
     rows: int = 0
     rejected: int = 0
     stored_at: datetime | None = None
+    first_received_at: datetime | None = None
+    """When the first content of the file was received. None for a file that an older version has stored."""
     reason: str | None = None
     """Why the last attempt failed, or why a person has given the file up."""
     lease: Lease | None = None
@@ -202,7 +204,9 @@ class Content(CacheRecord):
     revision: int = 0
     """0 until the record is saved for the first time."""
     received_at: datetime
-    """When a file first had it. Limits on the age of events are relative to this time."""
+    """When a file first had it."""
+    first_received_at: datetime | None = None
+    """When the first content of a file that has it was received, if that was earlier."""
     files: int = 0
     """Number of files whose committed content it is."""
     paths: tuple[str, ...] = ()
@@ -219,6 +223,11 @@ class Content(CacheRecord):
     """Files for which a version is being written."""
     deleting: Lease | None = None
     """Held by the pull that deletes objects of unneeded versions; the owner is the path of the file that it fetches."""
+
+    @property
+    def ages_at(self) -> datetime:
+        """The time to which the largest age of events is relative."""
+        return self.first_received_at or self.received_at
 
     @property
     def committed(self) -> ContentVersion | None:
@@ -249,6 +258,10 @@ class Content(CacheRecord):
     def is_deleted_by_another(self, path: str, now: datetime) -> bool:
         """Whether the pull of another file than `path` may be deleting objects."""
         return self.deleting is not None and self.deleting.owner != path and now < self.deleting.until
+
+    def with_first_receipt(self, at: datetime | None) -> Content:
+        """Return the content after a file has it whose first content was received at that time, if that is known."""
+        return self.model_copy(update={"first_received_at": at}) if at and at < self.ages_at else self
 
     def with_writer(self, path: str, version: ContentVersion) -> Content:
         """Return the content after the file at `path` has announced that it writes the version."""

@@ -8,13 +8,15 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.receiver.parsing.rejections import Rejection
+from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
 from slackwater.receiver.writing.rejects import to_jsonl
 
 WHOLE_FILE_ROWS = 100_000
 """A file is rejected as a whole if so many rows at its start break the same rule; fewer if it has no more rows."""
 EXAMPLES = 100
 """Rows that are stored of a file that is rejected as a whole."""
+# These say nothing about the file: one that is sorted by time begins with its oldest rows.
+_RULES_OF_ROWS = frozenset({RejectionRule.TOO_OLD, RejectionRule.IN_THE_FUTURE})
 
 
 class RejectedRows:
@@ -82,7 +84,7 @@ class RejectedRows:
 
     def _count_leading(self, rejections: pa.Table, first: Rejection) -> None:
         """Count the rows of the block that continue those at the start of the file."""
-        if rejections["index"][0].as_py() != self._leading:
+        if first.rule in _RULES_OF_ROWS or rejections["index"][0].as_py() != self._leading:
             return
         next_indices = pa.array(range(self._leading, self._leading + rejections.num_rows))
         is_next = pc.and_(pc.equal(rejections["index"], next_indices), pc.equal(rejections["rule"], first.rule))

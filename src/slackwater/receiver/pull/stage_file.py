@@ -29,13 +29,21 @@ class StagedFile:
     """The rejected rows as JSON lines, or examples of them if `version.rejection` is set."""
 
 
-def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, received_at: datetime) -> StagedFile:
+def stage_file(
+    path: Path,
+    source: Source,
+    *,
+    name: str,
+    content_sha256: str,
+    received_at: datetime,
+    first_received_at: datetime | None,
+) -> StagedFile:
     """Parse the file at `path` and write its events and rejects to files in the same folder.
 
     `name` is the partner's name for the file, for errors and rejects. Limits on the age of events are relative to
-    `received_at`. If the file is rejected as a whole (`RejectedRows`), only examples are written, and the remaining
-    rows are counted, not checked. Raises `DataError` when the file cannot be read, or its rows fall into too many
-    hours.
+    `received_at`, but the largest age to `first_received_at`, if it is set. If the file is rejected as a whole
+    (`RejectedRows`), only examples are written, and the remaining rows are counted, not checked. Raises `DataError`
+    when the file cannot be read, or its rows fall into too many hours.
     """
     batch_id = content_sha256[:32]
     # Added only when a table is written: the columns have one value for the whole file, and would fill the buffer.
@@ -45,7 +53,7 @@ def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, re
         RejectedRows(path.with_name("rejects.jsonl"), batch_id=batch_id, origin=f"pull:{name}") as rejected,
         PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
     ):
-        for block in read_file(path, source, name=name, received_at=received_at):
+        for block in read_file(path, source, name=name, received_at=received_at, first_received_at=first_received_at):
             rejected.add(block.rejections)
             if rejected.is_limit_reached:
                 rows = count_rows(path, source, name=name)

@@ -51,7 +51,13 @@ class _Rows(NamedTuple):
 
 
 def read_csv(
-    stream: ByteStream, csv_format: Csv, source: Source, *, name: str, received_at: datetime
+    stream: ByteStream,
+    csv_format: Csv,
+    source: Source,
+    *,
+    name: str,
+    received_at: datetime,
+    first_received_at: datetime | None = None,
 ) -> Iterator[CheckedEvents]:
     """Read and check a CSV file, block by block. `name` is the name of the file in errors.
 
@@ -71,6 +77,7 @@ def read_csv(
             rows.table,
             source,
             received_at=received_at,
+            first_received_at=first_received_at,
             rejections=rows.not_utf8,
             is_clean=parser.arrow_reads_nulls,  # it writes null into columns of strings, too
         )

@@ -32,14 +32,21 @@ class _Element(NamedTuple):
     """The JSON in the file, unchanged."""
 
 
-def read_json(stream: ByteStream, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
+def read_json(
+    stream: ByteStream, source: Source, *, name: str, received_at: datetime, first_received_at: datetime | None = None
+) -> Iterator[CheckedEvents]:
     """Read and check a JSON file, a block of elements at a time. `name` is the name of the file in errors.
 
     Raises `DataError` when the file is not a JSON array.
     """
     first_index = 0
     for elements in _blocks(_ArrayReader(stream, name).elements()):
-        checked = check_events([element.value for element in elements], source, received_at=received_at)
+        checked = check_events(
+            [element.value for element in elements],
+            source,
+            received_at=received_at,
+            first_received_at=first_received_at,
+        )
         texts = (elements[index].text for index in checked.rejections["index"].to_pylist())
         yield checked.located(pa.array(texts, pa.string()), first_index=first_index)
         first_index += len(elements)

@@ -30,7 +30,9 @@ class _LineFormat:
         return data.count(b"\n")
 
 
-def read_ndjson(stream: ByteStream, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
+def read_ndjson(
+    stream: ByteStream, source: Source, *, name: str, received_at: datetime, first_received_at: datetime | None = None
+) -> Iterator[CheckedEvents]:
     """Read and check an NDJSON file, block by block. `name` is the name of the file in errors.
 
     Blank lines count in line numbers, but not as events. Raises `DataError` for a line of more than `MAX_RECORD_BYTES`.
@@ -40,7 +42,7 @@ def read_ndjson(stream: ByteStream, source: Source, *, name: str, received_at: d
         events, lines = read_json_lines(block.data, schema, max_events=_NO_LIMIT)
         if not lines:
             continue
-        checked = check_events(events, source, received_at=received_at)
+        checked = check_events(events, source, received_at=received_at, first_received_at=first_received_at)
         numbers = [lines[index] for index in checked.rejections["index"].to_pylist()]
         texts = pa.array(decode_lines(block.data, numbers), pa.string())
         positions = pa.array([block.line + number - 1 for number in numbers], pa.int64())

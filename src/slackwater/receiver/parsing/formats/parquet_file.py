@@ -29,7 +29,9 @@ _IN_PARTS: Mapping[str, Any] = {"pre_buffer": False, "buffer_size": 2**20}
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 
-def read_parquet(path: Path, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
+def read_parquet(
+    path: Path, source: Source, *, name: str, received_at: datetime, first_received_at: datetime | None = None
+) -> Iterator[CheckedEvents]:
     """Read and check a Parquet file, batch by batch. `name` is the name of the file in errors.
 
     Raises `DataError` when the file is not Parquet, lacks a required column, or has a row of more than
@@ -39,7 +41,7 @@ def read_parquet(path: Path, source: Source, *, name: str, received_at: datetime
         check_columns(file.schema_arrow.names, source, name=name, part="schema")
         first_index = 0
         for table in read_batches(file, path, name):
-            checked = check_table(table, source, received_at=received_at)
+            checked = check_table(table, source, received_at=received_at, first_received_at=first_received_at)
             texts = rows_as_json(table, checked.rejections["index"].to_pylist())
             yield checked.located(pa.array(texts, pa.string()), first_index=first_index)
             first_index += table.num_rows

@@ -16,30 +16,43 @@ from slackwater.sources.definition import Source
 from slackwater.sources.file_format import Csv, Json, Ndjson, Parquet, Xlsx
 
 
-def read_file(path: Path, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
+def read_file(
+    path: Path, source: Source, *, name: str, received_at: datetime, first_received_at: datetime | None = None
+) -> Iterator[CheckedEvents]:
     """Read and check a file, block by block; each block fits into memory.
 
-    `name` is the name of the file in errors. The ages of events are relative to `received_at`. The index of a rejected
-    row is its position among all rows of the file, from 0. Raises `DataError` when no row can be read.
+    `name` is the name of the file in errors. The ages of events are relative to `received_at`, but the largest age to
+    `first_received_at`, if it is set. The index of a rejected row is its position among all rows of the file, from 0.
+    Raises `DataError` when no row can be read.
     """
     match file_format := source.require_pull().format:
         case Csv():
             with open_decompressed(path, name=name) as stream:
-                yield from read_csv(stream, file_format, source, name=name, received_at=received_at)
+                yield from read_csv(
+                    stream, file_format, source, name=name, received_at=received_at, first_received_at=first_received_at
+                )
         case Ndjson():
             with open_decompressed(path, name=name) as stream:
-                yield from read_ndjson(stream, source, name=name, received_at=received_at)
+                yield from read_ndjson(
+                    stream, source, name=name, received_at=received_at, first_received_at=first_received_at
+                )
         case Json():
             with open_decompressed(path, name=name) as stream:
-                yield from read_json(stream, source, name=name, received_at=received_at)
+                yield from read_json(
+                    stream, source, name=name, received_at=received_at, first_received_at=first_received_at
+                )
         case Parquet():
             with decompressed_file(path, name=name) as decompressed:
-                yield from read_parquet(decompressed, source, name=name, received_at=received_at)
+                yield from read_parquet(
+                    decompressed, source, name=name, received_at=received_at, first_received_at=first_received_at
+                )
         case Xlsx():
             # openpyxl is imported only when it is needed: it adds 0.2 s to a cold start.
             from slackwater.receiver.parsing.formats.xlsx_file import read_xlsx  # noqa: PLC0415
 
-            yield from read_xlsx(path, file_format, source, name=name, received_at=received_at)
+            yield from read_xlsx(
+                path, file_format, source, name=name, received_at=received_at, first_received_at=first_received_at
+            )
 
 
 def count_rows(path: Path, source: Source, *, name: str) -> int:

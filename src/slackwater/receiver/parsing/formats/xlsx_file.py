@@ -48,7 +48,13 @@ class SheetRow(NamedTuple):
 
 
 def read_xlsx(
-    path: Path, xlsx_format: Xlsx, source: Source, *, name: str, received_at: datetime
+    path: Path,
+    xlsx_format: Xlsx,
+    source: Source,
+    *,
+    name: str,
+    received_at: datetime,
+    first_received_at: datetime | None = None,
 ) -> Iterator[CheckedEvents]:
     """Read and check a sheet, a block of rows at a time. `name` is the name of the file in errors.
 
@@ -70,7 +76,14 @@ def read_xlsx(
                 block = take_block(rows)
             if not block:
                 break
-            yield check_block(block, columns, source, received_at=received_at, first_index=first_index)
+            yield check_block(
+                block,
+                columns,
+                source,
+                received_at=received_at,
+                first_received_at=first_received_at,
+                first_index=first_index,
+            )
             first_index += len(block)
 
 
@@ -135,12 +148,23 @@ def take_block(rows: Iterator[SheetRow]) -> list[SheetRow]:
 
 
 def check_block(
-    rows: Sequence[SheetRow], columns: SheetColumns, source: Source, *, received_at: datetime, first_index: int
+    rows: Sequence[SheetRow],
+    columns: SheetColumns,
+    source: Source,
+    *,
+    received_at: datetime,
+    first_received_at: datetime | None,
+    first_index: int,
 ) -> CheckedEvents:
     """Check a block of rows. `first_index` is the index of its first row among all non-empty rows after the header."""
     wrong_width = {index: reason for index, row in enumerate(rows) if (reason := columns.find_unnamed_value(row))}
     remaining = [index for index in range(len(rows)) if index not in wrong_width]
-    checked = check_events([columns.to_event(rows[index]) for index in remaining], source, received_at=received_at)
+    checked = check_events(
+        [columns.to_event(rows[index]) for index in remaining],
+        source,
+        received_at=received_at,
+        first_received_at=first_received_at,
+    )
     checked = reject_wrong_width(checked, remaining, wrong_width)
     rejected = [rows[index] for index in checked.rejections["index"].to_pylist()]
     texts, lines = map(columns.to_text, rejected), (row.number for row in rejected)
