@@ -89,6 +89,21 @@ def test_a_day_that_leaves_the_window_before_its_check_begins_is_not_forgotten(w
     assert world.check().older == (DAY,)
 
 
+def test_data_of_a_day_that_was_published_before_its_end_is_not_forgotten(world, arrive):
+    today = "2013-03-13"
+    world.add("flights", today, "17")
+    arrive("first", day=today, time=world.time)
+    assert listed(world) == []  # Its first run reads this data.
+    world.publish(today)
+    world.time += timedelta(minutes=1)
+    assert (arrive("late", day=today, time=world.time).started, listed(world)) == ((), [(today, 1)])
+    world.check()
+    assert (listed(world), older(world).days) == ([(today, 1)], [])
+    # No check has run for longer than the window.
+    world.time += timedelta(days=8)
+    assert world.check().older == (today,)
+
+
 def test_a_listed_day_of_the_window_is_no_older_day_and_leaves_the_list(world, arrive):
     world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)
     arrive("few", time=world.time, rows=1)
