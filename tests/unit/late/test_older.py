@@ -19,6 +19,7 @@ from slackwater.runs.record import Hold, RunState
 from tests.fakes_check import PIPELINE, PUBLICATION
 from tests.fakes_runs import RUN_TABLE, DictRunTable
 from tests.unit.late.test_holds import decisions
+from tests.unit.late.test_new_definition import STEPS, define
 
 pytestmark = pytest.mark.unit
 
@@ -351,6 +352,18 @@ def test_a_range_finds_days_that_no_event_has_listed_and_writes_nothing(world):
     assert (world.table.by_day, world.table.usage, listed(world)) == (before, {}, [])
     assert [day.decision.date for day in older(world, first=DAY).days] == [DAY]
     assert older(world, last="2013-03-11").days == []
+
+
+def test_a_range_finds_data_that_arrived_while_no_definition_read_its_source(world, arrive):
+    define(world, steps=STEPS)
+    world.publish(DAY, force=True)
+    world.time = AFTER
+    define(world, sources=("weather",))
+    arrive("late")
+    define(world, sources=("flights", "weather"))
+    assert (listed(world), world.check().older) == ([], ())
+    [day] = older(world, first=DAY, last=DAY).days
+    assert (day.decision.date, day.decision.rule, day.decision.figures.late_rows) == (DAY, DecisionRule.GROWN, 500)
 
 
 @pytest.mark.parametrize(
