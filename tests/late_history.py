@@ -105,13 +105,25 @@ class LateHistory:
         """
         digests = self.digests(date)
         content, present = (self.shared(date, each, *digests) for each in (self.published_rows(date), self.raw(date)))
-        is_known = bool(self.new_objects(date)) if is_older else content != present
+        if is_older:
+            present = {uri: rows for uri, rows in present.items() if uri in content or self.is_always_read(date, uri)}
+        is_known = bool(present.keys() - content.keys()) if is_older else content != present
         is_ignored = self.is_below(content, present) and (is_older or not self.has_lost(content, present))
         if (not is_known or is_ignored) and (is_older or not self.runs_for_its_definition(date)):
             return True
         day = self.world.table.day(PIPELINE, date)
         made, attempt = day.resolution, day.published.run.attempt
         return made is not None and (made.action, made.attempt) == ("rejected", attempt)
+
+    def is_always_read(self, date: str, uri: str) -> bool:
+        """Whether a run of the day reads the object by each definition since the object was written.
+
+        While a definition does not read it, its message lists no day, and a check takes its day off the list.
+        """
+        *_, written = self.world.store.objects[uri]
+        before = [definition for at, definition in self.world.deployed if at < written]
+        since = [definition for at, definition in self.world.deployed if at >= written]
+        return all(is_read(each, date, uri) for each in (before[-1], *since))
 
     def raw(self, date: str) -> dict[str, int]:
         """The present inputs of a day by the present definition: their rows, by URI."""

@@ -110,6 +110,8 @@ class LateWorld(World):
         """Date of each such message about a new definition."""
         self.definitions: dict[str, Pipeline] = {}
         """All definitions that were deployed, by digest."""
+        self.deployed: list[tuple[datetime, Pipeline]] = []
+        """When each definition was deployed, in order."""
         self.define(steps=STEPS)
 
     def now(self) -> datetime:
@@ -131,6 +133,7 @@ class LateWorld(World):
             update={"pipelines": {**self.project.pipelines, self.pipeline: definition}}
         )
         self.definitions[self.project.written_digest(self.pipeline)] = definition
+        self.deployed.append((self.time, definition))
 
     def reader(self, name: str, table: TableInput) -> LateWorld:
         """Add a pipeline that reads published days of this one; return what happens to it, in the same cloud."""

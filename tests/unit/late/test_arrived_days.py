@@ -81,9 +81,9 @@ def test_an_hour_before_local_midnight_belongs_to_the_day_before():
     assert arrived.days == {"2013-03-09": {"1"}, "2013-03-10": {"2"}, "2013-03-11": {"3"}}
 
 
-def test_the_current_day_and_later_hours_are_left_out():
+def test_the_current_day_is_no_day_of_the_window_and_later_hours_are_left_out():
     arrived = days({"1": key("2013-03-13", "04"), "2": key("2013-03-13", "18"), "3": key("2013-03-20", "00")})
-    assert (arrived.days, arrived.older_days) == ({}, {})
+    assert (arrived.days, arrived.older_days, arrived.current_day) == ({}, {}, {"2013-03-13": {"1", "2"}})
 
 
 def test_objects_before_the_window_belong_to_older_days():

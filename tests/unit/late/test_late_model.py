@@ -319,20 +319,28 @@ class LateData(LateAssertions, RuleBasedStateMachine):
                 continue
             # The person whose run has ended without an outcome runs the day again.
             is_unknown = day.outcome_unknown or day.active
-            # Data that arrives for a day of one definition may be of another day, or of none, by the next one.
-            is_same = len(self.world.definitions) == 1
-            if is_same and not is_unknown and not day.hold and not self.is_kept(date, is_older=True):
+            if not is_unknown and not day.hold and not self.is_kept(date, is_older=True):
                 assert world.table.late_day(PIPELINE, date), f"{date} is before the window, and not on its list"
             if is_unknown or day.hold or world.table.late_day(PIPELINE, date):
                 try:
                     world.run_day(date)
                 except InputError:
                     # The day has lost rows.
-                    world.run_day(date, force=world.hold_decisions().release(PIPELINE, date, reason="r"))
+                    world.run_day(date, force=self.release_present_inputs(date))
                     self.decide(date)
                     self.released.add((date, frozenset(self.raw(date))))
                 assert not world.table.late_day(PIPELINE, date), date
                 assert self.published_rows(date) == self.raw(date), date
+
+    def release_present_inputs(self, date: str) -> bool:
+        decisions, is_held = self.world.hold_decisions(), self.world.table.day(PIPELINE, date).hold
+        try:
+            return decisions.release(PIPELINE, date, reason="r")
+        except InputError:
+            # They have changed since a release whose run has not published: the person reads the present reason now.
+            assert not is_held
+            assert self.world.table.day(PIPELINE, date).hold
+            return decisions.release(PIPELINE, date, reason="r")
 
     def state(self) -> tuple:
         world = self.world

@@ -19,6 +19,7 @@ from slackwater.late.check.tasks import day_tasks
 from slackwater.late.ledger.entry import definition_input
 from slackwater.late.ledger.new_entries import cost_shares
 from slackwater.pipeline.definition import Late, StepUse
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_differences
 from slackwater.runs.record import RunReason
@@ -185,6 +186,19 @@ def test_re_runs_for_a_definition_keep_the_limits_of_the_pipeline(world):
     define(world, timezone=EAST, on_definition="rerun")
     rules = [day.rule for day in world.check().days if day.new_definition]
     assert rules == [DecisionRule.NEW_DEFINITION] * 2 + [DecisionRule.TOO_MANY] * 3
+
+
+@pytest.mark.parametrize(("policy", "rule"), [("keep", DecisionRule.NOT_WORTH), ("rerun", DecisionRule.GROWN)])
+def test_late_data_that_is_not_worth_its_price_keeps_no_day_from_a_new_definition(world, policy, rule):
+    run = world.table.run(PIPELINE, DAY, 1)
+    world.table.save_cost(run.model_copy(update={"cost": RunCost(usd=1, complete=True)}))
+    world.add("flights", DAY, "20", name="late", rows=500)
+    late = world.project.pipelines[PIPELINE].late.model_copy(update={"worth_per_percent": 0.0001})
+    define(world, late=late)
+    assert decision_of(world).rule is DecisionRule.NOT_WORTH
+    define(world, steps=STEPS, on_definition=policy)
+    decision = decision_of(world)
+    assert (decision.rule, decision.decision is LateDecision.RERUN) == (rule, policy == "rerun")
 
 
 def test_a_rejected_day_is_not_published_by_a_new_definition(world):

@@ -19,6 +19,7 @@ from slackwater.runs.record import Hold, RunState
 from tests.fakes_check import PIPELINE, PUBLICATION
 from tests.fakes_runs import RUN_TABLE, DictRunTable
 from tests.unit.late.test_holds import decisions
+from tests.unit.late.test_new_definition import STEPS, define
 
 pytestmark = pytest.mark.unit
 
@@ -87,6 +88,21 @@ def test_a_day_that_leaves_the_window_before_its_check_begins_is_not_forgotten(w
     world.time += timedelta(hours=1)
     assert world.checker.check(pipeline=PIPELINE, as_of=None, dates=[DAY]).days == ()
     assert world.check().older == (DAY,)
+
+
+def test_data_of_a_day_that_was_published_before_its_end_is_not_forgotten(world, arrive):
+    today = "2013-03-13"
+    world.add("flights", today, "17")
+    arrive("first", day=today, time=world.time)
+    assert listed(world) == []  # Its first run reads this data.
+    world.publish(today)
+    world.time += timedelta(minutes=1)
+    assert (arrive("late", day=today, time=world.time).started, listed(world)) == ((), [(today, 1)])
+    world.check()
+    assert (listed(world), older(world).days) == ([(today, 1)], [])
+    # No check has run for longer than the window.
+    world.time += timedelta(days=8)
+    assert world.check().older == (today,)
 
 
 def test_a_listed_day_of_the_window_is_no_older_day_and_leaves_the_list(world, arrive):
@@ -336,6 +352,18 @@ def test_a_range_finds_days_that_no_event_has_listed_and_writes_nothing(world):
     assert (world.table.by_day, world.table.usage, listed(world)) == (before, {}, [])
     assert [day.decision.date for day in older(world, first=DAY).days] == [DAY]
     assert older(world, last="2013-03-11").days == []
+
+
+def test_a_range_finds_data_that_arrived_while_no_definition_read_its_source(world, arrive):
+    define(world, steps=STEPS)
+    world.publish(DAY, force=True)
+    world.time = AFTER
+    define(world, sources=("weather",))
+    arrive("late")
+    define(world, sources=("flights", "weather"))
+    assert (listed(world), world.check().older) == ([], ())
+    [day] = older(world, first=DAY, last=DAY).days
+    assert (day.decision.date, day.decision.rule, day.decision.figures.late_rows) == (DAY, DecisionRule.GROWN, 500)
 
 
 @pytest.mark.parametrize(

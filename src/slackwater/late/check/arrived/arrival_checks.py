@@ -123,7 +123,7 @@ class ArrivalChecks:
         arrived = arrived_days(self.project, [event for event in by_id.values() if event.id not in delays], now=now)
         started, older, reasons = list[StartedCheck](), dict[str, int](), dict[str, str]()
         for pipeline, item in arrived.items():
-            days = self._late_days(pipeline, {**item.days, **item.older_days}, by_id)
+            days = self._late_days(pipeline, {**item.days, **item.older_days, **item.current_day}, by_id)
             delays |= dict.fromkeys(days.running, _RUNNING_SECONDS)
             reasons |= days.failed
             if count := _object_count(by_id, days.published, item):

@@ -1,4 +1,4 @@
-"""Finds the finished days that the messages of the queue of arrivals are about."""
+"""Finds the days that the messages of the queue of arrivals are about."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ class ArrivedDays:
     """By finished day of the window, an ISO date: the ids of the messages about it."""
     older_days: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By day before the window, an ISO date: the ids of the messages about it."""
+    current_day: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The same for the current day. No check decides about it, but it may be published already."""
 
 
 def arrived_days(project: Project, messages: Iterable[ArrivalMessage], *, now: datetime) -> dict[str, ArrivedDays]:
     """Return what arrived for each pipeline that the messages concern.
 
-    A key that is no object of a partition is left out, and so are the current day and later hours.
+    A key that is no object of a partition is left out, and so are the hours after the current day.
     """
     arrived = list(messages)
     partitions = {message.id: found for message in arrived if (found := source_partitions(message))}
@@ -111,9 +113,9 @@ def _arrived(
     now: datetime,
 ) -> ArrivedDays:
     """Return what arrived for a pipeline: `partitions` of its sources by message, and `of_days`, message and day."""
-    window = check_window(pipeline, None, now)[:-1]
+    window = check_window(pipeline, None, now)
     dates, first = _dates_of_partitions(window), partition_of(window[0].start)
-    first_day, last_day = window[0].date.isoformat(), window[-1].date.isoformat()
+    first_day, current = window[0].date.isoformat(), window[-1].date.isoformat()
     days, older_days = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     for event, (_, changed) in partitions.items():
         for partition in changed:
@@ -124,9 +126,10 @@ def _arrived(
                     if day < first_day:
                         older_days[day].add(event)
     for event, day in of_days:
-        if day <= last_day:
+        if day <= current:
             (older_days if day < first_day else days)[day].add(event)
-    return ArrivedDays(days=_in_order(days), older_days=_in_order(older_days))
+    current_day = {current: days.pop(current)} if current in days else {}
+    return ArrivedDays(days=_in_order(days), older_days=_in_order(older_days), current_day=_in_order(current_day))
 
 
 def _dates_of_partitions(window: Iterable[Day]) -> dict[Partition, list[str]]:

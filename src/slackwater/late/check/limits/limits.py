@@ -82,7 +82,9 @@ def _limit_day(day: DayDecision, policy: Late, estimate: Callable[[int], float |
     day = _with(day, estimated_usd=price, worth_usd=worth)
     if _is_exempt_repair(day):
         return day
-    needs_worth = day.rule is DecisionRule.GROWN and not figures.is_aged
+    # The new definition would run the day without its late data too.
+    is_due_anyway = bool(day.new_definition) and policy.on_definition == "rerun"
+    needs_worth = day.rule is DecisionRule.GROWN and not figures.is_aged and not is_due_anyway
     if needs_worth and worth is not None and price is not None and price > worth:
         reason = f"a re-run costs about {_usd(price)}, more than the late data is worth: {_usd(worth)}, at "
         return _changed(day, DecisionRule.NOT_WORTH, f"{reason}late.worth_per_percent {policy.worth_per_percent:g}")
