@@ -34,6 +34,9 @@ class LateAssertions(LateHistory):
         read = self.shared(day.date, self.rows_of(day.published.run.manifest), *digests)
         if day.hold.rule == "rolled_back":
             assert runs[day.published.run.attempt].rollback, day.hold
+        elif day.hold.rule == "moved_hours":
+            timezone = world.project.pipelines[PIPELINE].timezone
+            assert runs[day.published.run.attempt].reads.timezone != timezone or is_older, day.hold
         elif day.hold.rule in {"vanished", "removed", "shrank"}:
             # With late data, a day before the window stays on hold after its cause has gone.
             assert self.has_lost(read, present) or (is_older and self.new_objects(day.date)), day.hold

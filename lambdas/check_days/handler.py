@@ -206,7 +206,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     request_checks(build_arrivals(), report)
     if any(day.table_changes for day in report.days):
         notify_of_tables(build_notifier(), report, checker.project, execution=request.execution)
-    if kept_days(report):
+    # A check of an earlier date would name other days.
+    if kept_days(report) and is_of_today(report, checker.project):
         notify_of_definition(build_definition_notifier(), report, execution=request.execution)
     logger.info("days checked", extra={**answer, "rules": rules, "seconds": report.seconds})
     if report.complete:
@@ -288,11 +289,16 @@ def record_costs(recorder: CostRecorder, pipeline: str, *, elapsed: timedelta) -
         logger.warning("costs of runs were not recorded", extra={"reasons": recorded.problems})
 
 
+def is_of_today(report: CheckReport, project: Project) -> bool:
+    """Return whether the check is of the pipeline's present day."""
+    return report.as_of == today(project.pipeline(report.pipeline), report.checked_at).isoformat()
+
+
 def put_budget(report: CheckReport, checker: Checker) -> None:
     """Put how much of its budget a pipeline needs today. Checks of new objects put it too: they start re-runs."""
     definition = checker.project.pipeline(report.pipeline)
     now = report.checked_at
-    if definition.late.budget_per_day is None or report.as_of != today(definition, now).isoformat():
+    if definition.late.budget_per_day is None or not is_of_today(report, checker.project):
         return
     usage = checker.table.rerun_usage(report.pipeline, usage_date(definition, now))
     percent = budget_percent(definition.late, usage, report.days)
@@ -303,7 +309,7 @@ def put_budget(report: CheckReport, checker: Checker) -> None:
 def put_rejects(counts: DynamoEventCounts, report: CheckReport, project: Project) -> None:
     """Put by how much the reject rate of each source is above normal, in a check of today. Errors are only logged."""
     definition, now = project.pipeline(report.pipeline), report.checked_at
-    if report.as_of != today(definition, now).isoformat():
+    if not is_of_today(report, project):
         return
     for name in definition.sources:
         try:
@@ -324,7 +330,7 @@ def put_metrics(report: CheckReport, project: Project) -> None:
     put_metric(Metric.DAYS_RERUN, days[LateDecision.RERUN], pipeline=report.pipeline)
     handled = (LateDecision.RERUN, LateDecision.DEFER, LateDecision.HOLD)
     put_metric(Metric.LATE_BYTES, sum(late_bytes[decision] for decision in handled), pipeline=report.pipeline)
-    if not report.complete or report.as_of != today(definition, report.checked_at).isoformat():
+    if not report.complete or not is_of_today(report, project):
         return
     # A cool-down ends by itself, so it must not fire an alarm.
     cooling = sum(

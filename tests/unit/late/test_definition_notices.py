@@ -14,7 +14,7 @@ from slackwater.late.changes.definition_notices import DefinitionNotifier, defin
 from tests.fakes_check import PIPELINE, World, five_days
 from tests.fakes_notification import Crashed, Outbox
 from tests.late_processes import FAULTS, Process
-from tests.unit.late.test_new_definition import EAST, define
+from tests.unit.late.test_new_definition import EAST, STEPS, define
 
 pytestmark = pytest.mark.unit
 
@@ -90,7 +90,7 @@ def test_the_contract_is_that_of_the_code():
 
 
 def test_days_that_run_again_are_not_counted(days):
-    define(days.world, timezone=EAST)
+    define(days.world, sources=("flights",), steps=STEPS)
     days.world.add("flights", "2013-03-10", "17", name="late", rows=500)
     days.notify()
     assert days.subjects == [f"{PIPELINE}: 4 published days of the last 7 keep an earlier definition"]

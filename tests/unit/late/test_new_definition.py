@@ -19,6 +19,7 @@ from slackwater.late.check.tasks import day_tasks
 from slackwater.late.ledger.entry import definition_input
 from slackwater.late.ledger.new_entries import cost_shares
 from slackwater.pipeline.definition import Late, StepUse
+from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_differences
@@ -83,14 +84,19 @@ def test_only_what_both_definitions_read_is_late(world, former, present, arrived
     is_new = former != present
     decision = decision_of(world)
     new = DecisionRule.NEW_DEFINITION if policy == "rerun" else DecisionRule.DEFINITION_KEPT
-    assert decision.rule is (DecisionRule.GROWN if is_late else new if is_new else DecisionRule.UNCHANGED)
+    expected_rule = DecisionRule.GROWN if is_late else new if is_new else DecisionRule.UNCHANGED
+    is_moved = former["timezone"] != present["timezone"]
+    if is_moved and expected_rule in {DecisionRule.GROWN, DecisionRule.NEW_DEFINITION}:
+        expected_rule = DecisionRule.MOVED_HOURS
+    assert decision.rule is expected_rule
     assert {item.uri for item in decision.late_inputs if item.rows} == ({uri} if is_late else set())
     assert [item.etag for item in decision.late_inputs if item.change == "definition"] == (
         [world.project.written_digest(PIPELINE)] if is_new else []
     )
     assert ("the definition has changed" in decision.reason) is bool(decision.new_definition) is is_new
     runs_again = is_late or (is_new and policy == "rerun")
-    assert (decision.decision is LateDecision.RERUN) is runs_again
+    would_run = LateDecision.HOLD if is_moved else LateDecision.RERUN
+    assert decision.decision is (would_run if runs_again else LateDecision.IGNORE)
     assert ("the run reads with the new one" in decision.reason) is (runs_again and is_new)
     expected = [(RunReason.LATE_DATA, is_late), (RunReason.NEW_DEFINITION, is_new)]
     if is_late or is_new:
@@ -98,6 +104,38 @@ def test_only_what_both_definitions_read_is_late(world, former, present, arrived
         record = world.table.run(PIPELINE, DAY, run.attempt)
         assert list(record.reasons) == [reason for reason, applies in expected if applies]
         assert decision_of(world).rule is DecisionRule.UNCHANGED
+
+
+def test_no_day_runs_alone_with_other_hours_than_the_days_around_it(world):
+    """An event of 20:00 UTC belongs to the 10th in New York, and to the 11th in EAST."""
+    world.add("flights", "2013-03-10", "20", name="evening", rows=100)
+    for day in (DAY, "2013-03-11"):
+        world.publish(day, force=True)
+    define(world, timezone=EAST)
+    world.add("flights", "2013-03-11", "12", name="late", rows=500)
+    before = world.table.day(PIPELINE, "2013-03-11").published
+    held = decision_of(world, "2013-03-11")
+    assert (held.decision, held.rule) == (LateDecision.HOLD, DecisionRule.MOVED_HOURS)
+    assert "--from DATE --to DATE --stale" in held.reason
+    assert world.table.day(PIPELINE, "2013-03-11").published == before
+    world.hold_decisions().release(PIPELINE, "2013-03-11", reason="the only day that counts")
+    assert decision_of(world, "2013-03-11").decision is LateDecision.RERUN
+    world.publish("2013-03-11")
+    assert decision_of(world, "2013-03-11").rule is DecisionRule.UNCHANGED
+
+
+@pytest.mark.parametrize("published", [(), ("2013-03-12",)])
+def test_a_table_that_is_added_and_has_no_earlier_days_stops_no_check(world, published):
+    define(world, tables={"rates": TableInput(table="fx_rates")})
+    for day in published:
+        run = world.table.day(PIPELINE, day).published.run.model_copy(update={"pipeline": "fx_rates"})
+        shown = world.table.day(PIPELINE, day).published.model_copy(update={"run": run})
+        world.table.save_day(world.table.day("fx_rates", day).model_copy(update={"published": shown, "attempts": 1}))
+    world.add("flights", "2013-03-12", "12", name="late", rows=500)
+    rules = {day.date: day.rule for day in world.check().days if day.run_id}
+    assert rules.pop("2013-03-12") is DecisionRule.GROWN
+    assert set(rules.values()) == {DecisionRule.DEFINITION_KEPT}
+    assert list(world.table.held(PIPELINE)) == []
 
 
 hours = st.tuples(st.sampled_from(("2013-03-09", "2013-03-10", "2013-03-11")), st.integers(0, 23))
@@ -152,14 +190,14 @@ def test_only_objects_that_both_definitions_read_can_vanish(world, hour, is_shar
 
 def test_data_below_the_thresholds_stays_below_next_to_a_kept_definition_and_runs_with_a_new_one(world):
     world.add("flights", DAY, "12", name="late", rows=5)
-    define(world, timezone=EAST)
+    define(world, sources=("flights",), steps=STEPS)
     assert decision_of(world).rule is DecisionRule.BELOW
-    define(world, timezone=EAST, on_definition="rerun")
+    define(world, sources=("flights",), steps=STEPS, on_definition="rerun")
     decision = decision_of(world)
     assert decision.rule is DecisionRule.NEW_DEFINITION
     assert decision.reason == (
         "flights grew by 5 rows (0.5 %), 1 object, 5 Bytes: below percent 1 and rows 10 of its source; the definition "
-        "has changed since the published run (timezone: America/New_York -> Etc/GMT-6): the run reads with the new one"
+        "has changed since the published run (weather (source): removed): the run reads with the new one"
     )
 
 
@@ -183,7 +221,7 @@ def test_re_runs_for_a_definition_keep_the_limits_of_the_pipeline(world):
     definition = world.project.pipelines[PIPELINE]
     late = definition.late.model_copy(update={"max_reruns_per_day": 2})
     define(world, late=late)
-    define(world, timezone=EAST, on_definition="rerun")
+    define(world, sources=("flights",), steps=STEPS, on_definition="rerun")
     rules = [day.rule for day in world.check().days if day.new_definition]
     assert rules == [DecisionRule.NEW_DEFINITION] * 2 + [DecisionRule.TOO_MANY] * 3
 

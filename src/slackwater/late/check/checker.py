@@ -24,6 +24,7 @@ from slackwater.late.check.window import CheckedDay, DayState, check_window, ove
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
+from slackwater.runs.inputs.input_definition import input_definition
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.window_listing import WindowListing
@@ -235,9 +236,11 @@ class Checker:
         frozen_at = run.frozen_at if run else None
         if published_inputs is None:
             return decide_early(record, rule or DecisionRule.MANIFEST_GONE, frozen_at=frozen_at), None
+        # What only the present definition reads decides nothing about the day.
+        unread = run.reads.unread_tables(input_definition(definition)) if run and run.reads else ()
         # Without the known objects, the check would read the metadata of each object of the window again.
         current_inputs = self.inputs.manifest(
-            definition.pipeline, state.day, known=published_inputs.objects, window=window
+            definition.pipeline, state.day, known=published_inputs.objects, window=window, unread=unread
         )
         day = PublishedDay(record=record, run=run, before=published_inputs, now=current_inputs)
         decision = day.decide(

@@ -68,6 +68,9 @@ class DecisionRule(StrEnum):
     """A day of another pipeline has changed, and the definition of the table holds the day then."""
     REPEATED = "repeated"
     """Changed tables have run the day again too often within 24 hours: pipelines may change each other's inputs."""
+    MOVED_HOURS = "moved_hours"
+    """The day would run again, but the pipeline has another timezone since: its hours are no longer those of the days
+    around it, so a run of this day alone would publish events twice or leave some out."""
     MANIFEST_GONE = "manifest_gone"
     """The input manifest of the published run is gone, so there is nothing to compare with."""
     UNREADABLE = "unreadable"

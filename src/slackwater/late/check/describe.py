@@ -21,6 +21,8 @@ class DefinitionChange(NamedTuple):
     """Of the present definition."""
     reruns: bool
     """Whether the pipeline runs such days again."""
+    moves_hours: bool
+    """Whether the pipeline had another timezone."""
 
     def reason(self, *, runs_again: bool) -> str:
         """Return the change as a reason, with what becomes of the day."""
@@ -111,6 +113,15 @@ def changed_file_count(source: SourceDifference) -> int:
     """Return how many files of a source were changed or removed."""
     removed = {item.file for item in source.removed if item.file}
     return len(removed | {file_label(item) for item in source.changed_files})
+
+
+def describe_moved_hours(pipeline: str, date: str) -> str:
+    """Return why a day that would run again with another timezone is on hold, with the remedies."""
+    return (
+        "a run of this day alone would publish events of other days twice, or leave some out: run it together with the "
+        f"days around it (`slackwater run {pipeline} --from DATE --to DATE --stale`), or release it (`slackwater late "
+        f"release {pipeline} --date {date} --reason TEXT`) to run it alone"
+    )
 
 
 def describe_repeated(pipeline: str, date: str) -> tuple[str, str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures, table_reruns
-from slackwater.late.check.decision import MAX_TABLE_RERUNS, DayDecision, DecisionRule
-from slackwater.late.check.describe import DefinitionChange
+from slackwater.late.check.decision import MAX_TABLE_RERUNS, DayDecision, DecisionRule, LateDecision
+from slackwater.late.check.describe import DefinitionChange, describe_moved_hours
 from slackwater.late.check.evaluate_day import SourceThresholds, evaluate_day
 from slackwater.late.check.table_changes import notified_changes
 from slackwater.late.check.wait import late_waits, max_ages, next_age
@@ -15,10 +15,11 @@ from slackwater.late.ledger.entry import definition_input, late_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
+from slackwater.runs.holds import decision_about
 from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import described_changes, input_definition, shared_inputs
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
 from slackwater.runs.table import RunTable
 
 
@@ -57,6 +58,8 @@ class PublishedDay:
             definition=changed,
             is_repeated=self._is_repeated(definition, differences, table, now),
         )
+        if changed and changed.moves_hours:
+            decision = self._hold_moved_hours(decision)
         late = late_inputs(before, present, sources=reads.inputs)
         update: dict[str, object] = {
             "table_changes": notified_changes(before, present, definition.published_tables),
@@ -68,6 +71,16 @@ class PublishedDay:
             # A run would also read what only the new definition names.
             update["figures"] = decision.figures and decision.figures.model_copy(update={"input_bytes": self.now.bytes})
         return decision.model_copy(update={**update, "late_inputs": late})
+
+    def _hold_moved_hours(self, decision: DayDecision) -> DayDecision:
+        """Return the decision, but hold a day that would run again, unless a person has released it with its inputs."""
+        if decision.decision is not LateDecision.RERUN:
+            return decision
+        if decision_about(self.record, self.now.digest) is ResolutionAction.RELEASED:
+            return decision
+        reasons = (*decision.reasons, describe_moved_hours(decision.pipeline, decision.date))
+        held = {"decision": LateDecision.HOLD, "rule": DecisionRule.MOVED_HOURS, "reasons": reasons}
+        return decision.model_copy(update=held)
 
     def _is_repeated(
         self, definition: Pipeline, differences: tuple[SourceDifference, ...], table: RunTable, now: datetime
@@ -90,7 +103,12 @@ def definition_change(run: RunRecord | None, definition: Pipeline, digest: str) 
     if run is None or run.reads is None or run.definition == digest:
         return None
     lines = described_changes(run.reads, input_definition(definition))
-    return DefinitionChange(lines=lines, digest=digest, reruns=definition.late.on_definition == "rerun")
+    return DefinitionChange(
+        lines=lines,
+        digest=digest,
+        reruns=definition.late.on_definition == "rerun",
+        moves_hours=run.reads.timezone != definition.timezone,
+    )
 
 
 def _thresholds(definition: Pipeline, project: Project) -> dict[str, SourceThresholds]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Protocol
@@ -117,7 +117,9 @@ class ForeignTables:
         self._latest: dict[str, tuple[str, CurrentRows]] = {}
         self._reading = threading.Lock()
 
-    def inputs(self, pipeline: Pipeline, day: Day, known: Mapping[str, InputObject]) -> Iterator[InputObject]:
+    def inputs(
+        self, pipeline: Pipeline, day: Day, known: Mapping[str, InputObject], *, unread: Collection[str] = ()
+    ) -> Iterator[InputObject]:
         """Yield the current snapshot of each of the pipeline's Iceberg tables, as an input of `day`.
 
         The id of the newest snapshot that changed rows identifies the content: a compaction is no other input. `known`
@@ -125,19 +127,22 @@ class ForeignTables:
         expired, if the metadata shows that the rows are the same.
 
         Raises `InputError` for a table that does not exist, is empty or elsewhere than its `location`, or has too much
-        metadata; `AccessDenied`, `ObjectMissing` or `ObjectInvalid` that names the table; and `CloudError`.
+        metadata; `AccessDenied`, `ObjectMissing` or `ObjectInvalid` that names the table; and `CloudError`. Such a
+        table is left out instead if its name is in `unread`.
         """
         for name, item in sorted(pipeline.foreign_tables.items()):
             try:
                 rows = self._current_rows(item)
-            except AccessDenied as error:
+            except (AccessDenied, InputError, ObjectInvalid, ObjectMissing) as error:
+                if name in unread:
+                    continue
+                if not isinstance(error, AccessDenied):
+                    raise type(error)(f"tables.{name}: {error}") from error
                 raise AccessDenied(
                     f"tables.{name}: {item.iceberg} may not be read: {error}: run slackwater deploy after a change of "
                     "`iceberg` or `location`; if Lake Formation, the bucket's policy or a key protects the table, let "
                     "the roles of freeze_inputs, check_days and the Spark jobs read it"
                 ) from error
-            except (InputError, ObjectInvalid, ObjectMissing) as error:
-                raise type(error)(f"tables.{name}: {error}") from error
             uri, tag = f"warehouse.{item.iceberg}", str(rows.current.snapshot_id)
             before = known.get(uri)
             if before and not rows.ids.isdisjoint((before.etag, before.tag)):

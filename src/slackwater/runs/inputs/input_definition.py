@@ -35,6 +35,10 @@ class InputDefinition(UpdatedRecord):
         """The names of the sources, then of the tables."""
         return (*self.sources, *(table.name for table in self.tables))
 
+    def unread_tables(self, present: InputDefinition) -> frozenset[str]:
+        """Return the names of the tables that another definition names, and this one does not, or with other days."""
+        return frozenset(table.name for table in present.tables if table not in self.tables)
+
 
 def input_definition(pipeline: Pipeline) -> InputDefinition:
     """Return what the pipeline's definition names."""

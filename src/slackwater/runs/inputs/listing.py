@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,7 +71,13 @@ class InputListing:
         return WindowListing(at=at, raw_bucket=self.raw_bucket, sources=listed)
 
     def manifest(
-        self, pipeline: str, day: Day, *, known: Iterable[InputObject] = (), window: WindowListing | None = None
+        self,
+        pipeline: str,
+        day: Day,
+        *,
+        known: Iterable[InputObject] = (),
+        window: WindowListing | None = None,
+        unread: Collection[str] = (),
     ) -> InputManifest:
         """List the inputs of the pipeline's day, and return them as an input manifest, which is not stored yet.
 
@@ -79,7 +85,8 @@ class InputListing:
         that it belongs to is looked up again, because two files may have shared its content and one of them may have
         changed since. For a source with an id column, the ids of a partition are read only when its objects differ from
         `known`, and objects that hold only duplicates are left out. So are those of files that the partner has removed,
-        unless the pipeline keeps them. Sources of `window`, a listing that has the day, are not listed again.
+        unless the pipeline keeps them. Sources of `window`, a listing that has the day, are not listed again. Tables
+        whose names are in `unread` are left out if they cannot be read.
 
         Raises `DayChanged` when files of a source keep changing during the listing, `ObjectInvalid` for an object that
         the receiver has not written, `InputError` as `published_days` does, and what `ForeignTables.inputs` raises.
@@ -108,8 +115,8 @@ class InputListing:
                 for source, listing in zip(sources, listings, strict=True)
                 for item in self._inputs(source, listing, known_of.get(source, ()), pool)
             ]
-        objects += published_days(definition, day, table=self.table)
-        objects += self.foreign.inputs(definition, day, known_objects)
+        objects += published_days(definition, day, table=self.table, unread=unread)
+        objects += self.foreign.inputs(definition, day, known_objects, unread=unread)
         return InputManifest(
             pipeline=pipeline,
             date=day.date.isoformat(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 
 from slackwater.errors import InputError
@@ -12,11 +12,13 @@ from slackwater.runs.inputs.manifest import InputObject
 from slackwater.runs.table import RunTable
 
 
-def published_days(pipeline: Pipeline, day: Day, *, table: RunTable) -> Iterator[InputObject]:
+def published_days(
+    pipeline: Pipeline, day: Day, *, table: RunTable, unread: Collection[str] = ()
+) -> Iterator[InputObject]:
     """Yield the version that is published now of each day that the pipeline's tables need for `day`.
 
     The digest of its rows identifies a version: a day that was published again with the same rows is the same input.
-    Raises `InputError` for a day that is not published, unless the table allows it.
+    Raises `InputError` for a day that is not published, unless the table allows it or its name is in `unread`.
     """
     for name, item in sorted(pipeline.published_tables.items()):
         first, last = item.days
@@ -24,7 +26,7 @@ def published_days(pipeline: Pipeline, day: Day, *, table: RunTable) -> Iterator
             date = (day.date + timedelta(days=offset)).isoformat()
             published = table.day(item.table, date).published
             if published is None:
-                if item.missing == "error":
+                if item.missing == "error" and name not in unread:
                     raise InputError(
                         f"tables.{name}: {item.table} has not published {date}: run it first "
                         f"(slackwater run {item.table} --date {date}), or allow it with `missing: empty`"
