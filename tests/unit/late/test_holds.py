@@ -291,6 +291,22 @@ def test_a_failed_audit_puts_the_day_on_hold_after_one_attempt(world):
     assert world.rules()[DAY] is DecisionRule.UNCHANGED
 
 
+def test_a_refused_rollback_does_not_end_the_hold_of_an_audit(world):
+    for name in ("b", "c"):
+        world.time += timedelta(hours=2)
+        world.add("flights", "2013-03-10", "17", name=name, rows=50)
+        run = world.publish("2013-03-10") if name == "b" else world.freeze("2013-03-10")
+    world.store.put(failure_uri(run.prefix), b"AuditFailed: x")
+    world.fail(run)
+    world.time += timedelta(hours=2)
+    assert world.rules()["2013-03-10"] is DecisionRule.AUDIT
+    refused = world.freeze("2013-03-10", rollback=1, reason="the version before")
+    world.store.put(failure_uri(refused.prefix), b"ObjectMissing: the tag is gone")
+    world.fail(refused)
+    world.time += timedelta(hours=2)
+    assert world.rules()["2013-03-10"] is DecisionRule.AUDIT
+
+
 def test_a_failed_audit_is_decided_again_when_the_inputs_change(world):
     world.add("weather", DAY, "20", name="late")
     fail_audit(world)

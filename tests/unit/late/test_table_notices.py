@@ -277,3 +277,17 @@ def test_one_check_sends_at_most_ten_messages(world, monkeypatch):
     report = report_of(world, *[LateDecision.IGNORE] * 12)
     check_days.notify_of_tables(notifier, report, world.project, execution="one")
     assert len(notifier.notified) == 10
+
+
+def test_a_version_that_was_named_for_an_earlier_attempt_is_named_again(world):
+    world.change(content="second")
+    assert world.notify()
+    world.change(content="third", attempt=3, rows=12)
+    world.time += timedelta(hours=2)
+    world.publish_week()
+    assert not world.notify()
+    # The other pipeline has published its second version again: the day comes from the third one.
+    world.change(content="second", attempt=4)
+    assert world.notify()
+    assert not world.notify()
+    assert len(world.outbox.sent) == 2

@@ -98,7 +98,7 @@ class TableNotifier:
             return notice
         return TableNotice(
             versions={change.name: change.version for change in day.table_changes},
-            earlier=notice.versions if notice else {},
+            earlier=_named_versions(notice, day),
             attempt=published.run.attempt,
             reason=describe_changes(day.table_changes),
             since=self.now(),
@@ -147,8 +147,13 @@ class TableNotifier:
         return is_alive(self.executions, notice.execution, since=notice.since, now=self.now())
 
 
+def _named_versions(notice: TableNotice | None, day: DayDecision) -> dict[str, str]:
+    """Return the versions that the latest message about the published attempt has named."""
+    return notice.versions if notice and notice.attempt == day.attempt else {}
+
+
 def _changes_without_message(notice: TableNotice | None, day: DayDecision) -> list[TableChange]:
-    known = notice.versions if notice else {}
+    known = _named_versions(notice, day)
     return [change for change in day.table_changes if known.get(change.name) != change.version]
 
 

@@ -28,6 +28,8 @@ def latest_failures(attempts: Sequence[RunRecord], inputs: str, project: Project
     `inputs` is the digest of the day's present inputs. An attempt that is still recorded as running counts, because no
     execution of the day is alive.
     """
+    # A rollback that was refused says nothing about a run.
+    attempts = [attempt for attempt in attempts if attempt.rollback is None]
     if not attempts:
         return []
     run = attempts[-1].run
