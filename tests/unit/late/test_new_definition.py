@@ -201,6 +201,22 @@ def test_data_below_the_thresholds_stays_below_next_to_a_kept_definition_and_run
     )
 
 
+@pytest.mark.parametrize("policy", ["keep", "rerun"])
+def test_the_hold_of_an_older_day_ends_with_its_cause_although_its_definition_is_another_one(world, policy):
+    uri = world.add("flights", "2013-03-08", "17", name="b", rows=5)
+    world.publish("2013-03-08", force=True)
+    world.store.delete([uri])
+    world.check()
+    assert world.table.day(PIPELINE, "2013-03-08").hold.rule == "vanished"
+    world.time += timedelta(days=8)
+    define(world, sources=("flights",), steps=STEPS, on_definition=policy)
+    world.add("flights", "2013-03-08", "17", name="b", rows=5)
+    world.check()
+    assert world.table.day(PIPELINE, "2013-03-08").hold is None
+    [decision] = world.checker.decide(pipeline=PIPELINE, dates=["2013-03-08"])
+    assert decision.rule is DecisionRule.DEFINITION_KEPT
+
+
 def test_a_new_query_is_a_new_definition_too(world):
     definition = world.project.pipelines[PIPELINE]
     step = definition.steps[definition.publish.step].model_copy(update={"parameters": {"other": 1}})

@@ -244,7 +244,12 @@ class Checker:
         )
         day = PublishedDay(record=record, run=run, before=published_inputs, now=current_inputs)
         decision = day.decide(
-            definition, project=self.project, table=self.table, files=self.inputs.files, now=self.now()
+            definition,
+            project=self.project,
+            table=self.table,
+            files=self.inputs.files,
+            now=self.now(),
+            is_in_window=window is not None,
         )
         return decision, current_inputs
 

@@ -35,13 +35,25 @@ class PublishedDay:
     now: InputManifest
 
     def decide(
-        self, definition: Pipeline, *, project: Project, table: RunTable, files: FileCache, now: datetime
+        self,
+        definition: Pipeline,
+        *,
+        project: Project,
+        table: RunTable,
+        files: FileCache,
+        now: datetime,
+        is_in_window: bool,
     ) -> DayDecision:
-        """Return the decision, with the late inputs of the day. Raises `CloudError`."""
+        """Return the decision, with the late inputs of the day. Raises `CloudError`.
+
+        Only days of the window run again for a new definition.
+        """
         reads, run = input_definition(definition), self.run
         before, present = shared_inputs(self.before, self.now, former=run.reads if run else None, present=reads)
         differences = difference(before, present, sources=reads.inputs)
         changed = definition_change(run, definition, project.written_digest(definition.pipeline))
+        if changed and not is_in_window:
+            changed = changed._replace(reruns=False)
         later = attempts_after_published(self.record, table)
         waits, ages = late_waits(before, present, definition, files=files, now=now), max_ages(definition, project)
         decision = evaluate_day(
