@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.errors import InputError
+from slackwater.errors import InputError, Throttled
 from slackwater.late.changes.comparison import Cause
 from slackwater.late.changes.document import change_document
 from slackwater.late.changes.message import compose
@@ -28,6 +28,7 @@ from tests.fakes_check import NOW, PIPELINE, World
 from tests.fakes_comparison import comparison, version
 from tests.fakes_notification import DATE, a_manifest, an_object
 from tests.late_world import LateWorld
+from tests.unit.late.test_errors import fail_listing
 from tests.unit.runs.test_table_inputs import SUNDAY, Weeks, week_of, weekly
 
 pytestmark = pytest.mark.unit
@@ -215,6 +216,20 @@ def test_the_hold_of_an_older_day_ends_with_its_cause_although_its_definition_is
     assert world.table.day(PIPELINE, "2013-03-08").hold is None
     [decision] = world.checker.decide(pipeline=PIPELINE, dates=["2013-03-08"])
     assert decision.rule is DecisionRule.DEFINITION_KEPT
+
+
+@pytest.mark.parametrize("failures", [0, 1], ids=["each day is listed by itself", "one day is checked twice"])
+def test_days_of_the_window_run_again_although_they_cannot_be_listed_together(world, failures):
+    define(world, steps=STEPS)
+    world.publish(DAY, force=True)
+    define(
+        world, timezone="America/New_York", on_definition="rerun", steps=STEPS | {"more": STEPS["delays_by_carrier"]}
+    )
+    before = {day.date: day.rule for day in world.check().days}
+    assert before[DAY] is DecisionRule.NEW_DEFINITION
+    fail_listing(world, Throttled, dates=[DAY], times=failures)
+    assert {day.date: day.rule for day in world.check().days} == before
+    assert [decision.rule for decision in world.checker.decide(pipeline=PIPELINE, dates=[DAY])] == [before[DAY]]
 
 
 def test_a_new_query_is_a_new_definition_too(world):

@@ -78,7 +78,7 @@ class Checker:
         current = window[-1]
 
         def read_day(day: Day) -> DayState:
-            return self._read_day(definition, day, current=day is current)
+            return self._read_day(definition, day, is_in_window=True, current=day is current)
 
         def check_again(item: CheckedDay) -> CheckedDay:
             if not isinstance(item.error, TRANSIENT_ERRORS):
@@ -134,9 +134,15 @@ class Checker:
         self.store.put(uri, report.model_dump_json().encode())
         return uri
 
-    def _read_day(self, definition: Pipeline, day: Day, *, current: bool) -> DayState:
+    def _read_past_day(self, definition: Pipeline, date: str) -> DayState:
+        """Read the record of a day before today, an ISO date of any age, and whether the day is running."""
+        first = check_window(definition, None, self.now())[0]
+        day = day_of(parse_date(date), definition.timezone)
+        return self._read_day(definition, day, is_in_window=day.date >= first.date, current=False)
+
+    def _read_day(self, definition: Pipeline, day: Day, *, is_in_window: bool, current: bool) -> DayState:
         """Read the record of a day, and whether the day is running."""
-        state = DayState(day, DayRecord(pipeline=definition.pipeline, date=day.date.isoformat()))
+        state = DayState(day, DayRecord(pipeline=definition.pipeline, date=day.date.isoformat()), is_in_window)
         try:
             record = self.table.day(definition.pipeline, day.date.isoformat())
             state = state._replace(record=record, is_published=record.published is not None)
@@ -188,7 +194,7 @@ class Checker:
         definition = self.project.pipeline(pipeline)
 
         def decide_day(date: str) -> DayDecision:
-            state = self._read_day(definition, day_of(parse_date(date), definition.timezone), current=False)
+            state = self._read_past_day(definition, date)
             try:
                 return self._decide(definition, state)[0]
             except (SlackwaterError, ValidationError) as raised:
@@ -204,7 +210,7 @@ class Checker:
         Raises `UnknownName`, `DayChanged`, and the error of reading the day.
         """
         definition = self.project.pipeline(pipeline)
-        state = self._read_day(definition, day_of(parse_date(date), definition.timezone), current=False)
+        state = self._read_past_day(definition, date)
         listed_at = self.now()
         decision, manifest = self._decide(definition, state)
         if ends_older_hold(state.record, decision):
@@ -249,7 +255,7 @@ class Checker:
             table=self.table,
             files=self.inputs.files,
             now=self.now(),
-            is_in_window=window is not None,
+            is_in_window=state.is_in_window,
         )
         return decision, current_inputs
 

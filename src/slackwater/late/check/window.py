@@ -15,10 +15,12 @@ from slackwater.runs.record import DayRecord
 
 
 class DayState(NamedTuple):
-    """A day of the window before its inputs are listed."""
+    """A day before its inputs are listed."""
 
     day: Day
     record: DayRecord
+    is_in_window: bool
+    """Whether the day belongs to the window of the check: only such days run again for a new definition."""
     rule: DecisionRule | None = None
     """The result of `early_rule`: with a rule, the inputs are not compared."""
     is_published: bool | None = None
