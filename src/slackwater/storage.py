@@ -14,6 +14,9 @@ from typing import NamedTuple, Protocol
 
 from slackwater.errors import InputError
 
+# A record has at most 400 KB, a state of Step Functions 256 KB, and the cause of an execution 32,768 characters.
+_MAX_REASON = 4000
+
 
 class StoredObject(NamedTuple):
     """One object of a listing."""
@@ -115,6 +118,21 @@ class ObjectFile(io.RawIOBase):
         data = self._store.get_range(self._uri, self._position, length)
         self._position += len(data)
         return data
+
+
+def stored_reason(store: ObjectStore, uri: str) -> str:
+    """Return the error that a failed job has written to `uri`: a long one is cut, and names the object with all of it.
+
+    Raises `ObjectMissing` if it has written none, and `AccessDenied` or `CloudError`.
+    """
+    return short_reason(store.get(uri).decode(), complete=uri)
+
+
+def short_reason(reason: str, *, complete: str) -> str:
+    """Return a reason that a record can hold: a long one is cut, and names where the complete one is."""
+    if len(reason) <= _MAX_REASON:
+        return reason
+    return f"{reason[:_MAX_REASON]}... ({len(reason):,} characters; all: {complete})"
 
 
 def split_uri(uri: str) -> tuple[str, str]:

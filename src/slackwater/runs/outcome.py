@@ -27,14 +27,12 @@ from slackwater.runs.record import (
 )
 from slackwater.runs.rollback import rollback_hold
 from slackwater.runs.table import RunTable
-from slackwater.storage import ObjectStore
+from slackwater.storage import ObjectStore, stored_reason
 
 # Only a check of the pipeline writes the cost of a run at the same time.
 _MAX_COST_WRITES = 3
 # What EMR reports about a job that fails before its own code runs. Python exits with 2 for wrong arguments.
 _NOT_STARTED = re.compile(r"\bExitCode: 2\b|NoSuchFile|ClassNotFound")
-# A record has at most 400 KB, a state of Step Functions 256 KB, and the cause of an execution 32,768 characters.
-_MAX_FAILURE = 4000
 REMOVED_AT_ONCE = 5000
 """Arrow files that one call of `remove_arrow_files` removes: five pages of a listing."""
 
@@ -118,7 +116,7 @@ class RunRecorder:
         `error` and `cause` come from Step Functions. They are used only if no job has written a message of its own.
         """
         try:
-            reason = job_failure(self.store, failure_uri(run.prefix))
+            reason = stored_reason(self.store, failure_uri(run.prefix))
             failure = Failure(reason, is_transient=False, error_type=reason.partition(": ")[0])
         except ObjectMissing:
             failure = Failure(failure_message(error, cause), is_transient=_has_lost_workers(error, cause))
@@ -229,17 +227,6 @@ def _has_lost_workers(error: str, cause: str) -> bool:
     if error != "States.TaskFailed" or not isinstance(job, dict) or job.get("State") != "FAILED":
         return False
     return not _NOT_STARTED.search(str(job.get("StateDetails")))
-
-
-def job_failure(store: ObjectStore, uri: str) -> str:
-    """Return the error that a failed job has written to `uri`: a long one is cut, and names the object with all of it.
-
-    Raises `ObjectMissing` if it has written none, and `AccessDenied` or `CloudError`.
-    """
-    reason = store.get(uri).decode()
-    if len(reason) <= _MAX_FAILURE:
-        return reason
-    return f"{reason[:_MAX_FAILURE]}... ({len(reason):,} characters; all: {uri})"
 
 
 def failure_message(error: str, cause: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from examples.nyc_flights import feed
-from slackwater.errors import DataError, FileTooLarge, Throttled
+from slackwater.errors import DataError, FileTooLarge, PartnerError, Throttled
 from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.file_cache import EntryChanged, FileDecision, FileState
 from slackwater.sources.definition import Source
@@ -469,6 +469,18 @@ class TestFailures:
             setup.fetch(setup.plan().items[0])
         entry = setup.entry(FIRST)
         assert (entry.state, entry.lease, entry.reason) == (FileState.FAILED, None, "division by zero")
+
+    def test_a_long_reason_is_cut_since_no_record_could_hold_it(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+
+        def refuse(name, into):
+            raise PartnerError("x" * 500_000)
+
+        setup.partner.fetch = refuse
+        with pytest.raises(PartnerError):
+            setup.fetch(setup.plan().items[0])
+        reason = "x" * 4000 + "... (500,000 characters; all: the log of fetch-file)"
+        assert setup.entry(FIRST).reason == reason
 
     def test_a_file_that_fills_the_disk_is_too_large(self):
         setup = Setup({FIRST: csv_of(row("a"))})

@@ -63,6 +63,14 @@ def test_a_failed_job_raises_its_reason():
         job_result(store, ANSWER)
 
 
+def test_a_long_reason_of_a_job_is_cut_and_names_its_object():
+    store = MemoryStore()
+    store.put(failure_reason_uri(ANSWER), b"y" * 300_000)
+    with pytest.raises(PartnerError) as raised:
+        job_result(store, ANSWER)
+    assert str(raised.value) == "y" * 4000 + f"... (300,000 characters; all: {failure_reason_uri(ANSWER)})"
+
+
 def test_a_job_without_result_or_reason_is_an_error():
     with pytest.raises(CloudError, match=f"left neither a result nor a reason at {ANSWER}: read the job's logs"):
         job_result(MemoryStore(), ANSWER)

@@ -31,10 +31,10 @@ from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.inputs.manifest import Record
-from slackwater.runs.outcome import failure_message, job_failure
+from slackwater.runs.outcome import failure_message
 from slackwater.runs.record import RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_alive
-from slackwater.storage import ObjectStore
+from slackwater.storage import ObjectStore, stored_reason
 
 
 class CompareSince(StrEnum):
@@ -236,7 +236,7 @@ class Versions:
         Step Functions.
         """
         try:
-            return job_failure(self.store, job_failure_uri(prefix, job))
+            return stored_reason(self.store, job_failure_uri(prefix, job))
         except (ObjectMissing, AccessDenied):  # without permission to list, S3 denies access to a missing object
             return failure_message(error, cause)
 

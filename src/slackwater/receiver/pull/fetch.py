@@ -59,6 +59,7 @@ from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.receiver.writing.rejects import rejects_uri
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition
+from slackwater.storage import short_reason
 
 # A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
 LEASE = timedelta(minutes=16)
@@ -419,7 +420,8 @@ class FileFetcher:
         if entry := self._leased_entry(item):
             # A file that a person has given up stays given up when only its leftovers could not be deleted.
             given_up = entry.state is FileState.GIVEN_UP
-            outcome = {} if given_up else {"state": FileState.FAILED, "reason": str(error)}
+            reason = short_reason(str(error), complete="the log of fetch-file")
+            outcome = {} if given_up else {"state": FileState.FAILED, "reason": reason}
             # A short failure of AWS says nothing about the file: its next attempt does not wait longer for that.
             is_transient = isinstance(error, (Throttled, Unavailable))
             attempts = entry.attempts - is_transient

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from slackwater.errors import CloudError, FileTooLarge, ObjectMissing, PartnerError
 from slackwater.receiver.pull.fetch import FetchResult, FetchState
 from slackwater.receiver.pull.plan import WorkItem
-from slackwater.storage import ObjectStore
+from slackwater.storage import ObjectStore, stored_reason
 
 # Attempts of a function that may be killed, by its limits or by a fault of AWS, before a job fetches the file.
 _MAX_KILLED = 2
@@ -73,7 +73,7 @@ def job_result(store: ObjectStore, answer: str, *, job_error: str = "") -> Fetch
         pass
     # Read from S3, because EMR keeps only 256 characters of it.
     try:
-        reason = store.get(failure_reason_uri(answer)).decode()
+        reason = stored_reason(store, failure_reason_uri(answer))
     except ObjectMissing as error:
         reason = f"{job_error}; " if job_error else ""
         message = f"{reason}the job left neither a result nor a reason at {answer}: read the job's logs"
