@@ -58,7 +58,7 @@ def define(world: World, *, on_definition: str = "keep", **changes: object) -> N
     world.time += timedelta(hours=2)
     definition = world.project.pipelines[PIPELINE]
     late = definition.late.model_copy(update={"on_definition": on_definition})
-    definition = definition.model_copy(update={"late": late, **changes})
+    definition = definition.model_copy(update={"late": late} | changes)
     world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, PIPELINE: definition}})
 
 
@@ -132,11 +132,24 @@ def test_a_table_that_is_added_and_has_no_earlier_days_stops_no_check(world, pub
         run = world.table.day(PIPELINE, day).published.run.model_copy(update={"pipeline": "fx_rates"})
         shown = world.table.day(PIPELINE, day).published.model_copy(update={"run": run})
         world.table.save_day(world.table.day("fx_rates", day).model_copy(update={"published": shown, "attempts": 1}))
-    world.add("flights", "2013-03-12", "12", name="late", rows=500)
-    rules = {day.date: day.rule for day in world.check().days if day.run_id}
-    assert rules.pop("2013-03-12") is DecisionRule.GROWN
-    assert set(rules.values()) == {DecisionRule.DEFINITION_KEPT}
-    assert list(world.table.held(PIPELINE)) == []
+    # A day whose run could not list the table is on hold: it does not take the place of one that can run, each night.
+    limited = world.project.pipelines[PIPELINE].late.model_copy(update={"max_reruns_per_day": 1})
+    define(world, late=limited)
+    for day in ("2013-03-09", "2013-03-12"):
+        world.add("flights", day, "12", name="late", rows=500)
+    for _ in range(2):
+        rules = {day.date: day.rule for day in world.check().days if day.run_id}
+        last = rules.pop("2013-03-12")
+        assert last is (DecisionRule.GROWN if published else DecisionRule.UNREADABLE)
+        assert rules.pop("2013-03-09") is DecisionRule.UNREADABLE
+        assert set(rules.values()) == {DecisionRule.DEFINITION_KEPT}
+        held = {"2013-03-09"} if published else {"2013-03-09", "2013-03-12"}
+        assert set(world.table.held(PIPELINE)) == held
+        reason = world.table.day(PIPELINE, "2013-03-09").hold.reason
+        assert reason.startswith("cannot be checked: tables.rates: fx_rates has not published 2013-03-09: run it first")
+        world.time += timedelta(days=1)
+    if published:
+        assert world.publish("2013-03-12").attempt == 2
 
 
 hours = st.tuples(st.sampled_from(("2013-03-09", "2013-03-10", "2013-03-11")), st.integers(0, 23))

@@ -257,6 +257,9 @@ class Checker:
             now=self.now(),
             is_in_window=state.is_in_window,
         )
+        if unread and decision.decision is LateDecision.RERUN:
+            # The run would read these tables too. If it cannot, it takes the place of no other re-run.
+            self.inputs.manifest(definition.pipeline, state.day, known=current_inputs.objects, window=window)
         return decision, current_inputs
 
     def _record_hold(self, record: DayRecord, decision: DayDecision, *, inputs: str, execution: str) -> None:
