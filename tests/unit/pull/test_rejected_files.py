@@ -8,6 +8,7 @@ import io
 
 import pytest
 
+from slackwater.receiver.parsing.formats import blocks
 from slackwater.receiver.pull import rejected_rows
 from slackwater.receiver.pull.file_cache import ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.recorded_files import recorded_files
@@ -121,6 +122,21 @@ class TestFirstRows:
         entry = shown(setup)
         assert (setup.ids(), entry.rows, entry.rejected, entry.reason) == (["valid"], 1, 10, None)
         assert len(setup.reject_records()) == counted_rows(setup) == 10
+
+    def test_a_long_history_of_old_rows_is_counted_and_not_copied(self, monkeypatch):
+        """The texts of its rows would fill the disk of the function: they are many times larger than the file."""
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 256)  # about six rows
+        limited = a_source(timestamp={"field": "at", "max_age_days": 7, "max_future_hours": 1})
+        old, new = "2013-01-01T00:00:00Z", "2014-01-01T00:00:00Z"
+        rows = [row(f"{index}", old if index % 3 else new) for index in range(60)]
+        setup = pulled(csv_of(*rows, row("valid"), *bad_rows(3), *rows), limited)
+        assert (setup.ids(), shown(setup).rejected, counted_rows(setup)) == (["valid"], 123, 123)
+        records = setup.reject_records()
+        assert len(records) == 10 + 10 + 3 + 2
+        assert {record["rule"]: record["rows"] for record in records if "rows" in record} == {
+            "too_old": 70,
+            "in_the_future": 30,
+        }
 
     def test_rows_are_counted_as_csv_reads_them(self):
         """Cells with line breaks and quotes, blank lines, and all three line ends, in any of the blocks."""

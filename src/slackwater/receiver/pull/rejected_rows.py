@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +17,7 @@ WHOLE_FILE_ROWS = 100_000
 EXAMPLES = 100
 """Rows that are stored of a file that is rejected as a whole."""
 # These say nothing about the file: one that is sorted by time begins with its oldest rows.
-_RULES_OF_ROWS = frozenset({RejectionRule.TOO_OLD, RejectionRule.IN_THE_FUTURE})
+_RULES_OF_ROWS = (RejectionRule.TOO_OLD, RejectionRule.IN_THE_FUTURE)
 
 
 class RejectedRows:
@@ -35,6 +36,9 @@ class RejectedRows:
         # for how many; the other examples may be large, and are on disk only.
         self._last_example: pa.Table | None = None
         self._last_position = 0
+        # By rule: how many rows were written or counted, and the first one that was only counted.
+        self._outside = dict.fromkeys(_RULES_OF_ROWS, 0)
+        self._counted: dict[RejectionRule, pa.Table] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -43,20 +47,25 @@ class RejectedRows:
         self._file.close()
 
     def add(self, rejections: pa.Table) -> None:
-        """Write the rejected rows of the next block, which are as in `CheckedEvents`."""
+        """Write the rejected rows of the next block, which are as in `CheckedEvents`.
+
+        Of the rows that are too old, or in the future, at most `WHOLE_FILE_ROWS` each are written: the rows of a long
+        history would take many times the file's own size.
+        """
         rejected = rejections.num_rows
         if not rejected:
             return
         if self._first is None:
             self._first = Rejection(rejections["rule"][0].as_py(), rejections["reason"][0].as_py())
         self._count_leading(rejections, self._first)
+        written = self._without_excess(rejections)
         if self.count < EXAMPLES <= self.count + rejected:
             last = EXAMPLES - self.count - 1
-            self._write(rejections.slice(0, last))
-            self._last_example, self._last_position = rejections.slice(last, 1), self._file.tell()
-            self._write(rejections.slice(last))
+            self._write(written.slice(0, last))
+            self._last_example, self._last_position = written.slice(last, 1), self._file.tell()
+            self._write(written.slice(last))
         else:
-            self._write(rejections)
+            self._write(written)
         self.count += rejected
 
     @property
@@ -70,6 +79,8 @@ class RejectedRows:
         `rows` is the number of rows of the file, rejected or not.
         """
         if self._first is None or self._leading < min(rows, WHOLE_FILE_ROWS):
+            for rule, example in self._counted.items():
+                self._write(example, rows=self._outside[rule] - WHOLE_FILE_ROWS)
             return None
         if self._last_example is not None:
             self._file.seek(self._last_position)
@@ -81,6 +92,20 @@ class RejectedRows:
         else:
             scope = f"all {rows:,} rows break" if rows > 1 else "its only row breaks"
         return f"rejected as a whole: {scope} the rule {self._first.rule}; the first row: {self._first.reason}"
+
+    def _without_excess(self, rejections: pa.Table) -> pa.Table:
+        """Return the rows of the block that are written; the others are counted."""
+        for rule in _RULES_OF_ROWS:
+            is_outside = pc.equal(rejections["rule"], rule)
+            before, outside = self._outside[rule], pc.sum(is_outside).as_py() or 0
+            self._outside[rule] += outside
+            if self._outside[rule] > WHOLE_FILE_ROWS and outside:
+                excess = pc.indices_nonzero(is_outside)[max(WHOLE_FILE_ROWS - before, 0) :]
+                self._counted.setdefault(rule, rejections.slice(excess[0].as_py(), 1))
+                written = np.ones(rejections.num_rows, bool)
+                written[excess.to_numpy()] = False
+                rejections = rejections.filter(written)
+        return rejections
 
     def _count_leading(self, rejections: pa.Table, first: Rejection) -> None:
         """Count the rows of the block that continue those at the start of the file."""
