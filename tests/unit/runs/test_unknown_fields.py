@@ -20,6 +20,7 @@ from slackwater.runs.record import ActiveRun, DayRecord, Hold, Publication, RunR
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_check import five_days
 from tests.fakes_notification import a_comparison, a_run
+from tests.unit.aws.test_file_cache import CONTENT, ENTRY
 
 pytestmark = pytest.mark.unit
 
@@ -110,6 +111,14 @@ def test_a_record_that_is_changed_and_stored_again_keeps_unknown_fields(record):
     for name, value in stored.items():
         if name != "stages":
             assert document[name] == value
+
+
+@pytest.mark.parametrize("record", [ENTRY, CONTENT], ids=lambda record: type(record).__name__)
+def test_a_record_of_the_file_cache_keeps_unknown_fields(record):
+    """Runs, checks and pulls of the version before read it while the stacks are deployed, one after the other."""
+    stored = json.loads(record.model_dump_json(exclude_none=True)) | {"added": "new"}
+    changed = type(record).model_validate(stored).model_copy(update={"revision": 7})
+    assert json.loads(changed.model_dump_json(exclude_none=True)) == stored | {"revision": 7}
 
 
 def test_a_message_with_an_unknown_field_is_refused():

@@ -74,9 +74,9 @@ class FileDecision(StrEnum):
 
 
 class CacheRecord(BaseModel):
-    """Base of everything that the file cache stores."""
+    """Base of everything that the file cache stores. Fields that a later version has added are kept."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True)
 
 
 class Lease(CacheRecord):
