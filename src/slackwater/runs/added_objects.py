@@ -90,7 +90,11 @@ def _earlier_stage(
         reference = find_reference(attempt.stage_prefix(stage.name), store=store)
         if reference is None:
             continue
-        before = InputManifest.model_validate_json(store.get(attempt.manifest)).of_source(*stage.reads_sources)
+        try:
+            manifest = InputManifest.model_validate_json(store.get(attempt.manifest))
+        except ObjectMissing:
+            continue  # somebody has deleted it: the stage computes all of its inputs
+        before = manifest.of_source(*stage.reads_sources)
         is_subset = identities.issuperset(item.identity for item in before)
         added = rows - sum(item.rows for item in before)
         if is_subset and added <= MOST_ADDED * rows and is_readable(reference, since=since, store=store):

@@ -130,6 +130,10 @@ def wait_for_retention(day):
     day.time = NOW + KEPT.age
 
 
+def remove_the_manifest(day):
+    day.store.delete([uri for uri in day.store.objects if "/manifests/" in uri])
+
+
 def remove_the_reference(day):
     day.store.delete([uri for uri in day.store.objects if uri.endswith("reference.json")])
 
@@ -145,6 +149,7 @@ def remove_the_reference(day):
         change_the_job,
         remove_a_file,
         wait_for_retention,
+        remove_the_manifest,
         remove_the_reference,
     ],
 )
