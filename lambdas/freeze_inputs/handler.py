@@ -45,6 +45,8 @@ class FreezeInputsRequest(BaseModel):
     execution: str
     correlation_id: str
     force: bool = False
+    moves_hours: bool = False
+    """Whether the days around it run too, so that it may run with another timezone than before."""
     rollback: int | None = None
     """The number of an earlier version that the run publishes again."""
     reason: str = ""

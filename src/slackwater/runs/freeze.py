@@ -17,7 +17,7 @@ from slackwater.runs.added_objects import store_earlier_stages
 from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
-from slackwater.runs.holds import decision_about, refuse_lost_rows
+from slackwater.runs.holds import decision_about, refuse_lost_rows, refuse_moved_hours
 from slackwater.runs.inputs.input_definition import input_definition, shared_differences
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
@@ -105,6 +105,7 @@ class Freezer:
         execution: str,
         correlation_id: str,
         force: bool = False,
+        moves_hours: bool = False,
         rollback: int | None = None,
         reason: str = "",
     ) -> Frozen:
@@ -112,13 +113,14 @@ class Freezer:
 
         `execution` is the ARN of the Step Functions execution; a second call for it returns the run that it has
         claimed. `force` runs the day even if its inputs and its definition are those of the published run, and computes
-        all of its stages. `rollback` is the number of an earlier version that the run publishes again, for a `reason`;
+        all of its stages. With `moves_hours`, a day that was published with another timezone may run: the caller also
+        runs the days around it. `rollback` is the number of an earlier version that the run publishes again, for a `reason`;
         it lists no inputs. Only the action `RUN` claims the day.
 
         Raises `InputError` for a version that cannot be published again, for a day that is on hold after a rollback,
-        when `date` is not a date such as 2013-03-10 or has not begun, and when the inputs have lost rows of the
-        published run, unless a person has released the day with these inputs; `UnknownName` when the project has no
-        such pipeline; `DayChanged` and `CloudError` as `InputListing.manifest` does.
+        when `date` is not a date such as 2013-03-10 or has not begun, and, unless a person has released the day with
+        these inputs, when they have lost rows of the published run or the timezone has changed; `UnknownName` when the
+        project has no such pipeline; `DayChanged` and `CloudError` as `InputListing.manifest` does.
         """
         day = self._day(pipeline, date)
         # The record is read before the objects are listed. The claim below is conditional on its version, so it fails
@@ -143,6 +145,8 @@ class Freezer:
         differences = shared_differences(before, manifest, former=former, present=reads) if before else ()
         deciding = [source for source in differences if source.source in graph.deciding_inputs]
         refuse_lost_rows(record, deciding, inputs=manifest.digest)
+        if former and former.timezone != reads.timezone and not moves_hours:
+            refuse_moved_hours(record, inputs=manifest.digest)
         changed = tuple(source.source for source in differences if source.changes)
         run = self._next_run(manifest, record, correlation_id)
         definition, code = self.project.written_digest(pipeline), self.project.code_digest(pipeline)

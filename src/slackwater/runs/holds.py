@@ -156,6 +156,24 @@ def refuse_lost_rows(day: DayRecord, differences: Sequence[SourceDifference], *,
     )
 
 
+def describe_moved_hours(pipeline: str, date: str) -> str:
+    """Return why a day that was published with another timezone does not run alone, with the remedies."""
+    return (
+        "a run of this day alone would publish events of other days twice, or leave some out: run it together with the "
+        f"days around it (`slackwater run {pipeline} --from DATE --to DATE --stale`), or release it (`slackwater late "
+        f"release {pipeline} --date {date} --reason TEXT`) to run it alone"
+    )
+
+
+def refuse_moved_hours(day: DayRecord, *, inputs: str) -> None:
+    """Raise `InputError` for a run alone of a day whose timezone has changed, unless a person has released the day."""
+    if decision_about(day, inputs) is not ResolutionAction.RELEASED:
+        raise InputError(
+            f"{day.pipeline} {day.date} was published with another timezone, and "
+            f"{describe_moved_hours(day.pipeline, day.date)}"
+        )
+
+
 def _resolved(
     day: DayRecord, action: ResolutionAction, *, reason: str, principal: str, inputs: str, now: datetime
 ) -> DayRecord:

@@ -115,15 +115,6 @@ def changed_file_count(source: SourceDifference) -> int:
     return len(removed | {file_label(item) for item in source.changed_files})
 
 
-def describe_moved_hours(pipeline: str, date: str) -> str:
-    """Return why a day that would run again with another timezone is on hold, with the remedies."""
-    return (
-        "a run of this day alone would publish events of other days twice, or leave some out: run it together with the "
-        f"days around it (`slackwater run {pipeline} --from DATE --to DATE --stale`), or release it (`slackwater late "
-        f"release {pipeline} --date {date} --reason TEXT`) to run it alone"
-    )
-
-
 def describe_repeated(pipeline: str, date: str) -> tuple[str, str]:
     """Return why a day that changed tables run again too often is on hold, and the remedy."""
     return (

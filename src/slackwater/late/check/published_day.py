@@ -7,7 +7,7 @@ from datetime import datetime
 
 from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures, table_reruns
 from slackwater.late.check.decision import MAX_TABLE_RERUNS, DayDecision, DecisionRule, LateDecision
-from slackwater.late.check.describe import DefinitionChange, describe_moved_hours
+from slackwater.late.check.describe import DefinitionChange
 from slackwater.late.check.evaluate_day import SourceThresholds, evaluate_day
 from slackwater.late.check.table_changes import notified_changes
 from slackwater.late.check.wait import late_waits, max_ages, next_age
@@ -15,7 +15,7 @@ from slackwater.late.ledger.entry import definition_input, late_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
-from slackwater.runs.holds import decision_about
+from slackwater.runs.holds import decision_about, describe_moved_hours
 from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import described_changes, input_definition, shared_inputs
 from slackwater.runs.inputs.manifest import InputManifest
