@@ -170,7 +170,7 @@ class Usage:
     peaks: dict[str, int] = field(default_factory=dict)
     """The largest resident memory in bytes that one process of a kind had, by kind. Sampled."""
     s3_read: int = 0
-    """Bytes that the emulator has read from files: it reads a whole object for each range of it."""
+    """Bytes that the emulator has read from files: of a range, only the bytes of the range."""
     s3_written: int = 0
     """Bytes that the emulator has written to files: objects, and its state."""
     spark_written: int = 0

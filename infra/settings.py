@@ -147,8 +147,8 @@ class Settings(BaseModel):
 
     schedule: Scheduler = Scheduler.EVENTBRIDGE
     """What starts pulls, runs and checks at their times: `eventbridge` for a few cents a month, `airflow` on Amazon
-    MWAA, or `none`. The smallest environment of MWAA costs about 360 USD a month and its NAT gateway 33 USD, even when
-    idle."""
+    MWAA, or `none`. The smallest environment of MWAA costs about 360 USD a month, and its NAT gateway with its public
+    address 37 USD, even when idle."""
     airflow_zones: Zones = ()
     """Two availability zones for `schedule=airflow`, such as `eu-west-1a,eu-west-1b`; by default, two that AWS chooses.
     MWAA does not offer every zone. Choose before the first deployment: an environment keeps its subnets."""

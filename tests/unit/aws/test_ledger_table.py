@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import threading
 from datetime import UTC, date, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from botocore import xform_name
@@ -23,6 +25,8 @@ from slackwater.late.ledger.ledger import LedgerState
 from slackwater.local import layout
 
 pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[3]
 
 ENTRY = LedgerEntry(
     pipeline="p", date=date(2013, 3, 10), source="s", file=None, uri="s3://raw/a", etag="1", change="added",
@@ -207,3 +211,26 @@ def test_the_function_opens_the_catalog_to_write(monkeypatch):
         monkeypatch.setenv(name, "s3://bucket/project.json")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     assert write_ledger.build_ledger.__wrapped__().table.catalog is catalog
+
+
+def callers(*names: str) -> set[tuple[str, str]]:
+    """Return the module and the name of each function that calls one of these."""
+    found = set()
+    for path in (path for folder in ("src", "lambdas", "glue_jobs") for path in (ROOT / folder).rglob("*.py")):
+        tree, inside = ast.parse(path.read_text(encoding="utf-8")), {}
+        for scope in ast.walk(tree):
+            if isinstance(scope, ast.FunctionDef):
+                inside |= dict.fromkeys(ast.walk(scope), scope.name)
+        found |= {
+            (path.stem, inside.get(call, ""))
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in names
+        }
+    return found
+
+
+def test_only_the_function_with_the_guard_opens_a_catalog_to_write():
+    """`open_warehouse` is for readers."""
+    assert callers("open_catalog") == {("warehouse", "open_warehouse"), ("warehouse", "open_catalog_to_write")}
+    assert callers("GlueCatalog", "load_catalog") == {("warehouse", "open_catalog")}
+    assert callers("open_warehouse") == {("resources", "warehouse")}

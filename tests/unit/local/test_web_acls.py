@@ -53,13 +53,9 @@ def test_a_web_acl_is_associated_with_a_stage_until_it_is_replaced_or_deleted(ha
 
 @pytest.mark.parametrize(
     "resource",
-    [
-        "arn:aws:apigateway:us-east-1::/apis/a1b2c3d4/stages/$default",  # of an HTTP API
-        "arn:aws:apigateway:us-east-1::/restapis/a1b2c3d4",
-        "",
-    ],
+    ["arn:aws:apigateway:us-east-1::/restapis/a1b2c3d4", ""],
 )
-def test_a_web_acl_is_associated_with_no_http_api(handlers, resource):
+def test_a_web_acl_is_associated_with_nothing_but_stages(handlers, resource):
     properties = {"ResourceArn": resource, "WebACLArn": a_web_acl(handlers)}
     with pytest.raises(ValueError, match="field: RESOURCE_ARN"):
         handlers[ASSOCIATION]["create"]("Any", properties, "stack")

@@ -186,18 +186,42 @@ def test_a_failed_day_is_reported_with_the_message_of_its_error(cause, reason):
     assert reported == failed | {"error": "RunFailed", "reason": reason}
 
 
-@pytest.mark.parametrize(
-    ("machine", "state", "member"),
-    [
-        ("monitor_days", "Report the failed day", "Cause"),
-        ("monitor_days", "Report the failed day", "errorMessage"),
-        ("monitor_days", "Write the ledger", "errorMessage"),
-        ("backfill", "Report the failed day", "Cause"),
-        ("pull_source", "Report the failed file", "errorMessage"),
-    ],
-)
+# The text that a regular expression reads, and the expression.
+REGEX_USE = re.compile(r"\$(?:match|replace|contains|split)\(((?:[^()]|\([^()]*\))*?), /(.+?)(?<!\\)/")
+CUT_OR_SHORT = re.compile(r"\$substring\(\$[\w.]+, 0, 4000\)|\$matches\[0\]\.groups\[\d\]|\$[\w.]+\.correlation_id")
+
+
+def regex_uses() -> Iterator[tuple[str, str, str, str]]:
+    """Yield machine, state, text and pattern of every regular expression in a state machine."""
+    for machine, definition in COMPILED.items():
+        for state, fields, _ in states_of(definition):
+            own = {key: value for key, value in fields.items() if key not in ("ItemProcessor", "Branches")}
+            expressions = "\n".join(leaf for leaf in leaves(own) if isinstance(leaf, str) and leaf.startswith("{%"))
+            found = REGEX_USE.findall(expressions)
+            # A slash behind a comma begins a regular expression.
+            assert len(found) == len(re.findall(r",\s*/|~>\s*/", expressions)), (machine, state)
+            yield from ((machine, state, text, pattern) for text, pattern in found)
+
+
+REGEX_USES = list(regex_uses())
+LONG_TEXTS = [
+    (machine, state, member)
+    for machine, state, text, pattern in REGEX_USES
+    if text.startswith("$substring(")
+    for member in re.findall("Cause|errorMessage", pattern)
+]
+
+
+def test_every_regular_expression_reads_a_text_that_is_cut_or_short():
+    """Step Functions applies regular expressions to at most 4,000 characters."""
+    assert {machine for machine, *_ in LONG_TEXTS} == {"backfill", "monitor_days", "pull_source"}
+    for machine, state, text, _ in REGEX_USES:
+        assert CUT_OR_SHORT.fullmatch(text), (machine, state, text)
+
+
+@pytest.mark.parametrize(("machine", "state", "member"), LONG_TEXTS)
 def test_a_long_cause_is_cut_before_a_regular_expression_reads_it(machine, state, member, monkeypatch):
-    """Step Functions applies regular expressions to at most 4,000 characters. The cut may be inside of the message."""
+    """The cut may be inside of the message."""
     lengths, evaluate_matcher = [], Functions.evaluate_matcher
 
     def matcher(pattern, text):

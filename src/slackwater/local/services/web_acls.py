@@ -1,6 +1,6 @@
 """The CloudFormation resource types of AWS WAF that the emulator lacks. No request is filtered or logged.
 
-AWS WAF associates web ACLs with stages of REST APIs, and not with those of HTTP APIs. The emulator accepts both.
+AWS WAF associates a web ACL with a stage that exists. The emulator accepts every ARN.
 """
 
 from __future__ import annotations

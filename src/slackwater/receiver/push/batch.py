@@ -1,4 +1,4 @@
-"""Decode a pushed body into raw events: a JSON array or NDJSON, uncompressed or compressed with gzip or zstd."""
+"""Decode a pushed body into raw events: a JSON array or NDJSON, uncompressed or compressed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from slackwater.receiver.parsing.rejections import Rejection
 _JSON = frozenset({"application/json"})
 # No media type is registered for NDJSON, so tools send different ones.
 _NDJSON = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
-# API Gateway expands bodies. Those in messages of earlier versions are compressed, also with zstd.
+# API Gateway expands bodies with gzip or deflate, and refuses others. Messages that the version before has queued have
+# bodies with gzip or zstd.
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 # A parameter of a media type, in lower case: `name=value` or `name="value"`. Refuses quoted values with spaces or
@@ -226,7 +227,7 @@ def expand(body: bytes, content_encoding: str | None, limits: Limits) -> bytes:
         except OSError as error:
             raise UnreadableBody(f"the body is not valid {codec}: {error}") from error
     else:
-        raise UnsupportedMedia(f"content encoding {encoding!r}: send gzip or zstd, or no encoding")
+        raise UnsupportedMedia(f"content encoding {encoding!r}: send gzip or deflate, or no encoding")
     if len(expanded) > limits.expanded_bytes:
         raise BatchTooLarge(f"the body expands to more than {limits.expanded_bytes:,} bytes: split the batch")
     return expanded.removeprefix(_BOM)
