@@ -260,9 +260,11 @@ class LateWorld(World):
         )  # fmt: skip
         store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
 
+    def manifest(self, uri: str) -> InputManifest:
+        return InputManifest.model_validate_json(self.store.get(uri))
+
     def manifest_content(self, uri: str) -> Content:
-        manifest = InputManifest.model_validate_json(self.store.get(uri))
-        return {(item.uri, item.etag): item.rows for item in manifest.objects}
+        return {(item.uri, item.etag): item.rows for item in self.manifest(uri).objects}
 
     def monitor(
         self,
