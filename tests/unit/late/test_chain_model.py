@@ -123,6 +123,18 @@ class Chain(RuleBasedStateMachine):
         steps = {"rows": StepUse(step="sql", depends_on=(*tables, *sources))}
         self.second.define(tables=inputs, sources=sources, steps=steps, timezone=timezone)
 
+    @rule(tables=st.sampled_from(TABLES[3:5]), date=dates, rows=st.integers(1, 30), process=faults)
+    def read_a_changed_day_twice(
+        self, tables: dict[str, tuple[int, int]], date: str, rows: int, process: Process
+    ) -> None:
+        """The second pipeline runs, a day that it reads with two names changes, and it runs again."""
+        self.deploy(tables, "America/New_York")
+        with suppress(SlackwaterError, Crashed):
+            self.second.run_day(date)
+            self.push(date, "f", rows)
+            self.first.run_day(date)
+            self.second.run_day(date, "published", process)
+
     @rule(name=pipelines, date=dates, is_released=st.booleans())
     def decide(self, name: str, date: str, is_released: bool) -> None:
         holds, pipeline = self.world(name).hold_decisions(), self.world(name).pipeline
