@@ -40,8 +40,9 @@ pyarrow.set_cpu_count(1)
 
 # No test depends on a duration: a busy machine would exceed the default of 200 ms for each example.
 settings.register_profile("slackwater", deadline=None)
-# `--hypothesis-profile long` tries other examples each time, until one fails.
-settings.register_profile("long", deadline=None, max_examples=100_000, database=None)
+# `--hypothesis-profile long` tries other examples each time, until one fails or `MODEL_EXAMPLES` have been tried.
+MODEL_EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "100000"))
+settings.register_profile("long", deadline=None, max_examples=MODEL_EXAMPLES, database=None)
 settings.load_profile("slackwater")
 
 # Each session of boto3 would parse the same descriptions of services and endpoints again: 0.1 s for each command.

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 
 from slackwater.late.check.decision import CheckReport
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.inputs.manifest import InputManifest
 from tests.fakes_check import PIPELINE
 from tests.late_world import RUN_USD, LateWorld
 
@@ -174,8 +173,7 @@ class LateHistory:
         return is_below or bool(worth and is_worthless)
 
     def manifest_inputs(self, uri: str) -> Inputs:
-        manifest = InputManifest.model_validate_json(self.world.store.get(uri))
-        return {(item.uri, item.etag): (item.file, item.rows) for item in manifest.objects}
+        return {(item.uri, item.etag): (item.file, item.rows) for item in self.world.manifest(uri).objects}
 
 
 def is_read(definition: Pipeline, date: str, uri: str) -> bool:

@@ -44,7 +44,7 @@ from slackwater.runs.record import Publication, Run, RunState, failure_uri, publ
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import KEPT, PIPELINE, World
 from tests.fakes_ledger import ArrivalQueueFake, ListTable
-from tests.fakes_notification import Outbox
+from tests.fakes_notification import Crashed, Outbox
 from tests.fakes_receiver import MemoryFileCache, store_file
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
 from tests.late_processes import Process, Turns
@@ -185,30 +185,33 @@ class LateWorld(World):
                 self.files.save(content.with_removed(1 if is_removed else -1))
 
     @contextmanager
-    def execution(self, kind: str) -> Iterator[str]:
-        """An execution that runs until the end of the block."""
+    def execution(self, kind: str, process: Process) -> Iterator[str]:
+        """An execution that runs until the end of the block, unless the fault of its process stops it."""
         name = f"arn:aws:states:eu-central-1:0:execution:{kind}:e{len(self.executions.known)}"
         self.executions.known.add(name)
         self.executions.running.add(name)
+        outer, process.stop = process.stop, lambda: self.executions.running.discard(name)
         try:
             yield name
         finally:
+            process.stop = outer
             self.executions.running.discard(name)
+
+    def begin_state(self, execution: str) -> None:
+        """Raise `Crashed` if the execution was stopped: the function that was working goes on, but no other begins."""
+        if execution not in self.executions.running:
+            raise Crashed
 
     def run_day(self, date: str, outcome: str = "published", process: Process | None = None, **options: Any) -> bool:
         """Run the day as its state machine does; return whether the day is published. Raises as freezing does."""
         process = process or Process()
-        with self.execution("pipeline") as name:
-            process.stop = lambda: self.executions.running.discard(name)
+        with self.execution("pipeline", process) as name:
             run, restore = self.freeze_day(date, name, process, **options)
             return run is None or self.finish(run, outcome, process, restore)
 
     def take_over(self, date: str, at: int, order: Sequence[int]) -> None:
         """Run the day twice at once. The first execution is stopped at a write, but its function goes on."""
-        turns = Turns(order)
-        stopped = Process(at=at, fault="is stopped", turns=turns, number=0)
-        next_one = Process(turns=turns, number=1)
-        turns.run(*(partial(self.run_day, date, process=process, force=True) for process in (stopped, next_one)))
+        run_twice(partial(self.run_day, date, force=True), at, order)
         if published := self.table.day(self.pipeline, date).published:
             record = self.table.run(self.pipeline, date, published.run.attempt)
             assert record.state is RunState.PUBLISHED
@@ -257,9 +260,11 @@ class LateWorld(World):
         )  # fmt: skip
         store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
 
+    def manifest(self, uri: str) -> InputManifest:
+        return InputManifest.model_validate_json(self.store.get(uri))
+
     def manifest_content(self, uri: str) -> Content:
-        manifest = InputManifest.model_validate_json(self.store.get(uri))
-        return {(item.uri, item.etag): item.rows for item in manifest.objects}
+        return {(item.uri, item.etag): item.rows for item in self.manifest(uri).objects}
 
     def monitor(
         self,
@@ -271,7 +276,8 @@ class LateWorld(World):
     ) -> CheckReport:
         """Check the days, run the late ones again, notify people, and write the ledger, as the state machine does.
 
-        `meanwhile` is called between the check and the first re-run. Raises `Crashed` if the process ends.
+        `meanwhile` is called between the check and the first re-run. Raises `Crashed` if the process ends, or its
+        execution is stopped.
         """
         process = process or Process()
         store, table = process.using(self.store), process.using(self.table)
@@ -284,7 +290,7 @@ class LateWorld(World):
             executions=self.executions, exchange_bucket="exchange", now=self.now,
             on_unreadable=lambda uri, reason: pytest.fail(f"{uri}: {reason}"),
         )  # fmt: skip
-        with self.execution("monitor-days") as name:
+        with self.execution("monitor-days", process) as name:
 
             def check() -> tuple[CheckReport, str]:
                 report = checker.check(pipeline=self.pipeline, as_of=None, dates=dates, execution=name)
@@ -302,12 +308,14 @@ class LateWorld(World):
             }
             meanwhile()
             for task in day_tasks(report):
+                self.begin_state(name)
                 # A day that fails does not stop the others.
                 try:
                     if task.action is DayAction.NOTIFY or self.run_day(task.date, outcome, process):
                         self.notify(task.date, name, process)
                 except SlackwaterError:
                     continue
+            self.begin_state(name)
             _repeated(lambda: ledger.write(pipeline=self.pipeline, report=uri, execution=name))
         return report
 
@@ -350,7 +358,9 @@ class LateWorld(World):
         uri = comparison_uri(chosen.prefix)
         if chosen.action is CompareAction.COMPARE:
             pair = VersionPair.model_validate_json(self.store.get(pair_uri(chosen.prefix)))
+            self.begin_state(execution)
             store.put(uri, self._compare(pair).model_dump_json().encode())
+        self.begin_state(execution)
         notifier.notify(pipeline=self.pipeline, date=date, comparison=uri, execution=execution)
 
     def hold_decisions_of(self, process: Process) -> HoldDecisions:
@@ -371,6 +381,14 @@ class LateWorld(World):
     def _alarm(self, date: str) -> None:
         claim = self.table.day(self.pipeline, date).notification_claim
         self.alarms.append((date, claim.attempt if claim else 0))
+
+
+def run_twice(work: Callable[..., object], at: int, order: Sequence[int]) -> None:
+    """Do the work in two processes at once. The execution of the first one is stopped at its write number `at`."""
+    turns = Turns(order)
+    stopped = Process(at=at, fault="is stopped", turns=turns, number=0)
+    next_one = Process(turns=turns, number=1)
+    turns.run(*(partial(work, process=process) for process in (stopped, next_one)))
 
 
 def _repeated(call: Callable[[], T]) -> T:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from pathlib import PurePosixPath
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,7 +16,7 @@ from slackwater.runs.added_objects import store_earlier_stages
 from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
-from slackwater.runs.holds import decision_about, refuse_lost_rows, refuse_moved_hours
+from slackwater.runs.holds import decision_about, inputs_of, refuse_lost_rows, refuse_moved_hours
 from slackwater.runs.inputs.input_definition import input_definition, shared_differences
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
@@ -151,15 +150,15 @@ class Freezer:
         run = self._next_run(manifest, record, correlation_id)
         definition, code = self.project.written_digest(pipeline), self.project.code_digest(pipeline)
         # Without the published manifest, only its name is known, the digest of all of its inputs.
-        is_late = bool(changed) if before or not published else published.run.manifest != run.manifest
+        is_late = bool(changed) if before or not published else inputs_of(published.run) != manifest.digest
         # A run without a recorded outcome may have committed: the table may hold its rows, not those of `published`.
         is_outcome_known = active is None and not record.outcome_unknown
         if published and published.run.run_id == run.run_id and is_outcome_known and not force:
             self.table.remove_late_day(pipeline, date, read_at=manifest.frozen_at)
             return Frozen(action=FreezeAction.UNCHANGED, run=published.run, publication=published.publication)
-        # The manifest comes first, so that a claimed day always has the manifest that its run refers to. Its name is
-        # the digest of the inputs: if it exists, an earlier run has read the same ones. It is replaced, because the
-        # snapshot that the earlier run has read may be expired.
+        # The manifest comes first, so that a claimed day always has the manifest that its run refers to. Its name has
+        # the digests of the definition and of the inputs: if it exists, an earlier run has read the same ones. It is
+        # replaced, because the snapshot that the earlier run has read may be expired.
         self.store.put(run.manifest, manifest.model_dump_json().encode())
         started = RunRecord(
             run=run,
@@ -238,6 +237,8 @@ class Freezer:
             definition=self.project.definition_digest(manifest.pipeline),
         )
         path = f"{manifest.pipeline}/{manifest.date}"
+        # Another definition may read the same days of a table with other names.
+        definition = self.project.written_digest(manifest.pipeline)[:16]
         attempt = record.attempts + 1
         return Run(
             pipeline=manifest.pipeline,
@@ -245,7 +246,7 @@ class Freezer:
             run_id=run_id,
             attempt=attempt,
             correlation_id=correlation_id,
-            manifest=f"s3://{self.exchange_bucket}/manifests/{path}/{manifest.digest}.json",
+            manifest=f"s3://{self.exchange_bucket}/manifests/{path}/{definition}/{manifest.digest}.json",
             prefix=f"s3://{self.exchange_bucket}/runs/{path}/{run_id}/{attempt}/",
             files=len(manifest.objects),
             rows=manifest.rows,
@@ -293,7 +294,10 @@ class Freezer:
 
 def is_stale(run: Run, project: Project) -> bool:
     """Return whether a run of the same inputs would have another identity now: by its definition, or by its code."""
-    # `Freezer._next_run` names the manifest by the digest of the inputs.
-    inputs = PurePosixPath(run.manifest).stem
-    definition = project.definition_digest(run.pipeline)
-    return run.run_id != run_identity(pipeline=run.pipeline, date=run.date, manifest=inputs, definition=definition)
+    identity = run_identity(
+        pipeline=run.pipeline,
+        date=run.date,
+        manifest=inputs_of(run),
+        definition=project.definition_digest(run.pipeline),
+    )
+    return run.run_id != identity

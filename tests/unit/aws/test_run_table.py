@@ -148,6 +148,22 @@ def test_a_run_and_its_day_are_written_over_the_version_that_was_read_or_not_at_
     assert [item.run.attempt for item in table.runs("p")] == [1]
 
 
+def test_a_run_that_takes_a_day_over_closes_the_lost_run_or_writes_nothing(table):
+    table.save(run=RUN, day=DAY)
+    table.save_day(DAY.model_copy(update={"version": 1, "attempts": 1}))
+    before = table.day("p", DAY.date)
+    lost = RUN.model_copy(update={"state": RunState.FAILED, "ended_at": RUN.started_at, "error": "e"})
+    for version in (0, 1, 3):
+        # The function of the lost run may have recorded meanwhile that it has published the day.
+        with pytest.raises(DayChanged):
+            table.save(run=run(DAY.date, 2), day=before.model_copy(update={"version": version}), lost=lost)
+        assert (table.day("p", DAY.date), table.runs("p"), list(table.costs_due("p"))) == (before, [RUN], [])
+    table.save(run=run(DAY.date, 2), day=before.model_copy(update={"attempts": 2}), lost=lost)
+    assert table.day("p", DAY.date) == before.model_copy(update={"version": 3, "attempts": 2})
+    assert table.runs("p") == [lost, run(DAY.date, 2)]
+    assert list(table.costs_due("p")) == [(DAY.date, 1, "")]
+
+
 def run(date, attempt):
     return RUN.model_copy(update={"run": RUN.run.model_copy(update={"date": date, "attempt": attempt})})
 

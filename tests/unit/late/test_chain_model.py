@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date as day_date
@@ -14,24 +15,37 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from slackwater.errors import SlackwaterError
-from slackwater.pipeline.definition import Pipeline
+from slackwater.late.ledger.entry import DEFINITION
+from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.record import DayRecord, RunRecord, RunState
 from tests.fakes_check import NOW
 from tests.fakes_notification import Crashed
 from tests.late_processes import FAULTS, Process
-from tests.late_world import LateWorld
+from tests.late_world import LateWorld, run_twice
 from tests.models import model_settings
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("one_thread")]
 
 DATES = ("2013-03-11", "2013-03-12")
 
-DAYS = ((-1, 0), (0, 0), (-2, -1))
-"""Of the table that the second pipeline reads."""
+TABLES = (
+    {"days": (-1, 0)},
+    {"days": (0, 0)},
+    {"days": (-2, -1)},
+    {"days": (-1, 0), "again": (0, 0)},
+    {"days": (0, 0), "again": (-1, 0)},
+    {"again": (-1, 0)},
+    {},
+)
+"""The days of the first pipeline that the second one reads, by the name of the table."""
+
+Input = tuple[str, str]
+"""The name with which a pipeline reads an object, and its URI."""
 
 dates = st.sampled_from(DATES)
 pipelines = st.sampled_from(("first", "second"))
+orders = st.lists(st.integers(0, 1), min_size=1, max_size=50)
 outcomes = st.sampled_from(("published", "published", "failed", "failed after the commit"))
 faults = st.one_of(st.builds(Process), st.builds(Process, at=st.integers(1, 24), fault=st.sampled_from(FAULTS)))
 
@@ -82,19 +96,44 @@ class Chain(RuleBasedStateMachine):
         with suppress(SlackwaterError, Crashed):
             self.world(name).run_day(date, outcome, process, force=force)
 
-    @rule(name=pipelines, date=dates, at=st.integers(1, 6), order=st.lists(st.integers(0, 1), min_size=1, max_size=50))
+    @rule(name=pipelines, date=dates, at=st.integers(1, 6), order=orders)
     def take_over_a_stopped_execution(self, name: str, date: str, at: int, order: list[int]) -> None:
         self.world(name).take_over(date, at, order)
+
+    @rule(name=pipelines, date=dates, rows=st.integers(1, 30), at=st.integers(1, 24), order=orders)
+    def take_over_a_stopped_monitoring(self, name: str, date: str, rows: int, at: int, order: list[int]) -> None:
+        """Two monitorings run after a day has changed. The execution of the first one is stopped."""
+        self.push(date, "e", rows)
+        if name == "second":
+            with suppress(SlackwaterError):
+                self.first.run_day(date)
+        run_twice(self.world(name).monitor, at, order)
 
     @rule(date=dates, to=st.integers(1, 3), process=faults)
     def roll_back(self, date: str, to: int, process: Process) -> None:
         with suppress(SlackwaterError, Crashed):
             self.first.run_day(date, "published", process, rollback=to, reason="r")
 
-    @rule(days=st.sampled_from(DAYS))
-    def deploy(self, days: tuple[int, int]) -> None:
-        """The second pipeline reads more, fewer or other days."""
-        self.second.define(tables={"days": self.table.model_copy(update={"days": days})})
+    @rule(tables=st.sampled_from(TABLES), timezone=st.sampled_from(("America/New_York",) * 3 + ("Etc/GMT-6",)))
+    def deploy(self, tables: dict[str, tuple[int, int]], timezone: str) -> None:
+        """The second pipeline reads more, fewer or other days, the same day twice, or none, or has another timezone."""
+        inputs = {name: self.table.model_copy(update={"days": days}) for name, days in tables.items()}
+        # A pipeline has an input. Nobody delivers flights.
+        sources = () if tables else ("flights",)
+        steps = {"rows": StepUse(step="sql", depends_on=(*tables, *sources))}
+        self.second.define(tables=inputs, sources=sources, steps=steps, timezone=timezone)
+
+    @rule(tables=st.sampled_from(TABLES[3:5]), date=dates, rows=st.integers(1, 30), process=faults)
+    def read_a_changed_day_twice(
+        self, tables: dict[str, tuple[int, int]], date: str, rows: int, process: Process
+    ) -> None:
+        """The second pipeline runs, a day that it reads with two names changes, and it runs again."""
+        self.deploy(tables, "America/New_York")
+        with suppress(SlackwaterError, Crashed):
+            self.second.run_day(date)
+            self.push(date, "f", rows)
+            self.first.run_day(date)
+            self.second.run_day(date, "published", process)
 
     @rule(name=pipelines, date=dates, is_released=st.booleans())
     def decide(self, name: str, date: str, is_released: bool) -> None:
@@ -149,35 +188,44 @@ class Chain(RuleBasedStateMachine):
             versions = [runs[key] for key in sorted(published) if key[0] == date]
             for before, after in pairwise(versions):
                 if not after.rollback:
-                    taken_in = {(row.uri, row.etag) for row in rows if row.attempt == after.run.attempt}
+                    taken_in = Counter(row.key[:3] for row in rows if row.attempt == after.run.attempt)
                     assert taken_in == self.new_inputs(world, before, after), (world.pipeline, date)
 
-    def new_inputs(self, world: LateWorld, before: RunRecord, after: RunRecord) -> set[tuple[str, str]]:
-        """Return what the ledger must have of a run: new inputs and lost ones of both definitions, and a new one."""
-        old, new = (set(world.manifest_content(run.run.manifest)) for run in (before, after))
+    def new_inputs(self, world: LateWorld, before: RunRecord, after: RunRecord) -> Counter[tuple[str, str, str]]:
+        """Return the keys that the ledger must have of a run, without their change: name, URI and digest.
+
+        They are those of new inputs and lost ones of both definitions, and of a new definition.
+        """
+        old, new = (self.inputs(world, run) for run in (before, after))
         both = [world.definitions[run.definition] for run in (before, after)]
-        replaced = {uri for uri, _ in old} & {uri for uri, _ in new}
-        changed = (new - old) | {item for item in old - new if item[0] not in replaced}
-        shared = {item for item in changed if all(is_read(each, after.run.date, item[0]) for each in both)}
-        return shared | ({("", after.definition)} if before.definition != after.definition else set())
+        changed = {key: new.get(key, old.get(key)) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+        shared = [key for key in changed if all(is_read(each, after.run.date, key) for each in both)]
+        keys = [(*key, changed[key][0]) for key in shared]
+        return Counter(keys + ([(DEFINITION, "", after.definition)] if before.definition != after.definition else []))
+
+    def inputs(self, world: LateWorld, run: RunRecord) -> dict[Input, tuple[str, int]]:
+        """Return the digest and the rows of each input that the run has read."""
+        return {(item.source, item.uri): (item.etag, item.rows) for item in world.manifest(run.run.manifest).objects}
 
     def the_second_pipeline_has_the_present_days(self, date: str) -> None:
         """What the run of the second pipeline would read now, from the records of the first one, is what it has."""
-        day, present = self.second.table.day("weekly", date), dict[str, tuple[str, int]]()
+        day, present = self.second.table.day("weekly", date), dict[Input, tuple[str, int]]()
         run = self.second.table.run("weekly", date, day.published.run.attempt)
         digest = self.second.project.written_digest("weekly")
         definitions = [self.second.definitions[each] for each in (run.definition, digest)]
         for each in DATES:
             publication = self.first.table.day(self.first.pipeline, each).published.publication
-            present[f"{publication.table}/date={each}"] = publication.content, publication.rows
-        read = {uri: (etag, rows) for (uri, etag), rows in self.second.warehouse.days[date].items()}
+            item = publication.content, publication.rows
+            present |= {(name, f"{publication.table}/date={each}"): item for name in ("days", "again")}
         present, read = (
-            {uri: item for uri, item in items.items() if all(is_read(each, date, uri) for each in definitions)}
-            for items in (present, read)
+            {key: item for key, item in items.items() if all(is_read(each, date, key) for each in definitions)}
+            for items in (present, self.inputs(self.second, run))
         )
-        has_lost = any(uri not in present or present[uri][1] < rows for uri, (_, rows) in read.items())
-        differs = present.keys() != read.keys() or any(present[uri][0] != etag for uri, (etag, _) in read.items())
-        if day.hold:
+        has_lost = any(key not in present or present[key][1] < rows for key, (_, rows) in read.items())
+        differs = present.keys() != read.keys() or any(present[key][0] != etag for key, (etag, _) in read.items())
+        if day.hold and day.hold.rule == "moved_hours":
+            assert run.reads.timezone != definitions[1].timezone, day.hold
+        elif day.hold:
             causes = {"auto": has_lost, "hold": has_lost or differs, "notify": False, "ignore": False}
             assert day.hold.rule in {"failed", "audit"} or causes[self.on_change], day.hold
         elif self.on_change == "notify":
@@ -190,26 +238,29 @@ class Chain(RuleBasedStateMachine):
             assert day.resolution.action == "rejected", (date, "has an earlier definition")
 
     def people_know_the_changed_days(
-        self, day: DayRecord, present: Mapping[str, tuple[str, int]], read: Mapping[str, tuple[str, int]]
+        self, day: DayRecord, present: Mapping[Input, tuple[str, int]], read: Mapping[Input, tuple[str, int]]
     ) -> None:
         """Each new version of a day that was read is in one message, and nothing runs because of it."""
         messages = [item for item in self.second.documents("changed_days") if item["date"] == day.date]
-        named: dict[str, list[str]] = {}
+        named: dict[Input, list[str]] = {}
         for change in (change for message in messages for change in message["changes"]):
-            named.setdefault(change["day"].replace(f"{self.first.pipeline} ", "date="), []).append(change["version"])
+            key = change["table"], change["day"].replace(f"{self.first.pipeline} ", f"{self.first.pipeline}/date=")
+            named.setdefault(key, []).append(change["version"])
         assert all(one != other for versions in named.values() for one, other in pairwise(versions)), named
-        for uri in present.keys() | read.keys():
-            version, before = (each[uri][0] if uri in each else "" for each in (present, read))
-            is_known = version in named.get(uri.rpartition("/")[2], []) or day.date in self.second.table_alarms
-            assert version == before or is_known, (day.date, uri, named)
+        for key in present.keys() | read.keys():
+            version, before = (each[key][0] if key in each else "" for each in (present, read))
+            is_known = version in named.get(key, []) or day.date in self.second.table_alarms
+            assert version == before or is_known, (day.date, key, named)
 
 
-def is_read(definition: Pipeline, date: str, uri: str) -> bool:
-    """Whether the pipeline reads the input on that day: each object, and the days that its table names."""
-    if not definition.tables:
+def is_read(definition: Pipeline, date: str, key: Input) -> bool:
+    """Whether the pipeline reads the input on that day: each object, or a day that the table with the name has."""
+    name, uri = key
+    if name in definition.sources:
         return True
-    first, last = definition.published_tables["days"].days
-    return first <= (day_date.fromisoformat(uri.rpartition("date=")[2]) - day_date.fromisoformat(date)).days <= last
+    table = definition.published_tables.get(name)
+    days = (day_date.fromisoformat(uri.rpartition("date=")[2]) - day_date.fromisoformat(date)).days
+    return table is not None and table.days[0] <= days <= table.days[1]
 
 
 TestChain = Chain.TestCase

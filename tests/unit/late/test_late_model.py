@@ -19,7 +19,7 @@ from tests.fakes_notification import Crashed
 from tests.late_assertions import LateAssertions
 from tests.late_history import DATES
 from tests.late_processes import FAULTS, Process, Turns
-from tests.late_world import OUTCOMES, RUN_USD, STEPS
+from tests.late_world import OUTCOMES, RUN_USD, STEPS, run_twice
 from tests.models import model_settings
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("one_thread")]
@@ -163,7 +163,7 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         """An execution freezes its inputs, and is still running."""
         if date in self.started:
             return
-        execution = self.world.execution("pipeline")
+        execution = self.world.execution("pipeline", Process())
         with suppress(SlackwaterError):
             run, _ = self.world.freeze_day(date, execution.__enter__(), Process())
             if run:
@@ -175,6 +175,8 @@ class LateData(LateAssertions, RuleBasedStateMachine):
     def end(self, date: str, outcome: str, process: Process) -> None:
         if date in self.started:
             execution, run = self.started.pop(date)
+            name = self.world.table.run(PIPELINE, date, run.attempt).execution
+            process.stop = lambda: self.world.executions.running.discard(name)
             with suppress(SlackwaterError, Crashed):
                 self.world.finish(run, outcome, process)
             execution.__exit__(None, None, None)
@@ -244,6 +246,18 @@ class LateData(LateAssertions, RuleBasedStateMachine):
     @rule(date=dates, at=st.integers(1, 6), order=orders)
     def take_over_a_stopped_execution(self, date: str, at: int, order: list[int]) -> None:
         self.world.take_over(date, at, order)
+        self.observe()
+
+    @rule(late=st.tuples(dates, names, sizes), has_run=st.booleans(), at=st.integers(1, 24), order=orders)
+    def take_over_a_stopped_monitoring(
+        self, late: tuple[str, str, int], has_run: bool, at: int, order: list[int]
+    ) -> None:
+        """Two monitorings run a day with late data again, or notify people of its run. The first one is stopped."""
+        self.push(*late)
+        if has_run:
+            self.run(late[0], "published", False, Process())
+        run_twice(self.world.monitor, at, order)
+        self.is_interrupted = True
         self.observe()
 
     def work(self, date: str, kind: str, outcome: str, process: Process) -> None:

@@ -15,7 +15,7 @@ from slackwater.late.check.decision import CheckReport
 from slackwater.late.ledger.effects import Effect, effects_of_day, largest_change
 from slackwater.late.ledger.entry import LateInput, LedgerEntry, late_inputs
 from slackwater.late.ledger.ledger import Ledger
-from slackwater.late.ledger.new_entries import TakenIn, cost_shares, new_entries
+from slackwater.late.ledger.new_entries import TakenIn, completed_entries, cost_shares, new_entries
 from slackwater.late.ledger.pending import save_pending
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.costs.cost import RunCost
@@ -501,3 +501,16 @@ def test_two_inputs_over_one_published_day_are_two_rows_with_the_whole_cost():
     rows = new_entries((), **arguments)
     assert [(row.source, row.rows, row.cost_usd) for row in rows] == [("daily", 10, 2.0), ("weekly", 10, 2.0)]
     assert new_entries(rows, **arguments) == []
+
+
+def test_a_run_whose_only_row_has_the_key_of_an_older_version_keeps_its_cost():
+    """Older versions wrote one row for two inputs over one published day."""
+    item = {"uri": "upstream/date=2013-03-10", "etag": "digest", "change": Change.ADDED, "file": None, "bytes": 0}
+    inputs = tuple(LateInput(source=source, rows=10, arrived=AT, **item) for source in ("daily", "weekly"))
+    taken = TakenIn(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, effect=Effect())
+    arguments = {"pipeline": PIPELINE, "timezone": "UTC", "checks": (), "running": ()}
+    (known, _) = new_entries((), taken_in=[taken], **arguments)
+    known = known._replace(cost_usd=4.0)
+    added = new_entries([known], taken_in=[taken], **arguments)
+    completed = completed_entries([known, *added], cost_usd=4.0, effect=Effect())
+    assert (sum(row.cost_usd for row in completed), sum(row.cost_usd for row in [known, *added])) == (4.0, 4.0)

@@ -337,6 +337,24 @@ def test_only_days_that_both_definitions_name_are_changed_days(former, present, 
         assert decision.new_definition == (wanted,)
 
 
+def test_a_run_that_reads_the_same_days_with_another_name_keeps_the_manifest_of_the_run_before():
+    first = published_world()
+    second = first.reader("weekly", TableInput(table=PIPELINE, missing="empty"))
+    second.run_day("2013-03-12")
+    former = second.project.pipelines["weekly"]
+    second.define(
+        tables={"again": former.tables["days"]}, steps={"rows": StepUse(step="select", depends_on=("again",))}
+    )
+    assert not second.run_day("2013-03-12", "failed")
+    read, failed = second.table.runs("weekly", "2013-03-12")
+    assert [item.source for item in second.manifest(read.run.manifest).objects] == ["days"]
+    assert [item.source for item in second.manifest(failed.run.manifest).objects] == ["again"]
+    second.define(tables=former.tables, steps=former.steps)
+    second.time += timedelta(hours=2)
+    decision = next(day for day in second.monitor().days if day.date == "2013-03-12")
+    assert (decision.rule, decision.late_inputs) == (DecisionRule.OUTCOME_UNKNOWN, ())
+
+
 # The ledger and the messages
 
 

@@ -291,3 +291,15 @@ def test_a_version_that_was_named_for_an_earlier_attempt_is_named_again(world):
     assert world.notify()
     assert not world.notify()
     assert len(world.outbox.sent) == 2
+
+
+def test_a_version_that_returns_is_not_named_again_after_a_message_about_another_day(world):
+    world.change(content="second")
+    assert world.notify()
+    # The other pipeline publishes the version again that the run has read, and then changes another day.
+    world.change(content="rows 0", attempt=3, rows=10)
+    world.change(days_before=2)
+    assert world.notify()
+    world.change(content="second", attempt=4)
+    assert not world.notify()
+    assert len(world.outbox.sent) == 2

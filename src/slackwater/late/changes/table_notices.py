@@ -96,9 +96,11 @@ class TableNotifier:
         new = _changes_without_message(notice, day)
         if not new or published is None or published.run.attempt != day.attempt:
             return notice
+        earlier = _named_versions(notice, day)
         return TableNotice(
-            versions={change.name: change.version for change in day.table_changes},
-            earlier=_named_versions(notice, day),
+            # Also of days that have the version of the run again: another change of theirs may lead back.
+            versions=earlier | {change.name: change.version for change in day.table_changes},
+            earlier=earlier,
             attempt=published.run.attempt,
             reason=describe_changes(day.table_changes),
             since=self.now(),
@@ -148,7 +150,7 @@ class TableNotifier:
 
 
 def _named_versions(notice: TableNotice | None, day: DayDecision) -> dict[str, str]:
-    """Return the versions that the latest message about the published attempt has named."""
+    """Return the latest version of each changed day that a message about the published attempt has named."""
     return notice.versions if notice and notice.attempt == day.attempt else {}
 
 

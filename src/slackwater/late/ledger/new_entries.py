@@ -47,14 +47,21 @@ def new_entries(
     """Return the rows that the ledger lacks, so that a repeated call with their union returns none.
 
     `known` are the rows of the days in question, in any order. A late input that a run has taken in gets one row for
-    that run. For any other, a check adds a row only if its decision or rule is new for the input. `running` are checks
-    of other monitorings that have not ended: they may have led to a run, but their decisions add no rows yet.
+    that run, unless the run has rows: they are written in one commit, and have its whole cost. For any other input, a
+    check adds a row only if its decision or rule is new for the input. `running` are checks of other monitorings that
+    have not ended: they may have led to a run, but their decisions add no rows yet.
     """
+    known = list(known)
+    written = {(entry.date.isoformat(), entry.attempt) for entry in known}
     decided = _decided(checks)
     led_to_runs = _decided([*checks, *running])
-    rows = [entry for item in taken_in for entry in taken_in_entries(item, led_to_runs, pipeline, timezone)]
-    history = _History(known)
-    result = [entry for entry in rows if history.add_taken_in(entry)]
+    result = [
+        entry
+        for item in taken_in
+        if (item.date, item.attempt) not in written
+        for entry in taken_in_entries(item, led_to_runs, pipeline, timezone)
+    ]
+    history = _History([*known, *result])
     for item in decided:
         for late in item.day.inputs:
             entry = _entry(
@@ -158,14 +165,6 @@ class _History:
         self._rows: defaultdict[tuple[date, InputKey], list[LedgerEntry]] = defaultdict(list)
         for entry in known:
             self._rows[entry.date, entry.key].append(entry)
-
-    def add_taken_in(self, entry: LedgerEntry) -> bool:
-        """Add the row of an input that a run has taken in; return False if the ledger has it."""
-        rows = self._rows[entry.date, entry.key]
-        if any(row.attempt == entry.attempt for row in rows):
-            return False
-        rows.append(entry)
-        return True
 
     def add_decision(self, entry: LedgerEntry, *, published_attempt: int) -> bool:
         """Add the row of a decision, unless the decisions before or after it are equal.

@@ -20,6 +20,7 @@ from slackwater.late.check.arrived.arrival_messages import (
     DayDeferred,
     DayPublished,
     ObjectWritten,
+    body_to_send,
     is_expired,
     read_message,
     seconds_to_wait,
@@ -137,7 +138,8 @@ class ArrivalChecks:
         failed |= {message: reasons[event.id] for message, event in events.items() if event.id in reasons}
         later = {event.id: message for message, event in events.items() if event.id in delays and message not in failed}
         try:
-            self.send_later([(messages[message], delays[event]) for event, message in later.items()])
+            bodies = {event: body_to_send(messages[message], by_id[event], now) for event, message in later.items()}
+            self.send_later([(body, delays[event]) for event, body in bodies.items()])
         except SlackwaterError as error:
             failed |= {message: str(error) for message, event in events.items() if event.id in later}
             later = {}

@@ -33,7 +33,7 @@ class ObjectWritten(_Message):
     """Of the event: it is the same when an event is delivered again."""
     key: str
     time: AwareDatetime | None = None
-    """When the object was written, in whole seconds; None for messages of older versions."""
+    """When the object was written, in whole seconds. Messages of older versions have none until they are sent again."""
 
 
 class FileCommitted(_Message):
@@ -103,6 +103,13 @@ def is_expired(message: ArrivalMessage, now: datetime) -> bool:
     """Return whether a message about a running day is too old to be sent again."""
     time = message.not_before if isinstance(message, DayDeferred) else message.time
     return time is not None and time < now - LONGEST_WAIT
+
+
+def body_to_send(body: str, message: ArrivalMessage, now: datetime) -> str:
+    """Return the body with which a message is sent again. One without a time gets `now`, so that it expires."""
+    if isinstance(message, ObjectWritten) and message.time is None:
+        return message.model_copy(update={"time": now}).model_dump_json()
+    return body
 
 
 def seconds_to_wait(message: ArrivalMessage, now: datetime) -> int:
