@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.conftest import Cloud
 
 IN_THE_LARGE_WAY = ("staged_delays", "weekly_delays", "carrier_rates")
-"""Pipelines of the shared cloud whose runs treat few rows like many. Comparisons of all its pipelines do so too."""
+"""Pipelines of the shared cloud whose runs treat few rows like many."""
 
 
 def set_ways(emr: Any) -> None:
@@ -26,16 +26,16 @@ def set_ways(emr: Any) -> None:
 
 
 def mix_ways(cloud: Cloud) -> None:
-    """Let some of the shared cloud's pipelines, and all comparisons, treat few rows like many."""
-    prefix = cloud.outputs()["PipelineMachinePrefix"]
-    for machine in (*(f"{prefix}{pipeline}" for pipeline in IN_THE_LARGE_WAY), cloud.outputs()["CompareMachineArn"]):
-        _let_take_the_large_way(cloud.client("stepfunctions"), machine)
+    """Let some of the shared cloud's pipelines treat few rows like many."""
+    for pipeline in IN_THE_LARGE_WAY:
+        _let_take_the_large_way(cloud.client("stepfunctions"), cloud.outputs()["PipelineMachinePrefix"] + pipeline)
 
 
 @contextmanager
-def large_way(cloud: Cloud, pipeline: str) -> Iterator[None]:
-    """Treat few rows like many in the runs of the pipeline that start inside the `with` block."""
-    states, machine = cloud.client("stepfunctions"), cloud.outputs()["PipelineMachinePrefix"] + pipeline
+def large_way(cloud: Cloud, pipeline: str = "") -> Iterator[None]:
+    """Treat few rows like many in jobs that start inside the `with` block: of the pipeline, or of all comparisons."""
+    states, outputs = cloud.client("stepfunctions"), cloud.outputs()
+    machine = outputs["PipelineMachinePrefix"] + pipeline if pipeline else outputs["CompareMachineArn"]
     definition = _let_take_the_large_way(states, machine)
     try:
         yield
