@@ -29,10 +29,10 @@ from xdist.workermanage import WorkerController
 
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import PartnerServer
-from slackwater.arrow.session import SMALL_WAY
 from slackwater.cli.main import run as run_command
 from slackwater.local import cloud as local_cloud
 from tests.cloud.emr_fixtures import BareCloud, bare_cloud
+from tests.cloud.ways import mix_ways, set_ways
 from tests.sftp_server import SftpServer
 
 # Several processes share the cores, and tests read small files: more threads take a fifth of the processor's time.
@@ -404,12 +404,8 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two concurrent deployments would share `cdk.out` and build twice
             deployed.previous.update(deploy_previous_storage(deployed))
             deployed.slackwater("deploy")
-        if os.environ.get("SLACKWATER_TEST_LARGE"):  # docs/development.md
-            properties = {"classification": "spark-defaults", "properties": {SMALL_WAY: "false"}}
-            application = deployed.outputs()["ApplicationId"]
-            deployed.client("emr-serverless").update_application(
-                applicationId=application, runtimeConfiguration=[properties]
-            )
+        set_ways(deployed.client("emr-serverless"))
+        mix_ways(deployed)
         token = deployed.json("token", "create", "tests", "--source", "weather")["token"]
         environment["SLACKWATER_TOKEN"] = token
         yield deployed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -19,6 +20,7 @@ from slackwater.aws.inputs import input_listing
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.metrics import Metric
 from slackwater.project import Project
+from slackwater.runs.added_objects import LARGE_ROWS
 from slackwater.runs.freeze import Freezer, KeptStages
 
 logger = Logger()
@@ -51,6 +53,8 @@ class FreezeInputsRequest(BaseModel):
     """The number of an earlier version that the run publishes again."""
     reason: str = ""
     """Why the day is rolled back."""
+    large_rows: int = LARGE_ROWS
+    """From how many events on a stage may compute added objects alone. Only tests set it."""
 
 
 @lru_cache(maxsize=2)
@@ -94,7 +98,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     (`slackwater.pipeline.retries`).
     """
     request = FreezeInputsRequest.model_validate(event)
-    frozen = build_freezer(request.project).freeze(**request.model_dump(exclude={"project"}))
+    freezer = replace(build_freezer(request.project), large_rows=request.large_rows)
+    frozen = freezer.freeze(**request.model_dump(exclude={"project", "large_rows"}))
     response = frozen.model_dump(mode="json")
     logger.info("inputs frozen", extra=response)
     return response

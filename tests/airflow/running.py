@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -31,8 +32,8 @@ def dag_policy(dag):
 class Running:
     """Airflow's REST API."""
 
-    def __init__(self, http: httpx.Client) -> None:
-        self._http = http
+    def __init__(self, http: httpx.Client, log: Path) -> None:
+        self._http, self._log_file = http, log
 
     def sign_in(self) -> bool:
         """Sign in; return whether Airflow is up and has loaded its DAGs."""
@@ -60,8 +61,19 @@ class Running:
 
     def end(self, dag_id: str, run: str) -> str:
         """Wait for the end of a run; return its final state."""
-        wait_until(lambda: self._state(dag_id, run) in {"success", "failed"})
+        try:
+            wait_until(lambda: self._state(dag_id, run) in {"success", "failed"})
+        except AssertionError as error:
+            tasks = self.request("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances")["task_instances"]
+            states = {task["task_id"]: (task["state"], task["try_number"]) for task in tasks}
+            health = self.request("GET", "/monitor/health")
+            raise AssertionError(f"{dag_id} {run}: {states}\n{health}\n{self._log_end()}") from error
         return self._state(dag_id, run)
+
+    def _log_end(self) -> str:
+        """Return the end of the output of all of Airflow's processes."""
+        lines = self._log_file.read_text(errors="replace").splitlines()
+        return "\n".join(line[:300] for line in lines[-60:])
 
     def _state(self, dag_id: str, run: str) -> str:
         return str(self.request("GET", f"/dags/{dag_id}/dagRuns/{run}")["state"])
@@ -105,6 +117,8 @@ def running(home: Home) -> Iterator[Running]:
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": url.rpartition(":")[2],
         "AIRFLOW__API__BASE_URL": url,
+        # Airflow gives up after 5 seconds otherwise, and on a busy machine a writer may take longer.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home.folder}/airflow.db?timeout=120",
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
@@ -116,7 +130,7 @@ def running(home: Home) -> Iterator[Running]:
     with started(airflow, {**home.environment, **settings}) as process:
         wait_until_ready(process, airflow, partial(responds, url))
         with httpx.Client(base_url=url, headers={"Accept": "application/json"}, timeout=60, trust_env=False) as http:
-            api = Running(http)
+            api = Running(http, airflow.log)
             wait_until(api.sign_in)
             yield api
 

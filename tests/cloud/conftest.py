@@ -118,13 +118,14 @@ def team_inboxes(cloud) -> dict[str, Inbox]:
 
 @pytest.fixture(scope="session")
 def monitored(cloud, week, feed, inbox, team_inboxes) -> Monitored:
-    """The late data arrives, and two monitorings run at the same time."""
+    """The late data arrives, and two monitorings run at the same time. Their comparison takes the way of many rows."""
     feed.release()
     cloud.json("pull", "flights", "--as-of", AS_OF)
     cloud.json("push", "weather", str(feed.late_weather))
     before = {job["id"] for job in cloud.jobs()}
-    executions = [start_monitor(cloud, AS_OF) for _ in range(2)]
-    outputs = [ended(cloud, execution) for execution in executions]
+    with large_way(cloud):
+        executions = [start_monitor(cloud, AS_OF) for _ in range(2)]
+        outputs = [ended(cloud, execution) for execution in executions]
     jobs = [job["name"] for job in cloud.jobs() if job["id"] not in before]
     filtered = {team: own.take(LATE) for team, own in team_inboxes.items()}
     return Monitored(outputs, inbox.take(LATE), filtered, jobs)

@@ -28,6 +28,7 @@ from uv import find_uv_bin
 from infra.app import ROOT
 from infra.code_digest import code_digests
 from slackwater.project import CodeDigests
+from tests.cloud.ways import set_ways
 
 pytestmark = pytest.mark.cloud
 
@@ -228,6 +229,7 @@ def test_the_readme_of_a_new_project_works_beside_another_environment_and_destro
         # Its buckets and tables are compared with those of minutes before: no arrival may start a check in between.
         without_validation.run("slackwater deploy --environment staging --set waf=true --set collect_minutes=0")
         deployed = default.run(deploy)
+        set_ways(client(endpoint, "emr-serverless"))
         in_staging, in_default = resources(endpoint, STAGING), resources(endpoint, DEFAULT)
         assert {kind for kind, _ in in_staging & in_default} == PARTS
         apis = [{kind.split("::")[1] for kind, _ in of} & APIS for of in (in_default, in_staging)]

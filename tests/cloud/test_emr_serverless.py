@@ -608,11 +608,16 @@ class TestRestart:
     def test_down_and_up_keep_everything(self, own, kept):
         job_run = own.start(kept, own.code("hello.py", HELLO))
         before = own.until(kept, job_run)
+        stopped = own.start(kept, own.code("sleeper.py", SLEEPER))
+        wait_for(lambda: log_so_far(own, stopped), lambda log: "started" in log)
+        assert list(own.files.jobs.glob("*/.aws/credentials"))
         assert local_cloud.down(own.root)
+        assert [path for name in (".aws", "tmp", "work", "driver-*") for path in own.files.jobs.rglob(name)] == []
         assert not local_cloud.down(own.root)
         assert local_cloud.status(own.root) is None
         own.up()
         assert own.job(kept, job_run) == before
+        assert own.job(kept, stopped)["stateDetails"] == "Job failed: the local cloud stopped while it ran"
         assert local_cloud.up(own.root) == own.cloud
 
     def test_the_error_of_a_port_in_use_names_the_port(self, own, tmp_path_factory):

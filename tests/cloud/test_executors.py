@@ -1,4 +1,7 @@
-"""Python workers of executors: they belong to one job, also when the driver's JVM has run other jobs before."""
+"""Python workers of executors: they belong to one job, also when the driver's JVM has run other jobs before.
+
+The JVM is one for jobs with much input. Nearly all other tests on a cloud run jobs with little input.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ def describe(number):
 session = SparkSession.builder.getOrCreate()
 jvm = session._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
 workers = session.sparkContext.parallelize(range(4), 4).map(describe).collect()
-print(json.dumps({"started": jvm.getStartTime(), "workers": workers}))
+numbers = session.sparkContext.broadcast([1])  # in a file that stays until the JVM ends
+print(json.dumps({"started": jvm.getStartTime(), "options": list(jvm.getInputArguments()), "workers": workers}))
 """
 
 
@@ -43,8 +47,11 @@ def test_workers_have_the_role_the_folders_and_the_archive_of_their_job(bare):
     described, pids = {}, {}
     for name in ("first", "second"):
         role = create_role(bare.client("iam"), f"workers-{name}", "emr-serverless", actions="s3:GetObject")
-        setting = " --conf spark.executorEnv.SETTING=first" if name == "first" else ""
-        parameters = f"{_archive(bare, name)} --conf spark.driver.cores=1 --conf spark.driver.memory=1g{setting}"
+        conf = {"driver.cores": 1, "driver.memory": "1g", "executor.cores": 1, "executor.memory": "1g"}
+        conf["slackwater.inputBytes"] = 200_000_000
+        if name == "first":
+            conf["executorEnv.SETTING"] = "first"
+        parameters = " ".join([_archive(bare, name), *(f"--conf spark.{key}={value}" for key, value in conf.items())])
         job_run = bare.start(application, entry_point, parameters=parameters, executionRoleArn=role)
         job = bare.until(application, job_run)
         assert job["state"] == "SUCCESS", bare.log(job_run) + bare.log(job_run, "stderr")
@@ -66,15 +73,21 @@ def test_workers_have_the_role_the_folders_and_the_archive_of_their_job(bare):
         assert not (folder / "tmp").exists()
         assert not list(bare.files.jobs.rglob(".aws/credentials"))
         assert not any(map(alive, pids[name]))
-        assert not _properties_of_waiting_driver(bare)
+        [connection] = bare.files.jobs.glob("driver-*/connection")
+        assert not _properties_of_waiting_driver(connection)
+        temporary = connection.with_name("tmp")
+        # Spark's own folders, which are empty.
+        assert set(temporary.rglob("*")) == {path for path in temporary.iterdir() if path.is_dir()}
     assert "worker of first" not in bare.log(job_run, "stderr")
     assert described["first"]["started"] == described["second"]["started"]  # one JVM
+    # Only a JVM for much input has both compilers, and the memory of the executors: here of three.
+    assert "-XX:TieredStopAtLevel=1" not in described["first"]["options"]
+    assert "-Xmx6656m" in described["first"]["options"]
     assert not pids["first"] & pids["second"]
 
 
-def _properties_of_waiting_driver(bare) -> list[str]:
-    """Return the names of the properties of jobs, credentials included, in the JVM that waits for the next job."""
-    [connection] = bare.files.jobs.glob("driver-*/connection")
+def _properties_of_waiting_driver(connection) -> list[str]:
+    """Return the names of the properties of jobs, credentials included, in a JVM that waits for the next job."""
     port, secret = wait_for_connection(connection)
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret))
     try:

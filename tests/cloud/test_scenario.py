@@ -65,10 +65,10 @@ class Played:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory) -> Played:
-    """The whole scenario, as `make scenario` runs it, in a folder of its own."""
+    """The whole scenario, as `make scenario` runs it, in a folder of its own, with the settings of the tests."""
     folder = tmp_path_factory.mktemp("scenario")
     documents, root = folder / "documents.json", folder / "run"
-    arguments = [sys.executable, "-m", "examples.late_orders.scenario", "--json", str(documents), "--folder", str(root)]
+    arguments = [sys.executable, "-m", "tests.cloud.play_scenario", "--json", str(documents), "--folder", str(root)]
     # The CDK's validation takes a third of a synthesis. `make check` and tests/infra validate the same constructs.
     environment = {**os.environ, "CDK_VALIDATION": "false"}
     try:
@@ -309,6 +309,15 @@ def test_data_older_than_the_window_waits_for_a_run_by_hand(played, versions):
     events = played.orders("older", f"orders-{MONDAY}-*.csv")
     products = len(versions["monday with a late file"])
     assert f"{DAILY} {MONDAY}: published {products} rows from {events} events" in played.out
+    # The run has computed the late file alone, and its rows and counts are those of all files.
+    stages = {
+        int(path.parts[-3]): json.loads(path.read_text())
+        for path in played.cloud.rglob(f"runs/{DAILY}/{MONDAY}/*/*/orders_by_product/reference.json")
+    }
+    assert {attempt: stage["is_merged"] for attempt, stage in stages.items()} == {1: False, 2: False, 3: True}
+    [manifest] = played.cloud.rglob(stages[3]["manifest"].removeprefix("s3://"))
+    [step] = json.loads(manifest.read_text())["steps"]
+    assert (step["rows_in"], step["rows_out"]) == ({"orders": events}, products)
     # The next monitoring notifies people of it.
     monday = played.outcome("defined", MONDAY)
     check_comparison(monday["comparison"], versions["monday with more orders"], versions["monday with a late file"])

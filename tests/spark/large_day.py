@@ -106,6 +106,7 @@ class LargeDay:
     folder: Path
     objects: list[InputObject] = field(default_factory=list)
     records: list[RunRecord] = field(default_factory=list)
+    large_rows: int = 1000
 
     def add(self, rows: int, *, shops: int = 9) -> None:
         """Add an object with generated events of one hour."""
@@ -133,7 +134,7 @@ class LargeDay:
         )
         store.put(run.manifest, manifest.model_dump_json().encode())
         earlier, since = [] if force else self.records[::-1], NOW - timedelta(days=9999)
-        store_earlier_stages(self.project, run, manifest, earlier, since=since, store=store)
+        store_earlier_stages(self.project, run, manifest, earlier, since=since, store=store, large_rows=self.large_rows)
         return run
 
     def compute(self, run: Run) -> ArrowReference:

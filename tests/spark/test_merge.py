@@ -10,7 +10,6 @@ import pytest
 from slackwater.arrow.reference import reference_uri
 from slackwater.errors import DataError
 from slackwater.pipeline.graph import stages
-from slackwater.runs import added_objects
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.steps.spark.merge import find_earlier_rows, stage_merges
 from tests.fakes_spark import FolderStore
@@ -33,8 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <so
 
 
 @pytest.fixture
-def day(spark, stores, tmp_path, monkeypatch):
-    monkeypatch.setattr(added_objects, "LARGE_ROWS", 1000)
+def day(spark, stores, tmp_path):
     return LargeDay(spark, stores, project_of({**CHAIN, "grouped": AGGREGATE}), tmp_path / "raw")
 
 
@@ -201,12 +199,17 @@ def test_a_whole_day_is_computed_although_there_are_earlier_rows(day):
     assert (reference.is_merged, day.rows(reference)) == (False, day.expected(f"{COLUMNS}, avg(price) AS mean"))
 
 
-def test_a_small_day_looks_for_no_earlier_rows(day, monkeypatch):
+def test_only_the_first_run_of_a_day_looks_for_no_earlier_rows(day):
+    (stage,) = stages(day.project.pipeline(PIPELINE))
+
+    def earlier_rows(store):
+        run = day.start()
+        inputs = InputManifest.model_validate_json(day.stores().get(run.manifest))
+        return find_earlier_rows(run, day.project, stage, inputs, store=store)
+
     day.add(1000)
+    assert earlier_rows(None) is None
     day.run()
     day.add(10)
-    run, (stage,) = day.start(), stages(day.project.pipeline(PIPELINE))
-    inputs = InputManifest.model_validate_json(day.stores().get(run.manifest))
-    assert find_earlier_rows(run, day.project, stage, inputs, store=day.stores()) is not None
-    monkeypatch.setattr(added_objects, "LARGE_ROWS", 1011)
-    assert find_earlier_rows(run, day.project, stage, inputs, store=FolderStore(day.folder)) is None
+    assert earlier_rows(day.stores()) is not None
+    assert earlier_rows(FolderStore(day.folder)) is None

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import os
-import shutil
 import signal
 import socket
 import threading
@@ -22,6 +21,7 @@ from slackwater.local import emulator, layout
 from slackwater.local.checkpoint import Checkpointer
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.cloudformation import ApplicationResource
+from slackwater.local.emr.execution import spark
 from slackwater.local.emr.execution.drivers import Drivers
 from slackwater.local.emr.execution.runner import SparkRunner
 from slackwater.local.emr.jobs import JobRuns
@@ -45,6 +45,8 @@ from slackwater.local.services.schedules import Schedules
 
 # Hypercorn's default of 5 s would close connections that SDKs still keep in their pools.
 _KEEP_ALIVE_SECONDS = 75
+# How long jobs may take to end when the cloud is stopped. Most end at once.
+_JOB_SECONDS = 10
 Asgi = Callable[..., Awaitable[None]]
 
 
@@ -118,15 +120,15 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     finally:
         for task in tasks:
             task.cancel()
-        job_runs.stop_all()
+        job_runs.stop_all(_JOB_SECONDS)
         drivers.close()
+        _remove_leftovers(files.jobs)
 
 
 def _remove_leftovers(jobs: Path) -> None:
-    """Remove the credentials and the temporary files of jobs that ran when the process before this one was killed."""
-    for name in (".aws", "tmp", "work"):
-        for folder in jobs.glob(f"*/{name}"):
-            shutil.rmtree(folder, ignore_errors=True)
+    """Remove the credentials and the temporary files of jobs that ran when a process was killed or stopped."""
+    for folder in jobs.glob("*"):
+        spark.remove_private_files(folder)
 
 
 def _with_status(app: Asgi, status: dict[str, Any], *, touch: Callable[[], None]) -> Asgi:

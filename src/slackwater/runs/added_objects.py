@@ -20,8 +20,10 @@ from slackwater.runs.inputs.manifest import InputManifest, Record
 from slackwater.runs.record import Run, RunRecord
 from slackwater.storage import ObjectStore
 
-# With fewer events, or more added ones, the whole day takes less than twice the time.
-LARGE_ROWS, MOST_ADDED = 20_000_000, 0.1
+LARGE_ROWS = 20_000_000
+"""With fewer events, the whole day takes less than twice the time."""
+# With more added ones, too.
+_MOST_ADDED = 0.1
 
 
 class EarlierStage(Record):
@@ -44,27 +46,28 @@ def store_earlier_stages(
     *,
     since: datetime,
     store: ObjectStore,
+    large_rows: int,
 ) -> None:
     """Store, for each stage of the run that may compute added objects alone, what the latest such attempt has stored.
 
     These are stages of one source, of attempts with the same definition and code. Their Arrow files are complete and
-    were written after `since`: older files may be removed while the run reads them.
+    were written after `since`: older files may be removed while the run reads them. They read at least `large_rows`.
     """
-    if inputs.rows < LARGE_ROWS:
+    if inputs.rows < large_rows:
         return
     digests = project.written_digest(run.pipeline), project.code_digest(run.pipeline)
     attempts = [item.run for item in earlier if (item.definition, item.code) == digests]
     found = {}
     for stage in stages(project.pipeline(run.pipeline)):
-        if earlier_stage := _earlier_stage(stage, inputs, attempts, since=since, store=store):
+        if earlier_stage := _earlier_stage(stage, inputs, attempts, since=since, store=store, large_rows=large_rows):
             found[stage.name] = earlier_stage
     if found:
         store.put(_uri(run), _Stages.dump_json(found))
 
 
-def find_earlier_stage(run: Run, stage: str, inputs: InputManifest, *, store: ObjectStore) -> EarlierStage | None:
-    """Return what `store_earlier_stages` has stored for a stage; None without it. `inputs` are those of the run."""
-    if inputs.rows < LARGE_ROWS:
+def find_earlier_stage(run: Run, stage: str, *, store: ObjectStore) -> EarlierStage | None:
+    """Return what `store_earlier_stages` has stored for a stage; None without it."""
+    if run.attempt == 1:
         return None
     try:
         return _Stages.validate_json(store.get(_uri(run))).get(stage)
@@ -79,14 +82,20 @@ def added_objects(inputs: InputManifest, before: InputManifest) -> InputManifest
 
 
 def _earlier_stage(
-    stage: Stage, inputs: InputManifest, attempts: Iterable[Run], *, since: datetime, store: ObjectStore
+    stage: Stage,
+    inputs: InputManifest,
+    attempts: Iterable[Run],
+    *,
+    since: datetime,
+    store: ObjectStore,
+    large_rows: int,
 ) -> EarlierStage | None:
     """Return what the first of the attempts that fits has stored for the stage."""
     if len(stage.reads_sources) != 1:
         return None
     objects = inputs.of_source(*stage.reads_sources)
     identities, rows = {item.identity for item in objects}, sum(item.rows for item in objects)
-    for attempt in attempts if rows >= LARGE_ROWS else ():
+    for attempt in attempts if rows >= large_rows else ():
         reference = find_reference(attempt.stage_prefix(stage.name), store=store)
         if reference is None:
             continue
@@ -97,7 +106,7 @@ def _earlier_stage(
         before = manifest.of_source(*stage.reads_sources)
         is_subset = identities.issuperset(item.identity for item in before)
         added = rows - sum(item.rows for item in before)
-        if is_subset and added <= MOST_ADDED * rows and is_readable(reference, since=since, store=store):
+        if is_subset and added <= _MOST_ADDED * rows and is_readable(reference, since=since, store=store):
             return EarlierStage(manifest=reference.manifest, inputs=attempt.manifest)
     return None
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project
-from slackwater.runs.added_objects import store_earlier_stages
+from slackwater.runs.added_objects import LARGE_ROWS, store_earlier_stages
 from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
@@ -95,6 +95,8 @@ class Freezer:
     """Called with the name of the pipeline after the day of a lost run was claimed by another execution."""
     requests: Callable[[], RequestCounts | None] = lambda: None
     """Returns the requests of this call until now, which the run's record keeps for its cost."""
+    large_rows: int = LARGE_ROWS
+    """From how many events on a stage may compute added objects alone."""
 
     def freeze(
         self,
@@ -212,7 +214,9 @@ class Freezer:
         earlier = [item for item in attempts if item and (self.keeps.published or item.state is not RunState.PUBLISHED)]
         since = self.now() - self.keeps.age
         kept = keep_finished_stages(run, identities, [item.run for item in earlier], since=since, store=self.store)
-        store_earlier_stages(self.project, run, manifest, earlier, since=since, store=self.store)
+        store_earlier_stages(
+            self.project, run, manifest, earlier, since=since, store=self.store, large_rows=self.large_rows
+        )
         # The job of the last stage runs in any case, because it publishes the day.
         finished = tuple(position for position, stage in enumerate(list(identities)[:-1]) if stage in kept)
         return Frozen(action=FreezeAction.RUN, run=run, finished=finished)

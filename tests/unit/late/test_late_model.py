@@ -152,10 +152,10 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         """The definition changes: another timezone, an added or a removed source, or other steps."""
         self.world.define(**definition)
 
-    @rule(date=dates, outcome=outcomes, force=st.booleans(), process=faults)
-    def run(self, date: str, outcome: str, force: bool, process: Process) -> None:
+    @rule(date=dates, outcome=outcomes, force=st.booleans(), moves_hours=st.booleans(), process=faults)
+    def run(self, date: str, outcome: str, force: bool, process: Process, moves_hours: bool = False) -> None:
         with suppress(SlackwaterError, Crashed):
-            self.world.run_day(date, outcome, process, force=force)
+            self.world.run_day(date, outcome, process, force=force, moves_hours=moves_hours)
         self.observe()
 
     @rule(date=dates)

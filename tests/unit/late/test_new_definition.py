@@ -101,7 +101,7 @@ def test_only_what_both_definitions_read_is_late(world, former, present, arrived
     assert ("the run reads with the new one" in decision.reason) is (runs_again and is_new)
     expected = [(RunReason.LATE_DATA, is_late), (RunReason.NEW_DEFINITION, is_new)]
     if is_late or is_new:
-        run = world.publish(DAY)
+        run = world.publish(DAY, moves_hours=is_moved)
         record = world.table.run(PIPELINE, DAY, run.attempt)
         assert list(record.reasons) == [reason for reason, applies in expected if applies]
         assert decision_of(world).rule is DecisionRule.UNCHANGED
@@ -119,6 +119,9 @@ def test_no_day_runs_alone_with_other_hours_than_the_days_around_it(world):
     assert (held.decision, held.rule) == (LateDecision.HOLD, DecisionRule.MOVED_HOURS)
     assert "--from DATE --to DATE --stale" in held.reason
     assert world.table.day(PIPELINE, "2013-03-11").published == before
+    for force in (False, True):  # also one that a check has started before the deployment, or a person
+        with pytest.raises(InputError, match="was published with another timezone, .* --from DATE --to DATE --stale"):
+            world.freeze("2013-03-11", force=force)
     world.hold_decisions().release(PIPELINE, "2013-03-11", reason="the only day that counts")
     assert decision_of(world, "2013-03-11").decision is LateDecision.RERUN
     world.publish("2013-03-11")
@@ -199,7 +202,7 @@ def test_only_objects_that_both_definitions_read_can_vanish(world, hour, is_shar
             world.freeze(DAY)
     else:
         assert decision.rule is DecisionRule.DEFINITION_KEPT
-        assert world.freeze(DAY).attempt == 3
+        assert world.freeze(DAY, moves_hours=True).attempt == 3
 
 
 def test_data_below_the_thresholds_stays_below_next_to_a_kept_definition_and_runs_with_a_new_one(world):
@@ -308,7 +311,7 @@ def test_a_run_of_an_older_version_does_not_say_what_it_read_so_an_added_source_
 
 def test_a_rollback_reads_what_its_version_has_read(world):
     define(world, timezone=EAST)
-    world.publish(DAY)
+    world.publish(DAY, moves_hours=True)
     run = world.freeze(DAY, rollback=1, reason="r")
     assert world.table.run(PIPELINE, DAY, run.attempt).reads.timezone == "America/New_York"
 
@@ -410,7 +413,7 @@ def test_late_data_bears_the_cost_of_a_run_and_a_definition_only_without_any():
 def test_a_run_by_hand_books_the_definition_once():
     world = published_world()
     define(world, timezone="Asia/Tokyo")
-    world.run_day("2013-03-12")
+    world.run_day("2013-03-12", moves_hours=True)
     world.monitor()
     world.monitor()
     assert [row for row in ledger_rows(world) if row[0] == 12] == [(12, "definition", 0, "rerun", "manual", 2)]

@@ -13,9 +13,11 @@ from slackwater.local.emr.execution import drivers, runner, spark
 from slackwater.local.emr.execution.drivers import INPUT_BYTES, Drivers, Size, fits, size_of
 from slackwater.local.emr.execution.runner import SparkRunner
 from slackwater.local.emr.execution.submit import DRIVER_ENVIRONMENT, Submission
+from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.store import Application, EmrStore, JobRun
+from slackwater.local.emulator import Scope
 from slackwater.local.fork_server import ForkServers
-from tests.fakes_local import end_fork_servers
+from tests.fakes_local import end_fork_servers, workers
 
 pytestmark = pytest.mark.unit
 
@@ -48,6 +50,10 @@ if arguments[0].endswith("training"):
     open(arguments[0] + "/ready", "w").close()
 if arguments[0] == "leave":
     open("left", "w").close()
+    temporary = os.path.join(os.path.dirname(connection), "tmp")
+    os.makedirs(temporary + "/spark-1/pyspark-1")
+    for name in ("/library.so", "/spark-1/rows", "/spark-1/pyspark-1/broadcast"):
+        open(temporary + name, "w").close()
 if arguments[0] == "hang":
     time.sleep(60)
 if arguments[0] == "no class":
@@ -121,16 +127,22 @@ class Emr:
         assert result.exit_code == code, (self.folder / "job" / "stderr").read_text()
         return (self.folder / "job" / "stdout").read_text()
 
+    def left(self) -> list[str]:
+        """Names of what jobs have left in their folders but must not."""
+        found = [path for name in (".aws", "tmp", "work") for path in self.folder.glob(f"*/{name}")]
+        return [path.name for path in found if not path.parent.name.startswith("driver-")]
+
 
 def test_the_driver_of_a_job_runs_the_next_one(emr):
     first = emr.run("leave", **{f"{DRIVER_ENVIRONMENT}PYTHONPATH": "./environment"})
     [driver] = emr.waiting()
-    # What the first job left in the working directory is gone. Only a job has credentials.
+    # What the first job left in the working directory and among the JVM's temporary files is gone.
     assert first == f"{driver} ['leave'] {{'spark.app.name': 'job'}} ['./environment'] [] True\n"
     second = emr.run("x", **{"spark.app.name": "second"})
     assert second.startswith(f"{driver} ['x'] {{'spark.app.name': 'second'}} [")
     assert second.endswith(" [] True\n")
-    assert not (emr.folder / "job" / ".aws" / "credentials").exists()
+    assert [path.name for path in emr.folder.glob("driver-*/tmp/**/*")] == ["spark-1"]
+    assert emr.left() == []
 
 
 def test_each_job_has_the_log_of_the_jvm_from_its_own_time(emr):
@@ -145,6 +157,7 @@ def test_each_job_has_the_log_of_the_jvm_from_its_own_time(emr):
 
 def test_the_driver_of_a_job_that_fails_by_itself_runs_the_next_one(emr):
     failed = emr.run("fail", code=1)
+    assert emr.left() == []
     [driver] = emr.waiting()
     assert failed.startswith(driver)
 
@@ -170,7 +183,52 @@ def test_the_driver_of_a_job_that_is_stopped_runs_the_next_one_only_if_the_job_h
     submission = Submission("s3://code/job.py", ["hang"], dict(SMALL))
     assert emr.runner.run("job", submission, log_prefix=None, stop=stop).stopped
     stopping.join()
+    assert emr.left() == []
     assert len(emr.drivers._waiting.get("app", [])) == (0 if used else 1)
+
+
+@pytest.mark.parametrize("conf", [{}, OWN], ids=["a kept driver", "a driver of its own"])
+def test_a_job_leaves_no_credentials_after_an_error_that_nobody_expects(emr, monkeypatch, conf):
+    """A full disk, for example."""
+    submit = SparkRunner._submit
+
+    def fail(*arguments) -> None:
+        submit(*arguments)
+        assert emr.left() == [".aws", "tmp"] if not conf else [".aws", "tmp", "work"]
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(SparkRunner, "_submit", fail)
+    with pytest.raises(OSError, match="No space"):
+        emr.run(**conf)
+    assert emr.left() == []
+    assert list(emr.folder.glob("driver-*")) == []
+
+
+def test_the_jobs_of_a_cloud_that_stops_leave_no_credentials(emr):
+    jobs = JobRuns(emr.store, emr.runner, slots=1)
+    emr.store.job_runs.clear()
+    emr.application.settings["releaseLabel"] = "emr-spark-8.1.0"
+    request = {
+        "applicationId": "app",
+        "executionRoleArn": "arn:aws:iam::0:role/job",
+        "jobDriver": {
+            "sparkSubmit": {
+                "entryPoint": "s3://code/job.py",
+                "entryPointArguments": ["hang"],
+                "sparkSubmitParameters": workers(),
+            }
+        },
+    }
+    runs = [jobs.start(Scope("0", "us-east-1"), {**request, "clientToken": token}) for token in ("runs", "waits")]
+    until(spark.jvm_mark(emr.folder / runs[0].id).exists)
+    assert emr.left()
+    began = time.monotonic()
+    jobs.stop_all(10)
+    emr.drivers.close()
+    assert time.monotonic() - began < 5
+    assert [run.state for run in runs] == ["CANCELLED", "CANCELLED"]
+    assert emr.left() == []
+    assert list(emr.folder.glob("driver-*")) == []
 
 
 def test_a_driver_whose_jvm_does_not_start_runs_no_other_job(emr, tmp_path):

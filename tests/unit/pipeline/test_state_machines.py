@@ -14,6 +14,8 @@ from jsonata.functions import Functions
 
 from slackwater.client.days.backfill_plan import MAX_DAYS, MAX_PARALLEL
 from slackwater.errors import CloudError, DefinitionError, Throttled, Unavailable
+from slackwater.local.emr.execution.drivers import INPUT_BYTES
+from slackwater.local.emr.execution.submit import read_submission
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.retries import EXECUTION, LAMBDA, RETRIES, SPARK_JOB, Machine, with_retries
@@ -119,6 +121,24 @@ def test_a_repeated_request_for_a_job_is_equal_to_the_first_so_that_emr_starts_o
         first = request(job, 0)
         assert re.fullmatch("[A-Za-z0-9._-]{1,64}", first["ClientToken"])
         assert [request(job, retries) for retries in (1, 4)] == [first, first]
+
+
+@pytest.mark.parametrize("name", [name for name in COMPILED if name not in WITHOUT_JOBS])
+def test_jobs_of_pipelines_have_the_size_of_their_input_as_the_property_that_the_local_cloud_reads(name):
+    """By it, the local cloud chooses the compilers and the memory of a job's JVM."""
+    run = {"run_id": "r", "attempt": 1, "date": "2013-03-10", "correlation_id": "c", "bytes": 200_000_000}
+    variables = {**VARIABLES, "run": run, "spark_parameters": "--conf spark.driver.cores=1"}
+    execution = {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}
+    entered = {"source": "s", "index": 1, "work": "w", "answer": "a", "job": "0123", "correlation_id": "c"}
+    states = {"input": entered, "context": {"Execution": execution, "State": {"RetryCount": 0}}}
+    for _, job in tasks_of(COMPILED[name]):
+        if job["Resource"] == SPARK_JOB:
+            submit = evaluated(job["Arguments"], states, variables)["JobDriver"]["SparkSubmit"]
+            parameters = submit["SparkSubmitParameters"].replace("${SparkSubmitParameters}", "")
+            request = {"jobDriver": {"sparkSubmit": {"entryPoint": "s3://a/b", "sparkSubmitParameters": parameters}}}
+            conf = read_submission(request, []).conf
+            own = {key: value for key, value in conf.items() if key.startswith("spark.slackwater.")}
+            assert own == ({INPUT_BYTES: "200000000"} if name.startswith("pipeline-") else {})
 
 
 @pytest.mark.parametrize("name", [name for name in COMPILED if name not in WITHOUT_JOBS])

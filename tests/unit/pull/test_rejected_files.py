@@ -8,7 +8,7 @@ import io
 
 import pytest
 
-from slackwater.receiver.parsing.formats import blocks
+from slackwater.receiver.parsing.formats import blocks, csv_records
 from slackwater.receiver.pull import rejected_rows
 from slackwater.receiver.pull.file_cache import ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.recorded_files import recorded_files
@@ -101,7 +101,15 @@ class TestAllRows:
         assert len(setup.reject_records()) == counted_rows(setup) == (250 if rows else 0)
 
 
-@pytest.mark.usefixtures("ten_rows")
+@pytest.fixture(params=[None, 64], ids=["one block", "blocks of 64 bytes"])
+def block_bytes(request, monkeypatch):
+    """All rows are in one block, or each block has one or two of them."""
+    if request.param:
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", request.param)
+        monkeypatch.setattr(csv_records, "BLOCK_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("ten_rows", "block_bytes")
 class TestFirstRows:
     def test_the_rest_of_the_file_is_counted_but_not_read(self):
         setup = pulled(csv_of(*bad_rows(10), row("valid"), "too,few\n", *bad_rows(8)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,10 +10,9 @@ import pytest
 
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import CodeDigests
-from slackwater.runs import added_objects, freeze
-from slackwater.runs.added_objects import EarlierStage, find_earlier_stage
+from slackwater.runs import freeze
+from slackwater.runs.added_objects import LARGE_ROWS, EarlierStage, find_earlier_stage
 from slackwater.runs.freeze import KeptStages
-from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run
 from tests.fakes_check import KEPT, NOW, PIPELINE, PUBLICATION, World, freezer_of
 from tests.fakes_runs import store_stage
@@ -35,7 +35,7 @@ GROUPED: dict[str, Any] = {
 class LargeDay(World):
     """A day of one source, which publishes the rows of one stage."""
 
-    keeps = KEPT
+    keeps, large_rows = KEPT, EVENTS
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class LargeDay(World):
 
     def start(self, **options: Any) -> Run:
         arguments = {"pipeline": PIPELINE, "date": DATE, "execution": "run", "correlation_id": "c"}
-        frozen = freezer_of(self, self.keeps).freeze(**arguments, **options)
+        frozen = replace(freezer_of(self, self.keeps), large_rows=self.large_rows).freeze(**arguments, **options)
         assert frozen.run
         return frozen.run
 
@@ -70,13 +70,11 @@ class LargeDay(World):
     def found(self, run: Run | None = None, **options: Any) -> EarlierStage | None:
         """Return what a run has found that starts now."""
         run = run or self.start(**options)
-        inputs = InputManifest.model_validate_json(self.store.get(run.manifest))
-        return find_earlier_stage(run, "grouped", inputs, store=self.store)
+        return find_earlier_stage(run, "grouped", store=self.store)
 
 
 @pytest.fixture
-def day(monkeypatch):
-    monkeypatch.setattr(added_objects, "LARGE_ROWS", EVENTS)
+def day():
     return LargeDay()
 
 
@@ -166,10 +164,11 @@ def test_a_forced_run_computes_the_whole_day(day):
     assert day.found(force=True) is None
 
 
-def test_a_small_day_is_computed_as_a_whole(day, monkeypatch):
+@pytest.mark.parametrize("large_rows", [EVENTS + 11, LARGE_ROWS])
+def test_a_small_day_is_computed_as_a_whole(day, large_rows):
     day.run_day()
     day.add_late()
-    monkeypatch.setattr(added_objects, "LARGE_ROWS", EVENTS + 11)
+    day.large_rows = large_rows
     assert day.found() is None
 
 

@@ -95,12 +95,14 @@ class JobRuns:
         with self._store.changed:
             return any(not run.final for run in self._store.job_runs.values())
 
-    def stop_all(self) -> None:
-        """Stop every job run, because the process ends."""
+    def stop_all(self, seconds: float = 0) -> None:
+        """Stop every job run, and wait until all of them have ended, at most `seconds`."""
         with self._store.changed:
             for run in self._store.job_runs.values():
                 if not run.final:
                     self._stops[run.id].set()
+            self._store.changed.notify_all()
+            self._store.changed.wait_for(lambda: not self.running(), seconds)
 
     def _execute(self, run: JobRun, submission: Submission, workers: billing.Workers) -> None:
         """Run a job run from SUBMITTED to its final state: queue, slot, attempts."""

@@ -83,7 +83,7 @@ def find_earlier_rows(
 
     None if the run has found no such rows when it started, or if the steps of the stage need all of its inputs.
     """
-    earlier = find_earlier_stage(run, stage.name, inputs, store=store)
+    earlier = find_earlier_stage(run, stage.name, store=store)
     merges = stage_merges(project, run.pipeline, stage) if earlier else None
     if earlier is None or merges is None:
         return None

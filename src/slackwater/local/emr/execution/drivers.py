@@ -99,6 +99,7 @@ class Driver:
         """The working directory of the JVM and its programs."""
         self.log = folder / "stderr"
         """What the JVM has logged in this job."""
+        self._temporary = folder / "tmp"
         self._folder, self._endpoint, self._jars, self._forks = folder, endpoint, jars, forks
         self._training: Process | None = None
         self._jvm = spark.start_driver(
@@ -155,8 +156,11 @@ class Driver:
         )
 
     def clear(self) -> None:
-        """Empty the working directory after a job."""
-        for path in self.work.iterdir():
+        """Remove what a job has left in the working directory and among the temporary files of the JVM."""
+        # The JVM uses its own temporary folders again. Libraries that it has loaded need their files no more.
+        own = [path for path in self._temporary.iterdir() if path.is_dir()]
+        left = [path for folder in (self.work, self._temporary, *own) for path in folder.iterdir() if path not in own]
+        for path in left:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         self.idle_since = time.monotonic()
 

@@ -78,7 +78,10 @@ class SparkRunner:
     def run(
         self, job_run: str, submission: Submission, *, log_prefix: str | None, stop: threading.Event
     ) -> AttemptResult:
-        """Run one attempt until it ends or `stop` is set; copy its logs to S3 below the URI `log_prefix`, if given."""
+        """Run one attempt until it ends or `stop` is set; copy its logs to S3 below the URI `log_prefix`, if given.
+
+        Afterwards no credentials, temporary files or working directory of it are left, also after an error.
+        """
         try:
             aws = {**layout.environment(self._endpoint), **self._credentials(job_run)}
         except AccessDenied as error:
@@ -86,28 +89,41 @@ class SparkRunner:
         folder = self._folder / job_run
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt
         folder.mkdir(parents=True)
+        try:
+            result = self._run(job_run, folder, submission, aws, stop)
+            for name in ("stdout", "stderr") if log_prefix else ():
+                log = (folder / name).read_bytes() if (folder / name).exists() else b""
+                # On EMR too, a job does not fail because its logs cannot be stored; they stay in the job's folder.
+                with suppress(AccessDenied, CloudError, InputError):
+                    request_object(aws, "PUT", f"{log_prefix}/SPARK_DRIVER/{name}.gz", gzip.compress(log))
+        finally:
+            spark.remove_private_files(folder)
+        return result
+
+    def _run(
+        self, job_run: str, folder: Path, submission: Submission, aws: Mapping[str, str], stop: threading.Event
+    ) -> AttemptResult:
+        """Run one attempt until it ends or `stop` is set, in a driver if its job can."""
         driver, result = None, AttemptResult(-1, "")
         try:
             submission = pythons.use_local_pythons(submission)
             driver = self._drivers.take(job_run, submission) if self._drivers else None
             work = driver.work if driver else folder / "work"
             program = self._prepare(folder, work, submission, aws)
+            if stop.is_set():
+                result = AttemptResult(-1, "", stopped=True)
+            else:
+                spark.write_credentials(folder, aws)
+                result = self._submit(folder, program, submission, driver, stop)
         except SlackwaterError as error:
             (folder / "stderr").write_text(f"{error}\n", encoding="utf-8")
             result = AttemptResult(-1, str(error))
-        else:
-            spark.write_credentials(folder, aws)
-            result = self._submit(folder, program, submission, driver, stop)
+        except BaseException:
+            if driver:
+                driver.close()
+            raise
         if driver:
             self._end(job_run, driver, folder, result)
-        for name in ("stdout", "stderr") if log_prefix else ():
-            log = (folder / name).read_bytes() if (folder / name).exists() else b""
-            # On EMR too, a job does not fail because its logs cannot be stored; they stay in the job's folder.
-            with suppress(AccessDenied, CloudError, InputError):
-                request_object(aws, "PUT", f"{log_prefix}/SPARK_DRIVER/{name}.gz", gzip.compress(log))
-        for scratch in ("tmp", "work"):
-            shutil.rmtree(folder / scratch, ignore_errors=True)
-        spark.credentials_file(folder).unlink(missing_ok=True)
         return result
 
     def _end(self, job_run: str, driver: Driver, folder: Path, result: AttemptResult) -> None:

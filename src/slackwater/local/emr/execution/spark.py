@@ -148,6 +148,12 @@ def credentials_file(folder: Path) -> Path:
     return folder / ".aws" / "credentials"
 
 
+def remove_private_files(folder: Path) -> None:
+    """Remove the credentials, the temporary files and the working directory of a job or a driver from its folder."""
+    for name in (".aws", "tmp", "work"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
 def jvm_mark(folder: Path) -> Path:
     """Return the file that exists while the program of a job, whose home folder is `folder`, needs its driver's JVM."""
     return folder / "uses-jvm"
