@@ -115,8 +115,8 @@ class Freezer:
         `execution` is the ARN of the Step Functions execution; a second call for it returns the run that it has
         claimed. `force` runs the day even if its inputs and its definition are those of the published run, and computes
         all of its stages. With `moves_hours`, a day that was published with another timezone may run: the caller also
-        runs the days around it. `rollback` is the number of an earlier version that the run publishes again, for a `reason`;
-        it lists no inputs. Only the action `RUN` claims the day.
+        runs the days around it. `rollback` is the number of an earlier version that the run publishes again, for a
+        `reason`; it lists no inputs. Only the action `RUN` claims the day.
 
         Raises `InputError` for a version that cannot be published again, for a day that is on hold after a rollback,
         when `date` is not a date such as 2013-03-10 or has not begun, and, unless a person has released the day with

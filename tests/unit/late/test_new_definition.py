@@ -120,7 +120,7 @@ def test_no_day_runs_alone_with_other_hours_than_the_days_around_it(world):
     assert "--from DATE --to DATE --stale" in held.reason
     assert world.table.day(PIPELINE, "2013-03-11").published == before
     for force in (False, True):  # also one that a check has started before the deployment, or a person
-        with pytest.raises(InputError, match="was published with another timezone, .* --from DATE --to DATE --stale"):
+        with pytest.raises(InputError, match=r"was published with another timezone, .* --from DATE --to DATE --stale"):
             world.freeze("2013-03-11", force=force)
     world.hold_decisions().release(PIPELINE, "2013-03-11", reason="the only day that counts")
     assert decision_of(world, "2013-03-11").decision is LateDecision.RERUN
