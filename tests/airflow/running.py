@@ -109,7 +109,7 @@ class Running:
 @contextmanager
 def running(home: Home) -> Iterator[Running]:
     """Run Airflow until the block ends. It starts runs that are triggered or follow an asset, none at a time."""
-    (home.folder / "config").mkdir()
+    (home.folder / "config").mkdir(exist_ok=True)
     (home.folder / "config" / "airflow_local_settings.py").write_text(WITHOUT_TIMES)
     url = free_url(None)
     airflow = AirflowHome(folder=home.folder, program=BIN / "airflow", dags=home.dags)
@@ -117,8 +117,6 @@ def running(home: Home) -> Iterator[Running]:
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": url.rpartition(":")[2],
         "AIRFLOW__API__BASE_URL": url,
-        # Airflow gives up after 5 seconds otherwise, and on a busy machine a writer may take longer.
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home.folder}/airflow.db?timeout=120",
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",

@@ -23,6 +23,25 @@ _START_SECONDS = 240
 _STOP_SECONDS = 30
 _LOG_LINES = 15
 _PASSWORDS = "simple_auth_manager_passwords.json.generated"
+# The executor of Airflow 3.0.6 may start a task before the scheduler has committed that it is queued. Then the attempt
+# is lost, or the run never ends. Later versions start tasks as this class does: apache/airflow#56010.
+_EXECUTOR = """
+from airflow.executors.local_executor import LocalExecutor
+
+
+class CommittedLocalExecutor(LocalExecutor):
+    def queue_workload(self, workload, session=None):
+        self.queued_tasks[workload.ti.key] = workload
+
+    def _process_workloads(self, workloads):
+        for workload in workloads:
+            del self.queued_tasks[workload.ti.key]
+            self.running.add(workload.ti.key)
+            self.activity_queue.put(workload)
+            with self._unread_messages:
+                self._unread_messages.value += 1
+            self._check_workers()
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +126,15 @@ def free_url(port: int | None) -> str:
 @contextmanager
 def started(home: AirflowHome, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run all processes of Airflow until the block ends, however it ends."""
+    config = home.folder / "config"  # Airflow imports modules from it
+    config.mkdir(exist_ok=True)
+    (config / "slackwater_executor.py").write_text(_EXECUTOR, encoding="utf-8")
+    executor = {"AIRFLOW__CORE__EXECUTOR": "slackwater_executor.CommittedLocalExecutor"}
     with home.log.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603
             [str(home.program), "standalone"],
             cwd=home.folder,
-            env=dict(environment),
+            env={**executor, **environment},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
