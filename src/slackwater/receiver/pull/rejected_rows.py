@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -102,9 +101,8 @@ class RejectedRows:
             if self._outside[rule] > WHOLE_FILE_ROWS and outside:
                 excess = pc.indices_nonzero(is_outside)[max(WHOLE_FILE_ROWS - before, 0) :]
                 self._counted.setdefault(rule, rejections.slice(excess[0].as_py(), 1))
-                written = np.ones(rejections.num_rows, bool)
-                written[excess.to_numpy()] = False
-                rejections = rejections.filter(written)
+                counted = pc.is_in(pa.array(range(rejections.num_rows), pa.uint64()), value_set=excess)
+                rejections = rejections.filter(pc.invert(counted))
         return rejections
 
     def _count_leading(self, rejections: pa.Table, first: Rejection) -> None:
