@@ -21,6 +21,7 @@ RUN = "arn:aws:states:::states:startExecution.sync:2"
 PATCHED = (
     "_run_execution",
     "_execute_task",
+    "_invoke_resource_with_timeout",
     "_execute_map",
     "_execute_parallel",
     "_apply_output_path",
@@ -120,6 +121,17 @@ def test_a_task_that_is_out_of_time_stops_the_execution_that_it_waits_for(releas
     )
     until(lambda: [item["status"] for item in children(child)] == ["ABORTED"])
     until(lambda: parent["status"] == "SUCCEEDED")
+
+
+def test_a_task_that_notices_first_that_its_time_is_over_has_timed_out(released, monkeypatch):
+    """As on a busy machine: the execution went on for ever, because nothing had failed in it."""
+    monkeypatch.setattr(state_machines.TaskHandle, "abandoned", True)
+    child = waiting({"Type": "Pass", "End": True})
+    catch = [{"ErrorEquals": ["States.Timeout"], "Next": "Late"}]
+    late = {"Type": "Pass", "End": True}
+    parent = start(machine("Run", Run=running(child, TimeoutSeconds=60, Catch=catch), Late=late))
+    until(lambda: parent["status"] == "SUCCEEDED")
+    assert [item["status"] for item in children(child)] == ["ABORTED"]
 
 
 def test_the_result_is_the_output_of_the_execution_and_a_failure_names_its_error_and_cause(released):

@@ -97,8 +97,9 @@ def executions_running() -> bool:
 def complete_states() -> None:
     """Make the emulator's state machines behave as documented by AWS. Call it once, before any execution starts."""
     machines = module("services.stepfunctions")
-    execute_task, execute_choice, run_branches, apply_output_path, add_event = (
+    execute_task, invoke_in_time, execute_choice, run_branches, apply_output_path, add_event = (
         machines._execute_task,
+        machines._invoke_resource_with_timeout,
         machines._execute_choice,
         machines._run_parallel_branches,
         machines._apply_output_path,
@@ -114,6 +115,17 @@ def complete_states() -> None:
             return in_branch(state_def, lambda: execute_task(state_def, raw_input, execution, ctx))
         finally:
             _state.reset(token)
+
+    # On a busy machine, the integration may notice before the emulator that its time is over.
+    @functools.wraps(invoke_in_time)
+    def invoke_until_time_out(resource: str, input_data: Any, timeout: float) -> Any:
+        try:
+            return invoke_in_time(resource, input_data, timeout)
+        except TaskAbandoned:
+            _, execution = _state.get()
+            if execution["status"] == "RUNNING":
+                fail_state("States.Timeout", f"Task timed out after {timeout} seconds")
+            raise
 
     # The emulator has no events for the states of branches.
     @functools.wraps(run_branches)
@@ -166,6 +178,7 @@ def complete_states() -> None:
         apply_output,
         add_aws_event,
     )
+    machines._invoke_resource_with_timeout = invoke_until_time_out
     machines._execute_choice, machines._run_parallel_branches = execute_named_choice, run_named_branches
 
 
