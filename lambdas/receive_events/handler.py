@@ -22,9 +22,9 @@ from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.queue import SqsEventQueue
 from slackwater.errors import CloudError, PartnerError, SlackwaterError
-from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.project import Project
+from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.request import ApiResponse, EventsApi, PushRequest, error_response
 from slackwater.receiver.push.tokens import CachedTokens, Tokens

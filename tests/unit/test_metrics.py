@@ -15,9 +15,9 @@ from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from slackwater.aws import inputs
 from slackwater.aws.emf import put_metric
-from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.local.services.emf import read_metrics
 from slackwater.metrics import Metric, Subject, Unit
+from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import ApiResponse, error_response

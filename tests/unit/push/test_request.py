@@ -24,7 +24,7 @@ from slackwater.errors import (
     Unavailable,
     UnknownName,
 )
-from slackwater.late.check.source_alarms.rejects import EventCount
+from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.push.request import EventsApi, PushRequest
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
