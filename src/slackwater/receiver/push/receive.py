@@ -231,7 +231,9 @@ def events_digest(rejected: pa.Array, hours: pa.Array) -> str:
 def with_originals(rejections: pa.Table, body: Body) -> pa.Table:
     """Return the rejected events of a body with the line and the text of each."""
     indexes = rejections["index"].to_pylist()
-    lines = pa.array([body.lines[index] for index in indexes] if body.lines else [None] * len(indexes), pa.int64())
+    # The lines are numbered only if an event is rejected.
+    numbers = body.lines if indexes else None
+    lines = pa.array([numbers[index] for index in indexes] if numbers else [None] * len(indexes), pa.int64())
     texts = pa.array(body.original_json(indexes), pa.string())
     return rejections.append_column("line", lines).append_column("text", texts)
 
