@@ -123,14 +123,14 @@ class Body:
         encoding = (self.content_encoding or "identity").strip().lower()
         if encoding not in _CODECS:
             raise UnsupportedMedia(f"content encoding {encoding!r}: send gzip or deflate, or no encoding")
-        codec, most = _CODECS[encoding], limits.expanded_bytes
+        codec, max_bytes = _CODECS[encoding], limits.expanded_bytes
         try:
-            with open_decompressed(body, codec=codec, name="the body", max_bytes=most) as stream:
+            with open_decompressed(body, codec=codec, name="the body", max_bytes=max_bytes) as stream:
                 # Decompresses all members (gzip) or frames (zstd), but stops one byte after the limit, so that a small
                 # body which expands to gigabytes (a compression bomb) cannot use up the memory.
-                expanded = stream.read(most + 1)
+                expanded = stream.read(max_bytes + 1)
         except ExpandsTooFar as error:
-            raise BatchTooLarge(f"the body expands to more than {most:,} bytes: split the batch") from error
+            raise BatchTooLarge(f"the body expands to more than {max_bytes:,} bytes: split the batch") from error
         except BrokenData as error:
             raise UnreadableBody(f"the body is not valid {codec}: {error.__cause__}") from error
         return expanded.removeprefix(_BOM)
@@ -161,7 +161,7 @@ class Body:
         Raises `BatchTooLarge` when a limit is exceeded, and `UnreadableBody` when the body does not have its format.
         """
         body, limits = self.expanded, self.limits
-        most = limits.events if max_events is None else max_events
+        limit = limits.events if max_events is None else max_events
         if not body or body.isspace():
             raise UnreadableBody("the body is empty: send a JSON array of events, or NDJSON with one event a line")
         # Brackets in strings are counted, too: only parsing gives the exact number, and parsing is what takes the
@@ -170,11 +170,11 @@ class Body:
             message = f"the body has {brackets:,} opening brackets ({{ and [), the limit is {limits.nested_values:,}"
             raise BatchTooLarge(f"{message}: split the batch")
         try:
-            events = parse_array(body) if self.is_json else parse_lines(body, schema, max_events=most)
-            if len(events) > most:
+            events = parse_array(body) if self.is_json else parse_lines(body, schema, max_events=limit)
+            if len(events) > limit:
                 raise TooManyEvents
         except TooManyEvents:
-            raise BatchTooLarge(f"the body has more than {most:,} events: split the batch") from None
+            raise BatchTooLarge(f"the body has more than {limit:,} events: split the batch") from None
         return events
 
     def original_json(self, indexes: Sequence[int]) -> list[str]:
