@@ -95,7 +95,7 @@ class CheckedBatch:
     @property
     def receipt(self) -> Receipt:
         """The receipt of the batch."""
-        rows = tuple(events.num_rows for _, events in self.split.runs()) if self.has_named_rows else None
+        rows = tuple(rows for _, rows in self.split.row_counts()) if self.has_named_rows else None
         return Receipt(received_at=self.received_at, definition=self.definition, events_digest=self.digest, rows=rows)
 
     def result(self, written: int) -> BatchResult:
@@ -197,8 +197,11 @@ class Receiver:
         return checked
 
     def _check(self, body: Body, source: Source, *, received_at: datetime, has_named_rows: bool = True) -> CheckedBatch:
-        events = body.events(partner_schema(source), source.push.max_events if source.push else None)
-        table, rejections = check_events(events, source, received_at=received_at)
+        max_events = source.push.max_events if source.push else None
+        # The raw events are not kept in a variable, so that their memory is free once they are checked.
+        table, rejections = check_events(
+            body.events(partner_schema(source), max_events), source, received_at=received_at
+        )
         hours, indexes = event_hours(table), rejections["index"].combine_chunks()
         if (count := pc.count_distinct(hours).as_py()) > body.limits.hours:
             limit = f"the limit is {body.limits.hours:,}"

@@ -39,10 +39,17 @@ class HourSplit(NamedTuple):
 
     def runs(self) -> Iterator[tuple[Partition, pa.Table]]:
         """Yield each partition with its rows, a slice of the table, oldest hour first."""
+        start = 0
+        for partition, rows in self.row_counts():
+            yield partition, self.table.slice(start, rows)
+            start += rows
+
+    def row_counts(self) -> Iterator[tuple[Partition, int]]:
+        """Yield each partition with its number of rows, oldest hour first."""
         runs = pc.run_end_encode(self.hours)
         bounds = pairwise([0, *runs.run_ends.to_pylist()])
         for hour, (start, end) in zip(runs.values.to_pylist(), bounds, strict=True):
-            yield Partition(hour.date().isoformat(), f"{hour.hour:02d}"), self.table.slice(start, end - start)
+            yield Partition(hour.date().isoformat(), f"{hour.hour:02d}"), end - start
 
 
 def add_metadata(table: pa.Table, source: Source, *, received_at: datetime, batch_id: str) -> pa.Table:
