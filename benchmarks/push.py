@@ -30,7 +30,7 @@ from rich.table import Table
 from benchmarks import data
 from slackwater.errors import ObjectMissing
 from slackwater.receiver.push import receive
-from slackwater.receiver.push.batch import PushedBody
+from slackwater.receiver.push.body import Body, Limits
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing import raw_writer
 from slackwater.receiver.writing.raw_writer import RawWriter
@@ -42,14 +42,14 @@ _NOW = datetime(2013, 3, 9, 12, tzinfo=UTC)
 _SOURCE = data.source()
 _NDJSON = "application/x-ndjson"
 _PHASES = {
-    "expand": (receive, "identify"),
-    "decode": (receive, "decode"),
+    "decode": (Body, "events"),
     "check": (receive, "check_events"),
-    "add metadata": (raw_writer, "add_metadata"),
-    "split by hour": (raw_writer, "split_by_hour"),
+    "hours": (receive, "event_hours"),
+    "split by hour": (receive, "split_by_hour"),
+    "add metadata": (receive, "add_metadata"),
     "encode": (raw_writer, "encode_parquet"),
 }
-"""The function of each phase, and the module that calls it."""
+"""The function of each phase, and the module that calls it or its class."""
 _TARGETS = {"push / read": 0.4, "push / dlt": 5.0}
 
 
@@ -134,7 +134,9 @@ def _push(bodies: Iterable[bytes]) -> None:
     writer = RawWriter(store=store, partitions=_NoPartitions(), raw_bucket="raw")
     receiver = Receiver(raw_writer=writer, now=lambda: _NOW)
     for body in bodies:
-        pushed = PushedBody(content=body, content_type=_NDJSON, content_encoding=None, origin="push:benchmark")
+        pushed = Body(
+            content=body, content_type=_NDJSON, content_encoding=None, origin="push:benchmark", limits=Limits()
+        )
         result = receiver.receive(pushed, _SOURCE)
         assert result.accepted == data.BATCH, result
     assert store.objects

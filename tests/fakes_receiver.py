@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from slackwater.errors import CloudError, FileVanished, ObjectMissing, PartnerError
-from slackwater.late.check.source_alarms.rejects import EventCount
+from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.partners.partner import Download, ListedFile
 from slackwater.receiver.pull.file_cache import (
     Content,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from slackwater.receiver.push.batch import Limits, PushedBody
+from slackwater.receiver.push.body import Body, Limits
 from slackwater.receiver.push.receive import CheckedBatch, Receiver
-from slackwater.receiver.writing.raw_writer import EventBatch, RawWriter
+from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
     RECEIVED,
@@ -34,6 +35,14 @@ class FunctionContext:
 
 
 SOURCE = a_source()
+LIMITS = Limits()
+
+
+class Answer(NamedTuple):
+    """The response of `EventsApi.post`."""
+
+    status: int
+    body: dict[str, Any]
 
 
 class Setup:
@@ -50,7 +59,7 @@ class Setup:
 
     def push(self, events: list[object] | bytes, content_type: str = NDJSON, encoding: str | None = None):
         body = events if isinstance(events, bytes) else "\n".join(map(json.dumps, events)).encode()
-        return self.receiver.receive(pushed_body(body, content_type, encoding), self.source)
+        return self.receiver.receive(pushed_body(body, content_type, encoding, self.receiver.limits), self.source)
 
     def rows(self) -> list[dict[str, object]]:
         tables = [read_parquet(self.store.get(uri)) for uri in self.store.uris("/raw/source=")]
@@ -65,18 +74,21 @@ class Setup:
         ]
 
     def check(self, *events: object) -> CheckedBatch:
-        return self.receiver.check(pushed_body("\n".join(map(json.dumps, events)).encode()), self.source)
+        body = pushed_body("\n".join(map(json.dumps, events)).encode(), limits=self.receiver.limits)
+        return self.receiver.check(body, self.source)
 
-    def checked_events(self, *events: object, received_at: datetime = RECEIVED) -> EventBatch:
+    def checked_events(self, *events: object, received_at: datetime = RECEIVED) -> CheckedBatch:
         self.clock.time = received_at
-        return self.check(*events).events
+        return self.check(*events)
 
-    def write_events(self, batches: Sequence[EventBatch]) -> int:
-        return self.receiver.raw_writer.write_events(self.source, batches)
+    def write_events(self, batches: Sequence[CheckedBatch]) -> int:
+        return self.receiver.write_events(self.source, batches)
 
 
-def pushed_body(body: bytes, content_type: str = NDJSON, encoding: str | None = None) -> PushedBody:
-    return PushedBody(content=body, content_type=content_type, content_encoding=encoding, origin="push:acme")
+def pushed_body(
+    body: bytes, content_type: str | None = NDJSON, encoding: str | None = None, limits: Limits = LIMITS
+) -> Body:
+    return Body(content=body, content_type=content_type, content_encoding=encoding, origin="push:acme", limits=limits)
 
 
 def event(at: str = "2013-03-08T12:00:00Z", **more: object) -> dict[str, object]:

@@ -21,10 +21,10 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partners.connect import partner_of
 from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import FileTooLarge, SlackwaterError
-from slackwater.late.check.arrived.arrival_messages import file_committed
-from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.project import Project
+from slackwater.receiver.commits import file_committed
+from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.fetch import FetchResult, FetchState, FileFetcher
 from slackwater.receiver.pull.large_files import expect_function_size, job_result, new_job
 from slackwater.receiver.pull.plan import read_item

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
+from http import HTTPStatus
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -22,11 +24,11 @@ from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.queue import SqsEventQueue
 from slackwater.errors import CloudError, PartnerError, SlackwaterError
-from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.project import Project
+from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.push.receive import Receiver
-from slackwater.receiver.push.request import ApiResponse, EventsApi, PushRequest, error_response
+from slackwater.receiver.push.request import EventsApi, error_response
 from slackwater.receiver.push.tokens import CachedTokens, Tokens
 from slackwater.sources.kms_keys import parse_source_keys
 
@@ -124,26 +126,24 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         # API Gateway expands a body and keeps the header that says how it was compressed. No JSON begins like gzip.
         if not body.startswith(_GZIP_MAGIC):
             headers.pop("content-encoding", None)
-        request = PushRequest(source=source, headers=headers, body=body, correlation_id=correlation_id)
         seconds = context.get_remaining_time_in_millis() / 1000 - RESPONSE_SECONDS
-        response = _post_within(seconds, request)
+        status, document = _post_within(seconds, source, headers, body, correlation_id)
     except (CloudError, PartnerError):  # `PartnerError`: the issuer of the token does not answer
         logger.exception("batch not confirmed")
-        response = _TRY_AGAIN
+        status, document = _TRY_AGAIN
     except Exception:  # an error that the code does not expect would happen again with the same batch
         logger.exception("batch not confirmed: sending it again will not help")
         message = "the receiver failed: keep the batch and send its operators the x-correlation-id of this response"
-        response = error_response(501, "internal", message)
-    count_events(source, response)
-    record_counts(source, response)
+        status, document = error_response(501, "internal", message)
+    count_events(source, document)
+    record_counts(source, document)
     # The log has the number of rejected events; their reasons, up to 10,000 of them, are under `sideline/`.
-    logged = {**response.body, "rejected": len(response.body.get("rejected", ()))}
-    logger.info("batch answered", extra={"status": response.status, **logged})
-    return {
-        "statusCode": response.status,
-        "headers": {"content-type": "application/json", CORRELATION_HEADER: correlation_id, **response.headers},
-        "body": response.json_body(),
-    }
+    logged = {**document, "rejected": len(document.get("rejected", ()))}
+    logger.info("batch answered", extra={"status": status, **logged})
+    answered = {"content-type": "application/json", CORRELATION_HEADER: correlation_id}
+    if status == HTTPStatus.UNAUTHORIZED:
+        answered["www-authenticate"] = "Bearer"
+    return {"statusCode": status, "headers": answered, "body": json.dumps(document, ensure_ascii=False)}
 
 
 def read_headers(event: Mapping[str, Any]) -> dict[str, str]:
@@ -154,9 +154,14 @@ def read_headers(event: Mapping[str, Any]) -> dict[str, str]:
     return {name.lower(): ",".join(values) for name, values in (event["multiValueHeaders"] or {}).items()}
 
 
-def _post_within(seconds: float, request: PushRequest) -> ApiResponse:
-    """Receive a batch; return 503 if that takes longer than `seconds`. Raises as `EventsApi.post` does."""
-    work = _worker.submit(lambda: build_api().post(request))
+def _post_within(
+    seconds: float, source: str, headers: Mapping[str, str], body: bytes, correlation_id: str
+) -> tuple[int, dict[str, Any]]:
+    """Return the status and the document of the response to a batch, with 503 if that takes longer than `seconds`.
+
+    Raises `CloudError` or `PartnerError` when the cloud or the issuer of a token fails.
+    """
+    work = _worker.submit(lambda: build_api().post(source, headers, body, correlation_id))
     try:
         return work.result(timeout=seconds)
     except TimeoutError:
@@ -165,23 +170,23 @@ def _post_within(seconds: float, request: PushRequest) -> ApiResponse:
         return _TRY_AGAIN
 
 
-def count_events(source: str, response: ApiResponse) -> None:
+def count_events(source: str, document: Mapping[str, Any]) -> None:
     """Put the metrics of a batch's events; a batch that was refused as a whole has none."""
-    if "accepted" in response.body:
+    if "accepted" in document:
         counts = {
-            Metric.EVENTS_ACCEPTED: response.body["accepted"],
-            Metric.EVENTS_DUPLICATE: response.body["duplicates"],
-            Metric.EVENTS_REJECTED: len(response.body["rejected"]),
+            Metric.EVENTS_ACCEPTED: document["accepted"],
+            Metric.EVENTS_DUPLICATE: document["duplicates"],
+            Metric.EVENTS_REJECTED: len(document["rejected"]),
         }
         put_counts(counts, source=source)
 
 
-def record_counts(source: str, response: ApiResponse) -> None:
+def record_counts(source: str, document: Mapping[str, Any]) -> None:
     """Add a batch's events to the counts of its source. An error is only logged: the batch itself is stored."""
-    if "accepted" not in response.body:
+    if "accepted" not in document:
         return
-    rejected = len(response.body["rejected"])
-    events = response.body["accepted"] + response.body["duplicates"] + rejected
+    rejected = len(document["rejected"])
+    events = document["accepted"] + document["duplicates"] + rejected
     try:
         build_event_counts().add(source, EventCount(events, rejected), at=datetime.now(UTC))
     except SlackwaterError as error:

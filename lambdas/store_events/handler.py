@@ -62,15 +62,16 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     resources = build_resources()
     messages = {record["messageId"]: record["body"] for record in event["Records"]}
     failed = []
-    for result in store_messages(messages, source=resources.project.source, receiver=resources.receiver):
-        fields: dict[str, Any] = {"message_id": result.message_id}
-        if result.batch:
-            fields |= {"source": result.batch.receipt.definition.source, "events": result.batch.accepted}
+    results = store_messages(messages, source=resources.project.source, receiver=resources.receiver)
+    for message_id, batch, failure in results:
+        fields: dict[str, Any] = {"message_id": message_id}
+        if batch:
+            fields |= {"source": batch.receipt.definition.source, "events": batch.accepted}
         # Log each batch under the correlation id of the request that sent it, or of its message if it is unreadable.
-        logger.set_correlation_id(result.batch.correlation_id if result.batch else result.message_id)
-        if result.failure is not None:
-            logger.error("batch not stored", extra={**fields, "reason": result.failure})
-            failed.append({"itemIdentifier": result.message_id})
+        logger.set_correlation_id(batch.correlation_id if batch else message_id)
+        if failure is not None:
+            logger.error("batch not stored", extra={**fields, "reason": failure})
+            failed.append({"itemIdentifier": message_id})
         else:
             logger.info("batch stored", extra=fields)
     return {"batchItemFailures": failed}

@@ -1,8 +1,9 @@
-"""What all definitions share: their base class, and the types of names, timezones and cron expressions."""
+"""What all definitions share: their base class, and the types of names, dates, timezones and cron expressions."""
 
 from __future__ import annotations
 
 import re
+from datetime import date
 from functools import cache
 from importlib.resources import files
 from typing import Annotated
@@ -36,6 +37,18 @@ def _check_timezone(value: str) -> str:
 
 
 TimeZone = Annotated[str, AfterValidator(_check_timezone)]
+
+
+def check_iso_date(value: str) -> str:
+    """Return a date such as 2013-03-10 unchanged. Raises `ValueError` for any other string."""
+    # Python also accepts 20130310 and 2013-W10-7. The string is part of keys and URIs, so a day has only one.
+    if date.fromisoformat(value).isoformat() != value:
+        raise ValueError(f"{value!r} is not a date such as 2013-03-10")
+    return value
+
+
+IsoDate = Annotated[str, AfterValidator(check_iso_date)]
+"""A date such as 2013-03-10."""
 
 
 class Model(BaseModel):

@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import functions as sf
 
 from slackwater.errors import ObjectInvalid
-from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import Day
 from slackwater.steps.spark import sources
 from slackwater.steps.spark.sources import SMALL_BYTES, read_source
 from tests.fakes_receiver import Clock, MemoryPartitions, a_source
+from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -35,12 +35,7 @@ class Partitions:
         """Take one batch; the next one is received a minute later."""
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         Receiver(raw_writer=raw_writer, now=self.clock).receive(
-            PushedBody(
-                content="\n".join(map(json.dumps, events)).encode(),
-                content_type="application/x-ndjson",
-                content_encoding=None,
-                origin="push:acme",
-            ),
+            pushed_body("\n".join(map(json.dumps, events)).encode()),
             self.source,
         )
         self.clock.pass_by(minutes=1)

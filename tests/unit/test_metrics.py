@@ -15,12 +15,12 @@ from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from slackwater.aws import inputs
 from slackwater.aws.emf import put_metric
-from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.local.services.emf import read_metrics
 from slackwater.metrics import Metric, Subject, Unit
+from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.plan import PullPlan
-from slackwater.receiver.push.request import ApiResponse, error_response
+from slackwater.receiver.push.request import error_response
 from slackwater.runs.outcome import Failure, RecordedPublication
 from slackwater.runs.record import Publication, Run
 from tests.example_project import example_project
@@ -85,12 +85,12 @@ def test_the_page_for_operators_names_every_metric_with_unit_and_dimension(metri
 
 def test_a_batch_is_counted_by_the_outcome_of_its_events(capsys):
     body = {"batch_id": "b", "accepted": 3, "duplicates": 0, "rejected": [{"index": 0, "reason": "r"}]}
-    receive_events.count_events("weather", ApiResponse(status=202, body=body))
+    receive_events.count_events("weather", body)
     assert read_put_metrics(capsys) == [("EventsAccepted", {}, (3.0,)), ("EventsRejected", {}, (1.0,))]
 
 
 def test_a_batch_that_was_refused_counts_for_no_source(capsys):
-    receive_events.count_events("no such source", error_response(404, "no_such_source", "there is none"))
+    receive_events.count_events("no such source", error_response(404, "no_such_source", "there is none")[1])
     assert read_put_metrics(capsys) == []
 
 
@@ -107,8 +107,8 @@ def test_pushed_and_pulled_events_are_added_to_the_counts_of_their_source(monkey
     counts = MemoryEventCounts()
     monkeypatch.setattr(receive_events, "build_event_counts", lambda: counts)
     body = {"batch_id": "b", "accepted": 3, "duplicates": 4, "rejected": [{"index": 0, "reason": "r"}]}
-    receive_events.record_counts("weather", ApiResponse(status=202, body=body))
-    receive_events.record_counts("unknown", error_response(404, "no_such_source", "there is none"))
+    receive_events.record_counts("weather", body)
+    receive_events.record_counts("unknown", error_response(404, "no_such_source", "there is none")[1])
     fetch_file.record_counts(counts, "flights", FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
     assert {source: list(hours.values()) for source, hours in counts.by_source.items()} == {
         "weather": [EventCount(8, 1)],
@@ -120,7 +120,7 @@ def test_events_that_cannot_be_counted_are_stored_nevertheless(monkeypatch):
     counts = MemoryEventCounts(broken=True)
     monkeypatch.setattr(receive_events, "build_event_counts", lambda: counts)
     body = {"accepted": 1, "duplicates": 0, "rejected": []}
-    receive_events.record_counts("weather", ApiResponse(status=202, body=body))
+    receive_events.record_counts("weather", body)
     fetch_file.record_counts(counts, "flights", FetchResult(path="f.csv", state="stored", rows=7))
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from slackwater.model import check_iso_date
 from slackwater.sources.partitions import Partition
 
 HOUR = timedelta(hours=1)
@@ -40,11 +41,7 @@ class Day(NamedTuple):
 
 def parse_date(value: str) -> date:
     """Return the date of a string such as 2013-03-10. Raises `ValueError` for any other format."""
-    parsed = date.fromisoformat(value)
-    # Python also accepts 20130310 and 2013-W10-7. The string is part of keys and URIs, so a day has only one.
-    if parsed.isoformat() != value:
-        raise ValueError(f"{value!r} is not a date such as 2013-03-10")
-    return parsed
+    return date.fromisoformat(check_iso_date(value))
 
 
 def day_of(local_date: date, timezone: str) -> Day:

@@ -7,12 +7,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
+from slackwater.model import IsoDate
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.costs.cost import RequestCounts, RunCost
-from slackwater.runs.day import parse_date
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import Record, UpdatedRecord
 from slackwater.storage import split_uri
@@ -34,14 +34,6 @@ def run_identity(*, pipeline: str, date: str, manifest: str, definition: str) ->
     # 128 bits of the SHA-256 leave room for the id in names of limited length, such as EMR's client token of 64.
     return hashlib.sha256("\n".join((pipeline, date, manifest, definition)).encode()).hexdigest()[:32]
 
-
-def _iso_date(value: str) -> str:
-    parse_date(value)
-    return value
-
-
-IsoDate = Annotated[str, AfterValidator(_iso_date)]
-"""A date such as 2013-03-10."""
 
 RUN_LIMIT = 1024
 """The largest size of a `Run` as JSON, in bytes: it passes through Step Functions, and every Spark job receives it as

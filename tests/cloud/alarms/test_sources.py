@@ -11,7 +11,7 @@ import pytest
 
 from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.late.check.source_alarms.rejects import EventCount
+from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.plan import MAX_ITEMS
 from tests.cloud.alarms.aws_commands import commands_of
 from tests.cloud.alarms.drill import (

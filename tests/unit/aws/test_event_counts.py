@@ -9,7 +9,7 @@ import pytest
 from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.errors import CloudError, Throttled
-from slackwater.late.check.source_alarms.rejects import EventCount
+from slackwater.receiver.event_counts import EventCount
 from tests.fakes_receiver import FILE_TABLE
 from tests.pauses import record_pauses
 

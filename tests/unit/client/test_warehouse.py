@@ -15,13 +15,13 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from slackwater.aws.catalog.warehouse import Warehouse
 from slackwater.client.sql import CloudTables, run_query
 from slackwater.project import Project
-from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition
 from slackwater.storage import StoredObject
 from tests.fakes_receiver import Clock, MemoryFileCache, MemoryPartitions, a_source, announce_file, store_file
 from tests.fakes_spark import FolderStore
+from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
 
 pytestmark = pytest.mark.unit
@@ -98,12 +98,7 @@ class Cloud:
     def push(self, events):
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         Receiver(raw_writer=raw_writer, now=self.clock).receive(
-            PushedBody(
-                content=json.dumps(events).encode(),
-                content_type="application/json",
-                content_encoding=None,
-                origin="push:acme",
-            ),
+            pushed_body(json.dumps(events).encode(), "application/json"),
             self.source,
         )
 

@@ -11,11 +11,12 @@ from lambdas.check_arrivals import handler as check_arrivals
 from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import CloudError, Throttled
 from slackwater.late.check.arrived.arrival_checks import ArrivalChecks, execution_name
-from slackwater.late.check.arrived.arrival_messages import day_deferred, day_published, file_committed
+from slackwater.late.check.arrived.arrival_messages import day_deferred, day_published
 from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.metrics import Metric
 from slackwater.pipeline.table_inputs import TableInput
+from slackwater.receiver.commits import file_committed
 from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.record import DayRecord
 from slackwater.sources.partitions import Partition

@@ -11,10 +11,11 @@ from lambdas.fetch_file import handler as fetch_file
 from lambdas.record_run import handler as record_run
 from slackwater.errors import CloudError
 from slackwater.late.check.arrived.arrival_checks import ArrivalChecks
-from slackwater.late.check.arrived.arrival_messages import DayDeferred, DayPublished, FileCommitted
+from slackwater.late.check.arrived.arrival_messages import DayDeferred, DayPublished
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.limits.deferred import later_checks
 from slackwater.pipeline.definition import Late
+from slackwater.receiver.commits import FileCommitted
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.file_cache import EntryChanged
 from slackwater.runs.costs.cost import RunCost

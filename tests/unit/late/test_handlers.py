@@ -12,9 +12,9 @@ from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import Throttled
 from slackwater.late.changes.notify import NotificationResult
 from slackwater.late.check.decision import CheckReport, report_uri
-from slackwater.late.check.source_alarms.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
+from slackwater.receiver.event_counts import EventCount
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.costs.cost import RequestCounts, RunCost

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater.late.check.source_alarms.rejects import EventCount, rejected_above_normal
+from slackwater.late.check.source_alarms.rejects import rejected_above_normal
+from slackwater.receiver.event_counts import EventCount
 
 pytestmark = pytest.mark.unit
 

@@ -14,8 +14,9 @@ import openpyxl
 import pytest
 
 from slackwater.errors import DataError
+from slackwater.receiver.parsing import compression
 from slackwater.receiver.parsing.event_checks import CheckedEvents
-from slackwater.receiver.parsing.formats import compression, xlsx_file
+from slackwater.receiver.parsing.formats import xlsx_file
 from slackwater.receiver.parsing.formats.xlsx_file import read_xlsx
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.json_lines import count_flat_lines, read_flat_lines
-from slackwater.receiver.push.batch import Batch, BatchTooLarge, ExpandedBody, Limits, UnreadableBody, decode
+from slackwater.receiver.push.body import BatchTooLarge, Body, UnreadableBody
 from slackwater.receiver.writing.partitioning import encode_parquet, split_by_hour
 from slackwater.sources.event_schema import partner_schema
 from tests.fakes_receiver import RECEIVED, a_source
+from tests.pushing import pushed_body
 
 pytestmark = pytest.mark.unit
 
@@ -37,26 +39,29 @@ SOURCES = {
 AT = b'"at":"2013-03-12T09:00:00Z"'
 
 
-def read(body: bytes, source=SOURCES["plain"], *, as_table: bool = True) -> Batch:
-    return decode(
-        ExpandedBody(batch_id="batch", is_json=False, content=body),
-        limits=Limits(),
-        schema=partner_schema(source) if as_table else None,
-    )
+def read(body: bytes, source=SOURCES["plain"], *, as_table: bool = True) -> Sequence[object] | pa.Table:
+    return a_body(body).events(partner_schema(source) if as_table else None)
+
+
+def a_body(body: bytes) -> Body:
+    """Return a pushed body whose expanded content is `body`, also if that begins with a byte order mark."""
+    pushed = pushed_body(body)
+    pushed.__dict__["expanded"] = body
+    return pushed
 
 
 def outcome(body: bytes, source, *, as_table: bool) -> tuple[CheckedEvents, list[str], list[str]] | str:
     """Return the checked events, the Parquet bytes and the original JSON of a body, or the reason of its refusal."""
     try:
-        batch = read(body, source, as_table=as_table)
+        events = read(body, source, as_table=as_table)
     except UnreadableBody as error:
         return str(error)
-    checked = check_events(batch.events, source, received_at=RECEIVED)
-    indexes = range(len(batch.events))
+    checked = check_events(events, source, received_at=RECEIVED)
+    batch, indexes = a_body(body), range(len(events))
     assert [batch.lines[index] for index in indexes] == list(batch.lines)
     return (
         checked,
-        [encode_parquet(part.table) for part in split_by_hour(checked.table).parts()],
+        [encode_parquet(part) for _, part in split_by_hour(checked.table).runs()],
         batch.original_json(list(indexes)),
     )
 
@@ -86,7 +91,7 @@ FLAT_BODIES = [
 
 @pytest.mark.parametrize("body", FLAT_BODIES)
 def test_bodies_of_flat_objects_are_read_as_a_table(body):
-    assert isinstance(read(body).events, pa.Table)
+    assert isinstance(read(body), pa.Table)
     assert_readers_agree(body, SOURCES["plain"])
 
 
@@ -176,8 +181,8 @@ def test_a_body_with_too_many_lines_is_refused_before_it_is_parsed(monkeypatch):
 
 def test_ten_thousand_lines_keep_their_indexes():
     lines = [json.dumps({"id": f"{n}", "count": n}) for n in range(10_000)]
-    batch = read("\n".join(lines).encode())
-    assert batch.events["count"].to_pylist() == list(range(10_000))
+    batch = a_body("\n".join(lines).encode())
+    assert read(batch.content)["count"].to_pylist() == list(range(10_000))
     assert batch.original_json([0, 9_999]) == [lines[0], lines[9_999]]
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.rejections import RejectionRule
-from slackwater.receiver.push.batch import BatchTooLarge
+from slackwater.receiver.push.body import BatchTooLarge
 from slackwater.receiver.push.receive import Receipt, receipt_uri
 from slackwater.sources.event_schema import raw_schema
 from tests.fakes_receiver import (
@@ -51,8 +51,8 @@ class TestEventIds:
         setup = Setup(a_source(event_id="count"))
         result = setup.push([event(), event(count=7), event(count="NA"), event(count=7)])
         assert (result.accepted, result.duplicates) == (1, 1)
-        assert [item.index for item in result.rejected] == [0, 2]
-        assert {item.reason for item in result.rejected} == {"count: no value, but it is the event id"}
+        assert [index for index, _ in result.rejected] == [0, 2]
+        assert {reason for _, reason in result.rejected} == {"count: no value, but it is the event id"}
 
     def test_without_ids_all_equal_events_of_a_batch_are_stored(self):
         setup = Setup()
@@ -170,7 +170,7 @@ class TestReceipts:
         """The decisions also stay when the events have become too old, or are no longer in the future."""
         untroubled, setup = Setup(self.SOURCE), Setup(self.SOURCE)
         whole = untroubled.push(self.EVENTS)
-        assert (whole.accepted, [item.index for item in whole.rejected]) == (2, [2, 3])
+        assert (whole.accepted, [index for index, _ in whole.rejected]) == (2, [2, 3])
         setup.fuse.left = writes
         with pytest.raises(Crash):
             setup.push(self.EVENTS)
@@ -187,7 +187,7 @@ class TestReceipts:
         setup.push(self.EVENTS)
         setup.clock.pass_by(days=2)
         result = setup.push([*self.EVENTS, event("2013-03-14T09:00:00Z")])
-        assert [item.index for item in result.rejected] == [0, 3]
+        assert [index for index, _ in result.rejected] == [0, 3]
         assert len(setup.reject_records()) == 4
 
     def test_after_midnight_rejected_events_are_not_written_again(self):
@@ -207,7 +207,7 @@ class TestReceipts:
         setup.store.objects.clear()
         setup.clock.time = RECEIVED
         checked = setup.receiver.check_again(body, receipt)
-        assert (checked.events.received_at, checked.events.table.num_rows) == (early, 1)
+        assert (checked.received_at, checked.split.table.num_rows) == (early, 1)
         assert checked.rejects["rule"].to_pylist() == [RejectionRule.IN_THE_FUTURE]
         assert setup.store.objects == {}
         setup.receiver.write_rejects(checked)

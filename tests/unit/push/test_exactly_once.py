@@ -237,9 +237,10 @@ class World:
     def consume(self, numbers: Sequence[int], process: Process) -> None:
         """Deliver messages; those that are not stored stay in the queue."""
         messages = {str(number): self.queue.sent[number] for number in numbers}
-        for outcome in store_messages(messages, source=lambda name: self.source, receiver=self.receiver(process)):
-            if outcome.failure is None:
-                self.queue.waiting.discard(int(outcome.message_id))
+        results = store_messages(messages, source=lambda name: self.source, receiver=self.receiver(process))
+        for message_id, _, failure in results:
+            if failure is None:
+                self.queue.waiting.discard(int(message_id))
 
     def run_step(self, step: Step) -> None:
         self.clock.pass_by(hours=step.hours)

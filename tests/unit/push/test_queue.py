@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from lambdas.store_events import handler as store_events
 from slackwater.errors import CloudError, UnknownName
 from slackwater.receiver.push import queue
-from slackwater.receiver.push.batch import Limits
+from slackwater.receiver.push.body import Limits
 from slackwater.receiver.push.queue import MAX_MESSAGE_BYTES, BufferedBatch, store_messages
 from slackwater.receiver.push.receive import Receipt, Receiver
-from slackwater.receiver.push.request import ApiResponse, EventsApi, PushRequest
+from slackwater.receiver.push.request import EventsApi
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import GENERATED_ID, Source
 from tests.fakes_receiver import (
@@ -31,6 +31,7 @@ from tests.fakes_receiver import (
     MemoryTokens,
     a_source,
 )
+from tests.pushing import Answer
 from tests.reading import counted_events, stored_events
 
 pytestmark = pytest.mark.unit
@@ -67,18 +68,18 @@ class Setup:
             raise UnknownName(f"no source {name!r}")
         return self.sources[name]
 
-    def post(self, *events: object, source: str = "things", body: bytes | None = None, **headers: str) -> ApiResponse:
+    def post(self, *events: object, source: str = "things", body: bytes | None = None, **headers: str) -> Answer:
         request_headers = {"authorization": "Bearer good", "content-type": NDJSON}
         request_headers |= {name.replace("_", "-"): value for name, value in headers.items()}
         body = "\n".join(map(json.dumps, events)).encode() if body is None else body
-        return self.api.post(PushRequest(source=source, headers=request_headers, body=body, correlation_id="mine"))
+        return Answer(*self.api.post(source, request_headers, body, "mine"))
 
     def deliver(self, *indexes: int) -> dict[int, str]:
         """Store the messages with these indexes, or all; return the failures by index."""
         messages = {str(index): self.queue.messages[index] for index in indexes or range(len(self.queue.messages))}
         results = list(store_messages(messages, source=self.source, receiver=self.receiver))
-        assert sorted(result.message_id for result in results) == sorted(messages)
-        return {int(result.message_id): result.failure for result in results if result.failure is not None}
+        assert sorted(message_id for message_id, _, _ in results) == sorted(messages)
+        return {int(message_id): failure for message_id, _, failure in results if failure is not None}
 
     def objects(self, source: str = "things") -> list[str]:
         return self.store.uris(f"/raw/source={source}/")
@@ -305,6 +306,16 @@ class TestStore:
         monkeypatch.setattr(queue, "JOINED_BYTES", 6000)
         setup.deliver()
         assert len(setup.objects()) == 3
+
+    def test_rejected_events_count_towards_the_memory_limit(self, monkeypatch):
+        """A body of a few bytes may have many of them, each with a reason."""
+        setup = Setup()
+        for number in range(9):
+            setup.post(event(number), *[{}] * 20)
+        monkeypatch.setattr(queue, "JOINED_BYTES", 6000)
+        setup.deliver()
+        assert len(setup.objects()) == 3  # one without counting them
+        assert sorted(row["count"] for row in setup.counted_rows()) == list(range(9))
 
     def test_queued_bodies_are_not_held_in_memory_before_they_are_joined(self):
         """Storing ten takes no more memory than storing one, though all become one object."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -96,7 +97,7 @@ class TestEvents:
         setup = Setup()
         result = setup.push([event(), pushed])
         assert result.accepted == 1
-        assert [(item.index, item.reason) for item in result.rejected] == [(1, reason)]
+        assert list(result.rejected) == [(1, reason)]
         (record,) = setup.reject_records()
         assert record.pop("rule") in set(RejectionRule)
         assert record == {
@@ -120,7 +121,7 @@ class TestEvents:
         setup = Setup()
         result = setup.push(f"{json.dumps(event())}\n{line}".encode())
         assert result.accepted == 1
-        assert "finite" in result.rejected[0].reason or "NaN or Infinity" in result.rejected[0].reason
+        assert "finite" in result.rejected[0][1] or "NaN or Infinity" in result.rejected[0][1]
         assert setup.reject_records()[0]["text"] == line
 
     def test_null_values_are_null_and_optional_fields_may_be_missing(self):
@@ -176,14 +177,23 @@ class TestPartitions:
     def test_events_of_an_hour_keep_their_order(self, indexes):
         events = [event(f"2013-03-08T{12 + index % 2}:00:00Z", id=str(index)) for index in indexes]
         hours = split_by_hour(check_events(events, SOURCE, received_at=RECEIVED).table)
-        ids = [part.table["id"].to_pylist() for part in hours.parts()]
+        ids = [part["id"].to_pylist() for _, part in hours.runs()]
         assert ids == [[str(index) for index in indexes if index % 2 == hour] for hour in (0, 1)]
-        assert [partition.hour for partition in hours.partitions] == ["12", "13"]
+        assert [partition.hour for partition, _ in hours.runs()] == ["12", "13"]
 
     def test_a_batch_without_accepted_events_has_no_partition(self):
         hours = split_by_hour(check_events([], SOURCE, received_at=RECEIVED).table)
-        assert (list(hours.partitions), list(hours.parts())) == ([], [])
+        assert list(hours.runs()) == []
         assert hours.table.schema == event_schema(SOURCE)
+
+    @pytest.mark.parametrize("event_id", [None, "id"])
+    def test_the_hours_of_a_batch_are_computed_once(self, monkeypatch, event_id):
+        setup, computed = Setup(a_source(event_id=event_id)), []
+        floor_temporal = pc.floor_temporal
+        monkeypatch.setattr(pc, "floor_temporal", lambda *args, **kw: computed.append(1) or floor_temporal(*args, **kw))
+        result = setup.push([event(f"2013-03-08T{index % 3}1:00:00Z", id=str(index % 20)) for index in range(30)])
+        assert result.accepted + result.duplicates == 30
+        assert len(computed) == 1
 
     def test_equal_events_are_stored_as_equal_bytes(self):
         first, second = Setup(), Setup()
@@ -316,7 +326,7 @@ def test_every_event_is_in_one_partition_or_rejected(batch, array, crash):
     result = setup.push(gzip.compress(body.encode()), content_type, "gzip")
     assert result.accepted + result.duplicates + len(result.rejected) == len(batch)
     stored = sorted(json.loads(row["_extra"])["place"] for row in setup.rows())
-    rejected = [item.index for item in result.rejected]
+    rejected = [index for index, _ in result.rejected]
     assert sorted(stored + rejected) == list(range(len(batch)))
     assert sorted(record["index"] for record in setup.reject_records()) == rejected
     for record in setup.reject_records():

@@ -24,8 +24,8 @@ from slackwater.errors import (
     Unavailable,
     UnknownName,
 )
-from slackwater.late.check.source_alarms.rejects import EventCount
-from slackwater.receiver.push.request import EventsApi, PushRequest
+from slackwater.receiver.event_counts import EventCount
+from slackwater.receiver.push.request import EventsApi
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
     RECEIVED,
@@ -34,7 +34,7 @@ from tests.fakes_receiver import (
     MemoryTokens,
     a_source,
 )
-from tests.pushing import NDJSON, SOURCE, FunctionContext, Setup, event
+from tests.pushing import NDJSON, SOURCE, Answer, FunctionContext, Setup, event
 
 pytestmark = pytest.mark.unit
 
@@ -67,12 +67,12 @@ class TestApi:
         request_headers = {"content-type": NDJSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
         if token:
             request_headers["authorization"] = f"Bearer {token}"
-        return self.api(setup or Setup()).post(PushRequest(source=source, headers=request_headers, body=body))
+        return Answer(*self.api(setup or Setup()).post(source, request_headers, body))
 
     def test_accepted_events_are_counted_in_the_response(self):
         answer = self.post(f"{json.dumps(event())}\n7".encode())
         assert answer.status == 202
-        body = json.loads(answer.json_body())
+        body = answer.body
         assert set(body) == {"batch_id", "accepted", "duplicates", "rejected"}
         assert (body["accepted"], body["duplicates"]) == (1, 0)
         assert body["rejected"] == [{"index": 1, "reason": "an event is a JSON object, not a number (7)"}]
@@ -100,7 +100,7 @@ class TestApi:
         setup = Setup()
         answer = self.post(body, setup=setup, **options)
         assert answer.status == status
-        body_json = json.loads(answer.json_body())
+        body_json = answer.body
         assert set(body_json) == {"error"}
         assert body_json["error"]["code"] == code
         assert body_json["error"]["message"]
@@ -141,16 +141,13 @@ class TestApi:
                 queue=MemoryBuffer(),
                 now=setup.clock,
             )
-            assert (
-                api.post(PushRequest(source="things", headers={"authorization": "bearer old"}, body=b"[]")).status
-                == 401
-            )
+            assert api.post("things", {"authorization": "bearer old"}, b"[]")[0] == 401
         later = MemoryTokens({"new": ["*"]}, expires_at=RECEIVED + timedelta(seconds=1))
         api = EventsApi(
             tokens=later, source=lambda _: SOURCE, receiver=setup.receiver, queue=MemoryBuffer(), now=setup.clock
         )
         headers = {"authorization": "bearer new", "content-type": "application/json"}
-        assert api.post(PushRequest(source="things", headers=headers, body=b"[]")).status == 202
+        assert api.post("things", headers, b"[]")[0] == 202
 
 
 class TestHandler:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lambdas.receive_events import handler as receive_events
 from slackwater.receiver.parsing.rejections import quote_name, quote_value, truncate
-from slackwater.receiver.push.batch import Limits
+from slackwater.receiver.push.body import Limits
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.request import EventsApi
 from slackwater.receiver.writing.raw_writer import RawWriter

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from slackwater.errors import CloudError, ObjectInvalid
 from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.tasks import DayTask, day_tasks
-from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing import duplicate_ids
 from slackwater.receiver.writing.raw_writer import RawWriter
@@ -28,6 +27,7 @@ from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import Clock, MemoryPartitions, a_source, store_file
 from tests.memory import arrow_peak
+from tests.pushing import pushed_body
 
 pytestmark = pytest.mark.unit
 
@@ -54,12 +54,7 @@ class WithIds(World):
         events = [{"id": name, "at": f"{TODAY}T{hour:02}:{ord(name[-1]) % 60:02}:00Z"} for name in ids]
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         return Receiver(raw_writer=raw_writer, now=self.clock).receive(
-            PushedBody(
-                content="\n".join(map(json.dumps, events)).encode(),
-                content_type="application/x-ndjson",
-                content_encoding=None,
-                origin="push:acme",
-            ),
+            pushed_body("\n".join(map(json.dumps, events)).encode()),
             self.source,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from slackwater.aws.failures import translated
 from slackwater.errors import Throttled
-from slackwater.late.check.source_alarms.rejects import HISTORY_DAYS, EventCount
+from slackwater.receiver.event_counts import HISTORY_DAYS, EventCount
 
 _MAX_REPEATS = 5
 

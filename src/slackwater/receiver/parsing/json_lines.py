@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -50,12 +50,16 @@ def read_json_lines(
         if (table := read_flat_lines(body, schema)) is not None:
             return table, range(1, count + 1)
     lines: dict[int, bytes] = {}
-    for number, line in enumerate(io.BytesIO(body), start=1):
-        if line.strip(WHITESPACE):
-            lines[number] = line.removesuffix(b"\n")
-            if len(lines) > max_events:
-                raise TooManyEvents(f"more than {max_events:,} events")
+    for number, line in numbered_lines(body):
+        lines[number] = line.removesuffix(b"\n")
+        if len(lines) > max_events:
+            raise TooManyEvents(f"more than {max_events:,} events")
     return [parse_line(line) for line in lines.values()], list(lines)
+
+
+def numbered_lines(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the number, from 1, and the bytes of each line that is not blank."""
+    return ((number, line) for number, line in enumerate(io.BytesIO(body), start=1) if line.strip(WHITESPACE))
 
 
 def count_flat_lines(body: bytes) -> int:

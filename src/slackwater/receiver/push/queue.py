@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slackwater.errors import DataError, SlackwaterError, UnknownName
-from slackwater.receiver.push.batch import PushedBody
-from slackwater.receiver.push.receive import BatchResult, Receipt, Receiver
-from slackwater.receiver.writing.raw_writer import EventBatch
+from slackwater.receiver.push.body import Body
+from slackwater.receiver.push.receive import BatchResult, CheckedBatch, Receipt, Receiver
 from slackwater.sources.definition import Source
 
 # SQS accepts messages of at least 256 KiB; this leaves a margin. A body whose message would be larger is stored
@@ -53,14 +51,15 @@ class EventQueue(Protocol):
 
 
 def receive_buffered(
-    pushed: PushedBody, source: Source, *, receiver: Receiver, queue: EventQueue, correlation_id: str
+    body: Body, source: Source, *, receiver: Receiver, queue: EventQueue, correlation_id: str
 ) -> BatchResult:
     """Send the accepted events of the body to the queue, and store the rejected ones under `sideline/`.
 
     Returns only when all events are durable. Duplicates are not known yet and count as accepted.
-    Raises as `Receiver.check` does.
+    Raises `BatchRefused` when the body cannot be read, `DataError` when this release cannot read it as its receipt
+    says, and `CloudError`.
     """
-    checked = receiver.check(pushed, source)
+    checked = receiver.check(body, source)
     # If the source had no buffer when this body was received first, its events are in objects of their own, without
     # generated ids.
     if checked.definition.push and checked.definition.push.buffer == "none":
@@ -68,41 +67,30 @@ def receive_buffered(
     # The rejected events are written before the message is sent: `store_batches` relies on them and does not write them
     # again. If `send` fails, the partner sends the body again, and this object is found instead of written twice.
     receiver.write_rejects(checked)
-    accepted = checked.events.table.num_rows
-    if not accepted:
+    if not checked.accepted:
         return checked.result(0)
     message = BufferedBatch(
         receipt=checked.receipt,
-        body=pushed.content,
-        content_type=pushed.content_type,
-        content_encoding=pushed.content_encoding,
-        origin=pushed.origin,
-        accepted=accepted,
+        body=body.content,
+        content_type=body.content_type,
+        content_encoding=body.content_encoding,
+        origin=body.origin,
+        accepted=checked.accepted,
         correlation_id=correlation_id,
     ).model_dump_json(by_alias=True)
     if len(message.encode()) > MAX_MESSAGE_BYTES:
-        return checked.result(receiver.raw_writer.write_events(checked.definition, [checked.events]))
+        return checked.result(receiver.write_events(checked.definition, [checked]))
     queue.send(message)
-    return checked.result(accepted)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MessageResult:
-    """The result of storing one message."""
-
-    message_id: str
-    batch: BufferedBatch | None
-    """None when the message is not a `BufferedBatch`."""
-    failure: str | None = None
-    """Why the batch was not stored; None when it was stored."""
+    return checked.result(checked.accepted)
 
 
 def store_messages(
     messages: Mapping[str, str], *, source: Callable[[str], Source], receiver: Receiver
-) -> Iterator[MessageResult]:
-    """Store the batches of messages, and yield the result of each message, in any order.
+) -> Iterator[tuple[str, BufferedBatch | None, str | None]]:
+    """Store the batches of messages; yield each message's id, its batch and why it was not stored, in any order.
 
-    `messages` are the bodies of messages by message id; `source` returns a source by its name, or raises `UnknownName`.
+    The batch is None when the message is not valid, and the reason is None when the batch was stored. `messages` are
+    the bodies of messages by message id; `source` returns a source by its name, or raises `UnknownName`.
     Batches that were received by one definition are written together. A message that is not valid fails alone; when
     writing fails, all batches that are written together fail. A failed batch may be stored in part; storing it again,
     together with any other batches, is safe.
@@ -113,47 +101,53 @@ def store_messages(
             batch = BufferedBatch.model_validate_json(message)
         except ValidationError as error:
             failure = f"the message is not a batch of events: {error.errors()[0]['msg']}"
-            yield MessageResult(message_id=message_id, batch=None, failure=failure)
+            yield message_id, None, failure
             continue
         try:
             source(batch.receipt.definition.source)
         except UnknownName as error:
-            yield MessageResult(message_id=message_id, batch=batch, failure=str(error))
+            yield message_id, batch, str(error)
         else:
             by_definition[batch.receipt.definition.model_dump_json()][message_id] = batch
     for batches in by_definition.values():
         yield from store_batches(batches, receiver)
 
 
-def store_batches(batches: Mapping[str, BufferedBatch], receiver: Receiver) -> Iterator[MessageResult]:
-    """Store batches of one definition, by message id; yield their results. Writes up to `JOINED_BYTES` together."""
+def store_batches(
+    batches: Mapping[str, BufferedBatch], receiver: Receiver
+) -> Iterator[tuple[str, BufferedBatch | None, str | None]]:
+    """Store batches of one definition, by message id, up to `JOINED_BYTES` together.
 
-    def write(joined: Mapping[str, EventBatch]) -> Iterator[MessageResult]:
+    Yields the message id, the batch, and why it was not stored or None.
+    """
+
+    def write(joined: Mapping[str, CheckedBatch]) -> Iterator[tuple[str, BufferedBatch | None, str | None]]:
         failure = None
         try:
-            receiver.raw_writer.write_events(definition, list(joined.values()))
+            receiver.write_events(definition, list(joined.values()))
         except SlackwaterError as error:
             failure = str(error)
         for message_id in joined:
-            yield MessageResult(message_id=message_id, batch=batches[message_id], failure=failure)
+            yield message_id, batches[message_id], failure
 
     definition = next(iter(batches.values())).receipt.definition
-    joined: dict[str, EventBatch] = {}
+    joined: dict[str, CheckedBatch] = {}
     size = 0
     for message_id, batch in batches.items():
-        pushed = PushedBody(
+        body = Body(
             content=batch.body,
             content_type=batch.content_type,
             content_encoding=batch.content_encoding,
             origin=batch.origin,
+            limits=receiver.limits,
         )
         try:
-            checked = receiver.check_again(pushed, batch.receipt)
+            checked = receiver.check_again(body, batch.receipt)
         except DataError as error:
-            yield MessageResult(message_id=message_id, batch=batch, failure=str(error))
+            yield message_id, batch, str(error)
             continue
-        joined[message_id] = checked.events
-        size += checked.body_bytes + checked.events.table.nbytes
+        joined[message_id] = checked
+        size += len(body.expanded) + checked.split.table.nbytes + checked.rejects.nbytes
         if size >= JOINED_BYTES:
             yield from write(joined)
             joined, size = {}, 0

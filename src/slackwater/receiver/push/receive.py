@@ -1,52 +1,54 @@
 """Receive a pushed body: decode it, check its events and store them, before the partner gets a response.
 
-Data flows through `push.batch`, which decodes the body, `parsing.event_checks`, which checks its events, and
-`writing.raw_writer`, which writes them. For a source with `buffer: queue`, `push.queue` calls `check` before the body
-is sent to the queue, and `check_again` before the queue's messages are written.
+A `Body` becomes a `CheckedBatch` (`parsing.event_checks` checks its events), and a `BatchResult` once it is stored
+(`writing.raw_writer` writes it). For a source with `buffer: queue`, `push.queue` calls `check` before the body is sent
+to the queue, and `check_again` before the queue's messages are written.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
-from typing import Annotated
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from slackwater.errors import DataError, ObjectMissing
-from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
-from slackwater.receiver.push.batch import Batch, BatchTooLarge, ExpandedBody, Limits, PushedBody, decode, identify
-from slackwater.receiver.writing.partitioning import drop_duplicates, event_hours, split_by_hour
-from slackwater.receiver.writing.raw_writer import EventBatch, RawWriter
+from slackwater.receiver.parsing.event_checks import check_events
+from slackwater.receiver.parsing.rejections import truncate
+from slackwater.receiver.push.body import BatchTooLarge, Body, Limits
+from slackwater.receiver.writing.partitioning import (
+    HourSplit,
+    add_metadata,
+    assign_event_ids,
+    drop_duplicates,
+    event_hours,
+    merge,
+    split_by_hour,
+)
+from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import EVENT_TIME, partner_schema
+from slackwater.sources.event_schema import partner_schema
 
 
-class RejectedEventAnswer(BaseModel):
-    """A rejected event in the response to the partner."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    index: int
-    """Position in the batch, from 0."""
-    reason: str
-
-
-class BatchResult(BaseModel):
+class BatchResult(NamedTuple):
     """The outcome of a batch: each of its events is accepted, a duplicate or rejected."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     batch_id: str
-    accepted: Annotated[int, Field(ge=0)]
-    duplicates: Annotated[int, Field(ge=0)]
+    accepted: int
+    duplicates: int
     """Events that are stored already because the batch was sent before, or that repeat an id of their own batch."""
-    rejected: tuple[RejectedEventAnswer, ...]
+    rejected: Sequence[tuple[int, str]]
+    """The index in the batch, from 0, and the reason of each rejected event."""
+
+    def document(self, reason_length: int) -> dict[str, Any]:
+        """Return the response to the partner. `reason_length` is the longest reason, in ASCII characters of JSON."""
+        rejected = [{"index": index, "reason": truncate(reason, reason_length)} for index, reason in self.rejected]
+        return {**self._asdict(), "rejected": rejected}
 
 
 class Receipt(BaseModel):
@@ -59,66 +61,47 @@ class Receipt(BaseModel):
     definition: Source
     """The source's definition at that time."""
     events_digest: str
-    """See `CheckedBatch.events_digest`."""
+    """`CheckedBatch.digest`."""
     rows: tuple[int, ...] | None = None
-    """See `CheckedBatch.rows`. None for a batch that was received before names of objects had rows: its objects have
-    names without them."""
+    """Number of events to write in each hour, oldest first: names of objects have it. None for a batch that was
+    received before names of objects had rows: its objects have names without them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedBatch:
-    """A body that is decoded and checked; none of its events is stored yet."""
+    """A batch whose events are checked; none of them is stored yet.
 
+    It does not refer to the body, so that many batches fit in memory.
+    """
+
+    batch_id: str
     definition: Source
     """By which the events were checked and must be written."""
-    events: EventBatch
-    """The accepted events."""
-    rejects: pa.Table
-    """The rejected events, as in `CheckedEvents`."""
+    received_at: datetime
+    """When the body was received first."""
     origin: str
     """`push:<partner>`"""
-    body_bytes: int
-    """Size of the body, expanded."""
-
-    @property
-    def events_digest(self) -> str:
-        """Digest of which events are rejected and of the hours of the others: it decides which objects are written."""
-        digest = hashlib.sha256(",".join(map(str, self.rejects["index"].to_pylist())).encode())
-        if hours := event_hours(self.events.table):
-            # The second buffer of an array has its values: eight bytes for each hour.
-            digest.update(memoryview(hours.buffers()[1])[8 * hours.offset : 8 * (hours.offset + len(hours))])
-        return digest.hexdigest()
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        """Number of events to write in each hour, oldest first: names of objects have it."""
-        event_id = self.definition.event_id
-        # Generated ids do not repeat, and are not in the table yet.
-        split = split_by_hour(self.events.table.select([EVENT_TIME, *([event_id] if event_id else [])]))
-        if event_id:
-            split = drop_duplicates(split, event_id)
-        return tuple(end - start for start, end in pairwise(split.bounds))
+    split: HourSplit
+    """The events to write, with their ids: of the events with one id in one hour, the first."""
+    accepted: int
+    """The number of accepted events, with those that repeat an id."""
+    rejects: pa.Table
+    """The rejected events: the columns of `REJECTIONS`, `line` and `text`."""
+    digest: str
+    """Digest of which events are rejected and of the hours of the others: it decides which objects are written."""
+    has_named_rows: bool = True
+    """False for a batch that was received first before names of objects had rows: its objects keep their names."""
 
     @property
     def receipt(self) -> Receipt:
         """The receipt of the batch."""
-        return Receipt(
-            received_at=self.events.received_at,
-            definition=self.definition,
-            events_digest=self.events_digest,
-            rows=self.rows if self.events.has_named_rows else None,
-        )
+        rows = tuple(rows for _, rows in self.split.row_counts()) if self.has_named_rows else None
+        return Receipt(received_at=self.received_at, definition=self.definition, events_digest=self.digest, rows=rows)
 
-    def result(self, accepted: int) -> BatchResult:
-        """Return the result of the batch: `accepted` of the events in `events` are new, the others are duplicates."""
-        return BatchResult(
-            batch_id=self.events.batch_id,
-            accepted=accepted,
-            duplicates=self.events.table.num_rows - accepted,
-            rejected=tuple(
-                map(RejectedEventAnswer.model_validate, self.rejects.select(["index", "reason"]).to_pylist())
-            ),
-        )
+    def result(self, written: int) -> BatchResult:
+        """Return the result of the batch: `written` of the accepted events are new, the others are duplicates."""
+        rejected = zip(self.rejects["index"].to_pylist(), self.rejects["reason"].to_pylist(), strict=True)
+        return BatchResult(self.batch_id, written, self.accepted - written, tuple(rejected))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,70 +110,85 @@ class Receiver:
 
     raw_writer: RawWriter
     now: Callable[[], datetime]
-    """Returns the current time, with a time zone."""
+    """Returns the current time, with a timezone."""
     limits: Limits = field(default_factory=Limits)
 
-    def receive(self, pushed: PushedBody, source: Source) -> BatchResult:
+    def receive(self, body: Body, source: Source) -> BatchResult:
         """Store every event of the body: in its partition, or under `sideline/` if it is rejected.
 
         Returns only when all events are durable. When the same body was sent before, even if that attempt failed
         half-way, only the missing objects are written.
-        Raises as `check` does.
+        Raises `BatchRefused` when the body cannot be read, `DataError` when this release cannot read it as its receipt
+        says, and `CloudError`.
         """
-        return self.store(self.check(pushed, source))
+        return self.store(self.check(body, source))
 
     def store(self, checked: CheckedBatch) -> BatchResult:
         """Write the rejected and the accepted events of a batch, and return its result. Raises `CloudError`."""
-        # The order is: receipt (in `check`), rejected events, accepted events, catalogue. After a crash between any two
+        # The order is: receipt (in `check`), rejected events, accepted events, catalog. After a crash between any two
         # of these writes, the partner's retry reads the same receipt, so it rejects the same events and writes objects
         # with the same names: it adds what is missing and duplicates nothing.
         self.write_rejects(checked)
-        return checked.result(self.raw_writer.write_events(checked.definition, [checked.events]))
+        return checked.result(self.write_events(checked.definition, [checked]))
+
+    def write_events(self, definition: Source, batches: Sequence[CheckedBatch]) -> int:
+        """Write the accepted events of batches that were checked by `definition`, one object per partition.
+
+        Of the events with one id in one partition, only the first received is written.
+        Returns the number of events in the objects that are new. Raises `CloudError`; then some objects may be written,
+        and the same call again writes the others.
+        """
+        splits = []
+        for batch in sorted(batches, key=lambda batch: (batch.received_at, batch.batch_id)):
+            table, hours = batch.split
+            table = add_metadata(table, definition, received_at=batch.received_at, batch_id=batch.batch_id)
+            splits.append(HourSplit(table, hours))
+        # One batch has each id once in an hour.
+        split = splits[0] if len(splits) == 1 else merge(splits)
+        if definition.id_column and len(splits) > 1:
+            split = drop_duplicates(split, definition.id_column)
+        return self.raw_writer.write_events(
+            definition,
+            split,
+            batch_ids=[batch.batch_id for batch in batches],
+            has_named_rows=all(batch.has_named_rows for batch in batches),
+        )
 
     def write_rejects(self, checked: CheckedBatch) -> None:
         """Write the rejected events of a batch. Raises `CloudError`."""
         self.raw_writer.write_rejects(
             checked.definition,
             checked.rejects,
-            received_at=checked.events.received_at,
-            batch_id=checked.events.batch_id,
+            received_at=checked.received_at,
+            batch_id=checked.batch_id,
             origin=checked.origin,
         )
 
-    def check(self, pushed: PushedBody, source: Source) -> CheckedBatch:
+    def check(self, body: Body, source: Source) -> CheckedBatch:
         """Decode a body and check its events; write nothing but a receipt.
 
         A body that has a receipt is checked as the receipt says: `source` and the current time do not matter then.
-        Raises `slackwater.receiver.push.batch.BatchRefused` when the body cannot be read, `DataError` when this release
+        Raises `slackwater.receiver.push.body.BatchRefused` when the body cannot be read, `DataError` when this release
         cannot read it as the receipt says, and `CloudError`.
         """
-        body = identify(pushed, self.limits)
         uri, store = receipt_uri(self.raw_writer.raw_bucket, source.source, body.batch_id), self.raw_writer.store
         try:
             content = store.get(uri)
         except ObjectMissing:
-            checked = self._check(body, source, received_at=self.now(), origin=pushed.origin)
+            checked = self._check(body, source, received_at=self.now())
             # Of two attempts at the same time only one writes the receipt, and both follow it.
             if store.put_new(uri, checked.receipt.model_dump_json(by_alias=True).encode()):
                 return checked
             content = store.get(uri)
-        return self._check_again(body, Receipt.model_validate_json(content), origin=pushed.origin)
+        return self.check_again(body, Receipt.model_validate_json(content))
 
-    def check_again(self, pushed: PushedBody, receipt: Receipt) -> CheckedBatch:
+    def check_again(self, body: Body, receipt: Receipt) -> CheckedBatch:
         """Check a body as its receipt says; write nothing.
 
         Raises `DataError` when this release cannot read the body as the receipt says.
         """
-        return self._check_again(identify(pushed, self.limits), receipt, origin=pushed.origin)
-
-    def _check_again(self, body: ExpandedBody, receipt: Receipt, *, origin: str) -> CheckedBatch:
-        checked = self._check(
-            body,
-            receipt.definition,
-            received_at=receipt.received_at.astimezone(UTC),
-            origin=origin,
-            has_named_rows=receipt.rows is not None,
-        )
+        received_at, has_named_rows = receipt.received_at.astimezone(UTC), receipt.rows is not None
+        checked = self._check(body, receipt.definition, received_at=received_at, has_named_rows=has_named_rows)
         if checked.receipt != receipt:
             raise DataError(
                 f"batch {body.batch_id} of {receipt.definition.source!r}: this release reads other events or hours "
@@ -198,34 +196,49 @@ class Receiver:
             )
         return checked
 
-    def _check(
-        self, body: ExpandedBody, source: Source, *, received_at: datetime, origin: str, has_named_rows: bool = True
-    ) -> CheckedBatch:
-        limits = replace(self.limits, events=source.push.max_events) if source.push else self.limits
-        batch = decode(body, limits=limits, schema=partner_schema(source))
-        checked = check_events(batch.events, source, received_at=received_at)
-        if (hours := pc.count_distinct(event_hours(checked.table)).as_py()) > limits.hours:
-            raise BatchTooLarge(f"the events are from {hours:,} hours, the limit is {limits.hours:,}: split the batch")
+    def _check(self, body: Body, source: Source, *, received_at: datetime, has_named_rows: bool = True) -> CheckedBatch:
+        max_events = source.push.max_events if source.push else None
+        # The raw events are not kept in a variable, so that their memory is free once they are checked.
+        table, rejections = check_events(
+            body.events(partner_schema(source), max_events), source, received_at=received_at
+        )
+        hours, indexes = event_hours(table), rejections["index"].combine_chunks()
+        if (count := pc.count_distinct(hours).as_py()) > body.limits.hours:
+            limit = f"the limit is {body.limits.hours:,}"
+            raise BatchTooLarge(f"the events are from {count:,} hours, {limit}: split the batch")
+        # The order of the events decides the digest and the generated ids, so both come before the sort by hour.
+        digest = events_digest(indexes, hours)
+        split = split_by_hour(assign_event_ids(table, source, batch_id=body.batch_id, rejected=indexes), hours)
         return CheckedBatch(
+            batch_id=body.batch_id,
             definition=source,
-            events=EventBatch(
-                table=checked.table,
-                rejected=checked.rejections["index"].combine_chunks(),
-                batch_id=batch.batch_id,
-                received_at=received_at,
-                has_named_rows=has_named_rows,
-            ),
-            rejects=with_originals(batch, checked).rejections,
-            origin=origin,
-            body_bytes=len(batch.body),
+            received_at=received_at,
+            origin=body.origin,
+            split=drop_duplicates(split, source.event_id) if source.event_id else split,
+            accepted=table.num_rows,
+            rejects=with_originals(rejections, body),
+            digest=digest,
+            has_named_rows=has_named_rows,
         )
 
 
-def with_originals(batch: Batch, checked: CheckedEvents) -> CheckedEvents:
-    """Return the events of a batch with the line and the text of each rejected one."""
-    indices = checked.rejections["index"].to_pylist()
-    lines = pa.array([batch.lines[index] for index in indices], pa.int64()) if batch.lines else None
-    return checked.located(pa.array(batch.original_json(indices), pa.string()), lines=lines)
+def events_digest(rejected: pa.Array, hours: pa.Array) -> str:
+    """Return a digest of the indexes of the rejected events and of the hours of the accepted ones, in their order."""
+    digest = hashlib.sha256(",".join(map(str, rejected.to_pylist())).encode())
+    if hours:
+        # The second buffer of an array has its values: eight bytes for each hour.
+        digest.update(memoryview(hours.buffers()[1])[8 * hours.offset : 8 * (hours.offset + len(hours))])
+    return digest.hexdigest()
+
+
+def with_originals(rejections: pa.Table, body: Body) -> pa.Table:
+    """Return the rejected events of a body with the line and the text of each."""
+    indexes = rejections["index"].to_pylist()
+    # The lines are numbered only if an event is rejected.
+    numbers = body.lines if indexes else None
+    lines = pa.array([numbers[index] for index in indexes] if numbers else [None] * len(indexes), pa.int64())
+    texts = pa.array(body.original_json(indexes), pa.string())
+    return rejections.append_column("line", lines).append_column("text", texts)
 
 
 def receipt_uri(bucket: str, source: str, batch_id: str) -> str:

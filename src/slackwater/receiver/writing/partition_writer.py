@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from slackwater.errors import DataError
 from slackwater.receiver.writing.duplicate_ids import duplicate_rows
-from slackwater.receiver.writing.partitioning import PARQUET, HourPart, row_indexes, split_by_hour
+from slackwater.receiver.writing.partitioning import PARQUET, row_indexes, split_by_hour
 from slackwater.receiver.writing.spill_file import SpillFile
 from slackwater.sources.partitions import Partition
 
@@ -92,7 +92,7 @@ class PartitionWriter:
 
         Raises `DataError` as `add` does.
         """
-        buffered = {part.partition: [part.table] for part in self._take_buffer()}
+        buffered = {partition: [part] for partition, part in self._take_buffer()}
         files = []
         for partition in sorted(self._rows):
             for table in _row_groups(chain(self._spill.tables(partition), buffered.get(partition, []))):
@@ -104,19 +104,19 @@ class PartitionWriter:
             files.append(PartitionFile(partition, path, rows))
         return files
 
-    def _take_buffer(self) -> Iterator[HourPart]:
+    def _take_buffer(self) -> Iterator[tuple[Partition, pa.Table]]:
         """Empty the buffer and return its events by partition. Raises `DataError` for too many partitions."""
         if not self._buffer:
             return
         # All parts are slices of one table and share its memory: writing only the large parts would free nothing, so
         # the whole buffer is emptied.
-        split = split_by_hour(pa.concat_tables(self._buffer))
+        parts = list(split_by_hour(pa.concat_tables(self._buffer)).runs())
         self._buffer, self._buffered_bytes = [], 0
-        for part in split.parts():
-            self._rows[part.partition] += part.table.num_rows
+        for partition, part in parts:
+            self._rows[partition] += part.num_rows
         if len(self._rows) > MAX_PARTITIONS:
             raise DataError(f"{self._name}: its rows are from more than {MAX_PARTITIONS:,} hours: send it in parts")
-        yield from split.parts()
+        yield from parts
 
     def _write(self, partition: Partition, table: pa.Table) -> None:
         """Transform the events and append them to the file of their partition as one row group."""

@@ -30,37 +30,33 @@ _HOUR_US = 3_600 * 10**6
 _NONE = pa.array([], pa.int64())
 
 
-class HourPart(NamedTuple):
-    """The events of one partition, in the order of the table that was split."""
-
-    partition: Partition
-    table: pa.Table
-
-
 class HourSplit(NamedTuple):
-    """A table sorted by hour, and the partitions of its rows."""
+    """A table sorted by hour, with the hour of each row."""
 
     table: pa.Table
-    partitions: Sequence[Partition]
-    bounds: Sequence[int]
-    """Partition `n` has the rows from `bounds[n]` up to, but not including, `bounds[n + 1]`."""
+    hours: pa.Array
+    """The UTC hour of each row, in ascending order."""
 
-    def parts(self) -> Iterator[HourPart]:
-        """Yield the events of each partition, oldest hour first."""
-        for partition, (start, end) in zip(self.partitions, pairwise(self.bounds), strict=True):
-            yield HourPart(partition, self.table.slice(start, end - start))
+    def runs(self) -> Iterator[tuple[Partition, pa.Table]]:
+        """Yield each partition with its rows, a slice of the table, oldest hour first."""
+        start = 0
+        for partition, rows in self.row_counts():
+            yield partition, self.table.slice(start, rows)
+            start += rows
+
+    def row_counts(self) -> Iterator[tuple[Partition, int]]:
+        """Yield each partition with its number of rows, oldest hour first."""
+        runs = pc.run_end_encode(self.hours)
+        bounds = pairwise([0, *runs.run_ends.to_pylist()])
+        for hour, (start, end) in zip(runs.values.to_pylist(), bounds, strict=True):
+            yield Partition(hour.date().isoformat(), f"{hour.hour:02d}"), end - start
 
 
-def add_metadata(
-    table: pa.Table, source: Source, *, received_at: datetime, batch_id: str, rejected: pa.Array = _NONE
-) -> pa.Table:
-    """Add the time of receipt, the batch id and, if the source needs one, an event id. The result has `raw_schema`.
+def add_metadata(table: pa.Table, source: Source, *, received_at: datetime, batch_id: str) -> pa.Table:
+    """Add the time of receipt and the batch id. The result has `raw_schema`.
 
-    `rejected` are the indexes in the batch of the events that are not in the table. A table that already has generated
-    event ids keeps them.
+    The table has its event ids already, if the source needs generated ones (`assign_event_ids`).
     """
-    if GENERATED_ID not in table.column_names:
-        table = assign_event_ids(table, source, batch_id=batch_id, rejected=rejected)
     table = table.append_column(RECEIVED_AT, pa.repeat(pa.scalar(received_at, TIMESTAMP), table.num_rows))
     table = table.append_column(BATCH_ID, pa.repeat(pa.scalar(batch_id, pa.string()), table.num_rows))
     return table.select(raw_schema(source).names)
@@ -83,22 +79,30 @@ def assign_event_ids(
     return table.append_column(GENERATED_ID, pc.binary_join_element_wise(f"{batch_id}-", indices.cast(pa.string()), ""))
 
 
-def split_by_hour(table: pa.Table) -> HourSplit:
-    """Split events by the UTC hour of their own timestamp; within an hour they keep their order."""
-    hours = event_hours(table)
+def split_by_hour(table: pa.Table, hours: pa.Array | None = None) -> HourSplit:
+    """Split events by the UTC hour of their own timestamp; within an hour they keep their order.
+
+    `hours` are the `event_hours` of the table, for a caller that has them.
+    """
+    hours = event_hours(table) if hours is None else hours
     # Events whose hours are in order already need neither a sort nor a copy. `sort_indices` is a stable sort.
     if pc.any(pc.greater(hours[:-1], hours[1:])).as_py():
         # Arrow sorts integers of a small range by counting them, which is much faster than comparing timestamps.
         order = pc.sort_indices(pc.divide(hours.cast(pa.int64()), _HOUR_US))
         table, hours = table.take(order), hours.take(order)
-    runs = pc.run_end_encode(hours)
-    partitions = [Partition(hour.date().isoformat(), f"{hour.hour:02d}") for hour in runs.values.to_pylist()]
-    return HourSplit(table.combine_chunks(), partitions, [0, *runs.run_ends.to_pylist()])
+    return HourSplit(table.combine_chunks(), hours)
+
+
+def merge(splits: Sequence[HourSplit]) -> HourSplit:
+    """Join splits; within an hour, the events of an earlier split come first."""
+    return split_by_hour(
+        pa.concat_tables([split.table for split in splits]), pa.concat_arrays([split.hours for split in splits])
+    )
 
 
 def event_hours(table: pa.Table) -> pa.Array:
-    """Return the UTC hour of each event, as timestamps without a time zone."""
-    # With a time zone, Arrow would read the system's time zone files, which Lambda's image does not have.
+    """Return the UTC hour of each event, as timestamps without a timezone."""
+    # With a timezone, Arrow would read the system's timezone files, which Lambda's image does not have.
     timestamps = table[EVENT_TIME].cast(pa.int64()).cast(pa.timestamp("us"))
     return pc.floor_temporal(timestamps, unit="hour").combine_chunks()
 
@@ -109,12 +113,8 @@ def drop_duplicates(split: HourSplit, id_column: str) -> HourSplit:
     ids = split.table[id_column]
     if pc.count_distinct(ids).as_py() == len(ids):
         return split
-    hours = pc.run_end_decode(
-        pa.RunEndEncodedArray.from_arrays(pa.array(split.bounds[1:], pa.int32()), range(len(split.partitions)))
-    )
-    kept = first_rows(pa.table({"hour": hours, "id": ids}))
-    bounds = [0, *pc.run_end_encode(hours.take(kept)).run_ends.to_pylist()]
-    return HourSplit(split.table.take(kept).combine_chunks(), split.partitions, bounds)
+    kept = first_rows(pa.table({"hour": split.hours, "id": ids}))
+    return HourSplit(split.table.take(kept).combine_chunks(), split.hours.take(kept))
 
 
 def first_rows(keys: pa.Table) -> pa.Array:

@@ -17,13 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from slackwater.receiver.writing.partition_writer import PartitionFile
-from slackwater.receiver.writing.partitioning import (
-    HourPart,
-    add_metadata,
-    drop_duplicates,
-    encode_parquet,
-    split_by_hour,
-)
+from slackwater.receiver.writing.partitioning import HourSplit, encode_parquet
 from slackwater.receiver.writing.rejects import rejects_uri, to_jsonl
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri
@@ -34,75 +28,50 @@ _PARALLEL_WRITES = 8
 
 
 class PartitionCatalog(Protocol):
-    """The operations of the catalogue of partitions that the receiver uses."""
+    """The operations of the catalog of partitions that the receiver uses."""
 
     def register(self, source: str, partitions: Iterable[Partition]) -> None:
-        """Add the partitions to the catalogue; one that it already has is no error. Raises `CloudError`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EventBatch:
-    """The accepted events of one pushed body. It does not refer to the body, so that many batches fit in memory."""
-
-    table: pa.Table
-    """With the columns of `event_schema`."""
-    rejected: pa.Array
-    """Indexes of the rejected events in the body; generated event ids skip them."""
-    batch_id: str
-    received_at: datetime
-    """When the body was received first."""
-    has_named_rows: bool = True
-    """False for a batch that was received first before names of objects had rows: its objects keep their names."""
+        """Add the partitions to the catalog; one that it already has is no error. Raises `CloudError`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawWriter:
-    """Writes to the raw bucket and to its catalogue."""
+    """Writes to the raw bucket and to its catalog."""
 
     store: ObjectStore
     partitions: PartitionCatalog
     raw_bucket: str
 
-    def write_events(self, source: Source, batches: Sequence[EventBatch]) -> int:
+    def write_events(
+        self, source: Source, split: HourSplit, *, batch_ids: Sequence[str], has_named_rows: bool = True
+    ) -> int:
         """Write the events of pushed batches of one source, one object per partition, and register the partitions.
 
-        `source` is the definition by which the batches were checked, not a later one.
-        Of the events with one id in one partition, only the first received is written. An object that the same batches
-        have written before is left unchanged.
+        `source` is the definition by which the batches were checked, not a later one. `split` has `raw_schema`. The
+        names of objects depend on `batch_ids`, and with `has_named_rows` they have the number of events. An object that
+        the same batches have written before is left unchanged.
         Returns the number of events in the objects that are new. Raises `CloudError`; then some objects may be written,
         and the same call again writes the others.
         """
-        earliest_first = sorted(batches, key=lambda batch: (batch.received_at, batch.batch_id))
-        tables = (
-            add_metadata(
-                batch.table, source, received_at=batch.received_at, batch_id=batch.batch_id, rejected=batch.rejected
-            )
-            for batch in earliest_first
-        )
-        split = split_by_hour(pa.concat_tables(tables))
-        if source.id_column:
-            split = drop_duplicates(split, source.id_column)
-        batch_ids = sorted({batch.batch_id for batch in batches})
+        ids = sorted(set(batch_ids))
 
-        def put(part: HourPart, body: bytes) -> int:
+        def put(partition: Partition, rows: int, body: bytes) -> int:
             # The name depends on the batches, not on the events, and `source` is the definition in their receipts: a
             # retry finds the objects of the first attempt even if the source's definition has changed in between. The
             # number of events is that of the first attempt, too (`slackwater.receiver.push.receive.Receipt.rows`).
-            name = hashlib.sha256("\n".join([*batch_ids, "/".join(part.partition)]).encode()).hexdigest()[:32]
-            rows: int = part.table.num_rows
-            if all(batch.has_named_rows for batch in batches):
-                name = object_name(name, rows)
-            uri = object_uri(self.raw_bucket, source.source, part.partition, name)
+            name = hashlib.sha256("\n".join([*ids, "/".join(partition)]).encode()).hexdigest()[:32]
+            uri = object_uri(
+                self.raw_bucket, source.source, partition, object_name(name, rows) if has_named_rows else name
+            )
             return rows if self.store.put_new(uri, body, metadata={ROWS: str(rows)}) else 0
 
-        parts = list(split.parts())
         # Encode before the threads start: encoding needs the processor, and the threads are only for waiting for S3.
-        encoded = [encode_parquet(part.table) for part in parts]
+        encoded = [(partition, table.num_rows, encode_parquet(table)) for partition, table in split.runs()]
         with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
-            written = sum(pool.map(put, parts, encoded))
-        # The catalogue comes last, also for objects that existed: a crash after the writes leaves objects without a
+            written = sum(pool.map(lambda part: put(*part), encoded))
+        # The catalog comes last, also for objects that existed: a crash after the writes leaves objects without a
         # registered partition, and the retry must register it.
-        self.partitions.register(source.source, split.partitions)
+        self.partitions.register(source.source, [partition for partition, _, _ in encoded])
         return written
 
     def write_files(self, source: Source, files: Sequence[PartitionFile], *, object_names: Sequence[str]) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Annotated
 from uuid import uuid4
 
-from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
+from pydantic import AwareDatetime, ConfigDict, TypeAdapter
 
+from slackwater.model import IsoDate
+from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.inputs.manifest import Record
-from slackwater.runs.record import IsoDate
-from slackwater.sources.partitions import Partition
 
 # The longest time, in seconds, that SQS delays a message. A message that has to wait longer is sent again.
 _LONGEST_DELAY = 900
@@ -34,18 +31,6 @@ class ObjectWritten(_Message):
     key: str
     time: AwareDatetime | None = None
     """When the object was written, in whole seconds. Messages of older versions have none until they are sent again."""
-
-
-class FileCommitted(_Message):
-    """The rows of a pulled file count from now on: its objects were written before, and readers ignored them."""
-
-    id: str
-    source: str
-    date: IsoDate
-    """UTC date of the partitions."""
-    hours: tuple[Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3])$")], ...]
-    time: AwareDatetime
-    """An instant after the commit."""
 
 
 class DayPublished(_Message):
@@ -76,15 +61,6 @@ _MESSAGE: TypeAdapter[ArrivalMessage] = TypeAdapter(ArrivalMessage)
 def read_message(body: str) -> ArrivalMessage:
     """Return the message with this body. Raises `pydantic.ValidationError`."""
     return _MESSAGE.validate_json(body)
-
-
-def file_committed(source: str, partitions: Iterable[Partition], *, time: datetime) -> Iterator[FileCommitted]:
-    """Yield a message for each UTC date of the partitions whose rows a commit at or before `time` has changed."""
-    hours = defaultdict[str, set[str]](set)
-    for partition in partitions:
-        hours[partition.date].add(partition.hour)
-    for date in sorted(hours):
-        yield FileCommitted(id=uuid4().hex, source=source, date=date, hours=tuple(sorted(hours[date])), time=time)
 
 
 def day_published(pipeline: str, date: str, *, time: datetime) -> DayPublished:

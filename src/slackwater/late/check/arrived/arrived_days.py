@@ -13,12 +13,12 @@ from slackwater.late.check.arrived.arrival_messages import (
     ArrivalMessage,
     DayDeferred,
     DayPublished,
-    FileCommitted,
     ObjectWritten,
 )
 from slackwater.late.check.window import check_window
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
+from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.day import HOUR, Day, partition_of
 from slackwater.sources.partitions import Partition
 

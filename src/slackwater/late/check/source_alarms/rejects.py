@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from statistics import median
-from typing import NamedTuple
 
-HISTORY_DAYS = 14
-"""The UTC days before today whose median is normal."""
+from slackwater.receiver.event_counts import HISTORY_DAYS, EventCount
+
 # Fewer events are no evidence: one rejected event of ten is 10 %.
 _FEWEST_EVENTS = 100
 # A source that delivers weekly has two of them in 14 days.
 _FEWEST_DAYS = 2
-
-
-class EventCount(NamedTuple):
-    """How many events a source has sent in a time, and how many of them were rejected."""
-
-    events: int
-    rejected: int
 
 
 def rejected_above_normal(hours: Mapping[int, EventCount], *, now: datetime) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from slackwater.errors import DataError
-from slackwater.receiver.parsing.formats.compression import ByteStream
+from slackwater.receiver.parsing.compression import ByteStream
 
 # Bytes of one record. A longer one is an error: it usually is a quote that is not closed, and would fill the memory.
 MAX_RECORD_BYTES = 16 * 2**20

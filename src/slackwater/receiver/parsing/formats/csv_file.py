@@ -17,8 +17,8 @@ from pyarrow import csv as arrow_csv
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
+from slackwater.receiver.parsing.compression import ByteStream
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_table
-from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.receiver.parsing.formats.csv_records import CsvBlockReader, CsvRecordFormat, Utf8Stream
 from slackwater.receiver.parsing.formats.tables import check_columns, reject_wrong_width
 from slackwater.receiver.parsing.patterns import MAX_INTEGER_STRING, WHITESPACE

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.receiver.parsing.compression import ByteStream
 from slackwater.receiver.parsing.formats.blocks import BLOCK_BYTES, BlockReader
-from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.sources.file_format import Csv
 
 # CRLF comes first, so that it counts as one line end.

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from slackwater.errors import DataError
+from slackwater.receiver.parsing.compression import ByteStream
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.formats.blocks import BLOCK_BYTES, BLOCK_EVENTS, MAX_RECORD_BYTES
-from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.sources.definition import Source
 
 _NOT_WHITESPACE = re.compile(r"[^ \t\r\n]")

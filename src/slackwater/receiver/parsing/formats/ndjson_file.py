@@ -7,9 +7,9 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from slackwater.receiver.parsing.compression import ByteStream
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.formats.blocks import MAX_RECORD_BYTES, BlockReader
-from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.receiver.parsing.json_lines import WHITESPACE, decode_lines, read_json_lines
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import partner_schema

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from slackwater.receiver.parsing.compression import decompressed_file, open_decompressed
 from slackwater.receiver.parsing.event_checks import CheckedEvents
-from slackwater.receiver.parsing.formats.compression import decompressed_file, open_decompressed
 from slackwater.receiver.parsing.formats.csv_file import count_csv_rows, read_csv
 from slackwater.receiver.parsing.formats.json_file import count_json_rows, read_json
 from slackwater.receiver.parsing.formats.ndjson_file import count_ndjson_rows, read_ndjson

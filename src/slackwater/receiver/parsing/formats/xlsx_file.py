@@ -16,8 +16,8 @@ import pyarrow as pa
 from openpyxl.utils import get_column_letter
 
 from slackwater.errors import DataError, SlackwaterError
+from slackwater.receiver.parsing.compression import check_zip_directory, decompressed_file, detect_compression
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
-from slackwater.receiver.parsing.formats.compression import check_zip_directory, decompressed_file, detect_compression
 from slackwater.receiver.parsing.formats.tables import check_columns, reject_wrong_width, row_as_json
 from slackwater.receiver.parsing.rejections import list_names, quote_value
 from slackwater.sources.definition import Source

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
+from slackwater.receiver.parsing.compression import detect_compression
 from slackwater.receiver.parsing.event_checks import RejectedEvent
-from slackwater.receiver.parsing.formats.compression import detect_compression
 from slackwater.receiver.parsing.formats.read import read_file
 from slackwater.receiver.parsing.inference.column import NULL_STRINGS
 from slackwater.receiver.parsing.inference.definition_yaml import write_definition

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.errors import DataError
-from slackwater.receiver.parsing.formats.compression import decompressed_file, detect_compression, open_decompressed
+from slackwater.receiver.parsing.compression import decompressed_file, detect_compression, open_decompressed
 from slackwater.receiver.parsing.formats.parquet_file import read_batches
 from slackwater.receiver.parsing.formats.xlsx_file import SheetRow, find_sheet, open_workbook, read_rows, to_json_value
 from slackwater.receiver.parsing.inference.csv_layout import find_layout, read_records

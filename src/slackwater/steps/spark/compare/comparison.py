@@ -31,12 +31,12 @@ from slackwater.late.changes.comparison import (
 )
 from slackwater.late.changes.job_claims import job_started_uri
 from slackwater.late.changes.versions import VersionPair, pair_uri
+from slackwater.model import IsoDate
 from slackwater.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_differences
 from slackwater.runs.inputs.manifest import InputManifest, Record
-from slackwater.runs.record import IsoDate
 from slackwater.steps.spark.compare.paired import (
     Metric,
     PairedVersions,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from slackwater.errors import DataError
-from slackwater.receiver.parsing.formats import compression
-from slackwater.receiver.parsing.formats.compression import decompressed_file, open_decompressed
+from slackwater.receiver.parsing import compression
+from slackwater.receiver.parsing.compression import BrokenData, ExpandsTooFar, decompressed_file, open_decompressed
 from tests.memory import python_peak
 
 pytestmark = pytest.mark.unit
@@ -94,6 +94,35 @@ class TestExpandedFiles:
             with decompressed_file(path, name="f") as bare:
                 assert bare.read_bytes() == BODY
             assert [result.name for result in path.parent.iterdir()] == ["file"]
+
+
+class TestBytes:
+    @pytest.mark.parametrize("method", COMPRESSIONS)
+    def test_bytes_are_expanded_like_a_file(self, method):
+        with open_decompressed(COMPRESSIONS[method](BODY), name="f") as stream:
+            assert stream.read(len(BODY) + 1) == BODY
+
+    @pytest.mark.parametrize("codec", [None, "gzip", "zstd"])
+    def test_a_given_codec_is_not_detected(self, codec):
+        content = {None: gz(BODY), "gzip": gz(gz(BODY)), "zstd": zst(gz(BODY))}[codec]
+        with open_decompressed(content, codec=codec, name="f") as stream:
+            assert stream.read(len(BODY)) == gz(BODY)
+
+    @pytest.mark.parametrize(("codec", "compress"), [(None, bytes), ("gzip", gz), ("zstd", zst)])
+    def test_a_given_limit_is_the_largest_content(self, codec, compress):
+        content = compress(b"x" * 100)
+        with open_decompressed(content, codec=codec, name="f", max_bytes=100) as stream:
+            assert stream.read(101) == b"x" * 100
+        with (
+            open_decompressed(content, codec=codec, name="f", max_bytes=99) as stream,
+            pytest.raises(ExpandsTooFar, match="f: expands to more than 99 bytes"),
+        ):
+            stream.read(100)
+
+    def test_bytes_that_are_not_compressed_as_given_are_broken(self):
+        with open_decompressed(b"plain", codec="gzip", name="f") as stream, pytest.raises(BrokenData) as error:
+            stream.read(1)
+        assert isinstance(error.value.__cause__, OSError)
 
 
 class TestBrokenFiles:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.rejections import NOT_UTF8, Rejection, RejectionRule
-from slackwater.receiver.push.batch import BatchTooLarge, Limits, UnreadableBody, UnsupportedMedia, decode, identify
+from slackwater.receiver.push.body import BatchTooLarge, Body, Limits, UnreadableBody, UnsupportedMedia
 from tests.pushing import pushed_body
 
 pytestmark = pytest.mark.unit
@@ -29,8 +29,15 @@ def gzipped(body: bytes) -> bytes:
 PACK = {"gzip": gzipped, "zstd": zstd}
 
 
+def a_body(body: bytes, content_type: str | None = NDJSON, encoding: str | None = None, **limits: int) -> Body:
+    return pushed_body(body, content_type, encoding, Limits(**limits))
+
+
 def read(body: bytes, content_type: str | None = NDJSON, encoding: str | None = None, **limits: int):
-    return decode(identify(pushed_body(body, content_type, encoding), Limits(**limits)), limits=Limits(**limits))
+    """Return the raw events of a body, identified first as the receiver does."""
+    pushed = a_body(body, content_type, encoding, **limits)
+    assert pushed.batch_id
+    return pushed.events()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +58,7 @@ def read(body: bytes, content_type: str | None = NDJSON, encoding: str | None = 
     ],
 )
 def test_valid_bodies_are_read(body, content_type, events):
-    assert list(read(body, content_type).events) == events
+    assert list(read(body, content_type)) == events
 
 
 @pytest.mark.parametrize(
@@ -78,22 +85,23 @@ def test_invalid_bodies_are_refused(body, content_type, says):
 
 def test_an_invalid_line_does_not_affect_others():
     body = b'{"a":1}\n{"a":\n\n{"a":"\xff"}\n[1\n2]\n{"a":3},{"a":4}\n{"a":5}'
-    batch = read(body)
-    assert [event for event in batch.events if not isinstance(event, Rejection)] == [{"a": 1}, {"a": 5}]
+    batch = a_body(body)
+    events = batch.events()
+    assert [event for event in events if not isinstance(event, Rejection)] == [{"a": 1}, {"a": 5}]
     assert list(batch.lines or []) == [1, 2, 4, 5, 6, 7, 8]
-    assert isinstance(batch.events[2], Rejection)
-    assert batch.events[2].reason == "not UTF-8"
+    assert isinstance(events[2], Rejection)
+    assert events[2].reason == "not UTF-8"
     assert batch.original_json([1, 2, 5]) == ['{"a":', '{"a":"\\xff"}', '{"a":3},{"a":4}']
 
 
 def test_lines_that_are_only_json_together_are_invalid():
     # Joined with commas these three lines are three values, too.
-    batch = read(b'{"a":1},{"a":2}\n{"a":[1\n2]}\n{"ok":true}')
-    assert [isinstance(event, Rejection) for event in batch.events] == [True, True, True, False]
+    events = read(b'{"a":1},{"a":2}\n{"a":[1\n2]}\n{"ok":true}')
+    assert [isinstance(event, Rejection) for event in events] == [True, True, True, False]
 
 
 def test_original_json_of_an_array_is_unchanged():
-    batch = read(b'[ {"a" : 1.10},  "x, [\\"y",\n[1, 2]\t, -3e5 ,null]', JSON)
+    batch = a_body(b'[ {"a" : 1.10},  "x, [\\"y",\n[1, 2]\t, -3e5 ,null]', JSON)
     assert batch.lines is None
     assert batch.original_json([0, 1, 2, 3, 4]) == ['{"a" : 1.10}', '"x, [\\"y"', "[1, 2]", "-3e5", "null"]
     assert batch.original_json([1, 3]) == ['"x, [\\"y"', "-3e5"]
@@ -114,7 +122,7 @@ def test_original_json_of_an_array_is_unchanged():
     st.sampled_from([None, 0, 3]),
 )
 def test_original_json_of_an_array_has_its_elements(values, indent):
-    batch = read(json.dumps(values, indent=indent, ensure_ascii=False).encode(), JSON)
+    batch = a_body(json.dumps(values, indent=indent, ensure_ascii=False).encode(), JSON)
     strings = batch.original_json(range(len(values)))
     assert repr([json.loads(string) for string in strings]) == repr(values)
     assert all(string == string.strip() for string in strings)
@@ -124,7 +132,7 @@ def test_original_json_of_an_array_has_its_elements(values, indent):
 def test_original_json_of_deeply_nested_elements_is_unchanged(depth):
     """orjson parses deeper values than the standard library."""
     deep = "[" * depth + '"],"' + "]" * depth
-    assert read(f"[1, {deep},2]".encode(), JSON).original_json([1, 2]) == [deep, "2"]
+    assert a_body(f"[1, {deep},2]".encode(), JSON).original_json([1, 2]) == [deep, "2"]
 
 
 @pytest.mark.parametrize("content_type", [None, "", "text/csv", "application/xml", "text/plain; charset=utf-8"])
@@ -150,7 +158,7 @@ def test_unsupported_charsets_are_refused(charset):
     ],
 )
 def test_parameters_of_a_media_type_are_parsed(parameters):
-    assert read(b"[1]", JSON + parameters).events == [1]
+    assert read(b"[1]", JSON + parameters) == [1]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +190,7 @@ def test_any_headers_are_accepted_or_refused(parameters, likely, encoding):
         (JSON, encoding),
     ):
         try:
-            assert read(b"[1]", content_type, content_encoding).events == [1]
+            assert read(b"[1]", content_type, content_encoding) == [1]
         except UnsupportedMedia as refused:
             assert str(refused)  # noqa: PT017 - either is right
 
@@ -192,7 +200,7 @@ def test_compressed_bodies_are_expanded(encoding):
     body = b'{"a":1}\n'
     name = (encoding or "identity").strip().lower().removeprefix("x-")
     compressed = PACK[name](body) if name in PACK else body
-    assert list(read(compressed, NDJSON, encoding).events) == [{"a": 1}]
+    assert list(read(compressed, NDJSON, encoding)) == [{"a": 1}]
 
 
 @pytest.mark.parametrize("encoding", ["br", "compress", "gzip, zstd", "utf-8"])
@@ -205,7 +213,7 @@ def test_unsupported_encodings_are_refused(encoding):
 def test_several_compressed_members_or_frames_are_one_body(encoding):
     pack = PACK[encoding]
     body = pack(b'{"a":1}\n{"a"') + pack(b"") + pack(b":2}\n")
-    assert list(read(body, NDJSON, encoding).events) == [{"a": 1}, {"a": 2}]
+    assert list(read(body, NDJSON, encoding)) == [{"a": 1}, {"a": 2}]
 
 
 @pytest.mark.parametrize("encoding", PACK)
@@ -254,12 +262,12 @@ def test_a_compression_bomb_is_not_expanded(encoding):
 @pytest.mark.parametrize("encoding", PACK)
 def test_many_small_frames_are_expanded_completely(encoding):
     body = PACK[encoding](b"[1,") + PACK[encoding](b" " * 200_000) * 10 + PACK[encoding](b"2]")
-    assert list(read(body, JSON, encoding).events) == [1, 2]
+    assert list(read(body, JSON, encoding)) == [1, 2]
 
 
 def test_a_body_above_a_limit_is_refused():
-    assert len(read(b"[1,2,3]", JSON, events=3).events) == 3
-    assert len(read(b"1\n\n2\n\n3\n\n", events=3).events) == 3
+    assert len(read(b"[1,2,3]", JSON, events=3)) == 3
+    assert len(read(b"1\n\n2\n\n3\n\n", events=3)) == 3
     for body, content_type in ((b"[1,2,3,4]", JSON), (b"1\n2\n3\n4", NDJSON)):
         with pytest.raises(BatchTooLarge, match="more than 3 events"):
             read(body, content_type, events=3)
@@ -279,7 +287,7 @@ def test_nested_values_are_counted_before_parsing(content_type, separator):
     items = [b'{"a":[]}'] * 3
     body = separator.join(items).join(frame)
     max_values = body.count(b"{") + body.count(b"[")
-    assert len(read(body, content_type, nested_values=max_values).events) == 3
+    assert len(read(body, content_type, nested_values=max_values)) == 3
     with pytest.raises(
         BatchTooLarge,
         match=rf"has {max_values} opening brackets \({{ and \[\), the limit is {max_values - 1}: split the batch",
@@ -300,16 +308,16 @@ def test_a_bomb_of_empty_objects_is_never_parsed():
 
 
 def test_the_batch_id_depends_on_the_body():
-    batch_id = read(b'{"a":1}')
-    assert batch_id.batch_id == read(b'{"a":1}').batch_id
-    assert batch_id.batch_id != read(b'{"a":1}\n').batch_id
+    batch_id = a_body(b'{"a":1}')
+    assert batch_id.batch_id == a_body(b'{"a":1}').batch_id
+    assert batch_id.batch_id != a_body(b'{"a":1}\n').batch_id
     assert len(batch_id.batch_id) == 32
 
 
 def test_ten_thousand_lines_keep_their_indexes():
     body = "\n".join(json.dumps({"n": n}) for n in range(10_000))
-    batch = read(body.encode())
-    assert [event["n"] for event in batch.events] == list(range(10_000))
+    batch = a_body(body.encode())
+    assert [event["n"] for event in batch.events()] == list(range(10_000))
     assert batch.original_json([9_999]) == ['{"n": 9999}']
 
 
@@ -325,12 +333,12 @@ def test_ten_thousand_lines_keep_their_indexes():
 )
 def test_values_equal_those_of_the_standard_library(string):
     expected = repr(json.loads(string))
-    assert repr(list(read(string.encode(), JSON).events)) == expected
-    assert repr(list(read(string.encode(), NDJSON).events)) == f"[{expected}]"
+    assert repr(list(read(string.encode(), JSON))) == expected
+    assert repr(list(read(string.encode(), NDJSON))) == f"[{expected}]"
 
 
 def test_nan_and_infinity_are_read_and_rejected_later():
-    nan, infinity = read(b"NaN\n-Infinity").events
+    nan, infinity = read(b"NaN\n-Infinity")
     assert nan != nan  # noqa: PLR0124 - not a number
     assert infinity == float("-inf")
 
@@ -350,7 +358,7 @@ def test_nan_and_infinity_are_read_and_rejected_later():
     ],
 )
 def test_invalid_lines_have_a_reason(line, reason):
-    first, second = read(b"1\n" + line + b"\n").events
+    first, second = read(b"1\n" + line + b"\n")
     assert first == 1
     invalid = NOT_UTF8 if reason == "not UTF-8" else Rejection(RejectionRule.NOT_JSON, reason)
     assert second == (invalid if reason else {"a": 1})

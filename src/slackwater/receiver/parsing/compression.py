@@ -1,6 +1,7 @@
-"""Decompresses files while they are read, so that the content is never in memory as a whole.
+"""Decompresses files and pushed bodies while they are read, up to a limit.
 
-The first bytes of a file determine its compression; its name is ignored.
+The first bytes of a file determine its compression; its name is ignored. The header of a pushed body determines its
+compression.
 """
 
 from __future__ import annotations
@@ -40,47 +41,72 @@ _SMALL_READ = 2**12
 # Bit 0 of a member's flags, by the specification of zip (APPNOTE 4.4.4).
 _ZIP_FLAG_ENCRYPTED = 0x1
 _CHUNK = 2**20
+DETECT = "detect"
+"""Instead of a codec: the first bytes determine it."""
 # The errors that the standard library and Arrow raise for broken compressed data.
 _BROKEN_DATA_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, zipfile.BadZipFile, NotImplementedError)
+
+
+class BrokenData(DataError):
+    """Compressed data is broken. The cause is the error of the decompressor."""
+
+
+class ExpandsTooFar(DataError):
+    """Compressed data expands to more bytes than the limit."""
 
 
 class ByteStream(Protocol):
     """A stream of bytes, such as a binary file."""
 
     def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes; b"" at the end. Raises `DataError` when compressed data is broken."""
+        """Return up to `size` bytes; b"" at the end.
+
+        Raises `BrokenData` when compressed data is broken, and `ExpandsTooFar` beyond the limit.
+        """
 
 
-def detect_compression(path: Path) -> str | None:
-    """Return `gzip`, `zstd`, `bz2` or `zip`; None when the file is not compressed."""
-    with path.open("rb") as file:
+def detect_compression(source: Path | bytes) -> str | None:
+    """Return `gzip`, `zstd`, `bz2` or `zip`; None when the file or the bytes are not compressed."""
+    with _open(source) as file:
         match = _MAGIC.match(file.read(16))
     return match.lastgroup if match else None
 
 
 @contextmanager
-def open_decompressed(path: Path, *, name: str) -> Iterator[ByteStream]:
-    """Open the decompressed content of a file. `name` is the name of the file in errors.
+def open_decompressed(
+    source: Path | bytes, *, name: str, codec: str | None = DETECT, max_bytes: int | None = None
+) -> Iterator[ByteStream]:
+    """Open the decompressed content of a file or of bytes. `name` is the name of the source in errors.
 
-    Raises `DataError` when the compressed data is broken or too large, or a zip archive does not hold exactly one file.
+    `codec` is `gzip`, `zstd`, `bz2`, `zip`, or None for content that is not compressed. `max_bytes` limits the
+    decompressed content; without it, a limit against compression bombs applies to compressed content.
+    Raises `BrokenData` when the compressed data is broken, and `DataError` when a zip archive does not hold exactly one
+    file. Reading raises `BrokenData`, and `ExpandsTooFar` beyond the limit.
     """
-    match detect_compression(path):
-        case None:
-            with path.open("rb", buffering=0) as file:
-                yield file
-        case "zip":
-            with open_zip_member(path, name) as member:
-                yield _LimitedStream(member, path, name)
-        case codec:
-            with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, codec) as stream:
-                yield _LimitedStream(stream, path, name)
+    if codec == DETECT:
+        codec = detect_compression(source)
+    if codec is None:
+        with _open(source) as file:
+            yield file if max_bytes is None else _LimitedStream(file, max_bytes, name)
+        return
+    if max_bytes is None:
+        size = len(source) if isinstance(source, bytes) else source.stat().st_size
+        max_bytes = min(MAX_BYTES, max(_MAX_RATIO * size, _ALWAYS_ALLOWED_BYTES))
+    if codec == "zip":
+        with open_zip_member(source, name) as member:
+            yield _LimitedStream(member, max_bytes, name)
+        return
+    compressed = pa.BufferReader(source) if isinstance(source, bytes) else pa.OSFile(str(source))
+    with compressed, pa.CompressedInputStream(compressed, codec) as stream:
+        yield _LimitedStream(stream, max_bytes, name)
 
 
 @contextmanager
 def decompressed_file(path: Path, *, name: str) -> Iterator[Path]:
     """Yield a file with the decompressed content, for formats that need random access; it is deleted afterwards.
 
-    Raises `DataError` as `open_decompressed` does.
+    Raises `BrokenData` when the compressed data is broken, `ExpandsTooFar` when it is too large, and `DataError` when a
+    zip archive does not hold exactly one file.
     """
     if detect_compression(path) is None:
         yield path
@@ -96,11 +122,10 @@ def decompressed_file(path: Path, *, name: str) -> Iterator[Path]:
 
 
 class _LimitedStream:
-    """Reads decompressed data, and raises `DataError` beyond the limits for compression bombs."""
+    """Reads decompressed data, and raises `ExpandsTooFar` beyond the limit."""
 
-    def __init__(self, stream: ByteStream, path: Path, name: str) -> None:
-        self._stream, self._name = stream, name
-        self._max_bytes = min(MAX_BYTES, max(_MAX_RATIO * path.stat().st_size, _ALWAYS_ALLOWED_BYTES))
+    def __init__(self, stream: ByteStream, max_bytes: int, name: str) -> None:
+        self._stream, self._max_bytes, self._name = stream, max_bytes, name
         self._bytes = 0
 
     def read(self, size: int, /) -> bytes:
@@ -109,7 +134,7 @@ class _LimitedStream:
             chunk = self._stream.read(size)
         self._bytes += len(chunk)
         if self._bytes > self._max_bytes:
-            raise DataError(f"{self._name}: expands to more than {self._max_bytes:,} bytes: send it in parts")
+            raise ExpandsTooFar(f"{self._name}: expands to more than {self._max_bytes:,} bytes: send it in parts")
         return chunk
 
 
@@ -135,9 +160,9 @@ class _ZipFile(io.BufferedReader):
         return super().read(size)
 
 
-def check_zip_directory(path: Path, name: str) -> None:
+def check_zip_directory(source: Path | bytes, name: str) -> None:
     """Raise `DataError` when the directory of a zip archive is too large for memory; a broken archive as `zipfile`."""
-    with _ZipFile(io.FileIO(path)) as file:
+    with _ZipFile(_open(source)) as file:
         try:
             zipfile.ZipFile(file).close()
         except DataError as error:
@@ -145,14 +170,14 @@ def check_zip_directory(path: Path, name: str) -> None:
 
 
 @contextmanager
-def open_zip_member(path: Path, name: str) -> Iterator[ByteStream]:
+def open_zip_member(source: Path | bytes, name: str) -> Iterator[ByteStream]:
     """Open the only data file of a zip archive.
 
     Raises `DataError` when the archive is broken, holds no file or several files, or its file is encrypted.
     """
     with _translated_errors(name):
-        check_zip_directory(path, name)
-        archive = zipfile.ZipFile(path)
+        check_zip_directory(source, name)
+        archive = zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source)
     with archive:
         # Folders, and files that macOS and other systems add, are not data.
         members = [
@@ -177,4 +202,8 @@ def _translated_errors(name: str) -> Iterator[None]:
     try:
         yield
     except _BROKEN_DATA_ERRORS as error:
-        raise DataError(f"{name}: its compressed data is broken ({error}): send the file again") from error
+        raise BrokenData(f"{name}: its compressed data is broken ({error}): send the file again") from error
+
+
+def _open(source: Path | bytes) -> io.FileIO | io.BytesIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else io.FileIO(source)
