@@ -42,7 +42,7 @@ from slackwater.storage import StoredObject
 SOURCES, DAYS, HOURS = 1_000, 7, 24
 TIMEZONES = ("UTC", "America/New_York", "Asia/Kathmandu")
 _SECONDS, _MEGABYTES, _USD = 60.0, 512, 0.05
-# Of the deployed function (`CHECK_MB`), which has a whole vCPU, as the check has here.
+# Of the deployed function (`infra/stacks/late.py`), which has a whole vCPU, as the check has here.
 _FUNCTION_MEGABYTES = 1769
 _LATENCY = 0.015
 """Seconds of one request: S3 and DynamoDB usually answer a function of the same region within 5 to 30 ms."""

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from slackwater.pipeline.prices import ComputePrices, RegionPrices, no_prices, read_prices
-from slackwater.runs.inputs.manifest import Record, UpdatedRecord
+from slackwater.runs.inputs.manifest import UpdatedRecord
 
 Amount = Annotated[float, Field(ge=0)]
 
@@ -102,18 +102,6 @@ class RunCost(UpdatedRecord):
     """Why values are missing that will not become known; empty otherwise."""
 
 
-class CheckCosts(Record):
-    """What the checks of a pipeline on one calendar day, UTC, have cost."""
-
-    pipeline: str
-    date: str
-    checks: int
-    usd: Amount
-    """Of the checks whose price is known."""
-    unknown: int
-    """Checks whose price is unknown."""
-
-
 def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
     """Return the cost of what a run has used, with the prices of a region such as us-east-1."""
     billed = [job for job in usage.jobs if job is not None]
@@ -151,21 +139,6 @@ def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
         complete=known and usage.ended,
         unknown="" if prices else no_prices(region, architecture),
     )
-
-
-def price_call(
-    requests: RequestCounts, *, seconds: float, memory_mb: int, region: str, architecture: str
-) -> float | None:
-    """Return the price in USD of one call of a function by a state machine: its requests, its time, its transition.
-
-    None without prices of the region and the architecture.
-    """
-    prices = _prices(region, architecture)
-    if prices is None:
-        return None
-    of_region, compute = prices
-    time = seconds * memory_mb / 1024 * compute.usd_per_lambda_gb_second
-    return round(requests.usd(of_region) + time + of_region.usd_per_lambda_request + of_region.usd_per_transition, 8)
 
 
 def give_up(cost: RunCost | None, reason: str) -> RunCost:
