@@ -342,7 +342,7 @@ def test_the_cost_of_an_ended_run_is_due_until_it_is_complete(table):
 def test_the_cost_of_a_run_of_an_older_version_which_has_no_number_is_written(each_dynamodb, table):
     ended = RUN.model_copy(update={"state": RunState.FAILED, "ended_at": RUN.started_at})
     item = {"pipeline": {"S": "p"}, "item": {"S": f"run#{RUN.run.date}#00001"}}
-    record = {"S": ended.model_dump_json(exclude={"cost_version", "requests"})}
+    record = {"S": ended.model_dump_json(exclude={"cost_version"})}
     each_dynamodb.client.put_item(TableName="runs", Item={**item, "record": record})
     assert table.save_cost(table.run("p", RUN.run.date, 1).model_copy(update={"cost": RunCost(usd=0.5)}))
     assert table.run("p", RUN.run.date, 1).cost_version == 1
