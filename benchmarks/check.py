@@ -42,8 +42,12 @@ from slackwater.storage import StoredObject
 SOURCES, DAYS, HOURS = 1_000, 7, 24
 TIMEZONES = ("UTC", "America/New_York", "Asia/Kathmandu")
 _SECONDS, _MEGABYTES, _USD = 60.0, 512, 0.05
-# Of the deployed function (`CHECK_MB`), which has a whole vCPU, as the check has here.
+# Of the deployed function (`infra/stacks/late.py`), which has a whole vCPU, as the check has here.
 _FUNCTION_MEGABYTES = 1769
+# Of us-east-1, on-demand, 2026-11-23: `AmazonS3` and `AmazonDynamoDB` in AWS's price list (docs/cost.md).
+_USD_PER_1000_S3_LISTS = _USD_PER_1000_S3_PUTS = 0.005
+_USD_PER_1000_S3_GETS = 0.0004
+_USD_PER_MILLION_DYNAMODB_READS, _USD_PER_MILLION_DYNAMODB_WRITES = 0.125, 0.625
 _LATENCY = 0.015
 """Seconds of one request: S3 and DynamoDB usually answer a function of the same region within 5 to 30 ms."""
 _TODAY = date(2013, 3, 20)
@@ -326,24 +330,22 @@ def check_once(timezone: str) -> dict[str, Any]:
     late = [day.date for day in report.days if day.rule is DecisionRule.GROWN]
     if late != dates or _TODAY.isoformat() != report.as_of:
         raise AssertionError(f"late days {late}, expected {dates}")
-    prices = reference_prices()
     count = requests.count
     usd = {
         "S3": (
-            count["LIST"] * prices.usd_per_1000_s3_lists
-            + count["GET"] * prices.usd_per_1000_s3_gets
-            + count["PUT"] * prices.usd_per_1000_s3_puts
+            count["LIST"] * _USD_PER_1000_S3_LISTS
+            + count["GET"] * _USD_PER_1000_S3_GETS
+            + count["PUT"] * _USD_PER_1000_S3_PUTS
         )
         / 1000,
         "DynamoDB": (
-            count["read"] * prices.usd_per_million_dynamodb_reads
-            + count["write"] * prices.usd_per_million_dynamodb_writes
+            count["read"] * _USD_PER_MILLION_DYNAMODB_READS + count["write"] * _USD_PER_MILLION_DYNAMODB_WRITES
         )
         / 10**6,
         "Lambda": seconds
         * _FUNCTION_MEGABYTES
         / 1024
-        * prices.architectures[REFERENCE_ARCHITECTURE].usd_per_lambda_gb_second,
+        * reference_prices().architectures[REFERENCE_ARCHITECTURE].usd_per_lambda_gb_second,
     }
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": seconds, "megabytes": megabytes, "requests": dict(count), "usd": usd}

@@ -33,6 +33,7 @@ from infra.state_machines import read_machine
 from slackwater.environments import check_target
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.compile import compile_machine
+from slackwater.pipeline.prices import read_prices
 from slackwater.pipeline.retries import with_retries
 from slackwater.project import Project, load_project
 from slackwater.schedule import (
@@ -61,9 +62,16 @@ def create_app(settings: Settings, *, context: Mapping[str, Any] | None = None, 
 
 
 def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> None:
-    """Add all stacks to the app. Raises `DefinitionError` when the project or a state machine is malformed."""
+    """Add all stacks to the app.
+
+    Raises `DefinitionError` when the project or a state machine is malformed, and `InputError` for a price file that is
+    not valid.
+    """
     # First: nothing else is built for the wrong account.
     env = target(account=settings.account, region=settings.region, credentials=os.environ)
+    if env and env.region:
+        # With a price file that is not valid, no run would get a price.
+        read_prices(env.region)
     project = load_project(root / settings.project, code=artefacts.code)
     check_steps(project, artefacts)
     project_file = write_project(root=root, project=project)

@@ -158,7 +158,6 @@ class DictRunTable:
         self.usage: dict[tuple[str, str], RerunUsage] = {}
         self.late: dict[tuple[str, str], tuple[LateDay, frozenset[str]]] = {}
         self.compared: dict[tuple[str, str, int, str], ComparisonRun] = {}
-        self.checks: list[tuple[str, str, float | None]] = []
         self.histories: dict[str, ArrivalHistory] = {}
         self.notices: dict[str, DefinitionNotice] = {}
 
@@ -268,9 +267,6 @@ class DictRunTable:
 
     def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
         return [item for key, item in sorted(self.compared.items()) if key[:2] == (pipeline, date)]
-
-    def add_check(self, pipeline: str, date: str, usd: float | None) -> None:
-        self.checks.append((pipeline, date, usd))
 
     def costs_due(self, pipeline: str) -> Iterator[DueCost]:
         runs = [

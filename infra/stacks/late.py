@@ -15,13 +15,16 @@ from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.state_machine import MachineRole, StateMachine
 from infra.settings import Settings
-from infra.stacks.processing import CHECK_MB, COMPARE_MB, ProcessingStack
+from infra.stacks.processing import COMPARE_MB, ProcessingStack
 from infra.stacks.storage import StorageStack
 from slackwater.late.ledger.pending import PENDING
 from slackwater.pipeline.definition import LEDGER_TABLE
 from slackwater.pipeline.retries import Machine
 from slackwater.project import Project
 from slackwater.schedule import BACKFILL_MACHINE, COMPARE_MACHINE, MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
+
+# Lambda gives a function with 1,769 MB a whole vCPU. A check is the work of one processor (docs/benchmarks.md).
+_CHECK_MB = 1769
 
 
 class LateStack(Stack):
@@ -95,7 +98,7 @@ class LateStack(Stack):
                 "CHANGE_TOPIC": self.changes.topic_arn,
             },
             timeout=Duration.minutes(10),
-            memory_mb=CHECK_MB,
+            memory_mb=_CHECK_MB,
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,
         )

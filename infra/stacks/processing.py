@@ -32,9 +32,8 @@ from slackwater.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 # Memory of the functions of a run, in MB: part of what a run costs.
 _FREEZE_MB, _RECORD_MB = 1024, 512
-# Lambda gives a function with 1,769 MB a whole vCPU. A check is the work of one processor (docs/benchmarks.md).
-COMPARE_MB, CHECK_MB = 512, 1769
-"""Memory of the functions of a comparison and of a check, in MB: part of what these cost."""
+COMPARE_MB = 512
+"""Memory of the functions of a comparison, in MB: part of what it costs."""
 
 
 class ProcessingStack(Stack):
@@ -185,7 +184,6 @@ class ProcessingStack(Stack):
         """The environment of every function that reads what runs and comparisons cost."""
         memory = {"Freeze inputs": _FREEZE_MB, "Record the publication": _RECORD_MB, "Record the failure": _RECORD_MB}
         memory |= dict.fromkeys(("Choose the versions", "Read the comparison", "Find out why it failed"), COMPARE_MB)
-        memory["Check the days"] = CHECK_MB
         return {
             "APPLICATION_ID": self.spark.id,
             "ARCHITECTURE": self._settings.architecture,

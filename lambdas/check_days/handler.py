@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -17,7 +16,6 @@ from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
 from slackwater.aws.executions.machines import StepFunctionsExecutions
-from slackwater.aws.executions.request_counts import REQUESTS
 from slackwater.aws.executions.run_usage import CostEnvironment, cost_recorder
 from slackwater.aws.function import with_correlation_id
 from slackwater.aws.inputs import input_listing
@@ -40,10 +38,8 @@ from slackwater.late.check.window import today, window_start
 from slackwater.late.ledger.pending import save_pending
 from slackwater.metrics import Metric
 from slackwater.project import Project
-from slackwater.runs.costs.cost import price_call
 from slackwater.runs.costs.cost_recorder import CostRecorder
 from slackwater.runs.day import HOUR
-from slackwater.runs.table import RunTable
 
 logger = Logger()
 # Costs that are not recorded in this time wait for the next check.
@@ -158,18 +154,6 @@ def report_outcome_unknown(day: DayDecision) -> None:
 
 
 @cache
-def build_price() -> Callable[..., float | None]:
-    """Return `price_call` for this function, once per process."""
-    environment = CheckDaysEnvironment.read()
-    return partial(
-        price_call,
-        memory_mb=environment.function_mb["Check the days"],
-        region=environment.aws_region,
-        architecture=environment.architecture,
-    )
-
-
-@cache
 def build_costs() -> CostRecorder:
     """Build the recorder of costs, once per process."""
     environment = CheckDaysEnvironment.read()
@@ -214,16 +198,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         put_rejects(build_event_counts(), report, checker.project)
         # Last, and not in the checks that new objects start: the days to run must not wait for costs.
         record_costs(build_costs(), request.pipeline, elapsed=timedelta(seconds=time.monotonic() - started))
-    record_check(checker.table, report, build_price()(REQUESTS.counts(), seconds=time.monotonic() - started))
     return answer
-
-
-def record_check(table: RunTable, report: CheckReport, usd: float | None) -> None:
-    """Add what this check has cost to the checks of its calendar day. An error is only logged."""
-    try:
-        table.add_check(report.pipeline, report.checked_at.date().isoformat(), usd)
-    except SlackwaterError as error:
-        logger.warning("the cost of the check was not recorded", extra={"usd": usd, "reason": str(error)})
 
 
 def request_checks(arrivals: ArrivalQueue, report: CheckReport) -> None:

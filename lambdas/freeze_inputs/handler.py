@@ -14,7 +14,6 @@ from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
 from slackwater.aws.executions.machines import StepFunctionsExecutions
-from slackwater.aws.executions.request_counts import REQUESTS
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.inputs import input_listing
 from slackwater.aws.objects import S3ObjectStore
@@ -86,7 +85,6 @@ def build_freezer(project_uri: str) -> Freezer:
         keeps=KeptStages(age=timedelta(days=environment.kept_days), published=environment.intermediate_days > 0),
         now=now,
         on_run_lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
-        requests=REQUESTS.counts,
     )
 
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, TypeAdapter
 from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.executions.request_counts import REQUESTS
 from slackwater.aws.executions.run_usage import CostEnvironment, cost_recorder
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
@@ -79,7 +78,6 @@ def build_recorder() -> RunRecorder:
             CostEnvironment.read(), table=table, clients=lambda service: client(service, config=SINGLE_CONFIG), now=now
         ),
         on_changed=lambda run: request_checks(arrivals, run, now=now()),
-        requests=REQUESTS.counts,
     )
 
 

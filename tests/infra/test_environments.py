@@ -13,13 +13,14 @@ import pytest
 from aws_cdk import App
 from aws_cdk.assertions import Template
 
-from infra.app import target
+from infra.app import add_stacks, target
 from infra.environments import PRESETS
 from infra.lint import nag_findings, template_findings
 from infra.settings import Scheduler, Settings, load_settings
 from infra.stacks.storage import StorageStack
 from slackwater.environments import EnvironmentName
-from slackwater.errors import DefinitionError
+from slackwater.errors import DefinitionError, InputError
+from slackwater.pipeline import prices
 from slackwater.project import Project
 from tests.infra.assembly import Assembly, policies
 from tests.infra.rights import resource_name
@@ -111,6 +112,21 @@ class TestTarget:
         )
         assert "AWS_PROFILE" in lines[0]
         assert "slackwater:environments, in cdk.json" in lines[0]
+
+
+def test_a_price_file_with_an_unknown_key_is_refused_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "region_prices").mkdir()
+    (tmp_path / "region_prices" / "eu-north-1.json").write_text('{"usd_per_1000_s3_gets": 0.0004}')
+    monkeypatch.setattr(prices, "files", lambda _: tmp_path)
+    settings = Settings(account="222222222222", region="eu-north-1")
+    artefacts: Any = None
+    prices.read_prices.cache_clear()
+    with pytest.raises(
+        InputError, match=r"eu-north-1\.json: delete the unknown keys usd_per_1000_s3_gets, as docs/cost"
+    ):
+        add_stacks(App(), settings=settings, artefacts=artefacts)
 
 
 def test_prod_is_synthesised_without_findings(prod: Assembly) -> None:

@@ -13,7 +13,6 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoRegionError
 
-from slackwater.aws.executions.request_counts import REQUESTS
 from slackwater.errors import InputError
 
 CONFIG = Config(
@@ -72,10 +71,7 @@ def default_session() -> boto3.session.Session:
     """
     with _configuration_errors():
         # botocore itself reads only AWS_DEFAULT_REGION. Other SDKs, the AWS CLI and the CDK read AWS_REGION first.
-        session = boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
-    # Before the first client, which copies these events.
-    REQUESTS.register(session.events)
-    return session
+        return boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
 
 
 def client(service: str, *, session: boto3.session.Session | None = None, config: Config = CONFIG) -> Any:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from slackwater.aws.executions.request_counts import REQUESTS
-
 if TYPE_CHECKING:
     from aws_lambda_powertools import Logger
 
@@ -33,7 +31,7 @@ def with_correlation_id(logger: Logger) -> Callable[[Handler], Handler]:
 
     Every line that the handler logs has the correlation id of its event, or of the run in its event, and the pipeline
     and the date, if the event has them: all days that one client runs have the same id. An error that it raises is
-    logged with them as well: Lambda's own line about it has none. The count of requests begins at 0 with each event.
+    logged with them as well: Lambda's own line about it has none.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -43,7 +41,6 @@ def with_correlation_id(logger: Logger) -> Callable[[Handler], Handler]:
             run = event.get("run")
             subject = run if isinstance(run, dict) else event
             logger.set_correlation_id(str(subject.get("correlation_id", "")))
-            REQUESTS.reset()
             # None removes the key of the event before.
             logger.append_keys(pipeline=subject.get("pipeline"), date=subject.get("date"))
             try:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
     from slackwater.receiver.pull.removed_files import DoubtfulFiles
-    from slackwater.runs.costs.cost import CheckCosts
     from slackwater.runs.outputs import RunSteps, Version
 
 
@@ -191,16 +190,6 @@ class Client(Resources):
         from slackwater.client.days.costs import costs_of_days
 
         return costs_of_days(
-            self.run_table, self._names(pipeline), first=optional_date(first), last=optional_date(last)
-        )
-
-    def check_costs(
-        self, pipeline: str | None = None, first: Date | None = None, last: Date | None = None
-    ) -> tuple[CheckCosts, ...]:
-        """Return what checks have cost on each calendar day, UTC, from `first` to `last`. Raises as `cost` does."""
-        from slackwater.client.days.costs import costs_of_checks
-
-        return costs_of_checks(
             self.run_table, self._names(pipeline), first=optional_date(first), last=optional_date(last)
         )
 

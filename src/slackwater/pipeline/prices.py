@@ -6,9 +6,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from slackwater.model import Model
+from slackwater.errors import InputError
+from slackwater.model import Model, first_error
 from slackwater.pipeline.spark_workers import SparkSizes, WorkerSize
 
 MINIMUM_SECONDS = 60
@@ -72,31 +73,34 @@ class RegionPrices(Model):
     """By service."""
     architectures: dict[str, ComputePrices]
     """`x86_64` or `arm64`."""
-    usd_per_lambda_request: Price
     usd_per_transition: Price
     """For a state transition of a Standard workflow."""
-    usd_per_1000_s3_puts: Price
-    usd_per_1000_s3_gets: Price
-    usd_per_1000_s3_lists: Price
-    usd_per_million_dynamodb_writes: Price
-    """For on-demand write request units: 1 KB each, two for a write in a transaction."""
-    usd_per_million_dynamodb_reads: Price
-    """For on-demand read request units: a consistent read of 4 KB, or two reads that are not consistent."""
 
 
 @cache
 def read_prices(region: str) -> RegionPrices | None:
-    """Return the prices of a region such as us-east-1; None if this package has no file for it."""
+    """Return the prices of a region such as us-east-1; None if this package has no file for it.
+
+    Raises `InputError` for a file that is not valid, such as one with keys that only earlier versions have read.
+    """
     file = files(__package__).joinpath("region_prices", f"{region}.json")
-    return RegionPrices.model_validate_json(file.read_bytes()) if file.is_file() else None
+    if not file.is_file():
+        return None
+    try:
+        return RegionPrices.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        unknown = [".".join(map(str, item["loc"])) for item in error.errors() if item["type"] == "extra_forbidden"]
+        wrong = f"delete the unknown keys {', '.join(unknown)}" if unknown else first_error(error)
+        raise InputError(f"{_file_name(region)}: {wrong}, as docs/cost.md says, and deploy") from error
 
 
 def no_prices(region: str, architecture: str) -> str:
     """Return in one line that this package has no prices of a region and an architecture, and what to do."""
-    return (
-        f"no prices of {region} on {architecture}: add them to "
-        f"src/slackwater/pipeline/region_prices/{region}.json as docs/cost.md says, and deploy"
-    )
+    return f"no prices of {region} on {architecture}: add them to {_file_name(region)} as docs/cost.md says, and deploy"
+
+
+def _file_name(region: str) -> str:
+    return f"src/slackwater/pipeline/region_prices/{region}.json"
 
 
 def reference_prices() -> RegionPrices:

@@ -13,7 +13,6 @@ from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project
 from slackwater.runs.added_objects import LARGE_ROWS, store_earlier_stages
-from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
 from slackwater.runs.holds import decision_about, inputs_of, refuse_lost_rows, refuse_moved_hours
@@ -93,8 +92,6 @@ class Freezer:
     now: Callable[[], datetime]
     on_run_lost: Callable[[str], None]
     """Called with the name of the pipeline after the day of a lost run was claimed by another execution."""
-    requests: Callable[[], RequestCounts | None] = lambda: None
-    """Returns the requests of this call until now, which the run's record keeps for its cost."""
     large_rows: int = LARGE_ROWS
     """From how many events on a stage may compute added objects alone."""
 
@@ -288,7 +285,7 @@ class Freezer:
         try:
             # One transaction: a function of the lost run may still work, and record that it has published the day.
             lost = self._lost_run(record.active.run) if record.active else None
-            self.table.save(run=started.model_copy(update={"requests": self.requests()}), day=claimed, lost=lost)
+            self.table.save(run=started, day=claimed, lost=lost)
         except DayChanged:
             return False
         if record.active:

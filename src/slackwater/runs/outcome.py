@@ -11,7 +11,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from slackwater.errors import AuditFailed, CloudError, DataError, DayChanged, ObjectMissing
-from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.costs.cost_recorder import CostRecorder, is_final
 from slackwater.runs.finished_stages import finished_stages, stage_names
 from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
@@ -70,8 +69,6 @@ class RunRecorder:
     now: Callable[[], datetime]
     costs: CostRecorder | None = None
     """None leaves the costs of runs to the next check."""
-    requests: Callable[[], RequestCounts] = RequestCounts
-    """Returns the requests of this call until now."""
     on_changed: Callable[[Run], None] | None = None
     """Called after a run has published other rows than the day had: pipelines may have read the earlier ones. It must
     not raise. A repeated call of `record_published` calls it again."""
@@ -172,15 +169,11 @@ class RunRecorder:
     def record_cost(self, run: Run) -> None:
         """Record what is known about the cost of a run whose end is recorded.
 
-        The requests of each call are added to those of the run. Raises `CloudError`, `AccessDenied`, and `DayChanged`
-        when other processes keep recording the cost.
+        Raises `CloudError`, `AccessDenied`, and `DayChanged` when other processes keep recording the cost.
         """
         for _ in range(_MAX_COST_WRITES):
             record = self._record(run)
-            if self.costs is None or is_final(record):
-                return
-            counted = record.requests and record.requests.plus(self.requests())
-            if self.costs.record(record.model_copy(update={"requests": counted})):
+            if self.costs is None or is_final(record) or self.costs.record(record):
                 return
         raise DayChanged(f"{run.pipeline}: the cost of {run.date} kept changing while it was recorded")
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.model import IsoDate
 from slackwater.pipeline.definition import Aggregation
-from slackwater.runs.costs.cost import RequestCounts, RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import Record, UpdatedRecord
 from slackwater.storage import split_uri
@@ -198,8 +198,6 @@ class RunRecord(UpdatedRecord):
     """The version that a run of `slackwater rollback` publishes again; its definition and code are that version's."""
     cost: RunCost | None = None
     """None until AWS was first asked, and for runs of older versions."""
-    requests: RequestCounts | None = None
-    """Of the functions that have recorded the run, until they did; None for runs of older versions."""
     cost_version: int = 0
     """Counts the writes of the cost: one succeeds only while the stored number is the one that was read."""
 

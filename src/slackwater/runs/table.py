@@ -73,9 +73,6 @@ class RunTable(Protocol):
     def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
         """Return the comparisons of a day that have started a job, in order of the later version."""
 
-    def add_check(self, pipeline: str, date: str, usd: float | None) -> None:
-        """Add the cost of a check to those of a calendar day, an ISO date; None for an unknown one."""
-
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
         """Return the re-runs that checks have reserved on a calendar day; version 0 and none of them without one."""
 

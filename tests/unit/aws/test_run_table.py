@@ -10,7 +10,7 @@ from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.costs.cost import CheckCosts, RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.definition_notice import DefinitionNotice
 from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
@@ -342,7 +342,7 @@ def test_the_cost_of_an_ended_run_is_due_until_it_is_complete(table):
 def test_the_cost_of_a_run_of_an_older_version_which_has_no_number_is_written(each_dynamodb, table):
     ended = RUN.model_copy(update={"state": RunState.FAILED, "ended_at": RUN.started_at})
     item = {"pipeline": {"S": "p"}, "item": {"S": f"run#{RUN.run.date}#00001"}}
-    record = {"S": ended.model_dump_json(exclude={"cost_version", "requests"})}
+    record = {"S": ended.model_dump_json(exclude={"cost_version"})}
     each_dynamodb.client.put_item(TableName="runs", Item={**item, "record": record})
     assert table.save_cost(table.run("p", RUN.run.date, 1).model_copy(update={"cost": RunCost(usd=0.5)}))
     assert table.run("p", RUN.run.date, 1).cost_version == 1
@@ -368,19 +368,6 @@ def test_comparisons_are_stored_by_day_and_due_until_their_cost_is_complete(tabl
     assert list(table.costs_due("p")) == due[1:]
     assert table.comparisons("p", "2013-03-10") == [priced.model_copy(update={"cost_version": 1}), second]
     # They are neither runs nor days.
-    assert (table.runs("p"), table.days("p", "0001-01-01", "9999-12-31")) == ([], [])
-
-
-def test_the_checks_of_a_calendar_day_are_summed_up(table):
-    assert table.check_costs("p", "0001-01-01", "9999-12-31") == []
-    for usd in (0.00012345, None, 0.1):
-        table.add_check("p", "2013-03-13", usd)
-    table.add_check("p", "2013-03-14", None)
-    table.add_check("q", "2013-03-13", 1.0)
-    first = CheckCosts(pipeline="p", date="2013-03-13", checks=3, usd=0.10012345, unknown=1)
-    second = CheckCosts(pipeline="p", date="2013-03-14", checks=1, usd=0, unknown=1)
-    assert table.check_costs("p", "2013-03-13", "2013-03-14") == [first, second]
-    assert table.check_costs("p", "2013-03-14", "9999-12-31") == [second]
     assert (table.runs("p"), table.days("p", "0001-01-01", "9999-12-31")) == ([], [])
 
 

@@ -10,12 +10,10 @@ from botocore.exceptions import ClientError
 
 from slackwater.aws.executions.run_usage import RunUsageReader
 from slackwater.errors import CloudError, Throttled
-from slackwater.runs.costs.cost import BilledHours, RequestCounts
+from slackwater.runs.costs.cost import BilledHours
 from slackwater.runs.costs.cost_recorder import UsageGone
-from slackwater.runs.costs.job_requests import least_job_requests
 from slackwater.runs.record import RunState
 from tests.unit.runs.test_cost import a_comparison, a_record
-from tests.unit.runs.test_job_requests import published
 
 pytestmark = pytest.mark.unit
 
@@ -124,7 +122,7 @@ def test_a_published_run():
     usage = read(a_run().function("Record the publication", seconds=0.5).end())
     assert usage.jobs == (BilledHours(0.1, 0.4, 0.0),)
     # Freeze, decide, run and record: four states.
-    assert (usage.transitions, usage.lambda_requests, usage.ended) == (4, 2, True)
+    assert (usage.transitions, usage.ended) == (4, True)
     assert usage.lambda_seconds == pytest.approx(2.5)
     assert usage.lambda_gb_seconds == pytest.approx(2 * 1 + 0.5 * 0.5)
 
@@ -157,7 +155,7 @@ def test_a_repeated_call_of_a_task_is_another_transition():
     history.add("TaskFailed", after=1, taskFailedEventDetails={"cause": "a timeout"}).scheduled("lambda")
     history.add("TaskSucceeded", after=2, taskSucceededEventDetails={"output": "{}"})
     usage = read(history.exit("Freeze inputs", json.dumps({"action": "run", "run": {"attempt": 1}})).end())
-    assert (usage.transitions, usage.lambda_requests, usage.lambda_seconds) == (2, 2, 3)
+    assert (usage.transitions, usage.lambda_seconds) == (2, 3)
 
 
 def test_two_attempts_of_one_execution_pay_their_own_jobs():
@@ -180,22 +178,13 @@ def test_waiting_for_another_execution_belongs_to_the_attempt_that_follows():
     assert (usage.transitions, usage.lambda_seconds, len(usage.jobs)) == (6, 3, 1)
 
 
-def test_the_requests_are_those_that_the_functions_have_recorded():
-    counts = RequestCounts(s3_gets=4, dynamodb_reads=2.5)
-    record = a_record().model_copy(update={"requests": counts})
-    assert read(a_run().end(), record=record).requests == counts
-    assert read(a_run().end()).requests is None
-    assert read(a_run().end(), record=published()).least_job_requests == least_job_requests(published())
-    assert read(a_run().end(), record=a_comparison()).least_job_requests is None
-
-
 def test_a_comparison_pays_its_whole_execution():
     history = History().function("Choose the versions", seconds=1).enter("Decide whether to compare", "Choice")
     history.exit("Decide whether to compare", kind="Choice").job("j1")
     usage = read(history, record=a_comparison())
     assert (usage.jobs, usage.transitions, usage.ended) == ((BilledHours(0.1, 0.4, 0.0),), 3, False)
     usage = read(history.function("Read the comparison", seconds=0.5).end(), record=a_comparison())
-    assert (usage.transitions, usage.lambda_requests, usage.lambda_gb_seconds, usage.ended) == (4, 2, 0.75, True)
+    assert (usage.transitions, usage.lambda_gb_seconds, usage.ended) == (4, 0.75, True)
 
 
 def test_a_job_that_is_not_billed_yet_is_unknown():

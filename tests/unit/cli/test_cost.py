@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli.main import run
-from slackwater.runs.costs.cost import CheckCosts, RunCost, price_run
+from slackwater.runs.costs.cost import RunCost, price_run
 from slackwater.runs.record import RunReason, RunRecord, RunState
 from tests.example_project import example_project
 from tests.fakes_cli import a_client, use_client
@@ -32,8 +32,8 @@ def priced(date: str, attempt: int, usd: float | None, **more: object) -> RunRec
 class Runs:
     """A run table of `daily_delays`."""
 
-    def __init__(self, *records, comparisons=(), checks=()):
-        self.records, self.comparisons, self.checks, self.asked = records, comparisons, checks, []
+    def __init__(self, *records, comparisons=()):
+        self.records, self.comparisons, self.asked = records, comparisons, []
 
     def runs_between(self, pipeline, first, last):
         self.asked.append((pipeline, first, last))
@@ -41,9 +41,6 @@ class Runs:
 
     def comparisons_between(self, pipeline, first, last):
         return [item for item in self.comparisons if pipeline == item.pipeline and first <= item.date <= last]
-
-    def check_costs(self, pipeline, first, last):
-        return [item for item in self.checks if pipeline == item.pipeline and first <= item.date <= last]
 
     def runs(self, pipeline, date=None):
         return [r for r in self.records if pipeline == r.run.pipeline]
@@ -53,8 +50,8 @@ class Runs:
 def shown(monkeypatch, capsys):
     """Return what a command prints about these runs."""
 
-    def shown(*arguments, records, comparisons=(), checks=(), expected=0):
-        table = Runs(*records, comparisons=comparisons, checks=checks)
+    def shown(*arguments, records, comparisons=(), expected=0):
+        table = Runs(*records, comparisons=comparisons)
         use_client(monkeypatch, a_client(example_project(), run_table=table))
         assert run([*arguments, "--project", str(PROJECT)]) == expected
         return table, capsys.readouterr()
@@ -124,26 +121,6 @@ def test_comparisons_are_part_of_the_costs_of_their_day(shown):
     assert ["total", "6", "3", "1", "2.5", "2", "3.150000", "3.000000", "1.070000"] in [
         line.split() for line in text.out.splitlines()
     ]
-
-
-def checked(date, *, checks=24, usd=0.0012, unknown=0):
-    return CheckCosts(pipeline="daily_delays", date=date, checks=checks, usd=usd, unknown=unknown)
-
-
-def test_checks_are_shown_below_the_days_by_calendar_day(shown):
-    checks = [checked("2013-03-09"), checked("2013-03-10", unknown=1), checked("2013-03-12")]
-    arguments = ("cost", "daily_delays", "--from", "2013-03-09", "--to", "2013-03-10")
-    _, text = shown(*arguments, records=RECORDS, checks=checks)
-    assert text.out.splitlines()[-1] == (
-        "in addition, 48 checks on the calendar days of this range: 0.002400 USD, without 1 unknown price"
-    )
-    _, text = shown(*arguments, "--json", records=RECORDS, checks=checks)
-    assert json.loads(text.out)["checks"] == [item.model_dump() for item in checks[:2]]
-    unpriced = [checked("2013-03-09", checks=1, usd=0, unknown=1)]
-    _, text = shown(*arguments, records=[], checks=unpriced)
-    assert text.out == (
-        "no runs in this range have ended\nin addition, 1 check on the calendar days of this range: - USD\n"
-    )
 
 
 def test_runs_without_reasons_count_as_late_data_from_the_second_attempt_on(shown):

@@ -1,7 +1,6 @@
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +16,7 @@ from slackwater.pipeline.definition import Late
 from slackwater.receiver.event_counts import EventCount
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.costs.cost import RequestCounts, RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.costs.cost_recorder import RecordedCosts
 from slackwater.runs.record import publication_uri
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
@@ -31,7 +30,7 @@ COST_ENVIRONMENT = {
     "AWS_REGION": "us-east-1",
     "APPLICATION_ID": "app",
     "ARCHITECTURE": "x86_64",
-    "FUNCTION_MB": '{"Check the days": 1024}',
+    "FUNCTION_MB": '{"Choose the versions": 512}',
 }
 EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:m-1"
 
@@ -73,7 +72,6 @@ def event_counts():
 def check(world, metrics, event_counts, monkeypatch):
     monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
     monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
-    monkeypatch.setattr(check_days, "build_price", lambda: lambda requests, *, seconds: 0.25 if seconds >= 0 else None)
     monkeypatch.setattr(check_days, "build_arrivals", lambda: ArrivalQueue(None, ""))
     monkeypatch.setattr(check_days, "build_event_counts", lambda: event_counts)
 
@@ -247,7 +245,6 @@ def test_a_source_without_any_arrival_is_silent_for_the_whole_checked_period(mon
     world.project = world.project.model_copy(update={"sources": sources})
     monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
     monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
-    monkeypatch.setattr(check_days, "build_price", lambda: lambda requests, *, seconds: 0.25 if seconds >= 0 else None)
     monkeypatch.setattr(check_days, "build_arrivals", lambda: ArrivalQueue(None, ""))
     monkeypatch.setattr(check_days, "build_event_counts", MemoryEventCounts)
     check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"}, None)
@@ -337,48 +334,6 @@ def test_a_check_completes_costs_last_and_puts_the_price_of_each_run(world, chec
     assert metrics.put[Metric.RUN_COST, PIPELINE] == 0.25
     # The run without jobs, which put its metric last, has none.
     assert metrics.put[Metric.JOB_QUEUE_MINUTES, PIPELINE] == 1.5
-
-
-def test_each_check_adds_its_cost_to_its_calendar_day(world, check, monkeypatch):
-    check()
-    monkeypatch.setattr(check_days, "build_price", lambda: lambda requests, *, seconds: None)
-    check(days=["2013-03-10"])
-    day = NOW.date().isoformat()
-    assert world.table.checks == [(PIPELINE, day, 0.25), (PIPELINE, day, None)]
-
-    def refused(*_):
-        raise Throttled("slow down")
-
-    monkeypatch.setattr(world.table, "add_check", refused)
-    assert check()["days"] == []
-
-
-def test_the_price_of_a_check_is_that_of_its_requests_its_time_and_its_state(monkeypatch):
-    for name, value in COST_ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    names = (
-        "RAW_BUCKET",
-        "EXCHANGE_BUCKET",
-        "FILE_TABLE",
-        "RUN_TABLE",
-        "PROJECT_URI",
-        "ARRIVAL_QUEUE_URL",
-        "CHANGE_TOPIC",
-    )
-    for name in names:
-        monkeypatch.setenv(name, "x")
-    check_days.build_price.cache_clear()
-    price = check_days.build_price()(RequestCounts(s3_lists=168, s3_gets=7, dynamodb_reads=8), seconds=2.5)
-    check_days.build_price.cache_clear()
-    by_hand = (
-        168 * Decimal("0.000005")
-        + 7 * Decimal("0.0000004")
-        + 8 * Decimal("0.000000125")
-        + Decimal("2.5") * Decimal("0.0000166667")
-        + Decimal("0.0000002")
-        + Decimal("0.000025")
-    )
-    assert price == float(round(by_hand, 8))
 
 
 def test_a_check_goes_on_if_costs_cannot_be_recorded(check, metrics, monkeypatch):

@@ -258,7 +258,6 @@ def test_the_function_notifies_of_days_that_do_not_run_again_and_an_error_stops_
 def test_a_check_of_some_days_notifies_too(world, monkeypatch):
     notifier = Notifier()
     builders = {"checker": world.checker, "notifier": notifier, "arrivals": ArrivalQueue(None, "")}
-    builders["price"] = lambda _requests, *, seconds: None
     for name, built in builders.items():
         monkeypatch.setattr(check_days, f"build_{name}", lambda built=built: built)
     monkeypatch.setattr(check_days, "put_metric", lambda *_, **__: None)

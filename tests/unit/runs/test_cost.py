@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from importlib.resources import files
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.errors import AccessDenied, CloudError, Throttled
+from slackwater.errors import AccessDenied, CloudError, InputError, Throttled
+from slackwater.pipeline import prices
 from slackwater.pipeline.prices import read_prices
 from slackwater.runs.comparison_run import ComparisonRun, attempt_usd
-from slackwater.runs.costs.cost import BilledHours, RequestCounts, RunCost, RunUsage, price_run, total_usd
+from slackwater.runs.costs.cost import BilledHours, RunCost, RunUsage, price_run, total_usd
 from slackwater.runs.costs.cost_recorder import CostRecorder, DueCost, UsageGone
 from slackwater.runs.record import Run, RunRecord, RunState
 from tests.fakes_runs import DictRunTable
@@ -21,48 +23,34 @@ pytestmark = pytest.mark.unit
 
 NOW = datetime(2013, 3, 12, 6, tzinfo=UTC)
 DAY = ("2013-03-10",)
+ROOT = Path(__file__).resolve().parents[3]
+US_EAST_1 = json.loads((ROOT / "src/slackwater/pipeline/region_prices/us-east-1.json").read_text())
 TWO_JOBS = RunUsage(
     jobs=(BilledHours(0.05, 0.2, 0.0), BilledHours(0.1, 0.4, 1.5)),
     transitions=9,
-    lambda_requests=2,
     lambda_seconds=3.5,
     lambda_gb_seconds=3.25,
     ended=True,
 )
 
 
-def test_the_price_is_the_sum_of_hours_requests_and_transitions():
+def test_the_price_is_the_sum_of_hours_lambda_time_and_transitions():
     cost = price_run(TWO_JOBS, region="us-east-1", architecture="x86_64")
     by_hand = (
         Decimal("0.15") * Decimal("0.052624")
         + Decimal("0.6") * Decimal("0.0057785")
         + Decimal("1.5") * Decimal("0.000111")
         + Decimal("3.25") * Decimal("0.0000166667")
-        + 2 * Decimal("0.0000002")
         + 9 * Decimal("0.000025")
     )
-    assert cost.usd == float(round(by_hand, 8)) == 0.01180677
+    assert cost.usd == float(round(by_hand, 8)) == 0.01180637
     assert (cost.vcpu_hours, cost.memory_gb_hours, cost.storage_gb_hours, cost.jobs) == (0.15, 0.6, 1.5, 2)
     assert (cost.region, cost.prices_as_of, cost.complete) == ("us-east-1", "2026-11-23", True)
 
 
-def test_requests_are_part_of_the_price():
-    requests = RequestCounts(s3_puts=3, s3_lists=24, s3_gets=50, dynamodb_reads=10.5, dynamodb_writes=12)
-    cost = price_run(TWO_JOBS._replace(requests=requests), region="us-east-1", architecture="x86_64")
-    by_hand = 27 * Decimal("0.000005") + 50 * Decimal("0.0000004") + Decimal("0.0000013125") + Decimal("0.0000075")
-    # The price without them, before it was rounded.
-    assert cost.usd == pytest.approx(0.01180677 + float(by_hand), abs=1e-8)
-    assert cost.requests == requests
-    assert price_run(TWO_JOBS, region="us-east-1", architecture="x86_64").requests is None
-    both = TWO_JOBS._replace(requests=requests, least_job_requests=RequestCounts(s3_gets=1000, s3_puts=100))
-    with_jobs = price_run(both, region="us-east-1", architecture="x86_64")
-    assert with_jobs.usd == pytest.approx(cost.usd + 0.0004 + 0.0005, abs=1e-8)
-    assert (cost.least_job_requests, with_jobs.least_job_requests) == (None, both.least_job_requests)
-
-
 def test_a_run_that_has_kept_all_stages_but_started_no_job_pays_its_functions_and_transitions():
     cost = price_run(TWO_JOBS._replace(jobs=()), region="us-east-1", architecture="x86_64")
-    assert cost.usd == float(round(Decimal("3.25") * Decimal("0.0000166667") + Decimal("0.0002254"), 8))
+    assert cost.usd == float(round(Decimal("3.25") * Decimal("0.0000166667") + Decimal("0.000225"), 8))
     assert (cost.vcpu_hours, cost.complete) == (0.0, True)
 
 
@@ -97,13 +85,54 @@ def test_each_price_file_is_dated_complete_and_states_its_sources():
         assert prices.region == region
         assert date.fromisoformat(prices.as_of)
         assert prices.architectures
-        assert set(prices.sources) == {"emr_serverless", "lambda", "step_functions", "s3", "dynamodb"}
+        assert set(prices.sources) == {"emr_serverless", "lambda", "step_functions"}
         for source in prices.sources.values():
             assert date.fromisoformat(source.as_of) <= date.fromisoformat(prices.as_of)
             assert source.url.startswith(("https://pricing.us-east-1.amazonaws.com/", "https://github.com/"))
         offers = [source.url for source in prices.sources.values() if "/offers/" in source.url]
         assert all(f"/current/{region}/" in url for url in offers)
     assert files("slackwater.pipeline").joinpath("region_prices", "us-east-1.json").is_file()
+
+
+@pytest.fixture
+def region_prices(tmp_path, monkeypatch):
+    """Return a function that stores the prices of us-east-1 with changes as those of eu-north-1."""
+    (tmp_path / "region_prices").mkdir()
+    monkeypatch.setattr(prices, "files", lambda _: tmp_path)
+    prices.read_prices.cache_clear()
+    yield lambda changed: (tmp_path / "region_prices" / "eu-north-1.json").write_text(json.dumps(US_EAST_1 | changed))
+    prices.read_prices.cache_clear()
+
+
+def test_a_price_file_with_keys_of_older_versions_is_refused_with_the_keys_to_delete(region_prices):
+    region_prices({"usd_per_lambda_request": 0.0000002, "usd_per_1000_s3_gets": 0.0004})
+    with pytest.raises(InputError) as error:
+        price_run(TWO_JOBS, region="eu-north-1", architecture="x86_64")
+    assert str(error.value) == (
+        "src/slackwater/pipeline/region_prices/eu-north-1.json: delete the unknown keys usd_per_lambda_request, "
+        "usd_per_1000_s3_gets, as docs/cost.md says, and deploy"
+    )
+
+
+def test_a_price_file_that_lacks_a_price_is_refused_with_the_key(region_prices):
+    region_prices({"usd_per_transition": None})
+    with pytest.raises(InputError, match=r"eu-north-1\.json: RegionPrices: usd_per_transition: "):
+        price_run(TWO_JOBS, region="eu-north-1", architecture="x86_64")
+
+
+def test_a_run_of_an_older_version_keeps_its_requests_and_is_completed_by_the_new_rule(table):
+    """It has counted requests, and its recorded price contains them."""
+    requests = {"s3_gets": 43, "s3_puts": 9}
+    old = {"usd": 0.0139, "lambda_requests": 2, "requests": requests, "least_job_requests": requests}
+    for attempt, complete in ((1, True), (2, False)):
+        document = a_record(attempt).model_dump(mode="json")
+        document |= {"requests": requests, "cost": old | {"transitions": 9, "complete": complete}}
+        table.save(run=RunRecord.model_validate(document))
+    recorder(table, Usage(attempt2=TWO_JOBS, attempt3=TWO_JOBS)).record_due("daily_delays")
+    first, second, third = (record.model_dump() for record in table.runs("daily_delays"))
+    assert (first["requests"], second["requests"]) == (requests, requests)
+    assert first["cost"].items() >= old.items()
+    assert (second["cost"], second["cost"]["usd"]) == (third["cost"], 0.01180637)
 
 
 class Usage:
@@ -154,9 +183,9 @@ def test_costs_are_recorded_until_they_are_final(table):
     done = recorder(table, usage).record_due("daily_delays")
     assert [record.run.attempt for record in done.completed] == [1, 3]
     assert [record.cost.usd if record.cost else "" for record in table.runs("daily_delays")] == [
-        0.01180677,
+        0.01180637,
         None,
-        0.01180677,
+        0.01180637,
     ]
     usage.answers["attempt2"] = TWO_JOBS
     assert [record.run.attempt for record in recorder(table, usage).record_due("daily_delays").completed] == [2]
@@ -197,7 +226,7 @@ def test_a_run_that_aws_does_not_know_any_more_is_given_up_at_once(table):
     usage = Usage(attempt1=UsageGone("gone"), attempt2=UsageGone("gone"), attempt3=UsageGone("gone"))
     recorder(table, usage).record_due("daily_delays")
     first, second, _ = [record.cost for record in table.runs("daily_delays")]
-    assert (first.usd, first.complete, first.unknown) == (0.01180677, True, "gone")
+    assert (first.usd, first.complete, first.unknown) == (0.01180637, True, "gone")
     assert (second.usd, second.complete, second.unknown) == (None, True, "gone")
     assert recorder(table, usage).record_due("daily_delays").completed == ()
     assert usage.asked == [1, 2, 3]
@@ -237,7 +266,7 @@ def test_comparisons_are_recorded_like_runs():
     done = recorder(table, usage).record_due("daily_delays")
     completed = (table.run("daily_delays", *DAY, 2), table.comparison("daily_delays", DueCost(*DAY, 2, "c2")))
     assert [item.cost for item in done.completed] == [item.cost for item in completed]
-    assert [item.cost.usd for item in table.comparisons("daily_delays", *DAY)] == [None, 0.01180677]
+    assert [item.cost.usd for item in table.comparisons("daily_delays", *DAY)] == [None, 0.01180637]
     usage.answers["c1"] = TWO_JOBS
     recorder(table, usage).record_due("daily_delays")
     assert usage.asked == [2, "c1", "c2", "c1"]
@@ -261,7 +290,7 @@ def test_the_costs_of_a_change_are_those_of_its_run_and_of_comparing_its_two_ver
     table.save_comparison(a_comparison("c1", before=2, after=3))
     recorded = dict(table.compared)
     costs = recorder(table, usage).attempt_costs("daily_delays", *DAY, before=2, after=3)
-    assert (costs.run.usd, costs.comparison_usd) == (0.01180677, 0.51180677)
+    assert (costs.run.usd, costs.comparison_usd) == (0.01180637, 0.51180637)
     # Nothing was recorded, so that the next check finds the costs that are due.
     assert (table.run("daily_delays", *DAY, 3).cost, table.compared) == (None, recorded)
     assert usage.asked == [3, "c1"]
@@ -286,24 +315,12 @@ def test_a_record_of_an_older_version_is_read_without_a_cost():
 
 
 def test_the_example_of_the_documentation():
-    page = (Path(__file__).resolve().parents[3] / "docs" / "cost.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
     usage = RunUsage(
         jobs=(BilledHours(0.05, 0.183, 0.0),),
         transitions=4,
-        lambda_requests=2,
         lambda_seconds=1.5,
         lambda_gb_seconds=1.25,
         ended=True,
     )
     assert f"**{price_run(usage, region='us-east-1', architecture='x86_64').usd:.8f}**" in page
-    prices = read_prices("us-east-1")
-    counts = RequestCounts(s3_lists=3, s3_puts=1, s3_gets=4, dynamodb_reads=5.5, dynamodb_writes=12)
-    counted = price_run(usage._replace(requests=counts), region="us-east-1", architecture="x86_64")
-    assert f"**{counted.usd:.8f}**" in page
-    units = RequestCounts(dynamodb_reads=5.5, dynamodb_writes=12)
-    parts = (RequestCounts(s3_lists=3), RequestCounts(s3_puts=1), RequestCounts(s3_gets=4), units)
-    least = RequestCounts(s3_gets=43, s3_puts=9)
-    usage = usage._replace(requests=counts, least_job_requests=least)
-    assert f"**{price_run(usage, region='us-east-1', architecture='x86_64').usd:.8f}**" in page
-    for requests in (*parts, RequestCounts(s3_gets=43), RequestCounts(s3_puts=9), RequestCounts(s3_puts=20)):
-        assert f"{requests.usd(prices):.6f}".rstrip("0") + " USD" in page.replace("\n", " ")

@@ -6,7 +6,6 @@ import pytest
 
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project import CodeDigests
-from slackwater.runs.costs.cost import RequestCounts
 from slackwater.runs.day import day_of
 from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
 from slackwater.runs.holds import released_day
@@ -155,14 +154,6 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions, lost
 
 def test_a_repeated_call_of_an_execution_returns_the_same_result(freezer):
     assert freeze(freezer, "one") == freeze(freezer, "one")
-
-
-def test_the_run_keeps_the_requests_of_the_call_that_has_claimed_the_day(freezer, table):
-    counted = [RequestCounts(s3_lists=24), RequestCounts(s3_lists=48)]
-    counting = replace(freezer, requests=lambda: counted.pop(0))
-    freeze(counting, "one")
-    freeze(counting, "one")
-    assert [record.requests for record in table.runs(PIPELINE)] == [RequestCounts(s3_lists=24)]
 
 
 def test_a_second_execution_waits_while_the_first_runs(freezer):

@@ -13,7 +13,7 @@ from lambdas.record_run import handler as record_run
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.executions.run_usage import CostEnvironment
 from slackwater.errors import AccessDenied, Throttled
-from slackwater.runs.costs.cost import RequestCounts, RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.costs.cost_recorder import UsageGone
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState, publication_uri
@@ -50,7 +50,6 @@ def end(table, monkeypatch):
             table=table,
             now=lambda: datetime.now(UTC),
             costs=costs,
-            requests=lambda: RequestCounts(s3_gets=2),
         )
         monkeypatch.setattr(record_run, "build_recorder", lambda: recorded)
         monkeypatch.setenv("RUN_TABLE", "runs")
@@ -64,7 +63,7 @@ def end(table, monkeypatch):
 def test_a_published_run_has_the_cost_that_is_known_until_now(table, end):
     end(TWO_JOBS._replace(ended=False))
     [record] = table.runs("daily_delays")
-    assert (record.state, record.cost.usd, record.cost.complete) == (RunState.PUBLISHED, 0.01180677, False)
+    assert (record.state, record.cost.usd, record.cost.complete) == (RunState.PUBLISHED, 0.01180637, False)
     assert list(table.costs_due("daily_delays")) == [("2013-03-10", 1, "")]
 
 
@@ -74,52 +73,44 @@ def test_a_failed_run_has_a_cost(table, end):
     assert (record.state, record.cost.usd, record.cost.transitions) == (RunState.FAILED, None, 9)
 
 
-def test_the_requests_of_the_end_are_added_to_those_of_the_start(table, end):
-    frozen = RequestCounts(s3_lists=24, s3_puts=1, dynamodb_reads=3)
-    table.save(run=RUNNING.model_copy(update={"requests": frozen}))
-    end(TWO_JOBS._replace(ended=False))
-    [record] = table.runs("daily_delays")
-    assert record.requests == RequestCounts(s3_lists=24, s3_puts=1, s3_gets=2, dynamodb_reads=3)
-
-
 class UsageOf:
-    """A `UsageReader` whose execution has ended, or not: it passes on the requests that the record has."""
+    """A `UsageReader` whose execution has ended, or not."""
 
     def __init__(self, *, ended):
         self.ended = ended
 
     def usage(self, record):
-        return TWO_JOBS._replace(ended=self.ended, requests=record.requests)
+        return TWO_JOBS._replace(ended=self.ended)
 
 
 @pytest.mark.parametrize("order", list(itertools.product((0, 1), repeat=5)))
-def test_the_end_of_a_run_and_a_check_that_price_it_at_the_same_time_lose_no_requests(order):
-    """The check has read the record before `record_run` adds its requests, or the other way round."""
+def test_the_end_of_a_run_and_a_check_that_price_it_at_the_same_time_keep_the_final_cost(order):
+    """For the check, the execution has ended: the cost that `record_run` knows must not replace the final one."""
     dynamodb = LocalDynamoDB()
     with dynamodb.table("runs", **RUN_TABLE) as name:
-        table = DynamoRunTable(dynamodb.client, name)
-        table.save(run=a_record().model_copy(update={"requests": RequestCounts(s3_puts=1)}))
+        table, completed = DynamoRunTable(dynamodb.client, name), []
+        table.save(run=a_record())
 
         def end(wrap):
             costs = recorder(wrap(table), UsageOf(ended=False))
-            ended = RunRecorder(
-                store=DictStore(), table=wrap(table), now=lambda: NOW, costs=costs,
-                requests=lambda: RequestCounts(s3_gets=2),
-            )  # fmt: skip
-            ended.record_cost(RUNNING.run)
+            RunRecorder(store=DictStore(), table=wrap(table), now=lambda: NOW, costs=costs).record_cost(RUNNING.run)
 
         def check(wrap):
-            recorder(wrap(table), UsageOf(ended=False)).record_due("daily_delays")
+            completed.extend(recorder(wrap(table), UsageOf(ended=True)).record_due("daily_delays").completed)
+
+        def due():
+            return list(table.costs_due("daily_delays"))
 
         take_turns([end, check], order, after_each=lambda: None)
-        assert table.run("daily_delays", "2013-03-10", 1).requests == RequestCounts(s3_puts=1, s3_gets=2)
-        [last] = recorder(table, UsageOf(ended=True)).record_due("daily_delays").completed
-        assert last.cost.requests == RequestCounts(s3_puts=1, s3_gets=2)
-        assert list(table.costs_due("daily_delays")) == []
+        # If `record_run` has written first, the check has left the cost to the next one.
+        stored = table.run("daily_delays", "2013-03-10", 1)
+        assert stored.cost.complete == bool(completed) == (due() == [])
+        check(lambda table: table)
+        assert len(completed) == 1
+        assert (table.run("daily_delays", "2013-03-10", 1).cost, due()) == (completed[0].cost, [])
 
 
 def test_a_record_that_keeps_changing_leaves_the_cost_to_the_next_check(table, end):
-    table.save(run=RUNNING.model_copy(update={"requests": RequestCounts()}))
     reads, writes = [], []
     table.save_cost = lambda record: writes.append(record) or False
     stored, table.run = table.run, lambda *key: reads.append(key) or stored(*key)
@@ -127,11 +118,6 @@ def test_a_record_that_keeps_changing_leaves_the_cost_to_the_next_check(table, e
     # Each write is one of a record that was read for it.
     assert (len(writes), len(reads)) == (3, 4)
     assert list(table.costs_due("daily_delays")) == [("2013-03-10", 1, "")]
-
-
-def test_the_requests_of_a_run_of_an_older_version_stay_unknown(table, end):
-    end(TWO_JOBS._replace(ended=False))
-    assert table.runs("daily_delays")[0].requests is None
 
 
 @pytest.mark.parametrize("error", [Throttled("slow down"), AccessDenied("no")])

@@ -14,7 +14,7 @@ from slackwater.late.changes.job_claims import JobClaim
 from slackwater.late.check.arrived.arrival_messages import day_published, read_message
 from slackwater.late.check.decision import CheckReport
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.costs.cost import RequestCounts, RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, Record
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Publication, RunRecord, RunState, StageRecord
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
@@ -43,7 +43,6 @@ RUN = RunRecord(
     ),
     publication=Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1),
     cost=RunCost(usd=1),
-    requests=RequestCounts(s3_gets=1),
 )
 COMPARISON_RUN = ComparisonRun(pipeline="p", date="2013-03-10", before=1, after=2, execution="arn:e", started_at=NOW)
 USAGE = RerunUsage(

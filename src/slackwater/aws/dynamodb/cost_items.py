@@ -1,8 +1,7 @@
 """Costs in the run table: the comparisons of days, and the items of costs that are not final.
 
 A comparison has the sort key `comparison#DATE#ATTEMPT#EXECUTION`, with the attempt of the later version. While the cost
-of a run or a comparison is not final, there is an item `cost#DATE#ATTEMPT` or `cost#DATE#ATTEMPT#EXECUTION`. The item
-`checks#DATE` sums up the checks of a calendar day.
+of a run or a comparison is not final, there is an item `cost#DATE#ATTEMPT` or `cost#DATE#ATTEMPT#EXECUTION`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from slackwater.aws.dynamodb.items import AFTER_SEPARATOR, RunTableItems, item_k
 from slackwater.aws.failures import cancellation_reasons, translated
 from slackwater.errors import DayChanged
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.costs.cost import CheckCosts
 from slackwater.runs.costs.cost_recorder import DueCost, is_final
 from slackwater.runs.record import RunRecord
 
@@ -53,32 +51,6 @@ class CostItems(RunTableItems):
         for item in self._between(what, pipeline, *keys, **options):
             _, date, attempt, *execution = item["item"]["S"].split("#")
             yield DueCost(date, int(attempt), *execution)
-
-    def add_check(self, pipeline: str, date: str, usd: float | None) -> None:
-        """Add the cost of a check to those of a calendar day, an ISO date; None for an unknown one."""
-        added = {"checks": 1, "usd": usd or 0, "unknown": int(usd is None)}
-        with translated(f"record the cost of a check of {pipeline}"):
-            self._dynamodb.update_item(
-                TableName=self._table,
-                Key=item_key(pipeline, f"checks#{date}"),
-                UpdateExpression="ADD " + ", ".join(f"#{name} :{name}" for name in added),
-                ExpressionAttributeNames={f"#{name}": name for name in added},
-                ExpressionAttributeValues={f":{name}": {"N": f"{value:.10f}"} for name, value in added.items()},
-            )
-
-    def check_costs(self, pipeline: str, first: str, last: str) -> list[CheckCosts]:
-        """Return the costs of the checks of each calendar day from `first` to `last` that has any, in order."""
-        what = f"the costs of the checks of {pipeline} from {first} to {last}"
-        return [
-            CheckCosts(
-                pipeline=pipeline,
-                date=item["item"]["S"].removeprefix("checks#"),
-                checks=round(float(item["checks"]["N"])),
-                usd=float(item["usd"]["N"]),
-                unknown=round(float(item["unknown"]["N"])),
-            )
-            for item in self._between(what, pipeline, f"checks#{first}", f"checks#{last}")
-        ]
 
     def save_cost(self, record: RunRecord | ComparisonRun) -> bool:
         """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete.

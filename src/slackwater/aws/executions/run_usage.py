@@ -18,7 +18,6 @@ from slackwater.errors import CloudError
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.costs.cost import BilledHours, RunUsage
 from slackwater.runs.costs.cost_recorder import CostRecorder, CostTable, UsageGone
-from slackwater.runs.costs.job_requests import least_job_requests
 from slackwater.runs.record import RunRecord
 
 # The first state of an attempt, in `step_functions/pipeline.asl.json`. An execution may have two attempts.
@@ -87,12 +86,9 @@ class RunUsageReader:
         return RunUsage(
             jobs=tuple(jobs),
             transitions=_transitions(part),
-            lambda_requests=len(seconds),
             lambda_seconds=sum(duration for _, duration in seconds),
             lambda_gb_seconds=sum(self.function_mb.get(state, 0) / 1024 * duration for state, duration in seconds),
             ended=has_ended and (run is None or run.ended_at is not None),
-            requests=run.requests if run else None,
-            least_job_requests=least_job_requests(run) if run else None,
             queued_seconds=queued_seconds,
         )
 

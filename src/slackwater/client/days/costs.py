@@ -10,7 +10,7 @@ from typing import Protocol
 
 from slackwater.errors import InputError
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.costs.cost import CheckCosts, RunCost
+from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.record import RunReason, RunRecord, RunState
 
 _FIRST, _LAST = "0001-01-01", "9999-12-31"
@@ -24,9 +24,6 @@ class RunsOfDays(Protocol):
 
     def comparisons_between(self, pipeline: str, first: str, last: str) -> list[ComparisonRun]:
         """Return the comparisons of these days that have started a job, in order of date. Raises `CloudError`."""
-
-    def check_costs(self, pipeline: str, first: str, last: str) -> list[CheckCosts]:
-        """Return the costs of the checks of each of these calendar days. Raises `CloudError`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,16 +86,6 @@ def costs_of_days(
             totals = vars(total_cost(records, comparisons))
             days.append(DayCost(pipeline=pipeline, date=date, records=records, compared=comparisons, **totals))
     return tuple(days)
-
-
-def costs_of_checks(
-    table: RunsOfDays, pipelines: Iterable[str], *, first: str | None, last: str | None
-) -> tuple[CheckCosts, ...]:
-    """Return what the checks of the pipelines have cost on each calendar day, in order of pipeline and day.
-
-    `first` and `last` are ISO dates, None for no limit. Raises `CloudError`.
-    """
-    return tuple(item for name in pipelines for item in table.check_costs(name, first or _FIRST, last or _LAST))
 
 
 def total_cost(records: Sequence[RunRecord], compared: Sequence[ComparisonRun]) -> CostTotals:

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from slackwater.pipeline.prices import ComputePrices, RegionPrices, no_prices, read_prices
-from slackwater.runs.inputs.manifest import Record, UpdatedRecord
+from slackwater.runs.inputs.manifest import UpdatedRecord
 
 Amount = Annotated[float, Field(ge=0)]
 
@@ -22,34 +22,6 @@ class BilledHours(NamedTuple):
     storage_gb: float
 
 
-class RequestCounts(UpdatedRecord):
-    """Requests of our functions to S3 and DynamoDB, as AWS bills them."""
-
-    s3_puts: int = 0
-    """PUT, COPY and POST requests, also for the parts of an upload."""
-    s3_lists: int = 0
-    s3_gets: int = 0
-    """GET, HEAD and all other requests, except DELETE, which is free."""
-    dynamodb_reads: Amount = 0
-    """Read request units, as DynamoDB reports them."""
-    dynamodb_writes: Amount = 0
-    """Write request units."""
-
-    def plus(self, other: RequestCounts) -> RequestCounts:
-        """Return the sum of both."""
-        return RequestCounts(**{name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields})
-
-    def usd(self, prices: RegionPrices) -> float:
-        """Return the price in USD."""
-        return (
-            self.s3_puts * prices.usd_per_1000_s3_puts / 1000
-            + self.s3_lists * prices.usd_per_1000_s3_lists / 1000
-            + self.s3_gets * prices.usd_per_1000_s3_gets / 1000
-            + self.dynamodb_reads * prices.usd_per_million_dynamodb_reads / 10**6
-            + self.dynamodb_writes * prices.usd_per_million_dynamodb_writes / 10**6
-        )
-
-
 class RunUsage(NamedTuple):
     """What a run has used of AWS, as far as AWS reports it now."""
 
@@ -57,16 +29,11 @@ class RunUsage(NamedTuple):
     """For each Spark job that this attempt has started; None until EMR Serverless has billed it."""
     transitions: int
     """States that were entered, and retries."""
-    lambda_requests: int
     lambda_seconds: float
     """From the request to the response: the time that Lambda bills, and that of the invocation."""
     lambda_gb_seconds: float
     ended: bool
     """Whether no more can be added: the attempt has ended, and so has its part of the execution."""
-    requests: RequestCounts | None = None
-    """None if they were not counted."""
-    least_job_requests: RequestCounts | None = None
-    """Those of the Spark jobs, as in `RunCost`."""
     queued_seconds: float = 0.0
     """For how long the job that waited longest was in the queue of EMR Serverless."""
 
@@ -81,14 +48,8 @@ class RunCost(UpdatedRecord):
     jobs: int = 0
     """Spark jobs that the attempt has started. A stage that was kept has none."""
     transitions: int | None = None
-    lambda_requests: int | None = None
     lambda_seconds: Amount | None = None
     lambda_gb_seconds: Amount | None = None
-    requests: RequestCounts | None = None
-    """Of the functions, not of the Spark jobs. None for comparisons, and for runs of older versions."""
-    least_job_requests: RequestCounts | None = None
-    """Estimated: what the Spark jobs have requested from S3 at least. None for comparisons, for runs that did not
-    publish, and for runs of older versions."""
     queued_seconds: Amount = 0
     """For how long the job that waited longest was in the queue of EMR Serverless; 0 for runs of older versions."""
     usd: Amount | None = None
@@ -100,18 +61,6 @@ class RunCost(UpdatedRecord):
     """Whether the cost is final. AWS reports the hours of a job some time after its end."""
     unknown: str = ""
     """Why values are missing that will not become known; empty otherwise."""
-
-
-class CheckCosts(Record):
-    """What the checks of a pipeline on one calendar day, UTC, have cost."""
-
-    pipeline: str
-    date: str
-    checks: int
-    usd: Amount
-    """Of the checks whose price is known."""
-    unknown: int
-    """Checks whose price is unknown."""
 
 
 def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
@@ -128,9 +77,7 @@ def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
             + memory * compute.usd_per_gb_hour
             + storage * compute.usd_per_storage_gb_hour
             + usage.lambda_gb_seconds * compute.usd_per_lambda_gb_second
-            + usage.lambda_requests * of_region.usd_per_lambda_request
-            + usage.transitions * of_region.usd_per_transition
-            + sum(counts.usd(of_region) for counts in (usage.requests, usage.least_job_requests) if counts),
+            + usage.transitions * of_region.usd_per_transition,
             8,
         )
     return RunCost(
@@ -139,11 +86,8 @@ def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
         storage_gb_hours=storage if known else None,
         jobs=len(usage.jobs),
         transitions=usage.transitions,
-        lambda_requests=usage.lambda_requests,
         lambda_seconds=round(usage.lambda_seconds, 3),
         lambda_gb_seconds=round(usage.lambda_gb_seconds, 3),
-        requests=usage.requests,
-        least_job_requests=usage.least_job_requests,
         queued_seconds=usage.queued_seconds,
         usd=usd,
         region=region,
@@ -151,21 +95,6 @@ def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
         complete=known and usage.ended,
         unknown="" if prices else no_prices(region, architecture),
     )
-
-
-def price_call(
-    requests: RequestCounts, *, seconds: float, memory_mb: int, region: str, architecture: str
-) -> float | None:
-    """Return the price in USD of one call of a function by a state machine: its requests, its time, its transition.
-
-    None without prices of the region and the architecture.
-    """
-    prices = _prices(region, architecture)
-    if prices is None:
-        return None
-    of_region, compute = prices
-    time = seconds * memory_mb / 1024 * compute.usd_per_lambda_gb_second
-    return round(requests.usd(of_region) + time + of_region.usd_per_lambda_request + of_region.usd_per_transition, 8)
 
 
 def give_up(cost: RunCost | None, reason: str) -> RunCost:

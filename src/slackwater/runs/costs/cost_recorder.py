@@ -94,7 +94,8 @@ class CostRecorder:
         """Return the record of a run that has ended, or of a comparison, with what is known about its cost now.
 
         It is given up, with a final cost that states why, when AWS does not know it any more, and when its cost is
-        still not known after seven days. Raises `CloudError`, `AccessDenied`.
+        still not known after seven days. Raises `CloudError`, `AccessDenied`, and `InputError` if the price
+        file is not valid.
         """
         end = record.ended_at if isinstance(record, RunRecord) else record.started_at
         is_old = end is not None and self.now() - end > GIVE_UP_AFTER

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from math import fsum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +15,6 @@ from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.days.costs import CostTotals, DayCost
-    from slackwater.runs.costs.cost import CheckCosts
 
 _COLUMNS = (
     *("pipeline", "date", "runs", "re-runs", "failed", "vCPU-h", "GB-h"),
@@ -54,9 +52,8 @@ def cost(
 ) -> None:
     """Show what the runs and comparisons of each day have cost: hours that EMR Serverless has billed, and USD.
 
-    The dates are those of the days that were run, not of the bill; those of checks are calendar days, UTC. An unknown
-    value is `-`: AWS reports the hours some time after the end of a run, and the daily check records them. docs/cost.md
-    says what is counted.
+    The dates are those of the days that were run, not of the bill. An unknown value is `-`: AWS reports the hours some
+    time after the end of a run, and the daily check records them. docs/cost.md says what is counted.
     """
     start = read_date(first, option="--from") if first else None
     end = read_date(last, option="--to") if last else None
@@ -68,20 +65,17 @@ def cost(
     from slackwater.client.days.costs import total_cost
 
     with Client.open(workspace, definitions) as client:
-        days, checks = client.cost(pipeline, start, end), client.check_costs(pipeline, start, end)
+        days = client.cost(pipeline, start, end)
     total = total_cost(
         [record for day in days for record in day.records], [item for day in days for item in day.compared]
     )
     if as_json:
-        checked = [item.model_dump() for item in checks]
-        print_json({"days": [_document(day) for day in days], "total": _document(total), "checks": checked})
+        print_json({"days": [_document(day) for day in days], "total": _document(total)})
         return
     if days:
         _show_days(days, total)
     else:
         print_text("no runs in this range have ended")
-    if checks:
-        _show_checks(checks)
 
 
 def _show_days(days: Sequence[DayCost], total: CostTotals) -> None:
@@ -95,14 +89,6 @@ def _show_days(days: Sequence[DayCost], total: CostTotals) -> None:
         print_text(f"{counted(total.unknown, 'unknown price')}: not in the USD", style="yellow")
     for note in sorted({cost.unknown for cost in costs if cost.unknown}):
         print_text(f"unknown: {note}", style="yellow")
-
-
-def _show_checks(checks: Sequence[CheckCosts]) -> None:
-    """Print what the checks have cost in all."""
-    count, unknown = sum(item.checks for item in checks), sum(item.unknown for item in checks)
-    usd = format_usd(fsum(item.usd for item in checks) if unknown < count else None)
-    without = f", without {counted(unknown, 'unknown price')}" if unknown and unknown < count else ""
-    print_text(f"in addition, {counted(count, 'check')} on the calendar days of this range: {usd} USD{without}")
 
 
 def _cells(totals: CostTotals) -> tuple[Any, ...]:
