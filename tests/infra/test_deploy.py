@@ -248,6 +248,7 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
             return tmp_path
 
         def deploy(self, _: Path) -> FakeCdk:
+            prefixes.append("deployment")
             return self
 
     prefixes: list[str] = []
@@ -263,6 +264,7 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
         "ensure_log_role": lambda *_: prefixes.append("log role"),
         "stop_changed_application": lambda _, *, stack: prefixes.append(stack),
         "release_removed_alarms": lambda _, *, stack: prefixes.append(stack),
+        "delete_obsolete_alarms": lambda _, *, prefix: prefixes.append(f"obsolete alarms of {prefix}"),
         "read_deployment": lambda _, *, prefix: prefixes.append(prefix),
         "stack_states": lambda _, *, prefix: dict.fromkeys(
             [f"{prefix}-storage", f"{prefix}-schedule"], "UPDATE_COMPLETE"
@@ -274,8 +276,8 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
     result = cdk_module.deploy(Workspace(root=tmp_path, project=tmp_path), {"log_level": "DEBUG"})
     assert result.obsolete == (f"{prefix}-schedule",)
     # Settings for another account fail the synthesis: nothing was written to this one before.
-    stacks = [f"{prefix}-processing", f"{prefix}-composite-alarms"]
-    assert prefixes == ["synthesis", prefix, "bootstrap", "log role", *stacks, prefix, prefix]
+    stacks = [f"{prefix}-processing", f"{prefix}-composite-alarms", f"obsolete alarms of {prefix}"]
+    assert prefixes == ["synthesis", prefix, "bootstrap", "log role", *stacks, "deployment", prefix, prefix]
 
 
 def things(**fields: str) -> Project:
