@@ -286,7 +286,10 @@ class Cdk:
         self.progress.update(_BOOTSTRAP, TaskState.DONE)
 
     def synthesise(self, project: Path, settings: Mapping[str, str]) -> Path:
-        """Build a project's stacks; return the folder with their templates. Raises `CloudError` with the reason."""
+        """Build a project's stacks; return the folder with their templates and no others.
+
+        Raises `CloudError` with the reason.
+        """
         self.progress.update(_SYNTHESIS)
         assembly = self.root / "cdk.out"
         # With -P, no folder `infra` in the current folder replaces ours.
@@ -294,6 +297,12 @@ class Cdk:
         context = {**settings, "project": str(project.resolve())}
         options = [word for name, value in context.items() for word in ("--context", f"slackwater:{name}={value}")]
         self._run(_SYNTHESIS, ["synth", "--quiet", *app, *options], folder=self.root)
+        # The CDK leaves the templates of stacks that the app no longer has.
+        artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"].values()
+        written = {artifact.get("properties", {}).get("templateFile") for artifact in artifacts}
+        for template in assembly.glob("*.template.json"):
+            if template.name not in written:
+                template.unlink()
         self.progress.update(_SYNTHESIS, TaskState.DONE)
         return assembly
 
