@@ -207,6 +207,8 @@ def add_alarms(
         stack = Stack(app, settings.named(name), env=env, description=f"Slackwater: {name}")
         SubjectAlarms(stack, "Alarms", settings=settings, project=project, topics=topics, group=group)
         if own_alarms(stack):
+            # Alarms that were in the monitoring stack are deleted there before they are created here.
+            stack.add_stack_dependency(monitoring)
             stacks.append(stack)
         else:
             app.node.try_remove_child(stack.node.id)  # CloudFormation accepts no stack without resources
@@ -216,8 +218,7 @@ def add_alarms(
         return
     stack = Stack(app, settings.named(name), env=env, description=f"Slackwater: {name}")
     CompositeAlarms(stack, "Alarms", settings=settings, project=project, topic=pages)
-    # Also after the monitoring stack, whose alarms are in rules: all stacks with alarms of pipelines depend on it.
-    for other in stacks:
+    for other in (monitoring, *stacks):
         stack.add_stack_dependency(other)
 
 
