@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from aws_cdk import App, DefaultStackSynthesizer, Environment, Stack, Tags
-from aws_cdk.aws_cloudwatch import CfnAlarm
 
 from infra.artefacts import Artefacts, build_artefacts, write_project
 from infra.constructs.alarms.alarm_rules import AlarmGroup, Severity
-from infra.constructs.alarms.alarms import SubjectAlarms
-from infra.constructs.alarms.composite_alarms import COMPOSITE_STACK, CompositeAlarms
+from infra.constructs.alarms.alarms import SubjectAlarms, Topics
+from infra.constructs.alarms.composite_alarms import COMPOSITE_STACK, CompositeAlarms, count_alarms, own_alarms
 from infra.settings import Scheduler, Settings, load_settings
 from infra.stacks.dashboards import PipelineDashboardsStack, SourceDashboardsStack
 from infra.stacks.eventbridge_schedule import START_FUNCTION, EventBridgeScheduleStack
@@ -45,6 +44,11 @@ from slackwater.schedule import (
 )
 
 ROOT = Path(__file__).parent.parent
+MOST_ALARMS = 400
+"""With more alarms, those of pipelines and sources have stacks of their own.
+
+CloudFormation allows 500 resources in a stack. The monitoring stack has others, such as one for each e-mail address.
+"""
 _TOO_MANY_RESOURCES = re.compile(r"resources in stack '([^']+)': (\d+) is greater than allowed maximum of (\d+)")
 
 
@@ -61,8 +65,10 @@ def create_app(settings: Settings, *, context: Mapping[str, Any] | None = None, 
     return App(default_stack_synthesizer=synthesizer, context=context, outdir=folder)
 
 
-def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> None:
-    """Add all stacks to the app.
+def add_stacks(
+    app: App, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT, most_alarms: int = MOST_ALARMS
+) -> None:
+    """Add all stacks to the app. `most_alarms` is how many alarms the monitoring stack has at most, for tests.
 
     Raises `DefinitionError` when the project or a state machine is malformed, and `InputError` for a price file that is
     not valid.
@@ -145,18 +151,9 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         arrivals=late.arrivals.name,
         env=env,
     )
-    composite_stack = Stack(app, settings.named(COMPOSITE_STACK), env=env, description=f"Slackwater: {COMPOSITE_STACK}")
-    pages = monitoring.topics[Severity.PAGE]
-    CompositeAlarms(composite_stack, "Alarms", settings=settings, project=project, topic=pages)
-    for group in AlarmGroup:
-        stack = Stack(app, settings.named(group.value), env=env, description=f"Slackwater: {group.value}")
-        alarms = SubjectAlarms(
-            stack, "Alarms", settings=settings, project=project, topics=monitoring.topics, group=group
-        )
-        if any(isinstance(node, CfnAlarm) for node in alarms.node.find_all()):
-            composite_stack.add_stack_dependency(stack)
-        else:
-            app.node.try_remove_child(stack.node.id)  # CloudFormation accepts no stack without resources
+    divided = count_alarms(settings, project) > most_alarms
+    topics = monitoring.topics
+    add_alarms(app, monitoring, topics=topics, settings=settings, project=project, divided=divided, env=env)
     if settings.subject_dashboards:
         name = settings.named("pipeline-dashboards")
         PipelineDashboardsStack(app, name, settings=settings, project=project, env=env)
@@ -190,6 +187,44 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         for stack in (processing, late, monitoring):
             schedule.add_stack_dependency(stack)
     Tags.of(app).add("application", settings.prefix)
+
+
+def add_alarms(
+    app: App,
+    monitoring: Stack,
+    *,
+    topics: Topics,
+    settings: Settings,
+    project: Project,
+    divided: bool,
+    env: Environment | None = None,
+) -> None:
+    """Add the alarms of pipelines and sources, and the composite alarms: to the monitoring stack, or divided.
+
+    If they are divided, each group of alarms has a stack, and so have the composite alarms.
+    """
+    stacks: list[Stack] = []
+    for group in AlarmGroup:
+        name = group.value
+        if not divided:
+            SubjectAlarms(monitoring, name, settings=settings, project=project, topics=topics, group=group)
+            continue
+        stack = Stack(app, settings.named(name), env=env, description=f"Slackwater: {name}")
+        SubjectAlarms(stack, "Alarms", settings=settings, project=project, topics=topics, group=group)
+        if own_alarms(stack):
+            # Alarms that were in the monitoring stack are deleted there before they are created here.
+            stack.add_stack_dependency(monitoring)
+            stacks.append(stack)
+        else:
+            app.node.try_remove_child(stack.node.id)  # CloudFormation accepts no stack without resources
+    name, pages = COMPOSITE_STACK, topics[Severity.PAGE]
+    if not divided:
+        CompositeAlarms(monitoring, name, settings=settings, project=project, topic=pages)
+        return
+    stack = Stack(app, settings.named(name), env=env, description=f"Slackwater: {name}")
+    CompositeAlarms(stack, "Alarms", settings=settings, project=project, topic=pages)
+    for other in (monitoring, *stacks):
+        stack.add_stack_dependency(other)
 
 
 def target(*, account: str | None, region: str | None, credentials: Mapping[str, str]) -> Environment | None:

@@ -21,7 +21,7 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from infra import NODE_FOLDER
-from infra.app import ROOT, add_stacks, context, create_app, write_templates
+from infra.app import MOST_ALARMS, ROOT, add_stacks, context, create_app, write_templates
 from infra.artefacts import Artefacts
 from infra.service_calls import call_findings
 from infra.settings import Settings, load_settings
@@ -44,13 +44,17 @@ def placeholder_artefacts(folder: Path) -> Artefacts:
     return Artefacts(layer=layer, archive=archive, code=CodeDigests())
 
 
-def synthesise(folder: Path, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> dict[str, Any]:
+def synthesise(
+    folder: Path, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT, most_alarms: int = MOST_ALARMS
+) -> dict[str, Any]:
     """Synthesise into `folder` and return the templates by stack. cdk-nag writes `validation-report.json` there.
+
+    `most_alarms` is how many alarms the monitoring stack has at most.
 
     Raises the errors of `infra.app.add_stacks` and of `infra.app.write_templates`.
     """
     app = create_app(settings, context=context(root), folder=str(folder))
-    add_stacks(app, settings=settings, artefacts=artefacts, root=root)
+    add_stacks(app, settings=settings, artefacts=artefacts, root=root, most_alarms=most_alarms)
     return written(app, folder)
 
 

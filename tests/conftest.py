@@ -132,6 +132,7 @@ publish: {{step: by_shop, key: [date, shop, hour], metrics: {{sales: sum, quanti
 OWN_CLOUDS = ("tests/cloud/test_empty_folder.py", "tests/cloud/test_scenario.py")
 """Tests that start clouds of their own."""
 BARE_CLOUD = (
+    "tests/cloud/test_alarm_stacks.py",
     "tests/cloud/test_emr_serverless.py",
     "tests/cloud/test_s3_contract.py",
     "tests/airflow/test_emr_operators.py",

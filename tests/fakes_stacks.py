@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from slackwater.aws.stacks.deletion import StackDeletion
 
 BUCKET, QUEUE, ROLE = "AWS::S3::Bucket", "AWS::SQS::Queue", "AWS::IAM::Role"
+ALARM, COMPOSITE = "AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm"
 
 
 class Aws:

@@ -1,6 +1,6 @@
 """Monitoring: the dashboard, alarms, the topics of all alarms, and the queue of undelivered notifications.
 
-The alarms of pipelines and sources have stacks of their own: CloudFormation allows 500 resources in a stack.
+`infra.app` adds the alarms of pipelines and sources, and the composite alarms, unless there are too many for a stack.
 """
 
 from __future__ import annotations

@@ -31,6 +31,15 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 
 
 @pytest.fixture(scope="session")
+def divided(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The app with each group of alarms in a stack of its own, as a large project has them."""
+    scratch = tmp_path_factory.mktemp("divided")
+    folder, settings = scratch / "cdk.out", load_settings({**context(), "slackwater:alarm_usd_per_day": 2.5})
+    templates = synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch), most_alarms=0)
+    return Assembly(folder, templates)
+
+
+@pytest.fixture(scope="session")
 def prod(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The app as `--environment prod` deploys it, with a key of its own."""
     scratch = tmp_path_factory.mktemp("prod")

@@ -156,6 +156,8 @@ def test_the_first_failure_is_reported() -> None:
 
 
 def test_the_synthesis_gets_the_project_and_the_deployment_its_result_and_all_output_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "cdk.out").mkdir()
+    (tmp_path / "cdk.out" / "manifest.json").write_text('{"artifacts": {}}')
     with cdk(tmp_path, 'echo "$@"; pwd; node --version; echo "✅  slackwater-storage"') as (command, shown):
         assembly = command.synthesise(tmp_path / "mine", {"log_level": "DEBUG"})
         assert "synthesis: done" in shown.getvalue()
@@ -168,6 +170,19 @@ def test_the_synthesis_gets_the_project_and_the_deployment_its_result_and_all_ou
     assert "--context slackwater:log_level=DEBUG" in synthesis
     assert f"--app {assembly}" in deployment
     assert f"\n{tmp_path}\nv24." in deployment
+
+
+def test_a_template_of_an_earlier_synthesis_is_not_taken_for_a_stack_of_this_one(tmp_path: Path) -> None:
+    """The CDK leaves it in the folder: its stack would never be obsolete."""
+    stack = {"type": "aws:cloudformation:stack", "properties": {"templateFile": "mine-storage.template.json"}}
+    assembly = tmp_path / "cdk.out"
+    assembly.mkdir()
+    (assembly / "manifest.json").write_text(json.dumps({"artifacts": {"mine-storage": stack, "Tree": {}}}))
+    for name in ("mine-storage", "mine-run-alarms"):
+        (assembly / f"{name}.template.json").write_text("{}")
+    with cdk(tmp_path, "true") as (command, _):
+        assert command.synthesise(tmp_path / "mine", {}) == assembly
+    assert [file.name for file in assembly.glob("*.template.json")] == ["mine-storage.template.json"]
 
 
 def test_the_error_of_a_failed_deployment_names_the_resource_and_the_log(tmp_path: Path) -> None:
@@ -248,6 +263,7 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
             return tmp_path
 
         def deploy(self, _: Path) -> FakeCdk:
+            prefixes.append("deployment")
             return self
 
     prefixes: list[str] = []
@@ -263,6 +279,7 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
         "ensure_log_role": lambda *_: prefixes.append("log role"),
         "stop_changed_application": lambda _, *, stack: prefixes.append(stack),
         "release_removed_alarms": lambda _, *, stack: prefixes.append(stack),
+        "delete_obsolete_alarms": lambda _, *, prefix: prefixes.append(f"obsolete alarms of {prefix}"),
         "read_deployment": lambda _, *, prefix: prefixes.append(prefix),
         "stack_states": lambda _, *, prefix: dict.fromkeys(
             [f"{prefix}-storage", f"{prefix}-schedule"], "UPDATE_COMPLETE"
@@ -274,8 +291,8 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
     result = cdk_module.deploy(Workspace(root=tmp_path, project=tmp_path), {"log_level": "DEBUG"})
     assert result.obsolete == (f"{prefix}-schedule",)
     # Settings for another account fail the synthesis: nothing was written to this one before.
-    stacks = [f"{prefix}-processing", f"{prefix}-composite-alarms"]
-    assert prefixes == ["synthesis", prefix, "bootstrap", "log role", *stacks, prefix, prefix]
+    stacks = [f"{prefix}-processing", f"{prefix}-composite-alarms", f"obsolete alarms of {prefix}"]
+    assert prefixes == ["synthesis", prefix, "bootstrap", "log role", *stacks, "deployment", prefix, prefix]
 
 
 def things(**fields: str) -> Project:

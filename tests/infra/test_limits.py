@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from aws_cdk import App, CfnResource, Stack
 
-from infra.app import write_templates
+from infra.app import MOST_ALARMS, write_templates
+from infra.constructs.alarms.alarm_rules import AlarmGroup
 from infra.lint import context, nag_findings, placeholder_artefacts, synthesise
 from infra.settings import load_settings
 from slackwater.errors import DefinitionError
@@ -80,6 +81,26 @@ def test_every_template_fits_cloudformation(large: Assembly) -> None:
         assert len(template.get("Outputs", {})) <= 200, name
         assert len(template.get("Parameters", {})) <= 200, name
         assert (large.folder / f"{name}.template.json").stat().st_size <= 1_000_000, name
+
+
+def test_the_most_alarms_that_are_not_divided_fit_into_the_monitoring_stack(tmp_path: Path) -> None:
+    """All names are as long as possible."""
+    more = {"project": str(write_project(tmp_path / "project", count=24)), "alarm_usd_per_day": 1.0}
+    settings = load_settings({**context(), **{f"slackwater:{name}": value for name, value in more.items()}})
+    folder = tmp_path / "cdk.out"
+    synthesised = Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(tmp_path)))
+    alarms = [synthesised.resources(f"AWS::CloudWatch::{kind}Alarm") for kind in ("", "Composite")]
+    template = synthesised.templates[settings.named("monitoring")]
+    assert MOST_ALARMS - 10 < sum(map(len, alarms)) <= MOST_ALARMS
+    assert {name for each in alarms for name in each} <= set(template["Resources"])
+    assert len(template["Resources"]) <= MOST_ALARMS + 50  # up to 50 addresses of e-mails
+    assert (folder / f"{settings.named('monitoring')}.template.json").stat().st_size <= 800_000
+
+
+def test_the_alarms_of_the_large_project_are_divided_and_leave_the_monitoring_stack(large: Assembly) -> None:
+    stacks = {f"slackwater-{name}" for name in ("composite-alarms", *AlarmGroup)}
+    assert stacks <= set(large.templates)
+    assert len(large.templates["slackwater-monitoring"]["Resources"]) < 30
 
 
 def test_nothing_is_reported_about_the_large_project(large: Assembly) -> None:

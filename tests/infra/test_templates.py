@@ -562,5 +562,10 @@ def test_the_parameters_of_jobs_fit_into_an_output(assembly: Assembly) -> None:
     assert len(json.dumps(value)) < 4096
 
 
-def test_the_stacks_are_those_that_the_library_knows(scheduled: Assembly) -> None:
-    assert set(scheduled.templates) == {f"slackwater-{name}" for name in (*STACKS, *OPTIONAL_STACKS)}
+def test_the_stacks_are_those_that_the_library_knows(scheduled: Assembly, divided: Assembly) -> None:
+    optional = {f"slackwater-{name}" for name in OPTIONAL_STACKS}
+    assert set(scheduled.templates) | set(divided.templates) == {f"slackwater-{name}" for name in STACKS} | optional
+
+
+def test_a_project_of_the_size_of_the_example_has_five_stacks_and_one_for_its_scheduler(assembly: Assembly) -> None:
+    assert set(assembly.templates) == {f"slackwater-{name}" for name in (*STACKS, "schedule")}

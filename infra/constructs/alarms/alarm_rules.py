@@ -37,10 +37,10 @@ class Severity(StrEnum):
 
 
 class AlarmGroup(StrEnum):
-    """The rules whose alarms one stack creates, by the stack's name.
+    """The rules whose alarms one stack creates if there are too many for the monitoring stack, by the stack's name.
 
-    CloudFormation allows 500 resources in a stack. The stack of a rule never changes: an alarm that moves to another
-    stack would be created there before it is deleted here, and its name would still be taken.
+    CloudFormation allows 500 resources in a stack. The group of a rule never changes: an alarm that moves to the stack
+    of another group would be created there before it is deleted here, and CloudFormation refuses a name that exists.
     """
 
     RUNS = "run-alarms"

@@ -23,7 +23,9 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.profiles import child_environment
 from slackwater.aws.stacks.api_log_role import ensure_log_role
 from slackwater.aws.stacks.composite_alarms import CompositeAlarmRules
+from slackwater.aws.stacks.deletion import StackDeletion
 from slackwater.aws.stacks.deployment import (
+    ALARM_STACKS,
     DEFAULT_QUALIFIER,
     REQUIRED_BOOTSTRAP,
     Deployment,
@@ -109,6 +111,7 @@ def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> D
             print_note(f"created {role}, with which API Gateway writes the logs of all APIs of this account")
         stop_changed_application(assembly, stack=f"{prefix}-processing")
         release_removed_alarms(assembly, stack=f"{prefix}-composite-alarms")
+        delete_obsolete_alarms(assembly, prefix=prefix)
         output = cdk.deploy(assembly)
     # Again, because the first deployment has only now created the bucket of the history.
     check_definitions(definitions, prefix=prefix)
@@ -185,6 +188,25 @@ def release_removed_alarms(assembly: Path, *, stack: str) -> None:
     alarms = {item["Properties"]["AlarmName"] for item in resources if item["Type"] == "AWS::CloudWatch::Alarm"}
     rules = CompositeAlarmRules(cloudformation=client("cloudformation"), cloudwatch=client("cloudwatch"))
     rules.release(stack, alarms=alarms)
+
+
+def delete_obsolete_alarms(assembly: Path, *, prefix: str) -> None:
+    """Delete the stacks of alarms that are not synthesised any more, without asking: they hold no data.
+
+    The alarms may be synthesised in another stack, with the same names. CloudFormation creates no alarm whose name
+    exists, and a deletion after the deployment would delete the alarm of the other stack. Composite alarms are deleted
+    first, because CloudWatch deletes no alarm that a rule names.
+
+    Raises `CloudError` if a stack cannot be deleted.
+    """
+    names = [name for name in ALARM_STACKS if not (assembly / f"{prefix}-{name}.template.json").exists()]
+    deletion = StackDeletion(cloudformation=client("cloudformation"), s3=client("s3"), sqs=client("sqs"))
+    stacks = [stack for stack in deletion.stacks(prefix, names) if stack.has_only_alarms]
+    if problems := list(deletion.problems(stacks)):
+        raise CloudError("the alarms of these stacks cannot move to other stacks:\n" + "\n".join(problems))
+    for stack in stacks:
+        deletion.delete(stack)
+        print_note(f"deleted the stack {stack.name}: its alarms move to another stack, or are no longer needed")
 
 
 @dataclass(kw_only=True)
@@ -264,7 +286,10 @@ class Cdk:
         self.progress.update(_BOOTSTRAP, TaskState.DONE)
 
     def synthesise(self, project: Path, settings: Mapping[str, str]) -> Path:
-        """Build a project's stacks; return the folder with their templates. Raises `CloudError` with the reason."""
+        """Build a project's stacks; return the folder with their templates and no others.
+
+        Raises `CloudError` with the reason.
+        """
         self.progress.update(_SYNTHESIS)
         assembly = self.root / "cdk.out"
         # With -P, no folder `infra` in the current folder replaces ours.
@@ -272,6 +297,12 @@ class Cdk:
         context = {**settings, "project": str(project.resolve())}
         options = [word for name, value in context.items() for word in ("--context", f"slackwater:{name}={value}")]
         self._run(_SYNTHESIS, ["synth", "--quiet", *app, *options], folder=self.root)
+        # The CDK leaves the templates of stacks that the app no longer has.
+        artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"].values()
+        written = {artifact.get("properties", {}).get("templateFile") for artifact in artifacts}
+        for template in assembly.glob("*.template.json"):
+            if template.name not in written:
+                template.unlink()
         self.progress.update(_SYNTHESIS, TaskState.DONE)
         return assembly
 

@@ -1,4 +1,7 @@
-"""`slackwater deploy` names the stacks that it no longer has, and deletes one only if the answer is yes."""
+"""`slackwater deploy` names the stacks that it no longer has, and deletes one only if the answer is yes.
+
+Stacks that have only alarms are deleted without a question, before the deployment creates the alarms elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from slackwater.aws.stacks.deployment import ALARM_STACKS
+from slackwater.cli import cdk
 from slackwater.cli.cdk import DeployResult
 from slackwater.cli.main import run
+from slackwater.errors import CloudError
 from tests.fakes_cli import Terminal
-from tests.fakes_stacks import BUCKET, ROLE, Aws
+from tests.fakes_stacks import ALARM, BUCKET, COMPOSITE, ROLE, Aws
 
 pytestmark = pytest.mark.unit
 
@@ -71,3 +77,55 @@ def test_a_stack_whose_deletion_would_lose_objects_is_not_offered(account, monke
     assert "bucket scratch is not empty" in noted
     assert DELETE in noted
     assert account.deleted == ["slackwater-source-dashboards"]
+
+
+COMPOSITES, RUNS, LATE = (f"slackwater-{name}" for name in ("composite-alarms", "run-alarms", "late-alarms"))
+
+
+@pytest.fixture
+def alarms(monkeypatch: pytest.MonkeyPatch) -> Aws:
+    """An account in which some groups of alarms have stacks of their own."""
+    groups = {name: {"Failed": (ALARM, ""), "CDKMetadata": ("AWS::CDK::Metadata", "")} for name in (RUNS, LATE)}
+    stacks = {**groups, COMPOSITES: {"Pipeline": (COMPOSITE, "")}, "slackwater-monitoring": {"Other": (ALARM, "")}}
+    account = Aws(**stacks)
+    monkeypatch.setattr(cdk, "client", lambda _: account)
+    monkeypatch.setattr("slackwater.aws.stacks.deletion._PAUSE", 0)
+    return account
+
+
+def test_stacks_of_alarms_that_move_are_deleted_before_the_deployment_and_composite_alarms_first(
+    alarms, tmp_path, capsys
+):
+    cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    assert alarms.deleted == [COMPOSITES, LATE, RUNS]
+    assert f"deleted the stack {RUNS}: its alarms move" in " ".join(capsys.readouterr().err.split())
+    cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    assert len(alarms.deleted) == 3
+
+
+def test_stacks_of_alarms_that_stay_are_not_deleted(alarms, tmp_path):
+    for name in ALARM_STACKS:
+        if name != "late-alarms":
+            (tmp_path / f"slackwater-{name}.template.json").write_text("{}")
+    cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    assert alarms.deleted == [LATE]
+
+
+def test_a_stack_of_alarms_that_has_something_else_is_left_to_the_question(alarms, tmp_path):
+    alarms.stacks[RUNS]["Kept"] = (BUCKET, "Retain")
+    cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    assert alarms.deleted == [COMPOSITES, LATE]
+
+
+def test_nothing_is_deleted_while_one_of_the_stacks_is_protected(alarms, tmp_path):
+    alarms.protected = {RUNS}
+    with pytest.raises(CloudError, match=f"cannot move .*\n.*--stack-name {RUNS}"):
+        cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    assert alarms.deleted == []
+
+
+def test_a_deployment_ends_before_it_creates_alarms_whose_names_are_still_taken(alarms, tmp_path):
+    alarms.fails = {COMPOSITES: "a rule of yours names it"}
+    with pytest.raises(CloudError, match="a rule of yours names it"):
+        cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    assert alarms.deleted == [COMPOSITES]

@@ -14,6 +14,7 @@ from slackwater.aws.failures import code_of, translated
 from slackwater.aws.stacks.deployment import OPTIONAL_STACKS, STACKS
 from slackwater.errors import CloudError
 
+_ALARM_TYPES = {"AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm", "AWS::CDK::Metadata"}
 _KEPT_POLICIES = ("Retain", "RetainExceptOnCreate")
 _QUEUE_COUNTS = (
     "ApproximateNumberOfMessages",
@@ -45,6 +46,11 @@ class DeployedStack(NamedTuple):
     is_protected: bool
     resources: Sequence[StackResource]
 
+    @property
+    def has_only_alarms(self) -> bool:
+        """Whether the stack has alarms and nothing else, so that its deletion loses no data."""
+        return {resource.type for resource in self.resources} <= _ALARM_TYPES
+
 
 @dataclass(frozen=True, kw_only=True)
 class StackDeletion:
@@ -55,10 +61,12 @@ class StackDeletion:
     sqs: Any
     sleep: Callable[[float], None] = time.sleep
 
-    def stacks(self, prefix: str) -> list[DeployedStack]:
-        """Return the stacks of a deployment that exist, in the order in which they can be deleted."""
-        names = [f"{prefix}-{name}" for name in reversed((*STACKS, *OPTIONAL_STACKS))]
-        return [stack for name in names if (stack := self._stack(name))]
+    def stacks(self, prefix: str, names: Sequence[str] = (*STACKS, *OPTIONAL_STACKS)) -> list[DeployedStack]:
+        """Return the stacks of a deployment that exist, in the order in which they can be deleted.
+
+        `names` are those of the stacks to look for, without the prefix, in order of deployment.
+        """
+        return [stack for name in reversed(names) if (stack := self._stack(f"{prefix}-{name}"))]
 
     def problems(self, stacks: Sequence[DeployedStack]) -> Iterator[str]:
         """Yield why the stacks cannot be deleted, or what would be lost, each with its remedy."""

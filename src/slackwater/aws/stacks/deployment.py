@@ -14,10 +14,12 @@ from slackwater.errors import NotDeployed
 STACKS = ("storage", "receiver", "processing", "late", "monitoring")
 """The stacks in order of deployment. A stack's full name is `<prefix>-<name>`."""
 
-OPTIONAL_STACKS = (
+ALARM_STACKS = (
     *("run-alarms", "late-alarms", "older-alarms", "source-alarms", "unusual-alarms", "spending-alarms"),
-    *("execution-alarms", "composite-alarms", "pipeline-dashboards", "source-dashboards", "schedule"),
+    *("execution-alarms", "composite-alarms"),
 )
+"""The stacks that exist only if the monitoring stack has no room for all alarms, in order of deployment."""
+OPTIONAL_STACKS = (*ALARM_STACKS, "pipeline-dashboards", "source-dashboards", "schedule")
 """The stacks that exist only if the project or the settings need them. They have no outputs that we read."""
 REQUIRED_BOOTSTRAP = 6
 """The oldest version of the CDK bootstrap that the stacks can be deployed with, as the synthesised app states it."""
