@@ -239,8 +239,10 @@ def _sniff(utf8: bytes, path: Path) -> tuple[str, bool]:
 
     path.write_bytes(utf8)
     with duckdb.connect() as connection:
-        found = connection.execute(_SNIFF, [str(path)]).fetchall()
-    return found[0]
+        try:
+            return connection.execute(_SNIFF, [str(path)]).fetchall()[0]
+        except duckdb.Error:  # no dialect fits, for example after a quote that is not closed
+            return max(",;\t|", key=utf8.partition(b"\n")[0].decode().count), True
 
 
 def _find_encoding(data: bytes, *, is_complete: bool) -> tuple[str, list[str]]:
