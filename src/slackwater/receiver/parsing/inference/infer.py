@@ -240,9 +240,12 @@ def _sniff(utf8: bytes, path: Path) -> tuple[str, bool]:
     path.write_bytes(utf8)
     with duckdb.connect() as connection:
         try:
-            return connection.execute(_SNIFF, [str(path)]).fetchall()[0]
-        except duckdb.Error:  # no dialect fits, for example after a quote that is not closed
-            return max(",;\t|", key=utf8.partition(b"\n")[0].decode().count), True
+            delimiter, has_header = connection.execute(_SNIFF, [str(path)]).fetchall()[0]
+        except duckdb.Error:  # no dialect fits
+            delimiter, has_header = ",", True
+    if delimiter.encode() not in utf8:  # DuckDB reads one column if a quote is not closed
+        delimiter = max(",;\t|", key=utf8.partition(b"\n")[0].decode().count)
+    return delimiter, has_header
 
 
 def _find_encoding(data: bytes, *, is_complete: bool) -> tuple[str, list[str]]:
