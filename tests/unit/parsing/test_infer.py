@@ -22,7 +22,7 @@ from slackwater.errors import DataError, DefinitionError
 from slackwater.project import load_source
 from slackwater.receiver.parsing.event_checks import check_events
 from slackwater.receiver.parsing.formats.read import read_file
-from slackwater.receiver.parsing.inference import read_sample
+from slackwater.receiver.parsing.inference import infer as inference
 from slackwater.receiver.parsing.inference.infer import InferredDefinition, infer_definition
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED
@@ -521,7 +521,7 @@ def parquet(*names: str, rows: int = 1) -> bytes:
         (b"a,b\n", "feed.csv", "feed.csv: no rows: send"),
         (b"[]", "feed.json", "feed.json: no rows"),
         (b"[1, 2]", "feed.json", "feed.json: no rows"),
-        (b"[1, 2", "feed.json", "feed.json: not JSON: Expecting"),
+        (b"[1, 2", "feed.json", "feed.json: not JSON: a comma or the end of the array is expected"),
         (b'{"a": 1', "feed.json", "not NDJSON, and not JSON: Expecting"),
         (b'{\n"a": 1\n}', "feed.json", "one JSON object with 0 lists"),
         (parquet("a", "a"), "feed.parquet", "two columns have the same name: a"),
@@ -539,7 +539,7 @@ def test_a_file_without_readable_rows_is_an_error(infer, content, name, says):
 
 @pytest.mark.parametrize("name", ["feed.csv", "feed.ndjson", "feed.json", "feed.parquet"])
 def test_of_a_long_file_the_first_rows_are_read_and_the_definition_says_so(infer, monkeypatch, name):
-    monkeypatch.setattr(read_sample, "MAX_ROWS", 10)
+    monkeypatch.setattr(inference, "MAX_ROWS", 10)
     events = [{"v": str(number) if number < 10 else "late", "at": AT} for number in range(11)]
     contents = {
         "feed.csv": lambda: "v,at\n" + "".join(f"{event['v']},{event['at']}\n" for event in events),

@@ -40,7 +40,7 @@ def read_json(
     Raises `DataError` when the file is not a JSON array.
     """
     first_index = 0
-    for elements in _blocks(_ArrayReader(stream, name).elements()):
+    for elements in _blocks(ArrayReader(stream, name).elements()):
         checked = check_events(
             [element.value for element in elements],
             source,
@@ -54,7 +54,7 @@ def read_json(
 
 def count_json_rows(stream: ByteStream, *, name: str) -> int:
     """Return the number of elements of a JSON file. Raises `DataError` when it is not a JSON array."""
-    return sum(1 for _ in _ArrayReader(stream, name).elements())
+    return sum(1 for _ in ArrayReader(stream, name).elements())
 
 
 def _blocks(elements: Iterator[_Element]) -> Iterator[list[_Element]]:
@@ -71,7 +71,7 @@ def _blocks(elements: Iterator[_Element]) -> Iterator[list[_Element]]:
         yield block
 
 
-class _ArrayReader:
+class ArrayReader:
     """Reads a JSON array with at most one element and one block in memory."""
 
     def __init__(self, stream: ByteStream, name: str) -> None:

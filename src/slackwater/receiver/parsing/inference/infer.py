@@ -2,32 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import codecs
+import csv
+import io
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
-from slackwater.receiver.parsing.compression import detect_compression
+from slackwater.receiver.parsing.compression import decompressed_file, detect_compression, open_decompressed
 from slackwater.receiver.parsing.event_checks import RejectedEvent
+from slackwater.receiver.parsing.formats.csv_file import parse_record
+from slackwater.receiver.parsing.formats.csv_records import CsvRecordFormat, Utf8Stream
+from slackwater.receiver.parsing.formats.json_file import ArrayReader
+from slackwater.receiver.parsing.formats.parquet_file import read_batches
 from slackwater.receiver.parsing.formats.read import read_file
-from slackwater.receiver.parsing.inference.column import NULL_STRINGS
-from slackwater.receiver.parsing.inference.definition_yaml import write_definition
-from slackwater.receiver.parsing.inference.finding import reader_of
-from slackwater.receiver.parsing.inference.inferred import UNDECIDED, Inferred, infer
-from slackwater.receiver.parsing.inference.names import source_name
-from slackwater.receiver.parsing.inference.read_sample import read_sample, read_start
+from slackwater.receiver.parsing.formats.xlsx_file import SheetRow, find_sheet, open_workbook, read_rows, to_json_value
+from slackwater.receiver.parsing.inference.columns import (
+    STRING,
+    InferredField,
+    SampleColumn,
+    has_time_name,
+    identifier,
+    infer_column,
+    read_examples,
+    reader_of,
+)
+from slackwater.receiver.parsing.inference.definition_yaml import (
+    UNDECIDED_TIMEZONE,
+    InferredSource,
+    Sample,
+    source_name,
+    write_definition,
+)
+from slackwater.receiver.parsing.json_lines import describe_json_error, parse_json, parse_line
+from slackwater.receiver.parsing.patterns import WHITESPACE
+from slackwater.receiver.parsing.rejections import list_names, quote_name, quote_value
 from slackwater.sources.definition import Source
-from slackwater.sources.fields import FieldType
+from slackwater.sources.fields import FieldDefinition, FieldType
+from slackwater.sources.file_format import Csv, FileFormat, Json, Ndjson, Parquet, Xlsx
 
-# Rejected rows that the definition quotes.
-_QUOTED_ROWS = 3
+MAX_ROWS = 100_000
+# Bytes: of a text file after decompression, of a Parquet file after decoding, and of a download.
+MAX_BYTES = 16 * 2**20
+_MAX_NAME = 63
+# Bytes. Of the beginning of a compressed file, the last chunk is lost.
+_CHUNK = 2**12
+# Records in which cells are counted.
+_COUNTED_RECORDS = 1_000
+_SNIFF = """
+SELECT Delimiter, HasHeader
+FROM sniff_csv(?, quote = '"', escape = '"', comment = '', ignore_errors = true, max_line_size = 33554432)
+"""
+# Encodings that are tried on a file that is not UTF-8; any bytes are valid in the last one.
+_OTHER_ENCODINGS = ("cp1252", "latin-1")
+# Names of columns, in order of preference, that usually say when an event happened.
+_TIMESTAMP_NAMES = (
+    *("event_time", "event_timestamp", "occurred_at", "timestamp", "ts", "time", "datetime", "at"),
+    *("created_at", "created", "created_on", "date"),
+)
+# Names of columns that usually identify an event, and words in names of other columns that may.
+_ID_NAME = re.compile("id|uuid|guid|(event|message|record|transaction)_id")
+_ID_WORD = re.compile("id|uuid|guid|key|no|nr|number|ref|reference")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,60 +106,452 @@ def infer_definition(
     the file comes from. `is_whole` is False if `path` holds only the beginning of it. Raises `DataError` when the file
     has no row that can be read.
     """
-    with _in_own_folder(path, name, is_whole=is_whole) as file:
-        sample = read_sample(file, name=name, is_whole=is_whole)
-        source = source or source_name(name)
-        inferred = infer(sample, source=source)
-        if sample.header and _is_data(inferred):
-            inferred = infer(read_sample(file, name=name, is_whole=is_whole, has_header=False), source=source)
-        rejected = _check(inferred, file, name=name, is_whole=is_whole)
+    # In a folder of its own: the receiver decompresses some formats beside the file.
+    with TemporaryDirectory(prefix="slackwater-infer-") as folder:
+        file = Path(folder, "sample")
+        if is_whole:
+            file.symlink_to(path.resolve())
+        else:
+            # The receiver's reader does not return what comes before the end of broken compressed data.
+            file.write_bytes(_read_start(path, name, is_whole=False)[0])
+        inferred = infer_source(_read_sample(file, name, is_whole=is_whole), source or source_name(name))
+        rejected = _check(inferred, file, name, is_whole=is_whole)
     return InferredDefinition(
-        source=source,
-        definition=write_definition(inferred, name=name, head=_head(inferred, rejected, url or name), url=url),
+        source=inferred.source,
+        definition=write_definition(inferred, rejected, name=name, url=url),
         rows=inferred.sample.rows,
         is_complete=inferred.sample.is_complete,
         rejected=None if rejected is None else len(rejected),
-        fields={field.name: str(field.definition.type) for field in inferred.fields if field.definition},
+        fields={field.name: str(field.field.type) for field in inferred.fields if field.field},
         undecided=inferred.undecided,
     )
 
 
-@contextmanager
-def _in_own_folder(path: Path, name: str, *, is_whole: bool) -> Iterator[Path]:
-    """Yield the file in a temporary folder: the receiver decompresses some formats beside the file."""
-    with TemporaryDirectory(prefix="slackwater-infer-") as folder:
-        sample = Path(folder, "sample")
-        if is_whole or detect_compression(path) in {None, "zip"}:
-            sample.symlink_to(path.resolve())
+def _read_start(path: Path, name: str, *, is_whole: bool) -> tuple[bytes, bool]:
+    """Return the first `MAX_BYTES` of a file, decompressed, and whether they are all of it."""
+    data = bytearray()
+    is_columnar = detect_compression(path) == "zip"
+    if not is_columnar or is_whole:
+        with open_decompressed(path, name=name) as stream:
+            try:
+                while len(data) <= MAX_BYTES and (chunk := stream.read(_CHUNK)):
+                    data += chunk
+            except DataError:
+                # The beginning of a compressed file ends in the middle of its compressed data.
+                if is_whole or not data:
+                    raise
+    if not is_whole and (is_columnar or data.startswith(b"PAR1")):
+        limit = f"larger than {MAX_BYTES // 2**20} MiB"
+        raise DataError(f"{name}: {limit}, and its format can only be read as a whole: download it, and name the file")
+    return bytes(data[:MAX_BYTES]), is_whole and len(data) <= MAX_BYTES
+
+
+def _read_sample(path: Path, name: str, *, is_whole: bool) -> Sample:
+    """Read the first rows of a file. Its content decides its format; the suffix of `name` only between text formats."""
+    if is_whole and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            is_workbook = "[Content_Types].xml" in archive.namelist()
+        if is_workbook:
+            return _read_workbook(path, name)
+    data, is_complete = _read_start(path, name, is_whole=is_whole)
+    if data.startswith(b"PAR1"):
+        return _read_parquet(path, name)
+    if data.startswith(b"PK\x03\x04"):  # a compressed workbook
+        return _read_workbook(path, name)
+    if b"\0" in data[:_CHUNK] and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(f"{name}: neither text in UTF-8 nor Parquet nor an .xlsx workbook: save it as one of them")
+    suffixes = Path(name.lower()).suffixes
+    first = data.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+    if not first:
+        raise DataError(f"{name}: empty: send a sample with at least one row")
+    if first in {b"[", b"{"} and not {".csv", ".tsv", ".txt"}.intersection(suffixes):
+        is_ndjson = not {".ndjson", ".jsonl"}.isdisjoint(suffixes)
+        sample = _read_json(data.removeprefix(codecs.BOM_UTF8), name, is_complete=is_complete, is_ndjson=is_ndjson)
+    else:
+        sample = _read_csv(data, path.with_name("utf8.csv"), name, is_complete=is_complete)
+    if not sample.rows:
+        raise DataError(f"{name}: no rows: send a sample with at least one row, because types come from values")
+    return sample
+
+
+def _read_csv(data: bytes, path: Path, name: str, *, is_complete: bool) -> Sample:
+    """Read a CSV file; `path` is where DuckDB gets it in UTF-8."""
+    encoding, notes = _find_encoding(data, is_complete=is_complete)
+    utf8 = Utf8Stream(io.BytesIO(data), encoding).read(-1).removeprefix(codecs.BOM_UTF8)
+    # Rows that are not UTF-8 are rejected by the receiver's reader. Here they only must not stop the inference.
+    utf8 = utf8.decode(errors="replace").encode()
+    delimiter, _ = _sniff(utf8, path)
+    divided = Csv(delimiter=delimiter, encoding=encoding)
+    record_format = CsvRecordFormat(divided)
+    if not is_complete:
+        utf8 = utf8[: record_format.complete_length(utf8)]
+    widths = Counter(len(record) for record in islice(_records(utf8, delimiter), _COUNTED_RECORDS))
+    width = max(widths, key=lambda width: widths[width], default=0)
+    spans = record_format.spans(utf8)
+    cells = ((parse_record(utf8[start:end].decode(), divided), start, end) for start, end in spans)
+    first, start, end = next((found for found in cells if len(found[0]) == width), ([], 0, 0))
+    if not first:
+        raise DataError(f"{name}: no row that can be read as CSV: send a sample with at least one row")
+    before = record_format.count_line_ends(utf8[:start]) if utf8[:start].strip() else 0
+    columns = unique_names(first)
+    if before:
+        notes.append(f"The first {before} lines are skipped: the header is line {before + 1}")
+    if not _sniff(utf8[start:], path)[1]:
+        columns, end = [f"column_{number}" for number in range(1, width + 1)], start
+        notes.append(
+            f"There is no header: the first row is like the others ({quote_value(first[0])} ...). Name the `columns` "
+            f"here and in `fields`; if the first row is the header, remove `columns`"
+        )
+        options = {"skip_lines": before, "columns": tuple(columns)}
+    elif len(set(first)) == len(first) and all(column.strip(WHITESPACE) for column in first):
+        columns, options = first, {"skip_lines": before}
+    else:
+        renamed = next(column for column in first if first.count(column) > 1 or not column.strip(WHITESPACE))
+        notes.append(
+            f"The header has the name {quote_value(renamed)} twice, or a column without a name, which the receiver "
+            f"refuses: it is skipped, and `columns` names the columns by position"
+        )
+        # The header may contain line ends in quotes.
+        options = {"skip_lines": record_format.count_line_ends(utf8[:end]) + 1, "columns": tuple(columns)}
+    records = list(islice(_records(utf8[end:], delimiter), MAX_ROWS + 1))
+    # The receiver rejects rows of another width.
+    rows = {n: record for n, record in enumerate(records[:MAX_ROWS], start=1) if len(record) == width}
+    values = list(zip(*rows.values(), strict=True)) or [()] * width
+    return Sample(
+        file_format=divided.model_copy(update=options),
+        columns=[
+            SampleColumn(column, pa.array(cells, pa.string()), list(rows))
+            for column, cells in zip(columns, values, strict=True)
+        ],
+        rows=len(records[:MAX_ROWS]) if rows else 0,
+        is_complete=is_complete and len(records) <= MAX_ROWS,
+        notes=notes,
+    )
+
+
+def _records(utf8: bytes, delimiter: str) -> Any:
+    return filter(None, csv.reader(io.StringIO(utf8.decode(), newline=""), delimiter=delimiter))
+
+
+def _sniff(utf8: bytes, path: Path) -> tuple[str, bool]:
+    """Return the delimiter that DuckDB finds, and whether the first row is a header."""
+    import duckdb
+
+    path.write_bytes(utf8)
+    with duckdb.connect() as connection:
+        try:
+            delimiter, has_header = connection.execute(_SNIFF, [str(path)]).fetchall()[0]
+        except duckdb.Error:  # no dialect fits
+            delimiter, has_header = ",", True
+    if delimiter.encode() not in utf8:  # DuckDB reads one column if a quote is not closed
+        delimiter = max(",;\t|", key=utf8.partition(b"\n")[0].decode().count)
+    return delimiter, has_header
+
+
+def _find_encoding(data: bytes, *, is_complete: bool) -> tuple[str, list[str]]:
+    """Return the encoding and what a user should know about it."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16", []
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data, final=is_complete)
+    except UnicodeDecodeError:
+        text = data.decode(errors="replace")
+        characters = Counter(character == "\ufffd" for character in text if not character.isascii())
+        # If most characters are UTF-8, the others are broken, and the receiver rejects their rows.
+        for encoding in _OTHER_ENCODINGS if characters[False] <= characters[True] else ():
+            try:
+                word = re.search(r"\w*[^\x00-\x7f]+\w*", data.decode(encoding))
+            except UnicodeDecodeError:
+                continue
+            shown = quote_value(word[0] if word else "")
+            return encoding, [f"Not UTF-8. In {encoding} it contains {shown}: if that is wrong, set another `encoding`"]
+    return "utf-8", []
+
+
+def _read_json(data: bytes, name: str, *, is_complete: bool, is_ndjson: bool) -> Sample:
+    """Read NDJSON, a JSON array, or a JSON object with one list of objects."""
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    if data.lstrip().startswith(b"[") and not is_ndjson:
+        elements = list[object]()
+        try:
+            # What comes before an error is kept.
+            elements.extend(each.value for each in islice(ArrayReader(io.BytesIO(data), name).elements(), MAX_ROWS + 1))
+        except DataError:
+            # An incomplete array ends within an element.
+            if is_complete or not elements:
+                raise
+        return _sample_of_objects(elements, Json(), is_complete=is_complete)
+    # A single line that is an object with a list is either the response of an API, or the only line of an NDJSON file.
+    if not is_ndjson and (len(lines) == 1 or not isinstance(parse_line(lines[0]), dict)):
+        try:
+            document = parse_json(data)
+        except (ValueError, RecursionError) as error:
+            reason = describe_json_error(error) if is_complete else f"one object of more than {MAX_BYTES // 2**20} MiB"
+            raise DataError(
+                f"{name}: not NDJSON, and not JSON: {reason}: send one event per line, or one array"
+            ) from error
+        lists = {key: value for key, value in document.items() if _is_list_of_objects(value)}
+        if len(lists) == 1:
+            ((key, elements),) = lists.items()
+            return replace(_sample_of_objects(elements, Json(), is_complete=is_complete), list_key=key)
+        if len(lines) > 1:
+            what = f"one JSON object with {len(lists)} lists of objects"
+            raise DataError(f"{name}: {what}: send one event per line, or one array")
+    # The last line of an incomplete sample is usually cut.
+    events = map(parse_line, lines if is_complete else lines[:-1])
+    return _sample_of_objects(list(islice(events, MAX_ROWS + 1)), Ndjson(), is_complete=is_complete)
+
+
+def _is_list_of_objects(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _sample_of_objects(events: Sequence[object], file_format: FileFormat, *, is_complete: bool) -> Sample:
+    # The receiver rejects elements that are not objects.
+    objects = {number: event for number, event in enumerate(events[:MAX_ROWS], start=1) if isinstance(event, dict)}
+    names = dict.fromkeys(key for event in objects.values() for key in event)
+    return Sample(
+        file_format=file_format,
+        columns=[SampleColumn(key, [event.get(key) for event in objects.values()], list(objects)) for key in names],
+        rows=len(events[:MAX_ROWS]) if objects else 0,
+        is_complete=is_complete and len(events) <= MAX_ROWS,
+    )
+
+
+def _read_parquet(path: Path, name: str) -> Sample:
+    tables, rows, size = list[pa.Table](), 0, 0
+    with decompressed_file(path, name=name) as decompressed:
+        try:
+            file = pq.ParquetFile(decompressed, pre_buffer=False, coerce_int96_timestamp_unit="us")
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{name}: not readable as Parquet: {error}: send it again") from error
+        with file:
+            _check_names(file.schema_arrow.names, name)
+            total = file.metadata.num_rows
+            for table in read_batches(file, decompressed, name):
+                tables.append(table)
+                rows, size = rows + table.num_rows, size + table.nbytes
+                if rows >= MAX_ROWS or size >= MAX_BYTES:
+                    break
+    if not rows:
+        raise DataError(f"{name}: no rows: send a sample with at least one row")
+    table = pa.concat_tables(tables).slice(0, MAX_ROWS).combine_chunks()
+    columns = [SampleColumn(column, table[column].combine_chunks()) for column in table.column_names]
+    return Sample(file_format=Parquet(), columns=columns, rows=table.num_rows, is_complete=table.num_rows == total)
+
+
+def _read_workbook(path: Path, name: str) -> Sample:
+    with open_workbook(path, name) as workbook:
+        header, *rows = [*islice(read_rows(find_sheet(workbook, None, name)), MAX_ROWS + 2)] or [SheetRow(0, [])]
+    if not rows:
+        raise DataError(f"{name}: no rows: send a sample with a header and at least one row")
+    names = ["" if cell is None else str(to_json_value(cell)).strip() for cell in header.cells]
+    _check_names([column for column in names if column], name)
+    columns, numbers = list[SampleColumn](), [row.number for row in rows]
+    for index, column in enumerate(names):
+        cells = [row.cells[index] if index < len(row.cells) else None for row in rows[:MAX_ROWS]]
+        values = [to_json_value(cell) for cell in cells]
+        temporal = [cell if isinstance(cell, date) else value for cell, value in zip(cells, values, strict=True)]
+        if column:
+            columns.append(SampleColumn(column, values, numbers, temporal))
+    is_complete = len(rows) <= MAX_ROWS
+    return Sample(file_format=Xlsx(), columns=columns, rows=len(rows[:MAX_ROWS]), is_complete=is_complete)
+
+
+def _check_names(names: Sequence[str], name: str) -> None:
+    if duplicates := sorted({column for column in names if names.count(column) > 1}):
+        raise DataError(
+            f"{name}: two columns have the same name: {list_names(duplicates)}: "
+            f"rename one {quote_name(duplicates[0])}, because the receiver refuses such files"
+        )
+
+
+def infer_source(sample: Sample, source: str) -> InferredSource:
+    """Return what the sample says about the source with this name."""
+    fields, trim = _infer_fields(sample)
+    null_strings = list(dict.fromkeys(string for field in fields for string in field.null_strings))
+    reader = reader_of(["", *null_strings], trim=trim)
+    arrays = {field.name: field.column.read(best, reader).array for field in fields if (best := field.best)}
+    timestamp, timestamp_notes = _find_timestamp(fields, arrays, sample.rows)
+    timezone: str | None = None
+    if timestamp.needs_timezone if timestamp else any(field.needs_timezone for field in fields):
+        timezone = "UTC" if timestamp and timestamp.is_utc else UNDECIDED_TIMEZONE
+    is_string = {
+        field.name: not field.column.read(STRING, reader).rejections.num_rows
+        for field in fields
+        if field.needs_timezone
+    }
+    decided = [
+        timestamp
+        if timestamp and field.name == timestamp.name
+        else _in_timezone(field, timezone, is_string=is_string.get(field.name, True))
+        for field in fields
+    ]
+    event_id, event_id_notes = _find_event_id(decided, arrays, source, sample.rows)
+    return InferredSource(
+        source=source,
+        sample=sample,
+        trim=trim,
+        null_values=("", *null_strings),
+        null_notes=_null_notes(decided, null_strings, trim=trim),
+        fields=decided,
+        timestamp=timestamp,
+        timestamp_notes=timestamp_notes,
+        timezone=timezone,
+        event_id=event_id,
+        event_id_notes=event_id_notes,
+    )
+
+
+def unique_names(partner_names: Sequence[str]) -> list[str]:
+    """Return valid names of fields, in lower case and with underscores, for a partner's names; no two are the same."""
+    names: list[str] = []
+    for position, partner_name in enumerate(partner_names, start=1):
+        name = identifier(partner_name) or f"column_{position}"
+        name = name if name[0].isalpha() else f"column_{name}"
+        candidate, number = name[:_MAX_NAME], 2
+        while candidate in names:
+            candidate, number = f"{name[: _MAX_NAME - 5]}_{number}", number + 1
+        names.append(candidate)
+    return names
+
+
+def _infer_fields(sample: Sample) -> tuple[list[InferredField], bool]:
+    """Return the fields, and whether the source has to trim strings to read them."""
+    fields, trim = [infer_column(column, trim=False) for column in sample.columns], False
+    names = [column.name.strip(WHITESPACE) for column in sample.columns]
+    if len(set(names)) == len(names):
+        has_blanks = [column.distinct(trim=False) != column.distinct(trim=True) for column in sample.columns]
+        trimmed = [
+            infer_column(field.column, trim=True) if is_padded else field
+            for field, is_padded in zip(fields, has_blanks, strict=True)
+        ]
+        if sum(field.has_type for field in trimmed) > sum(field.has_type for field in fields):
+            fields, trim = trimmed, True
+            # The receiver trims the header of a CSV file too.
+            if isinstance(sample.file_format, Csv):
+                fields = [replace(f, column=replace(f.column, name=n)) for f, n in zip(fields, names, strict=True)]
+    for index, (field, name) in enumerate(zip(fields, unique_names([f.column.name for f in fields]), strict=True)):
+        fields[index] = replace(field, name=name)
+        if not field.column.name or field.column.name.encode(errors="ignore").decode() != field.column.name:
+            note = "its name is empty or not UTF-8: stored as JSON in the column `_extra`"
+            fields[index] = InferredField(column=field.column, name=name, field=None, notes=(note,))
+    return fields, trim
+
+
+def _find_timestamp(
+    fields: Sequence[InferredField], arrays: Mapping[str, pa.Array], rows: int
+) -> tuple[InferredField | None, list[str]]:
+    """Return the field with the event's timestamp, and what a user should know about the choice."""
+    candidates, with_nulls = list[InferredField](), list[str]()
+    for timestamp in filter(None, map(_as_timestamp, fields)):
+        if nulls := arrays[timestamp.name].null_count:
+            with_nulls.append(f"{timestamp.name} ({counted(nulls, 'row')} without a value)")
         else:
-            # The receiver's reader does not return what comes before the end of broken compressed data.
-            sample.write_bytes(read_start(path, name, is_whole=False)[0])
-        yield sample
+            candidates.append(timestamp)
+    notes = [f"Not possible, because an event needs a timestamp: {', '.join(with_nulls)}"] if with_nulls else []
+    if not candidates:
+        return None, ["No column has a timestamp in every row: the receiver cannot store the events", *notes]
+    best, *others = sorted(candidates, key=lambda field: (field not in fields, _name_rank(field.name)))
+    also = [f"Other candidates: {list_names([field.name for field in others])}"] if others else []
+    utc = ["Its values say that they are in UTC"] if best.is_utc else []
+    return best, [f"{best.name} has a date or timestamp in {_all_rows(rows)}", *utc, *also, *notes]
 
 
-def _is_data(inferred: Inferred) -> bool:
-    """Return whether the header of a CSV file is a row of data: its cells have the types of their columns."""
-    reader = reader_of(inferred.null_values, trim=True)
-    has_type: list[bool] = []
-    for field, cell in zip(inferred.fields, inferred.sample.header, strict=True):
-        best = field.finding.best_field
-        if best and best.type is not FieldType.STRING and cell.casefold() not in NULL_STRINGS | {""}:
-            has_type.append(not reader.read_array(pa.array([cell]), best).rejections)
-    return bool(has_type) and all(has_type)
+def _all_rows(rows: int) -> str:
+    return "the only row" if rows == 1 else f"all {rows:,} rows"
 
 
-def _check(inferred: Inferred, path: Path, *, name: str, is_whole: bool) -> list[RejectedEvent] | None:
+def _name_rank(name: str) -> int:
+    return (
+        _TIMESTAMP_NAMES.index(name) if name in _TIMESTAMP_NAMES else len(_TIMESTAMP_NAMES) + (not has_time_name(name))
+    )
+
+
+def _as_timestamp(field: InferredField) -> InferredField | None:
+    """Return the field itself if it is a timestamp, or a field whose dates may be read as timestamps; else None."""
+    best = field.best
+    if best is None or best.type is not FieldType.DATE:
+        return field if best and best.type is FieldType.TIMESTAMP else None
+    dates = [reading.field for reading in field.readings] or [best]
+    midnights = [FieldDefinition(type=FieldType.TIMESTAMP, formats=each.formats or ("%Y-%m-%d",)) for each in dates]
+    reader = reader_of(["", *field.null_strings], trim=True)
+    if any(field.column.read(midnight, reader).rejections.num_rows for midnight in midnights):
+        return None  # a column of dates in Parquet or Excel
+    return replace(field, readings=read_examples(field.column, midnights, reader), needs_timezone=True)
+
+
+def _in_timezone(field: InferredField, timezone: str | None, *, is_string: bool) -> InferredField:
+    """Return the field; as a string if `timestamp.timezone` is not the one that its timestamps need."""
+    if not field.needs_timezone or timezone == ("UTC" if field.is_utc else UNDECIDED_TIMEZONE):
+        return field
+    note = "timestamps without an offset from UTC: to read them as timestamps, set `timestamp.timezone` to theirs"
+    if field.readings:
+        return replace(field, notes=(*field.notes, note))
+    return replace(field, field=STRING if is_string else None, notes=(note, *field.notes), null_strings=())
+
+
+def _find_event_id(
+    fields: Sequence[InferredField], arrays: Mapping[str, pa.Array], source: str, rows: int
+) -> tuple[str | None, list[str]]:
+    """Return the field with the id of the event if its name is clear, and what a user should know about it."""
+    candidates = []
+    for field in fields:
+        words = identifier(field.column.name).split("_")
+        has_name = any(map(_ID_WORD.fullmatch, words)) or bool(_ID_NAME.fullmatch(field.name))
+        if has_name and field.field and field.field.type in {FieldType.STRING, FieldType.INT64} and not field.readings:
+            array = arrays[field.name]
+            if pc.count_distinct(array).as_py() == len(array):
+                candidates.append(field.name)
+    own_names = {f"{source}_id", f"{source.removesuffix('s')}_id"}
+    best = next((name for name in candidates if _ID_NAME.fullmatch(name) or name in own_names), None)
+    unique = f"unique in {_all_rows(rows)}, and never empty"
+    notes = [f"{best} is {unique}. Of events with the same id in the same hour, one counts"] if best else []
+    if others := [name for name in candidates if name != best]:
+        verb = ("are" if len(others) > 1 else "is") + (" also" if best else "")
+        notes.append(f"{list_names(others)} {verb} {unique}: set event_id if one identifies an event")
+    return best, notes
+
+
+def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str], *, trim: bool) -> list[str]:
+    """Return what a user should know about strings that mean "no value", or may mean it."""
+    notes: list[str] = []
+    for string in null_strings:
+        typed = [field.name for field in fields if string in field.null_strings]
+        notes.append(f"{string!r} means no value in {list_names(typed)}: the other values have a type")
+    others: dict[str, list[str]] = {}
+    for field in fields:
+        for string in field.column.null_strings(trim=trim):
+            if string not in field.null_strings:
+                others.setdefault(string, []).append(quote_name(field.name))
+    kept = "is kept as a string: add it if it means no value"
+    for string, names in others.items():
+        effect = "becomes null there too" if string in null_strings else kept
+        notes.append(f"{string!r} also occurs in {list_names(names)}, and {effect}")
+    return notes
+
+
+def _check(inferred: InferredSource, path: Path, name: str, *, is_whole: bool) -> list[RejectedEvent] | None:
     """Return the rows of the sample that the receiver rejects; None if it does not read all rows of the sample.
 
-    It reads none without a timestamp, and not the last rows of an incomplete JSON array.
+    It reads none without a timestamp, and not the last rows of an incomplete JSON array. What the user has to decide
+    is decided in some way.
     """
-    content, sample = inferred.source_content, inferred.sample
-    if content is None or sample.list_key is not None:
+    sample, timestamp = inferred.sample, inferred.timestamp
+    if timestamp is None or sample.list_key is not None:
         return None
-    pull: dict[str, Any] = {"url": "https://partner.example", "files": "{date}", "format": sample.file_format}
-    source = Source.model_validate({**content, "pull": pull})
-    rejected: list[RejectedEvent] = []
-    rows = 0
+    source = Source.model_validate(
+        {
+            "source": inferred.source,
+            "timestamp": {"field": timestamp.name, **({"timezone": "UTC"} if inferred.timezone else {})},
+            "event_id": inferred.event_id,
+            "trim": inferred.trim,
+            "null_values": inferred.null_values,
+            "fields": {f.name: f.named(f.best).model_dump(by_alias=True) for f in inferred.fields if f.best},
+            "pull": {"url": "https://partner.example", "files": "{date}", "format": sample.file_format},
+        }
+    )
+    rejected, rows = list[RejectedEvent](), 0
     try:
         for block in read_file(path, source, name=name, received_at=datetime.now(UTC)):
             rejected += [event for event in block.rejected if event.index < sample.rows]
@@ -123,22 +563,3 @@ def _check(inferred: Inferred, path: Path, *, name: str, is_whole: bool) -> list
         if is_whole:
             raise
     return None
-
-
-def _head(inferred: Inferred, rejected: Sequence[RejectedEvent] | None, name: str) -> Iterator[str]:
-    """Yield what the first lines of the definition say."""
-    sample = inferred.sample
-    rows = counted(sample.rows, "row")
-    if sample.is_complete:
-        yield f"Written by `slackwater source infer` from {name}: {rows}, all of the file."
-    else:
-        yield f"Written by `slackwater source infer` from {name}: only its first {rows}. The others were not read."
-    if inferred.undecided:
-        yield f"{UNDECIDED} marks what the values do not decide."
-    if not rejected:
-        if rejected is not None:
-            yield "The receiver accepts all of these rows" + (" after the decisions." if inferred.undecided else ".")
-        return
-    yield f"The receiver rejects {counted(len(rejected), 'row')} of them:"
-    for event in rejected[:_QUOTED_ROWS]:
-        yield f"- row {event.index + 1:,}: {event.reason}"
