@@ -1,4 +1,4 @@
-"""A copy of how a check decided before the list of rules, to compare both. It goes with the last commit of this change."""
+"""How a check decided before the list of rules, to compare both. It goes with the last commit of this change."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
