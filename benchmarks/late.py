@@ -1,8 +1,8 @@
 """10,000 generated months of late data: our policy, the byte rule that it replaces, and a nightly re-run of a week.
 
 Each history is a month of one source with 24 files a day. A day runs 3 hours after its end. Every night after that,
-each rule looks at the 7 days before and decides which of them run again. Our policy is the library's `evaluate_day`
-with the threshold of 1 percent, followed by its `limit_reruns` with a cool-down, a budget, or what late data is worth.
+each rule looks at the 7 days before and decides which of them run again. Our policy is the library's list of
+rules with the threshold of 1 percent, and with a cool-down, a budget, or what late data is worth.
 The histories depend only on their seeds.
 
 A day is *missed* if, in the end, rows of at least 1 percent of the day are not in the published version although no
@@ -25,12 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.late_months import BYTES_PER_ROW, FILES, DayHistory, DayState, Outcome, history
-from slackwater.late.check.decision import DayDecision, LateDecision
-from slackwater.late.check.evaluate_day import SourceThresholds, evaluate_day
-from slackwater.late.check.limits.limits import limit_reruns, usage_date
+from slackwater.late.check.decision import LateDecision
+from slackwater.late.check.facts import DayFacts, DayInputs, SourceThresholds
+from slackwater.late.check.limits.limits import decide_with_limits, usage_date
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, Workers, reference_prices
 from slackwater.pipeline.spark_workers import SparkSizes
+from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
 from slackwater.runs.rerun_usage import RerunUsage
@@ -49,30 +50,30 @@ JOB_SECONDS = 60
 
 def policy_rule(days: Sequence[DayState], now: datetime, *, definition: Pipeline) -> list[LateDecision]:
     """Decide with the library, as a check does. A day with equal inputs is not late and needs no call."""
-    decisions = [_evaluated(day) for day in days if day.files != day.read]
+    late = [_facts(day) for day in days if day.files != day.read]
     # One check decides on each calendar day, so none before it has reserved a re-run.
     usage = RerunUsage(pipeline=definition.pipeline, date=usage_date(definition, now))
-    limited = limit_reruns(definition, decisions, usage=usage, estimate=lambda _: rerun_usd(), now=now)
+    limited = decide_with_limits(definition, late, usage=usage, estimate=lambda _: rerun_usd(), now=now)
     by_date = {decision.date: decision.decision for decision in limited.days}
     return [by_date.get(_date(day.number), LateDecision.IGNORE) for day in days]
 
 
-def _evaluated(day: DayState) -> DayDecision:
-    """Return the library's decision about a day without the limits of a pipeline."""
-    known = day.history.decisions
+def _facts(day: DayState) -> DayFacts:
+    """Return what a check knows about a day without the limits of a pipeline."""
+    known = day.history.facts
     if day.key not in known:
         run_at = _end_of(day.number) + timedelta(hours=day.run_hours)
-        known[day.key] = evaluate_day(
-            _record(day.number, day.reruns),
-            (source_difference(day),),
-            thresholds=_THRESHOLDS,
-            tables={},
-            inputs="",
+        known[day.key] = DayFacts(
+            day=day_of(_end_of(day.number - 1).date(), "UTC"),
+            record=_record(day.number, day.reruns),
+            is_published=True,
             frozen_at=run_at,
-            failed=(),
-            last_rerun_at=run_at if day.reruns else None,
-            waits={},
-            max_ages={},
+            compared=DayInputs(
+                digest="",
+                differences=(source_difference(day),),
+                thresholds=_THRESHOLDS,
+                last_rerun_at=run_at if day.reruns else None,
+            ),
         )
     return known[day.key]
 

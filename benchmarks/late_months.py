@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slackwater.late.check.decision import DayDecision
+from slackwater.late.check.facts import DayFacts
 
 DAYS, FILES = 30, 24
 RUN_AFTER = 3.0
@@ -47,8 +47,8 @@ class DayHistory(NamedTuple):
     """Rows of the files that the first run reads."""
     events: Sequence[Event]
     """All later events, in order of time."""
-    decisions: dict[tuple[float, ...], DayDecision]
-    """Decisions of the library by what they depend on, so that rules with equal inputs do not compute them again."""
+    facts: dict[tuple[float, ...], DayFacts]
+    """What the library decides from, by what that depends on, so that rules with equal inputs do not build it again."""
 
 
 @dataclass

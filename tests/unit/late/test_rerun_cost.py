@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -10,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.late.check.decision import LateDecision
+from slackwater.late.check.facts import DayFacts
 from slackwater.late.check.limits.rerun_cost import estimate_rerun_cost
 from slackwater.late.check.limits.reservations import reserve_reruns
+from slackwater.late.check.read_facts import FactReader
 from slackwater.pipeline.definition import Late
 from slackwater.runs.costs.cost import RunCost
+from slackwater.runs.day import day_of
 from slackwater.runs.record import DayRecord, Rollback, Run, RunRecord, RunState, StageRecord
-from tests.fakes_check import PIPELINE, five_days
+from tests.fakes_check import PIPELINE, World, five_days
 
 pytestmark = pytest.mark.unit
 
@@ -124,6 +127,17 @@ def test_only_the_latest_fifty_runs_count() -> None:
     assert estimate_rerun_cost(new + old, 100) == 0.5
 
 
+def late_day(world: World) -> DayFacts:
+    """Return the facts of 2013-03-12, which would run again."""
+    definition = world.project.pipelines[PIPELINE]
+    reader = FactReader(
+        definition=definition, project=world.project, inputs=world.inputs, table=world.table,
+        executions=world.executions, store=world.store, now=world.now,
+    )  # fmt: skip
+    facts = reader.read_record(day_of(date(2013, 3, 12), definition.timezone), is_in_window=True)
+    return reader.read_inputs(facts)[0]
+
+
 def test_runs_that_a_later_version_has_replaced_count_and_those_of_earlier_days_only_if_no_other_has_a_price():
     world = five_days()
 
@@ -142,11 +156,11 @@ def test_runs_that_a_later_version_has_replaced_count_and_those_of_earlier_days_
     assert estimate() == 0.5
     # Then 14 later days have runs.
     definition = world.project.pipelines[PIPELINE]
-    waiting = [item for item in world.check().days if item.decision is LateDecision.RERUN]
+    facts = late_day(world)
     for number in range(14):
         date = f"2013-03-{number + 13}"
         world.table.by_day[PIPELINE, date] = DayRecord(pipeline=PIPELINE, date=date, attempts=1)
-    later = [item.model_copy(update={"date": "2013-03-26"}) for item in waiting]
+    later = [replace(facts, record=facts.record.model_copy(update={"date": "2013-03-26"}))]
 
     def estimate_later():
         (decided,) = reserve_reruns(definition, later, table=world.table, now=world.now())
@@ -177,7 +191,7 @@ def test_days_are_read_once_more_only_for_a_limit_and_if_there_are_more(late, da
     world = five_days()
     world.add("flights", "2013-03-12", "20", name="late", rows=500)
     world.time += timedelta(hours=2)
-    waiting = [item for item in world.check().days if item.decision is LateDecision.RERUN]
+    waiting = [late_day(world)]
     for number in range(days - 5):
         date = f"2013-02-{number + 1:02}"
         world.table.by_day[PIPELINE, date] = DayRecord(pipeline=PIPELINE, date=date, attempts=1)

@@ -1,14 +1,16 @@
 """A rollback is a run of its day: it claims the day, repeats a version, and leaves the day on hold."""
 
 import json
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 
 from slackwater.errors import DayChanged, InputError
 from slackwater.late.changes.versions import published_version
 from slackwater.late.check.decision import DecisionRule
-from slackwater.late.check.evaluate_day import decide_early, early_rule
+from slackwater.late.check.facts import DayFacts
+from slackwater.late.check.rules import decide
+from slackwater.runs.day import day_of
 from slackwater.runs.freeze import FreezeAction
 from slackwater.runs.record import RunReason, failure_uri, publication_uri
 from tests.unit.runs.test_freeze import (
@@ -124,8 +126,7 @@ def test_the_publication_puts_the_day_on_hold_in_the_same_write(freezer, recorde
 def test_nothing_runs_the_day_again_until_it_is_released(freezer, recorder, table, two_versions):
     publish(recorder, roll_back(freezer).run)
     day = table.day(PIPELINE, DATE)
-    rule = early_rule(day, current=False, running=False)
-    decision = decide_early(day, rule)
+    decision = decide(DayFacts(day=day_of(date.fromisoformat(DATE), "UTC"), record=day))
     assert (decision.decision, decision.rule) == ("hold", DecisionRule.ROLLED_BACK)
     assert decision.reason == "rolled back to version 1: bad file"
     # People have not been notified yet that the published rows have changed.

@@ -12,21 +12,20 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision, report_uri
+from slackwater.late.check.decision import CheckReport, DayDecision, LateDecision, report_uri
 from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
-from slackwater.late.check.evaluate_day import decide_early, early_rule, unreadable_day
-from slackwater.late.check.holds import ERROR_RULES, day_with_decision, ends_older_hold, older_days
+from slackwater.late.check.facts import DayFacts
+from slackwater.late.check.holds import day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.limits.reservations import reserve_reruns
 from slackwater.late.check.older import update_late_days, waiting_dates
-from slackwater.late.check.published_day import PublishedDay
+from slackwater.late.check.read_facts import FactReader
+from slackwater.late.check.rules import decide, rule_of
 from slackwater.late.check.source_alarms.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
-from slackwater.late.check.window import CheckedDay, DayState, check_window, overdue_days
+from slackwater.late.check.window import CheckedDay, check_window, overdue_days
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
-from slackwater.runs.inputs.input_definition import input_definition
-from slackwater.runs.inputs.listing import InputListing, published_manifest
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.window_listing import WindowListing
 from slackwater.runs.record import DayRecord
 from slackwater.runs.table import Executions, RunTable, is_running
@@ -75,31 +74,34 @@ class Checker:
         window = check_window(definition, as_of, checked_at)
         waiting = set[str]() if dates is None else waiting_dates(definition, window, table=self.table) - {*dates}
         days = window if dates is None else [day for day in window if day.date.isoformat() in waiting.union(dates)]
-        current = window[-1]
+        current, reader = window[-1], self._reader(definition)
 
-        def read_day(day: Day) -> DayState:
-            return self._read_day(definition, day, is_in_window=True, current=day is current)
+        def read_record(day: Day) -> DayFacts:
+            return reader.read_record(day, is_in_window=True, is_current=day is current)
 
-        def check_again(item: CheckedDay) -> CheckedDay:
+        def read_again(item: CheckedDay) -> CheckedDay:
             if not isinstance(item.error, TRANSIENT_ERRORS):
                 return item
-            return self._check_day(definition, read_day(item.day), window=None, execution=execution)
+            return self._check_day(reader, read_record(item.facts.day), window=None, execution=execution)
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
-            # The records are read before the objects are listed. Otherwise objects that a run has read in between would
-            # be missing in the listing.
-            # A waiting day whose run is active needs nothing from this check.
-            states = [each for each in pool.map(read_day, days) if each.rule is None or each.record.date not in waiting]
-            listed = self._list_days(pipeline, [each.day for each in states])
+            # A waiting day whose record decides needs nothing from this check.
+            facts = [
+                each for each in pool.map(read_record, days) if not each.is_early or each.record.date not in waiting
+            ]
+            listed = self._list_days(pipeline, [each.day for each in facts])
             checked = list(
-                pool.map(lambda state: self._check_day(definition, state, window=listed, execution=execution), states)
+                pool.map(lambda each: self._check_day(reader, each, window=listed, execution=execution), facts)
             )
-            checked = list(pool.map(check_again, checked))
+            checked = list(pool.map(read_again, checked))
         raise_if_all_failed(checked)
         # After that: a failure of AWS for all days is no reason to hold each of them.
         self._record_errors(checked, execution=execution)
-        decisions = reserve_reruns(definition, [item.decision for item in checked], table=self.table, now=checked_at)
-        decisions = tuple(self._end_hold(item, each, execution) for item, each in zip(checked, decisions, strict=True))
+        facts = [item.facts for item in checked]
+        limited = reserve_reruns(definition, facts, table=self.table, now=checked_at)
+        decisions = tuple(
+            self._record_limited(each, decision, execution) for each, decision in zip(facts, limited, strict=True)
+        )
         older = update_late_days(definition, decisions, table=self.table, complete=dates is None, now=checked_at)
         report = CheckReport(
             pipeline=pipeline,
@@ -134,22 +136,22 @@ class Checker:
         self.store.put(uri, report.model_dump_json().encode())
         return uri
 
-    def _read_past_day(self, definition: Pipeline, date: str) -> DayState:
-        """Read the record of a day before today, an ISO date of any age, and whether the day is running."""
-        first = check_window(definition, None, self.now())[0]
-        day = day_of(parse_date(date), definition.timezone)
-        return self._read_day(definition, day, is_in_window=day.date >= first.date, current=False)
+    def _reader(self, definition: Pipeline) -> FactReader:
+        return FactReader(
+            definition=definition,
+            project=self.project,
+            inputs=self.inputs,
+            table=self.table,
+            executions=self.executions,
+            store=self.store,
+            now=self.now,
+        )
 
-    def _read_day(self, definition: Pipeline, day: Day, *, is_in_window: bool, current: bool) -> DayState:
-        """Read the record of a day, and whether the day is running."""
-        state = DayState(day, DayRecord(pipeline=definition.pipeline, date=day.date.isoformat()), is_in_window)
-        try:
-            record = self.table.day(definition.pipeline, day.date.isoformat())
-            state = state._replace(record=record, is_published=record.published is not None)
-            rule = early_rule(record, current=current, running=self._is_running(record))
-            return state._replace(rule=rule)
-        except (SlackwaterError, ValidationError) as raised:
-            return state._replace(error=as_slackwater_error(raised))
+    def _read_past_record(self, reader: FactReader, date: str) -> DayFacts:
+        """Read the record of a day before today, an ISO date of any age."""
+        first = check_window(reader.definition, None, self.now())[0]
+        day = day_of(parse_date(date), reader.definition.timezone)
+        return reader.read_record(day, is_in_window=day.date >= first.date)
 
     def _list_days(self, pipeline: str, days: Sequence[Day]) -> WindowListing | None:
         """List the objects of the days together; None if that fails: then each day is listed, and has its own error."""
@@ -159,31 +161,30 @@ class Checker:
             return None
 
     def _check_day(
-        self, definition: Pipeline, state: DayState, *, window: WindowListing | None, execution: str
+        self, reader: FactReader, facts: DayFacts, *, window: WindowListing | None, execution: str
     ) -> CheckedDay:
-        """Decide about one day. `_record_errors` follows for a day that cannot be read."""
-        record, error = state.record, state.error
-        try:
-            decision, manifest = self._decide(definition, state, window)
-            # Limits may still forbid a re-run: `_end_hold` follows them.
-            if decision.decision is not LateDecision.RERUN:
-                self._record_hold(record, decision, inputs=manifest.digest if manifest else "", execution=execution)
-        except (SlackwaterError, ValidationError) as raised:
-            error = as_slackwater_error(raised)
-            decision, manifest = unreadable_day(record, error), None
-        arrivals, unlisted = arrivals_of_day(definition, state.day, manifest, window, inputs=self.inputs)
-        inputs = manifest.digest if manifest else ""
-        hours = arrival_hours(definition, state.day, manifest, window)
-        return CheckedDay(state.day, decision, record, state.is_published, arrivals, error or unlisted, inputs, hours)
+        """Compare the inputs of one day. If no limit can change the decision, record whether the day is on hold."""
+        facts, manifest = reader.read_inputs(facts, window)
+        # Limits may still defer a re-run: `_record_limited` follows them. `_record_errors` records errors.
+        if facts.error is None and rule_of(facts).decision is not LateDecision.RERUN:
+            try:
+                self._record_hold(facts, decide(facts), execution=execution)
+            except (SlackwaterError, ValidationError) as raised:
+                facts, manifest = facts.failed(as_slackwater_error(raised)), None
+        arrivals, unlisted = arrivals_of_day(reader.definition, facts.day, manifest, window, inputs=self.inputs)
+        hours = arrival_hours(reader.definition, facts.day, manifest, window)
+        return CheckedDay(facts, arrivals, facts.error or unlisted, hours)
 
-    def _end_hold(self, item: CheckedDay, decision: DayDecision, execution: str) -> DayDecision:
-        """Return the final decision about a day after its hold has ended, if the day runs again or is deferred."""
-        if item.decision.decision is not LateDecision.RERUN:
-            return decision
-        try:
-            self._record_hold(item.record, decision, inputs=item.inputs, execution=execution)
-        except SlackwaterError as raised:
-            return unreadable_day(item.record, raised)
+    def _record_limited(self, facts: DayFacts, decision: DayDecision, execution: str) -> DayDecision:
+        """Record that the hold of a day ends that would run again; without limits, others were recorded before.
+
+        Return the decision, or that about the error of recording it.
+        """
+        if facts.error is None and rule_of(facts).decision is LateDecision.RERUN:
+            try:
+                self._record_hold(facts, decision, execution=execution)
+            except SlackwaterError as raised:
+                return decide(facts.failed(raised))
         return decision
 
     def decide(self, *, pipeline: str, dates: Iterable[str]) -> tuple[DayDecision, ...]:
@@ -191,14 +192,10 @@ class Checker:
 
         Limits of re-runs do not count. A day that cannot be read has the rule for its error. Raises `UnknownName`.
         """
-        definition = self.project.pipeline(pipeline)
+        reader = self._reader(self.project.pipeline(pipeline))
 
         def decide_day(date: str) -> DayDecision:
-            state = self._read_past_day(definition, date)
-            try:
-                return self._decide(definition, state)[0]
-            except (SlackwaterError, ValidationError) as raised:
-                return unreadable_day(state.record, as_slackwater_error(raised))
+            return decide(reader.read_inputs(self._read_past_record(reader, date))[0])
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
             return tuple(pool.map(decide_day, dates))
@@ -209,15 +206,17 @@ class Checker:
         A day that would run again stays on hold, unless the hold is that of an error: then the day is listed as late.
         Raises `UnknownName`, `DayChanged`, and the error of reading the day.
         """
-        definition = self.project.pipeline(pipeline)
-        state = self._read_past_day(definition, date)
-        listed_at = self.now()
-        decision, manifest = self._decide(definition, state)
-        if ends_older_hold(state.record, decision):
+        reader = self._reader(self.project.pipeline(pipeline))
+        facts, listed_at = self._read_past_record(reader, date), self.now()
+        facts, _ = reader.read_inputs(facts)
+        if facts.error:
+            raise facts.error
+        decision = decide(facts)
+        if ends_older_hold(facts.record, decision):
             if decision.decision is LateDecision.RERUN:
                 # First: a day that is on no list any more is forgotten.
                 self.table.record_late_day(pipeline, date, at=listed_at)
-            self._record_hold(state.record, decision, inputs=manifest.digest if manifest else "", execution=execution)
+            self._record_hold(facts, decision, execution=execution)
         return decision
 
     def _update_older_holds(self, pipeline: str, *, first: str, execution: str) -> None:
@@ -226,57 +225,22 @@ class Checker:
             with suppress(SlackwaterError, ValidationError):
                 self.update_hold(pipeline=pipeline, date=date, execution=execution)
 
-    def _decide(
-        self, definition: Pipeline, state: DayState, window: WindowListing | None = None
-    ) -> tuple[DayDecision, InputManifest | None]:
-        """Return the decision about a day, and its current inputs, or None for the inputs if they were not compared.
-
-        Without `window`, a listing that has the day, its objects are listed. Raises the error of `state`.
-        """
-        if state.error:
-            raise state.error
-        record, rule, published = state.record, state.rule, state.record.published
-        published_inputs = published_manifest(self.store, published) if rule is None and published else None
-        # The manifest's own time would be too early if an earlier run has written an equal manifest.
-        run = self.table.run(record.pipeline, record.date, published.run.attempt) if published else None
-        frozen_at = run.frozen_at if run else None
-        if published_inputs is None:
-            return decide_early(record, rule or DecisionRule.MANIFEST_GONE, frozen_at=frozen_at), None
-        # What only the present definition reads decides nothing about the day.
-        unread = run.reads.unread_tables(input_definition(definition)) if run and run.reads else ()
-        # Without the known objects, the check would read the metadata of each object of the window again.
-        current_inputs = self.inputs.manifest(
-            definition.pipeline, state.day, known=published_inputs.objects, window=window, unread=unread
-        )
-        day = PublishedDay(record=record, run=run, before=published_inputs, now=current_inputs)
-        decision = day.decide(
-            definition,
-            project=self.project,
-            table=self.table,
-            files=self.inputs.files,
-            now=self.now(),
-            is_in_window=state.is_in_window,
-        )
-        if unread and decision.decision is LateDecision.RERUN:
-            # The run would read these tables too. If it cannot, it takes the place of no other re-run.
-            self.inputs.manifest(definition.pipeline, state.day, known=current_inputs.objects, window=window)
-        return decision, current_inputs
-
-    def _record_hold(self, record: DayRecord, decision: DayDecision, *, inputs: str, execution: str) -> None:
+    def _record_hold(self, facts: DayFacts, decision: DayDecision, *, execution: str) -> None:
         """Record that the decision puts the day on hold, or that the cause of its hold is gone.
 
         Raises `DayChanged` if another execution or a person has changed the day since it was read.
         """
-        changed = day_with_decision(record, decision, inputs=inputs, execution=execution, now=self.now())
+        record = facts.record
+        changed = day_with_decision(record, decision, inputs=facts.digest, execution=execution, now=self.now())
         if changed != record:
             self.table.save_day(changed)
 
     def _record_errors(self, checked: Iterable[CheckedDay], *, execution: str) -> None:
         """Put published days that cannot be read on hold; those with an error that may pass only after some hours."""
-        for item in checked:
-            if item.is_published and item.decision.rule in ERROR_RULES:
+        for facts in (item.facts for item in checked):
+            if facts.is_published and facts.error:
                 with suppress(SlackwaterError):
-                    self._record_hold(item.record, item.decision, inputs="", execution=execution)
+                    self._record_hold(facts, decide(facts), execution=execution)
 
     def _notifications_due(self, pipeline: str, *, before: str) -> tuple[str, ...]:
         """Return the days before the ISO date `before` whose published version still needs a notification.

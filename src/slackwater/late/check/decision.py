@@ -104,7 +104,7 @@ class DecisionRule(StrEnum):
 EARLY_RULES = frozenset(
     {DecisionRule.RUNNING, DecisionRule.CURRENT, DecisionRule.NEVER_PUBLISHED, DecisionRule.ROLLED_BACK}
 )
-"""Rules that decide about a day without its inputs, as `early_rule` returns them."""
+"""Rules that decide about a day without its inputs."""
 
 
 class DecisionFigures(Record):

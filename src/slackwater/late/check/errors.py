@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError, Throttled, Unavailable
-from slackwater.late.check.decision import EARLY_RULES
 from slackwater.late.check.window import CheckedDay
 from slackwater.model import first_error
 
@@ -28,7 +27,7 @@ def raise_if_all_failed(checked: Sequence[CheckedDay]) -> None:
 
     Only days whose inputs had to be compared count, if there are any: reading the others needs less of AWS.
     """
-    compared = [item for item in checked if item.decision.rule not in EARLY_RULES] or checked
+    compared = [item for item in checked if not item.facts.is_early] or checked
     errors = [item.error for item in compared if item.error]
     shared = [error for error in errors if not isinstance(error, _ERRORS_OF_ONE_DAY)]
     if shared and len(errors) == len(compared):

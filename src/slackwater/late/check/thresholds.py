@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from slackwater.late.check.describe import changed_file_count, threshold_label
-from slackwater.runs.inputs.difference import Amount, SourceDifference
+from slackwater.formatting import hour_range
+from slackwater.runs.inputs.difference import Amount, FileChange, SourceDifference
 from slackwater.runs.inputs.manifest import Record
 from slackwater.sources.late_thresholds import LateThresholds
 
@@ -49,3 +49,19 @@ def reached_thresholds(amount: LateAmount, thresholds: LateThresholds) -> tuple[
         for name, value in thresholds
         if value is not None and (value == 0 or is_reached(name, value))
     )
+
+
+def threshold_label(name: str, value: float) -> str:
+    """Return a threshold in the words of a reason: `percent 1`, `rows 1,000`."""
+    return f"{name} {value:g}" if name == "percent" else f"{name} {value:,}"
+
+
+def file_label(change: FileChange) -> str:
+    """Return the name of a changed file, or the hour of pushed events that were overwritten."""
+    return change.file or f"data pushed for {hour_range(change.hours)}"
+
+
+def changed_file_count(source: SourceDifference) -> int:
+    """Return how many files of a source were changed or removed."""
+    removed = {item.file for item in source.removed if item.file}
+    return len(removed | {file_label(item) for item in source.changed_files})

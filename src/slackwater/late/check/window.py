@@ -8,41 +8,19 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from slackwater.errors import InputError, SlackwaterError
-from slackwater.late.check.decision import DayDecision, DecisionRule
+from slackwater.late.check.facts import DayFacts
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import HOUR, Day, day_of, parse_date
-from slackwater.runs.record import DayRecord
-
-
-class DayState(NamedTuple):
-    """A day before its inputs are listed."""
-
-    day: Day
-    record: DayRecord
-    is_in_window: bool
-    """Whether the day belongs to the window of the check: only such days run again for a new definition."""
-    rule: DecisionRule | None = None
-    """The result of `early_rule`: with a rule, the inputs are not compared."""
-    is_published: bool | None = None
-    """None if the day's record could not be read."""
-    error: SlackwaterError | None = None
-    """Why the record, or the state of its execution, could not be read."""
 
 
 class CheckedDay(NamedTuple):
-    """The result of checking one day of the window."""
+    """A day of the window whose inputs were compared, if they decide about it."""
 
-    day: Day
-    decision: DayDecision
-    record: DayRecord
-    is_published: bool | None
-    """None if the day's record could not be read."""
+    facts: DayFacts
     arrivals: dict[str, datetime | None]
     """By source: when its newest object of the day was written. A source that could not be listed is left out."""
     error: SlackwaterError | None = None
     """Why the day's inputs, or its arrivals, could not be read."""
-    inputs: str = ""
-    """Digest of the inputs that were compared; empty if none were."""
     arrival_hours: dict[str, set[datetime]] = {}
     """By source: the hours, UTC, in which objects of the day were written, as far as they were listed."""
 
@@ -83,5 +61,6 @@ def overdue_days(
     """
     # Days before the first published one are not overdue: a new pipeline does not process its past.
     deadline = definition.deadline_hours * HOUR
-    overdue = [item.day for item in window if item.is_published is False and item.day.end + deadline < now]
+    days = [item.facts.day for item in window if item.facts.is_published is False]
+    overdue = [day for day in days if day.end + deadline < now]
     return tuple(date for day in overdue if first and (date := day.date.isoformat()) > first)

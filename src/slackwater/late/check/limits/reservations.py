@@ -7,8 +7,10 @@ from datetime import datetime
 
 from slackwater.errors import DayChanged, Unavailable
 from slackwater.late.check.decision import DayDecision, LateDecision
-from slackwater.late.check.limits.limits import limit_reruns, usage_date
+from slackwater.late.check.facts import DayFacts
+from slackwater.late.check.limits.limits import decide_with_limits, usage_date
 from slackwater.late.check.limits.rerun_cost import estimate_rerun_cost
+from slackwater.late.check.rules import decide, rule_of
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import RunTable
@@ -21,19 +23,20 @@ _MAX_CONFLICTS = 10
 
 
 def reserve_reruns(
-    definition: Pipeline, days: Sequence[DayDecision], *, table: RunTable, now: datetime
+    definition: Pipeline, days: Sequence[DayFacts], *, table: RunTable, now: datetime
 ) -> tuple[DayDecision, ...]:
-    """Return the decisions in the same order after the limits of the pipeline, and reserve the re-runs among them.
+    """Return the decisions about the days in the same order, and reserve the re-runs among them.
 
-    A repeated call does not count a re-run twice. Writes nothing if no day would run again. Raises `Unavailable` when
-    other checks keep changing the reservations: the same call can be repeated.
+    If another check reserves re-runs at the same time, all days are decided again from their facts. A repeated call
+    does not count a re-run twice. Writes nothing if no day would run again. Raises `Unavailable` when other checks keep
+    changing the reservations: the same call can be repeated.
     """
-    if not any(day.decision is LateDecision.RERUN for day in days):
-        return tuple(days)
+    if not any(rule_of(facts).decision is LateDecision.RERUN for facts in days):
+        return tuple(decide(facts) for facts in days)
     records = _priced_runs(definition, days, table=table)
     for _ in range(_MAX_CONFLICTS):
         usage = table.rerun_usage(definition.pipeline, usage_date(definition, now))
-        result = limit_reruns(
+        result = decide_with_limits(
             definition, days, usage=usage, estimate=lambda size: estimate_rerun_cost(records, size), now=now
         )
         if result.usage == usage:
@@ -46,12 +49,12 @@ def reserve_reruns(
     raise Unavailable(f"{definition.pipeline}: other checks keep changing the re-runs of {usage.date}: try again")
 
 
-def _priced_runs(definition: Pipeline, days: Sequence[DayDecision], *, table: RunTable) -> list[RunRecord]:
+def _priced_runs(definition: Pipeline, days: Sequence[DayFacts], *, table: RunTable) -> list[RunRecord]:
     """Return all runs of the latest days up to the last of `days`, also those that a later version has replaced.
 
     Empty if none of them has a price.
     """
-    last, policy = max(day.date for day in days), definition.late
+    last, policy = max(facts.record.date for facts in days), definition.late
     # Without these limits, the price is only shown.
     is_limit = policy.budget_per_day is not None or policy.worth_per_percent is not None
     for limit in _PRICED_DAYS if is_limit else _PRICED_DAYS[:1]:

@@ -111,7 +111,7 @@ def _last_arrival(
     `since`: an older object would fire the alarm anyway.
     """
     newest = max((arrived for item in checked if (arrived := item.arrivals[source])), default=None)
-    day = checked[0].day
+    day = checked[0].facts.day
     while newest is None and day.start > since:
         day = day_of(day.date - timedelta(days=1), definition.timezone)
         newest = inputs.last_arrival(source, day)

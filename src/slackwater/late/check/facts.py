@@ -1,0 +1,313 @@
+"""What is known about a day when a check decides about it, and what follows from that. Nothing here reads or writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import NamedTuple
+
+from slackwater.errors import SlackwaterError
+from slackwater.late.check.decision import MAX_FAILURES, DecisionFigures, DecisionRule, TableChange
+from slackwater.late.check.thresholds import changed_file_count, late_amount, reached_thresholds
+from slackwater.late.check.wait import MaxAge
+from slackwater.late.ledger.entry import LateInput
+from slackwater.pipeline.definition import Late
+from slackwater.pipeline.table_inputs import OnChange, TableInput
+from slackwater.runs.day import Day
+from slackwater.runs.holds import decision_about
+from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
+from slackwater.runs.rerun_usage import RerunUsage
+from slackwater.sources.late_thresholds import LateThresholds
+
+
+class SourceThresholds(NamedTuple):
+    """The thresholds of a source in one pipeline, and where they are defined."""
+
+    thresholds: LateThresholds
+    origin: str
+    """In the words of a reason: `its source`, `pipeline daily_delays`."""
+
+
+class DefinitionChange(NamedTuple):
+    """What has changed in the definition of a pipeline since the published run of a day."""
+
+    lines: tuple[str, ...]
+    """In words, one for each input."""
+    digest: str
+    """Of the present definition."""
+    reruns: bool
+    """Whether the pipeline runs such a day again."""
+    moves_hours: bool
+    """Whether the pipeline had another timezone."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DayInputs:
+    """The present inputs of a published day, compared with those that its run has read."""
+
+    digest: str
+    """Of the present inputs: a person may have released or rejected them."""
+    differences: tuple[SourceDifference, ...]
+    """The changes of the inputs that the definitions of both times read."""
+    thresholds: Mapping[str, SourceThresholds]
+    """Of every input of the pipeline."""
+    tables: Mapping[str, TableInput] = field(default_factory=dict)
+    """The inputs that are days of other pipelines."""
+    failed: Sequence[RunRecord] = ()
+    """The latest attempts, in order, that have failed, or ended without an outcome, with the inputs and the definition
+    that a new run would have."""
+    last_rerun_at: datetime | None = None
+    """When the latest re-run started."""
+    waits: Mapping[str, float] = field(default_factory=dict)
+    """For how many hours the oldest late data of each input has waited."""
+    max_ages: Mapping[str, MaxAge] = field(default_factory=dict)
+    """For how many hours it may."""
+    ages_at: datetime | None = None
+    """When late data will have waited for so long."""
+    definition: DefinitionChange | None = None
+    """What has changed in the definition; None for nothing."""
+    is_repeated: bool = False
+    """Whether changed tables have run the day again too often."""
+    bytes: int = 0
+    """Of all objects that a run would read."""
+    table_changes: tuple[TableChange, ...] = ()
+    late_inputs: tuple[LateInput, ...] = ()
+
+    @cached_property
+    def deciding(self) -> tuple[SourceDifference, ...]:
+        """The differences of all inputs except the tables whose changes decide nothing."""
+        return tuple(item for item in self.differences if item.source not in self.tables or self._decides(item.source))
+
+    def _decides(self, table: str) -> bool:
+        return self.tables[table].decides
+
+    def changed_tables(self, wanted: OnChange) -> tuple[SourceDifference, ...]:
+        """Return the differences of the tables with `wanted` that have other days than before."""
+        tables = (item for item in self.differences if item.source in self.tables)
+        chosen = (item for item in tables if self.tables[item.source].on_change == wanted)
+        return tuple(item for item in chosen if item.lost or item.late.objects)
+
+    @cached_property
+    def is_lost(self) -> bool:
+        """Whether a run would publish less than before."""
+        return any(item.lost_rows for item in self.deciding)
+
+    @cached_property
+    def is_table_held(self) -> bool:
+        """Whether a table with `on_change: hold` has changed."""
+        return bool(self.changed_tables("hold"))
+
+    @cached_property
+    def late(self) -> tuple[SourceDifference, ...]:
+        """The differences of the inputs with late data or dropped files."""
+        return tuple(item for item in self.deciding if item.unprocessed.objects)
+
+    @cached_property
+    def reached(self) -> dict[str, tuple[str, ...]]:
+        """By input with late data: the thresholds that it reaches, in words."""
+        return {
+            item.source: reached_thresholds(late_amount(item), self.thresholds[item.source].thresholds)
+            for item in self.late
+        }
+
+    @property
+    def is_grown(self) -> bool:
+        """Whether late data reaches a threshold."""
+        return any(self.reached.values())
+
+    @cached_property
+    def aged(self) -> tuple[str, ...]:
+        """The inputs whose late data has waited for as long as it may."""
+        return tuple(name for name, limit in self.max_ages.items() if self.waits.get(name, 0.0) >= limit.hours)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether late data alone would run the day again."""
+        return self.is_grown or bool(self.late and self.aged)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Limits:
+    """What limits the re-run of a day at its place in the order of the days that would run again."""
+
+    policy: Late
+    now: datetime
+    tomorrow: datetime
+    """When the next calendar day begins."""
+    price: float | None
+    """Of a re-run in USD; None if no run has a price."""
+    usage: RerunUsage
+    """The re-runs that checks have reserved today, also those of days before this one in the order."""
+    earlier_waits: bool = False
+    """Whether a day before this one waits for the budget."""
+    position: int = 0
+    """How many days before this one run again."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DayFacts:
+    """What is known about one day."""
+
+    day: Day
+    record: DayRecord
+    is_in_window: bool = True
+    """Whether the day belongs to the window of the check: only such days run again for a new definition."""
+    is_current: bool = False
+    """Whether the day has not ended yet."""
+    is_running: bool = False
+    is_published: bool | None = None
+    """None if the day's record could not be read."""
+    frozen_at: datetime | None = None
+    """When the published run listed its inputs."""
+    compared: DayInputs | None = None
+    """None if the inputs were not compared."""
+    limits: Limits | None = None
+    """None if they do not count: the check has not reserved its re-runs yet, or reserves none."""
+    error: SlackwaterError | None = None
+    """Why the day could not be read, or its record not be written."""
+
+    def failed(self, error: SlackwaterError) -> DayFacts:
+        """Return what is left of the facts after an error: the inputs may have changed."""
+        return replace(self, error=error, frozen_at=None, compared=None, limits=None)
+
+    @property
+    def inputs(self) -> DayInputs:
+        """The compared inputs. Raises `ValueError` without them."""
+        if self.compared is None:
+            raise ValueError(f"the inputs of {self.record.pipeline} {self.record.date} were not compared")
+        return self.compared
+
+    @property
+    def digest(self) -> str:
+        """Of the inputs that were compared; empty if none were."""
+        return self.compared.digest if self.compared else ""
+
+    @property
+    def is_rolled_back(self) -> bool:
+        """Whether a person has published an earlier version again."""
+        return self.record.hold is not None and self.record.hold.rule == DecisionRule.ROLLED_BACK
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the record of the day decides without its inputs."""
+        has_version = self.record.published is not None and not self.is_rolled_back
+        return self.error is None and (self.is_running or self.is_current or not has_version)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether a person has released the day with its present inputs."""
+        return decision_about(self.record, self.digest) is ResolutionAction.RELEASED
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether a person keeps the published version with the present inputs."""
+        return decision_about(self.record, self.digest) is ResolutionAction.REJECTED
+
+    @property
+    def is_outcome_unknown(self) -> bool:
+        """Whether an attempt has ended without an outcome, so that the published version is not known."""
+        return self.record.outcome_unknown or self.record.active is not None
+
+    @property
+    def keeps_failing(self) -> bool:
+        """Whether the latest `MAX_FAILURES` attempts have failed, with any inputs, since the day was published."""
+        published = self.record.published
+        return published is not None and self.record.attempts - published.run.attempt >= MAX_FAILURES
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether late data would run the day again, and tables have done so too often."""
+        return self.inputs.is_late and self.inputs.is_repeated
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether only a person may have the day run again with its present inputs."""
+        return self.inputs.is_lost or self.inputs.is_table_held or self.is_repeated
+
+    @property
+    def reruns_definition(self) -> bool:
+        """Whether the day would run again for a new definition."""
+        return self.is_in_window and self.inputs.definition is not None and self.inputs.definition.reruns
+
+    @property
+    def would_run(self) -> bool:
+        """Whether the day would run again if no person, failure or limit stopped it."""
+        return self.is_outcome_unknown or self.needs_person or self.inputs.is_late or self.reruns_definition
+
+    @property
+    def audit_holds(self) -> bool:
+        """Whether the latest attempt did not pass the audit, and a run would have the same inputs and definition."""
+        hold, failed = self.record.hold, self.inputs.failed
+        return bool(failed and hold and (hold.rule, hold.attempt) == (DecisionRule.AUDIT, failed[-1].run.attempt))
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that a re-run would get."""
+        return self.record.attempts + 1
+
+    @property
+    def is_exempt_repair(self) -> bool:
+        """Whether no limit defers the day: it repairs an unknown outcome, and its attempts do not keep failing."""
+        return self.is_outcome_unknown and not self.keeps_failing
+
+    @property
+    def cooled_limits(self) -> Limits | None:
+        """The limits of a re-run that a check may have reserved; None if none defers the day."""
+        return None if self.limits is None or not self.would_run or self.is_exempt_repair else self.limits
+
+    @property
+    def counted_limits(self) -> Limits | None:
+        """The limits of a re-run that no check has reserved; None if none defers the day."""
+        limits = self.cooled_limits
+        return None if limits is None or limits.usage.has(self.record.date, self.attempt) else limits
+
+    @property
+    def worth_usd(self) -> float | None:
+        """What the late data is worth; None without `late.worth_per_percent`, or without rows before."""
+        percent = late_percent(self.inputs.deciding)
+        worth = self.limits.policy.worth_per_percent if self.limits else None
+        return None if worth is None or percent is None else worth * percent
+
+    @property
+    def cool_down_end(self) -> datetime | None:
+        """Until when the day is not run again; None if it was not run again, or without limits."""
+        if self.limits is None or self.inputs.last_rerun_at is None:
+            return None
+        return self.inputs.last_rerun_at + timedelta(hours=self.limits.policy.cool_down_hours)
+
+    @property
+    def other_reruns(self) -> tuple[int, float]:
+        """How many other re-runs checks have reserved today, and their estimated price in USD."""
+        usage = self.limits.usage.reruns if self.limits else ()
+        others = [item for item in usage if (item.date, item.attempt) != (self.record.date, self.attempt)]
+        return len(others), sum(item.usd or 0.0 for item in others)
+
+    def amounts(self, differences: Sequence[SourceDifference]) -> DecisionFigures:
+        """Return the numbers that follow from the record and from these differences of the inputs."""
+        inputs = self.inputs
+        return DecisionFigures(
+            late_rows=sum(item.unprocessed.rows for item in differences),
+            late_percent=late_percent(differences),
+            late_bytes=sum(item.unprocessed.bytes for item in differences),
+            changed_files=sum(changed_file_count(item) for item in differences),
+            oldest_wait_hours=max(inputs.waits.values(), default=None),
+            max_age_hours=min(
+                (limit.hours for name, limit in inputs.max_ages.items() if name in inputs.waits), default=None
+            ),
+            is_aged=bool(inputs.aged),
+            # A run would also read what only the new definition names.
+            input_bytes=inputs.bytes if inputs.definition else sum(item.now.bytes for item in differences),
+            attempt=self.attempt,
+            last_rerun_at=inputs.last_rerun_at,
+        )
+
+
+def late_percent(differences: Sequence[SourceDifference]) -> float | None:
+    """Return the late rows in percent of the rows before, of the source with the most; None if one had none before."""
+    late = [item for item in differences if item.unprocessed.rows]
+    if not all(item.before.rows for item in late):
+        return None
+    return max((100 * item.unprocessed.rows / item.before.rows for item in late), default=0.0)

@@ -1,0 +1,180 @@
+"""Reads what a check has to know about a day. An error of reading is one of the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from slackwater.errors import SlackwaterError
+from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures, table_reruns
+from slackwater.late.check.decision import MAX_TABLE_RERUNS, DecisionRule, LateDecision, TableChange
+from slackwater.late.check.errors import as_slackwater_error
+from slackwater.late.check.facts import DayFacts, DayInputs, DefinitionChange, SourceThresholds
+from slackwater.late.check.rules import rule_of
+from slackwater.late.check.wait import late_waits, max_ages, next_age
+from slackwater.late.ledger.entry import definition_input, late_inputs
+from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.table_inputs import TableInput
+from slackwater.project import Project
+from slackwater.runs.day import Day
+from slackwater.runs.inputs.difference import SourceDifference, difference
+from slackwater.runs.inputs.input_definition import described_changes, input_definition, shared_inputs
+from slackwater.runs.inputs.listing import InputListing, published_manifest
+from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.window_listing import WindowListing
+from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.table import Executions, RunTable, is_running
+from slackwater.storage import ObjectStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactReader:
+    """Reads the facts of the days of one pipeline: first the record of each day, and then, where needed, its inputs.
+
+    The records are read before the objects are listed. Otherwise objects that a run has read in between would be
+    missing in the listing.
+    """
+
+    definition: Pipeline
+    project: Project
+    inputs: InputListing
+    table: RunTable
+    executions: Executions
+    store: ObjectStore
+    now: Callable[[], datetime]
+
+    def read_record(self, day: Day, *, is_in_window: bool, is_current: bool = False) -> DayFacts:
+        """Return the facts without the inputs: the record of the day, and whether the day is running."""
+        pipeline, date = self.definition.pipeline, day.date.isoformat()
+        record = DayRecord(pipeline=pipeline, date=date)
+        facts = DayFacts(day=day, record=record, is_in_window=is_in_window, is_current=is_current)
+        try:
+            record = self.table.day(pipeline, date)
+            facts = replace(facts, record=record, is_published=record.published is not None)
+            return replace(facts, is_running=is_running(self.executions, record.active, now=self.now()))
+        except (SlackwaterError, ValidationError) as raised:
+            return facts.failed(as_slackwater_error(raised))
+
+    def read_inputs(
+        self, facts: DayFacts, window: WindowListing | None = None
+    ) -> tuple[DayFacts, InputManifest | None]:
+        """Return the facts with the compared inputs, and the present ones; None if they decide nothing.
+
+        Without `window`, a listing that has the day, its objects are listed.
+        """
+        if facts.error:
+            return facts, None
+        try:
+            return self._read_inputs(facts, window)
+        except (SlackwaterError, ValidationError) as raised:
+            return facts.failed(as_slackwater_error(raised)), None
+
+    def _read_inputs(self, facts: DayFacts, window: WindowListing | None) -> tuple[DayFacts, InputManifest | None]:
+        definition, record, published = self.definition, facts.record, facts.record.published
+        if published is None:
+            return facts, None
+        before = None if facts.is_early else published_manifest(self.store, published)
+        # The manifest's own time would be too early if an earlier run has written an equal manifest.
+        run = self.table.run(record.pipeline, record.date, published.run.attempt)
+        facts = replace(facts, frozen_at=run.frozen_at if run else None)
+        if before is None:
+            return facts, None
+        # What only the present definition reads decides nothing about the day.
+        unread = run.reads.unread_tables(input_definition(definition)) if run and run.reads else ()
+        # Without the known objects, the check would read the metadata of each object of the window again.
+        listed = self.inputs.manifest(
+            definition.pipeline, facts.day, known=before.objects, window=window, unread=unread
+        )
+        facts = replace(facts, compared=self._compared(record, run, before, listed))
+        if unread and rule_of(facts).decision is LateDecision.RERUN:
+            # The run would read these tables too. If it cannot, it takes the place of no other re-run.
+            self.inputs.manifest(definition.pipeline, facts.day, known=listed.objects, window=window)
+        return facts, listed
+
+    def _compared(
+        self, record: DayRecord, run: RunRecord | None, before: InputManifest, listed: InputManifest
+    ) -> DayInputs:
+        """Return the present inputs, compared with those before.
+
+        Reads the run table only for later attempts and changed tables, and the file cache only for dropped files.
+        """
+        definition, project, now = self.definition, self.project, self.now()
+        reads = input_definition(definition)
+        earlier, present = shared_inputs(before, listed, former=run.reads if run else None, present=reads)
+        differences = difference(earlier, present, sources=reads.inputs)
+        change = _definition_change(run, definition, project.written_digest(definition.pipeline))
+        later = attempts_after_published(record, self.table)
+        waits = late_waits(earlier, present, definition, files=self.inputs.files, now=now)
+        ages = max_ages(definition, project)
+        late = late_inputs(earlier, present, sources=reads.inputs)
+        return DayInputs(
+            digest=listed.digest,
+            bytes=listed.bytes,
+            differences=differences,
+            thresholds=_thresholds(definition, project),
+            tables=definition.published_tables,
+            failed=latest_failures(later, listed.digest, project),
+            last_rerun_at=last_rerun_at(run, later),
+            waits=waits,
+            max_ages=ages,
+            ages_at=next_age(waits, ages, now=now),
+            definition=change,
+            is_repeated=self._is_repeated(record, differences, now),
+            table_changes=_notified_changes(earlier, present, definition.published_tables),
+            late_inputs=(*late, definition_input(change.digest, at=listed.frozen_at)) if change else late,
+        )
+
+    def _is_repeated(self, record: DayRecord, differences: tuple[SourceDifference, ...], now: datetime) -> bool:
+        """Return whether a changed table would run the day again, as tables have done too often."""
+        tables = set(self.definition.tables).intersection(self.definition.deciding_inputs)
+        if not any(source.changes for source in differences if source.source in tables):
+            return False
+        if record.hold and record.hold.rule == DecisionRule.REPEATED:
+            return True
+        return table_reruns(record, self.table, tables, now=now) >= MAX_TABLE_RERUNS
+
+
+def _definition_change(run: RunRecord | None, definition: Pipeline, digest: str) -> DefinitionChange | None:
+    """Return what differs between the definition of the published run and the present one; None if nothing is known.
+
+    `digest` is `Project.written_digest` of the present one.
+    """
+    if run is None or run.reads is None or run.definition == digest:
+        return None
+    return DefinitionChange(
+        lines=described_changes(run.reads, input_definition(definition)),
+        digest=digest,
+        reruns=definition.late.on_definition == "rerun",
+        moves_hours=run.reads.timezone != definition.timezone,
+    )
+
+
+def _notified_changes(
+    before: InputManifest, now: InputManifest, tables: dict[str, TableInput]
+) -> tuple[TableChange, ...]:
+    """Return the changed days of the tables with `on_change: notify`, by table and day.
+
+    `before` are the inputs of the published run, and `tables` those that are days of other pipelines.
+    """
+    changes = []
+    for table in sorted(name for name, item in tables.items() if item.on_change == "notify"):
+        old, new = ({item.file or "": item for item in each.of_source(table)} for each in (before, now))
+        for day in sorted(old.keys() | new.keys()):
+            earlier, later = old.get(day), new.get(day)
+            version = later.etag if later else ""
+            if version != (earlier.etag if earlier else ""):
+                rows = {"rows_before": earlier.rows if earlier else 0, "rows_now": later.rows if later else 0}
+                changes.append(TableChange(table=table, day=day, version=version, **rows))
+    return tuple(changes)
+
+
+def _thresholds(definition: Pipeline, project: Project) -> dict[str, SourceThresholds]:
+    own = f"pipeline {definition.pipeline}"
+    origins = dict.fromkeys(definition.late.thresholds, own)
+    return {
+        name: SourceThresholds(definition.thresholds(project.source(name)), origins.get(name, "its source"))
+        for name in definition.sources
+    } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
