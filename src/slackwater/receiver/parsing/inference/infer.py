@@ -63,7 +63,7 @@ _CHUNK = 2**12
 # Records in which cells are counted.
 _COUNTED_RECORDS = 1_000
 _SNIFF = """
-SELECT Delimiter, HasHeader
+SELECT Delimiter, HasHeader, len(Columns)
 FROM sniff_csv(?, quote = '"', escape = '"', comment = '', ignore_errors = true, max_line_size = 33554432)
 """
 # Encodings that are tried on a file that is not UTF-8; any bytes are valid in the last one.
@@ -240,11 +240,11 @@ def _sniff(utf8: bytes, path: Path) -> tuple[str, bool]:
     path.write_bytes(utf8)
     with duckdb.connect() as connection:
         try:
-            delimiter, has_header = connection.execute(_SNIFF, [str(path)]).fetchall()[0]
+            delimiter, has_header, width = connection.execute(_SNIFF, [str(path)]).fetchall()[0]
         except duckdb.Error:  # no dialect fits
-            delimiter, has_header = ",", True
-    if delimiter.encode() not in utf8:  # DuckDB reads one column if a quote is not closed
-        delimiter = max(",;\t|", key=utf8.partition(b"\n")[0].decode().count)
+            delimiter, has_header, width = ",", True, 1
+    if width == 1:  # DuckDB reads one column if a quote is not closed, or if there are other lines before the header
+        delimiter = max(",;\t|", key=lambda each: utf8.count(each.encode()))
     return delimiter, has_header
 
 
