@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 _HOUR = timedelta(hours=1)
 
@@ -134,3 +134,11 @@ def relative_change(before: float | int | None, after: float | int | None) -> st
 def escape_control_characters(value: str) -> str:
     """Return the string on one line, with escaped control characters: data cannot add lines or move the cursor."""
     return _CONTROL.sub(lambda match: repr(match.group())[1:-1], value)
+
+
+def check_iso_date(value: str) -> str:
+    """Return a date such as 2013-03-10 unchanged. Raises `ValueError` for any other string."""
+    # Python also accepts 20130310 and 2013-W10-7. The string is part of keys and URIs, so a day has only one.
+    if date.fromisoformat(value).isoformat() != value:
+        raise ValueError(f"{value!r} is not a date such as 2013-03-10")
+    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import date
 from functools import cache
 from importlib.resources import files
 from typing import Annotated
@@ -11,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from slackwater.faults import Fault, Faults, closest
+from slackwater.formatting import check_iso_date
 
 # The name of a source, pipeline, step or column: characters that Glue and SQL accept without quotes. Glue stores names
 # in lower case, so upper case is refused.
@@ -37,14 +37,6 @@ def _check_timezone(value: str) -> str:
 
 
 TimeZone = Annotated[str, AfterValidator(_check_timezone)]
-
-
-def check_iso_date(value: str) -> str:
-    """Return a date such as 2013-03-10 unchanged. Raises `ValueError` for any other string."""
-    # Python also accepts 20130310 and 2013-W10-7. The string is part of keys and URIs, so a day has only one.
-    if date.fromisoformat(value).isoformat() != value:
-        raise ValueError(f"{value!r} is not a date such as 2013-03-10")
-    return value
 
 
 IsoDate = Annotated[str, AfterValidator(check_iso_date)]

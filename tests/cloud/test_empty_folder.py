@@ -257,7 +257,7 @@ def test_the_readme_of_a_new_project_works_beside_another_environment_and_destro
     finally:
         default.run("slackwater local down")
     assert sorted(deployed["changed"]) == sorted(destroyed["deleted"])
-    assert len(deployed["changed"]) == 14
+    assert len(deployed["changed"]) == 6
     # The latest day of Berlin that ended at least `buffer_hours` before the scheduled time.
     two_hours_before = (due - timedelta(hours=2)).astimezone(ZoneInfo("Europe/Berlin"))
     assert started["date"] == str(two_hours_before.date() - timedelta(days=1))

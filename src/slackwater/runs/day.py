@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from slackwater.model import check_iso_date
+from slackwater.formatting import check_iso_date
 from slackwater.sources.partitions import Partition
 
 HOUR = timedelta(hours=1)
