@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import ClassVar
 
 import pytest
@@ -35,6 +36,18 @@ def test_the_state_details_contain_the_error_of_a_failed_driver():
         "Job failed, please check complete logs in configured logging destination. "
         "ExitCode: 1. Last few exceptions: AuditFailed: key is not unique"
     )
+
+
+def test_an_error_of_the_local_cloud_fails_the_job_and_frees_its_slot(monkeypatch):
+    emr, logged = Emr(), []
+    monkeypatch.setattr(threading, "excepthook", logged.append)
+    with monkeypatch.context() as broken:
+        broken.setattr(emr.runner, "run", lambda *_, **__: {}["folder"])
+        failed = emr.ended(emr.start())
+    assert (failed.state, failed.state_details) == ("FAILED", "Job failed: KeyError: 'folder'")
+    assert [item.exc_type for item in logged] == [KeyError]
+    assert emr.ended(emr.start("next")).state == "SUCCESS"
+    assert not emr.jobs.running()
 
 
 def test_state_details_never_exceed_what_the_api_allows():

@@ -191,7 +191,12 @@ class JobRuns:
         if stop.is_set():
             result = AttemptResult(-1, "", stopped=True)
         elif executors or not workers.executors:
-            result = self._runner.run(run.id, submission, log_prefix=run.log_prefix, stop=stop)
+            try:
+                result = self._runner.run(run.id, submission, log_prefix=run.log_prefix, stop=stop)
+            except Exception as error:
+                # Without a final state, the run would keep its slot and its workers, and the state machine would wait.
+                threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, None)))
+                result = AttemptResult(-1, f"{type(error).__name__}: {error}")
         else:
             result = AttemptResult(1, _NO_EXECUTOR)
         timer.cancel()

@@ -60,6 +60,7 @@ MAX_BYTES = 16 * 2**20
 _MAX_NAME = 63
 # Bytes. Of the beginning of a compressed file, the last chunk is lost.
 _CHUNK = 2**12
+_DELIMITERS = ",;\t|"
 # Records in which cells are counted.
 _COUNTED_RECORDS = 1_000
 _SNIFF = """
@@ -244,8 +245,15 @@ def _sniff(utf8: bytes, path: Path) -> tuple[str, bool]:
         except duckdb.Error:  # no dialect fits
             delimiter, has_header, width = ",", True, 1
     if width == 1:  # DuckDB reads one column if a quote is not closed, or if there are other lines before the header
-        delimiter = max(",;\t|", key=lambda each: utf8.count(each.encode()))
+        delimiter = max(_DELIMITERS, key=lambda each: _divided_records(utf8, each))
     return delimiter, has_header
+
+
+def _divided_records(utf8: bytes, delimiter: str) -> int:
+    """Return how many of the first records have the number of cells that most of them have; 0 if that is one."""
+    widths = Counter(len(record) for record in islice(_records(utf8, delimiter), _COUNTED_RECORDS))
+    [(width, count)] = widths.most_common(1) or [(1, 0)]
+    return count if width > 1 else 0
 
 
 def _find_encoding(data: bytes, *, is_complete: bool) -> tuple[str, list[str]]:
