@@ -22,7 +22,7 @@ from slackwater.errors import DataError, DefinitionError
 from slackwater.project import load_source
 from slackwater.receiver.parsing.event_checks import check_events
 from slackwater.receiver.parsing.formats.read import read_file
-from slackwater.receiver.parsing.inference import infer as inference
+from slackwater.receiver.parsing.inference import read_sample
 from slackwater.receiver.parsing.inference.infer import InferredDefinition, infer_definition
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED
@@ -340,6 +340,12 @@ def test_the_layout_of_a_csv_file_is_found(infer, content, file_format, rows):
     assert (inferred.rows, inferred.rejected) == (rows, 0)
 
 
+def test_semicolons_in_text_divide_no_column(infer):
+    inferred = infer("note\nhello; world; x\nplain text\nother, with comma\n")
+    assert yaml.safe_load(inferred.definition)["pull"]["format"] == "csv"
+    assert fields(inferred) == {"note": "string"}
+
+
 @pytest.mark.parametrize(
     ("encoding", "expected", "comment"),
     [
@@ -539,7 +545,7 @@ def test_a_file_without_readable_rows_is_an_error(infer, content, name, says):
 
 @pytest.mark.parametrize("name", ["feed.csv", "feed.ndjson", "feed.json", "feed.parquet"])
 def test_of_a_long_file_the_first_rows_are_read_and_the_definition_says_so(infer, monkeypatch, name):
-    monkeypatch.setattr(inference, "MAX_ROWS", 10)
+    monkeypatch.setattr(read_sample, "MAX_ROWS", 10)
     events = [{"v": str(number) if number < 10 else "late", "at": AT} for number in range(11)]
     contents = {
         "feed.csv": lambda: "v,at\n" + "".join(f"{event['v']},{event['at']}\n" for event in events),

@@ -193,8 +193,7 @@ class JobRuns:
         elif executors or not workers.executors:
             try:
                 result = self._runner.run(run.id, submission, log_prefix=run.log_prefix, stop=stop)
-            except Exception as error:
-                # Without a final state, the run would keep its slot and its workers, and the state machine would wait.
+            except Exception as error:  # noqa: BLE001 - without a final state, the run would keep its slot for ever
                 threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, None)))
                 result = AttemptResult(-1, f"{type(error).__name__}: {error}")
         else:

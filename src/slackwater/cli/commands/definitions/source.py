@@ -142,7 +142,7 @@ def _open_sample(sample: str) -> Iterator[_SampleFile]:
     from urllib.parse import unquote
 
     from slackwater.cli.cdk import parse_settings
-    from slackwater.receiver.parsing.inference.infer import MAX_BYTES
+    from slackwater.receiver.parsing.inference.read_sample import MAX_BYTES
     from slackwater.receiver.partners.http_session import without_query
     from slackwater.receiver.partners.http_start import download_start
     from slackwater.receiver.partners.outbound import Outbound

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache, cached_property
-from itertools import product
 from operator import itemgetter
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -21,14 +20,13 @@ import pyarrow.compute as pc
 
 from slackwater.formatting import counted
 from slackwater.receiver.parsing import patterns
-from slackwater.receiver.parsing.arrow_to_python import decode_strings, format_as_strings, is_string_type
-from slackwater.receiver.parsing.columns import Column, ColumnReader
+from slackwater.receiver.parsing.arrow_to_python import format_as_strings
+from slackwater.receiver.parsing.columns import ColumnReader
+from slackwater.receiver.parsing.inference.sample import SampleColumn
+from slackwater.receiver.parsing.inference.time_formats import LITERAL_UTC, formats_of
 from slackwater.receiver.parsing.rejections import NO_REJECTIONS, quote_value
 from slackwater.sources.fields import EPOCH_MS, EPOCH_S, FieldDefinition, FieldType
-from slackwater.sources.strptime_format import strptime_format
 
-# Strings that often mean "no value", in any case. They are null values only in a column whose other values have a type.
-_NULL_STRING = re.compile(r"n/?a|n\.a\.|#n/?a|null|\(null\)|\\n|none|nil|nan|--?|\?", re.IGNORECASE)
 _BOOLEAN_PAIRS = (("yes", "no"), ("y", "n"), ("t", "f"))
 _INTEGER, _LEADING_ZERO = re.compile(r"[+-]?[0-9]+"), re.compile(r"[+-]?0[0-9]")
 # Without what int64 drops: leading zeros and a plus.
@@ -39,23 +37,13 @@ _FRACTION_OR_GROUPS = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
 _EXACT_DIGITS = 15
 # A type that at least this share of the values has is worth a note.
 _NEARLY_ALL = 0.9
+# Of a field, in characters.
+_MAX_NAME = 63
 # Rows that show whether a type fits at all.
 _FIRST_ROWS = 100
 
-# Day first and month first for each separator, because only the values can decide.
-_ORDERS = product("/-.", ("dm", "md"), "Yy")
-_DATES = (
-    *("%Y/%m/%d", "%Y.%m.%d", "%Y%m%d", *(f"%{o[0]}{separator}%{o[1]}{separator}%{y}" for separator, o, y in _ORDERS)),
-    *("%y/%m/%d", "%y-%m-%d", "%y.%m.%d", "%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%d/%b/%Y", "%b %d, %Y", "%b %d %Y"),
-    *("%d %B %Y", "%B %d, %Y", "%B %d %Y", "%a, %d %b %Y", "%A, %d %B %Y", "%A, %B %d, %Y"),
-)
-_CLOCKS = ("%H:%M:%S", "%H:%M", "%H:%M:%S.%f", "%H:%M:%S,%f", "%I:%M:%S %p", "%I:%M %p", "%H%M%S")
-# The strings "UTC" and "GMT" are no offsets for the receiver: they need `timestamp.timezone`.
-_LITERAL_UTC = (" UTC", " GMT")
-_TIMES = [clock + zone for clock in _CLOCKS for zone in ("", "%z", " %z", *_LITERAL_UTC)]
-_PARTS = re.compile(r"(?P<date>.+?)(?P<separator>[T:]|, ?| )(?P<time>[0-9]{1,2}:[0-9]{2}.*|(?<=T)[0-9]{6}.*)")
-# Distinct strings whose formats are tried on all of them, and the longest of them.
-_TRIED_STRINGS, _LONGEST = 20, 60
+# Distinct strings whose formats are tried on all of them.
+_TRIED_STRINGS = 20
 # Words in names of columns with times.
 _TIME_WORD = re.compile(
     "at|created|day|dt|epoch|modified|occurred|ts|unix|updated|when|[a-z0-9]*(time|date|timestamp)|datetime"
@@ -71,61 +59,6 @@ _FIRST_EPOCH, _LAST_EPOCH = 631_152_000, 4_102_444_800
 STRING, INT64, DOUBLE, BOOLEAN, TIMESTAMP, DATE = (FieldDefinition(type=field_type) for field_type in FieldType)
 # The fields of columns that have values of these kinds, and none that reads all of them.
 _LAST_FIELDS = (({"string"}, STRING), ({"integer", "float"}, DOUBLE), ({"timestamp"}, TIMESTAMP), ({"date"}, DATE))
-# The kind of a value by the name of its type, which is Arrow's or Python's.
-_KIND = re.compile(
-    "(?P<nested>dict|struct|map|.*list)|(?P<boolean>bool)|(?P<integer>u?int)|(?P<float>float|double|halffloat)"
-    "|(?P<string>str|(large_)?(string|binary))|(?P<decimal>decimal)|(?P<timestamp>timestamp|datetime)|(?P<date>date)"
-)
-
-
-@dataclass(frozen=True)
-class SampleColumn:
-    """One column of a sample, with its values before they are read as a type."""
-
-    name: str
-    """The partner's name."""
-    values: pa.Array | Sequence[object]
-    """An Arrow array for CSV and Parquet; parsed JSON values otherwise. None where a row has no value."""
-    row_numbers: Sequence[int] = range(1, 2**31)
-    """The number of each row in the file, without the header, from 1; Excel: in the sheet."""
-    cells: Sequence[object] | None = None
-    """Excel: the values for fields with dates and timestamps; for other fields they are strings in `values`."""
-
-    def read(self, field: FieldDefinition, reader: ColumnReader) -> Column:
-        """Read the values as the receiver reads them for `field`."""
-        if isinstance(self.values, pa.Array):
-            return reader.read_array(self.values, field)
-        is_temporal = field.type in {FieldType.TIMESTAMP, FieldType.DATE}
-        return reader.read_values(self.cells if self.cells and is_temporal else self.values, field)
-
-    @cached_property
-    def kinds(self) -> frozenset[str]:
-        """The kinds of its values: groups of `_KIND`, or the names of other types."""
-        if isinstance(self.values, pa.Array):
-            names = {str(self.values.type)} if self.values.null_count < len(self.values) else set()
-        else:
-            names = {type(value).__name__ for value in self.cells or self.values if value is not None}
-        kinds = {(match and match.lastgroup) or name for name in names for match in [_KIND.match(name)]}
-        # Of a column of dates and strings, both are read as strings.
-        return frozenset(kinds - {"string"} if "timestamp" in kinds else kinds)
-
-    @cached_property
-    def _distinct(self) -> list[object]:
-        if not isinstance(self.values, pa.Array):
-            return list(dict.fromkeys(value for value in self.values if type(value) in {str, int}))
-        is_text, values = is_string_type(self.values.type), self.values
-        if not is_text and not self.kinds <= {"integer", "decimal"}:
-            return []
-        return list(pc.unique((decode_strings(values)[0] if is_text else values).drop_null()).to_pylist())
-
-    def distinct(self, *, trim: bool) -> list[object]:
-        """Return its distinct strings, integers and decimals, in order of appearance."""
-        values = self._distinct
-        return list(dict.fromkeys(v.strip(patterns.WHITESPACE) if trim and isinstance(v, str) else v for v in values))
-
-    def null_strings(self, *, trim: bool) -> list[str]:
-        """Return its strings that often mean "no value"."""
-        return [v for v in self.distinct(trim=trim) if isinstance(v, str) and _NULL_STRING.fullmatch(v)]
 
 
 class Reading(NamedTuple):
@@ -167,7 +100,7 @@ class InferredField:
     def is_utc(self) -> bool:
         """Whether the values say that they are in UTC, without an offset."""
         formats = self.best.formats if self.best else ()
-        return bool(formats) and all(format_.endswith(_LITERAL_UTC) for format_ in formats)
+        return bool(formats) and all(format_.endswith(LITERAL_UTC) for format_ in formats)
 
     def named(self, field: FieldDefinition) -> FieldDefinition:
         """Return a definition of the column with the partner's name, if that differs."""
@@ -197,6 +130,19 @@ def identifier(name: str) -> str:
     """Return the words of a name in lower case, with underscores between them; empty if it has no letter or digit."""
     ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]+", "_", re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", ascii_name).lower()).strip("_")
+
+
+def unique_names(partner_names: Sequence[str]) -> list[str]:
+    """Return valid names of fields, in lower case and with underscores, for a partner's names; no two are the same."""
+    names: list[str] = []
+    for position, partner_name in enumerate(partner_names, start=1):
+        name = identifier(partner_name) or f"column_{position}"
+        name = name if name[0].isalpha() else f"column_{name}"
+        candidate, number = name[:_MAX_NAME], 2
+        while candidate in names:
+            candidate, number = f"{name[: _MAX_NAME - 5]}_{number}", number + 1
+        names.append(candidate)
+    return names
 
 
 def has_time_name(name: str) -> bool:
@@ -359,7 +305,7 @@ class _ColumnInference:
     def _times(self) -> list[FieldDefinition]:
         """The formats of some of the strings."""
         texts = self._texts[:: max(1, len(self._texts) // _TRIED_STRINGS)]
-        fields = dict.fromkeys(field for text in texts for field in _formats_of(text))
+        fields = dict.fromkeys(field for text in texts for field in formats_of(text))
         # Programs that drop a fraction of zero write two formats.
         for field in [field for field in fields if "%S" in "".join(field.formats)]:
             whole = re.sub("[.,]%f", "", field.formats[0])
@@ -429,31 +375,3 @@ def _separated_fields(texts: Sequence[str]) -> Iterator[FieldDefinition]:
             yield DOUBLE.model_copy(update={"decimal": decimal, "thousands": thousands})
         if thousands and not decimals:
             yield INT64.model_copy(update={"decimal": "," if thousands == "." else ".", "thousands": thousands})
-
-
-def _formats_of(text: str) -> list[FieldDefinition]:
-    if patterns.DATE.fullmatch(text) or patterns.TIMESTAMP.fullmatch(text):
-        return [DATE if patterns.DATE.fullmatch(text) else TIMESTAMP]
-    # For numbers, see `_times_as_numbers`.
-    if len(text) > _LONGEST or text.isdigit() or not any(map(str.isdigit, text)):
-        return []
-    fields = [FieldDefinition(type=FieldType.DATE, formats=(format_,)) for format_ in _matching(_DATES, text)]
-    if parts := _PARTS.fullmatch(text):
-        days, times = _matching(("%Y-%m-%d", *_DATES), parts["date"]), _matching(_TIMES, parts["time"], is_time=True)
-        formats = [f"{day}{parts['separator']}{time}" for day, time in product(days, times)]
-        fields += [FieldDefinition(type=FieldType.TIMESTAMP, formats=(format_,)) for format_ in formats]
-    return fields
-
-
-def _matching(formats: Sequence[str], text: str, *, is_time: bool = False) -> list[str]:
-    """Return the formats that the text has. A time is read after a date, because a format needs one."""
-    matching: list[str] = []
-    for format_ in formats:
-        try:
-            parsed = strptime_format(f"%Y%m%d {format_}" if is_time else format_).parse("20000101 " * is_time + text)
-        except ValueError:
-            continue
-        # The month "May" has both formats.
-        if parsed and format_.replace("%B", "%b").replace("%A", "%a") not in matching:
-            matching.append(format_)
-    return matching

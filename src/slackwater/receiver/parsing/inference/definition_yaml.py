@@ -15,10 +15,11 @@ import yaml
 
 from slackwater.formatting import counted, escape_control_characters
 from slackwater.receiver.parsing.event_checks import RejectedEvent
-from slackwater.receiver.parsing.inference.columns import InferredField, SampleColumn, identifier
+from slackwater.receiver.parsing.inference.columns import InferredField, identifier
+from slackwater.receiver.parsing.inference.sample import Sample
 from slackwater.receiver.parsing.rejections import quote_name
 from slackwater.sources.fields import FieldDefinition
-from slackwater.sources.file_format import FileFormat, Json, Ndjson
+from slackwater.sources.file_format import Json, Ndjson
 from slackwater.sources.file_pattern import FilePattern
 
 # Marks what a user has to decide. The second is no timezone, so a definition with it is not valid.
@@ -33,22 +34,6 @@ _MAX_FILE_MB = 1024
 _FILE_DATES = (("%Y-%m-%d", "{date}"), ("%Y_%m_%d", "{date:%Y_%m_%d}"), ("%Y%m%d", "{date:%Y%m%d}"))
 _FILE_DATE = r"(?<!\d)\d{{4}}{0}\d{{2}}{0}\d{{2}}(?!\d)"
 _NUMBER_AFTER_DATE = re.compile(r"^[-_T.]?\d+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """The first rows of a file."""
-
-    file_format: FileFormat
-    columns: Sequence[SampleColumn]
-    rows: int
-    """Number of rows, with those that cannot be read."""
-    is_complete: bool
-    """Whether these are all rows of the file."""
-    notes: Sequence[str] = ()
-    """What a user should know about the format, one sentence each."""
-    list_key: str | None = None
-    """JSON: the key of the list that holds the events, if the file is an object."""
 
 
 @dataclass(frozen=True, kw_only=True)
