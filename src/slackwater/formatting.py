@@ -1,4 +1,4 @@
-"""Formats numbers, durations, timestamps and hours as plain ASCII, for reasons, messages and screens."""
+"""Formats numbers, durations, timestamps and hours as plain ASCII, for reasons, messages and screens; checks dates."""
 
 from __future__ import annotations
 

@@ -79,10 +79,8 @@ class DayInputs:
     @cached_property
     def deciding(self) -> tuple[SourceDifference, ...]:
         """The differences of all inputs except the tables whose changes decide nothing."""
-        return tuple(item for item in self.differences if item.source not in self.tables or self._decides(item.source))
-
-    def _decides(self, table: str) -> bool:
-        return self.tables[table].decides
+        ignored = {name for name, table in self.tables.items() if not table.decides}
+        return tuple(item for item in self.differences if item.source not in ignored)
 
     def changed_tables(self, wanted: OnChange) -> tuple[SourceDifference, ...]:
         """Return the differences of the tables with `wanted` that have other days than before."""
