@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -54,10 +54,12 @@ def read_once(
     return dict(zip(keys, (event[value] for event in events), strict=True))
 
 
-def rejected_indexes(store: ObjectStore) -> dict[str, list[int]]:
-    """Return the sorted indexes of the rejected events of each batch, by batch id."""
+def rejected_indexes(store: ObjectStore, *, names: Container[str] | None = None) -> dict[str, list[int]]:
+    """Return the sorted indexes of the rejected events of each batch, by batch id; with `names`, of these objects."""
     indexes = defaultdict[str, list[int]](list)
     for item in store.list("s3://raw/sideline/"):
+        if names is not None and item.uri.rpartition("/")[2] not in names:
+            continue
         for line in store.get(item.uri).decode().split("\n")[:-1]:
             record = json.loads(line)
             indexes[record["batch_id"]].append(record["index"])
