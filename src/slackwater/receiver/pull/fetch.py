@@ -24,6 +24,7 @@ pull.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import tempfile
 from collections.abc import Callable, Mapping
@@ -420,13 +421,21 @@ class FileFetcher:
         if entry := self._leased_entry(item):
             # A file that a person has given up stays given up when only its leftovers could not be deleted.
             given_up = entry.state is FileState.GIVEN_UP
-            reason = short_reason(str(error), complete="the log of fetch-file")
-            outcome = {} if given_up else {"state": FileState.FAILED, "reason": reason}
+            outcome = {} if given_up else {"state": FileState.FAILED, "reason": self._recorded_reason(str(error))}
             # A short failure of AWS says nothing about the file: its next attempt does not wait longer for that.
             is_transient = isinstance(error, (Throttled, Unavailable))
             attempts = entry.attempts - is_transient
             due = self.now() + retry_delay(attempts)
             self._records.save(entry, lease=None, attempts=attempts, due=due, **outcome)
+
+    def _recorded_reason(self, reason: str) -> str:
+        """Return the reason as the file cache can hold it. All of a long one is stored under `landing/`."""
+        digest = hashlib.sha256(reason.encode()).hexdigest()
+        uri = f"s3://{self.raw_writer.raw_bucket}/landing/source={self.source.source}/failures/{digest}.txt"
+        recorded = short_reason(reason, complete=uri)
+        if recorded != reason:
+            self.raw_writer.store.put_new(uri, reason.encode())
+        return recorded
 
     def _leased_entry(self, item: WorkItem) -> FileEntry | None:
         """Return the entry as it is stored now, or None when this attempt no longer holds the lease."""
