@@ -78,6 +78,11 @@ class Running:
     def _state(self, dag_id: str, run: str) -> str:
         return str(self.request("GET", f"/dags/{dag_id}/dagRuns/{run}")["state"])
 
+    def attempts(self, dag_id: str, run: str, task: str) -> list[int]:
+        """Return the numbers of a task's recorded attempts, in their order."""
+        tries = self.request("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/tries")["task_instances"]
+        return sorted(attempt["try_number"] for attempt in tries)
+
     def log(self, dag_id: str, run: str, task: str, attempt: int) -> str:
         """Return the log of one attempt, as the user interface shows it."""
         return str(self.request("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}"))

@@ -117,7 +117,10 @@ def test_a_failed_execution_fails_its_task_with_the_error_and_starts_again_when_
     cloud, airflow, broken
 ):
     assert airflow.end("process_broken", broken) == "failed"
-    for attempt in (1, 2, 3):
+    attempts = airflow.attempts("process_broken", broken, "process")
+    assert attempts[-1] == 3
+    # Airflow 3.0.6 sometimes keeps no record of an attempt before the last.
+    for attempt in attempts:
         log = airflow.log("process_broken", broken, "process", attempt)
         assert "Step function failed: FAILED - RunFailed - DefinitionError: pipeline broken: steps.wrong" in log
         assert "no_such_column" in log
