@@ -41,12 +41,12 @@ $(PACKAGES): pyproject.toml requirements/dev.txt $(UV)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-$(CDK): src/slackwater/cli/tools.py requirements/tools/package-lock.json $(PACKAGES)
+$(CDK): src/slackwater/deploy/tools.py requirements/tools/package-lock.json $(PACKAGES)
 	@echo "Setting up (once): the CDK command line ..."
-	@$(BIN)/python -m slackwater.cli.tools
+	@$(BIN)/python -m slackwater.deploy.tools
 	@touch $@
 
-$(JARS): src/slackwater/local/jars.py src/slackwater/local/emr/execution/spark.py $(PACKAGES)
+$(JARS): src/slackwater/local/jars.py src/slackwater/local/emr/spark.py $(PACKAGES)
 	@echo "Setting up (once): Spark's S3 and Iceberg jars ..."
 	@$(BIN)/python -m slackwater.local.jars
 	@touch $@

@@ -6,10 +6,10 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# `slackwater.installation` finds them.
+# `slackwater.project.installation` finds them.
 DEPLOYED = (
     *("infra", "lambdas", "glue_jobs", "step_functions", "mwaa_dags", "cdk.json"),
-    *("requirements/layer.txt", "requirements/archive.txt", "requirements/airflow.txt"),
+    *("examples/orders", "requirements/layer.txt", "requirements/archive.txt", "requirements/airflow.txt"),
     "requirements/tools",
 )
 

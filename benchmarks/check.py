@@ -23,11 +23,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from slackwater.costs.prices import REFERENCE_ARCHITECTURE, reference_prices
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.decision import DecisionRule
+from slackwater.late.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
-from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, reference_prices
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.day import HOUR, day_of, partition_of
 from slackwater.runs.inputs.foreign_tables import ForeignTables

@@ -21,12 +21,12 @@ from examples.nyc_flights import feed
 from examples.nyc_flights.partner import PartnerServer
 from slackwater import Client
 from slackwater.cli.cdk import deploy
-from slackwater.client.sending.events import read_events
+from slackwater.client.events import read_events
 from slackwater.client.workspace import Workspace
 from slackwater.local import cloud, layout
-from slackwater.local.emr.execution.drivers import INPUT_BYTES
-from slackwater.local.emr.execution.runner import SparkRunner
-from slackwater.local.emr.execution.submit import Submission
+from slackwater.local.emr.drivers import INPUT_BYTES
+from slackwater.local.emr.runner import SparkRunner
+from slackwater.local.emr.submit import Submission
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "nyc_flights"

@@ -38,7 +38,7 @@ from slackwater.arrow.exchange import StoreFactory, read_frame, write_frame
 from slackwater.arrow.reference import Producer
 from slackwater.aws.objects import s3_store
 from slackwater.local import cloud
-from slackwater.local.emr.execution.spark import write_configuration
+from slackwater.local.emr.spark import write_configuration
 from tests.fakes_spark import FolderStore
 
 ROOT = Path(__file__).parents[1]

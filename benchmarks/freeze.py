@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import Content, ContentVersion
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.foreign_tables import ForeignTables

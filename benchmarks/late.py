@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.late_months import BYTES_PER_ROW, FILES, DayHistory, DayState, Outcome, history
-from slackwater.late.check.decision import LateDecision
+from slackwater.costs.prices import REFERENCE_ARCHITECTURE, Workers, reference_prices
 from slackwater.late.check.facts import DayFacts, DayInputs, SourceThresholds
-from slackwater.late.check.limits.limits import decide_with_limits, usage_date
+from slackwater.late.check.limits import decide_with_limits, usage_date
+from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
-from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, Workers, reference_prices
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference

@@ -13,8 +13,8 @@ from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.objects import s3_store
 from slackwater.runs.record import Run, failure_uri
-from slackwater.steps.spark.job import json_argument, run_job
-from slackwater.steps.spark.release import check_release
+from slackwater.spark.job import json_argument, run_job
+from slackwater.spark.release import check_release
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from slackwater.aws.objects import s3_store
 from slackwater.late.changes.job_claims import job_failure_uri
-from slackwater.steps.spark.compare.comparison import ComparisonJob, compare_versions
-from slackwater.steps.spark.job import json_argument, run_job
+from slackwater.spark.comparison import ComparisonJob, compare_versions
+from slackwater.spark.job import json_argument, run_job
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

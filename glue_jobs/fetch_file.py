@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from slackwater.aws.catalog.partitions import create_raw_writer
 from slackwater.aws.clients import client
+from slackwater.aws.connect import partner_of
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import s3_store
-from slackwater.aws.partners.connect import partner_of
-from slackwater.project import Project
+from slackwater.aws.partitions import create_raw_writer
+from slackwater.project.project import Project
 from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
 from slackwater.receiver.pull.large_files import failure_reason_uri
 from slackwater.receiver.pull.plan import read_item
 from slackwater.sources.kms_keys import parse_source_keys
-from slackwater.steps.spark.job import log, run_job
+from slackwater.spark.job import log, run_job
 
 # Longer than the job's execution timeout of 120 minutes (`pull_source.asl.json`): the lease does not expire while the
 # job may still write.

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.objects import s3_store
-from slackwater.aws.partners.secrets import CloudSecrets
+from slackwater.aws.secrets import CloudSecrets
 from slackwater.runs.record import Run, failure_uri
-from slackwater.steps.spark.job import json_argument, run_job
-from slackwater.steps.spark.rollback import run_rollback_job
-from slackwater.steps.spark.stage import StageJob, run_stage_job
-from slackwater.steps.spark.version_retention import remove_after_publication
+from slackwater.spark.job import json_argument, run_job
+from slackwater.spark.rollback import run_rollback_job
+from slackwater.spark.stage import StageJob, run_stage_job
+from slackwater.spark.version_retention import remove_after_publication
 
 
 class Arguments(NamedTuple):

@@ -29,13 +29,13 @@ from infra.stacks.receiver import ReceiverStack
 from infra.stacks.schedule import ScheduleStack
 from infra.stacks.storage import StorageStack
 from infra.state_machines import read_machine
-from slackwater.environments import check_target
+from slackwater.costs.prices import read_prices
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.compile import compile_machine
-from slackwater.pipeline.prices import read_prices
 from slackwater.pipeline.retries import with_retries
-from slackwater.project import Project, load_project
-from slackwater.schedule import (
+from slackwater.project.environments import check_target
+from slackwater.project.project import Project, load_project
+from slackwater.project.schedule import (
     BACKFILL_MACHINE,
     COMPARE_MACHINE,
     MONITOR_MACHINE,
@@ -131,11 +131,11 @@ def add_stacks(
         settings.named("monitoring"),
         settings=settings,
         project=project,
-        # Each folder of lambdas/ is one function.
+        # Each module of lambdas/ is one function.
         functions=sorted(
-            path.parent.name.replace("_", "-")
-            for path in lambdas.glob("*/handler.py")
-            if path.parent.name != START_FUNCTION or settings.schedule is Scheduler.EVENTBRIDGE
+            path.stem.replace("_", "-")
+            for path in lambdas.glob("*.py")
+            if path.stem != START_FUNCTION or settings.schedule is Scheduler.EVENTBRIDGE
         ),
         machines=[
             PULL_MACHINE,

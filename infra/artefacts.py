@@ -5,7 +5,7 @@
 Both contain the library and locked wheels with verified hashes, for the Python, the processor and the C library that
 run them, and nothing else of the local environment. Builds are reproducible byte for byte; only machines that lack the
 target's Python leave out the bytecode. They are cached in the folder `build/<digest of the inputs>/` of the cache
-(`slackwater.installation`).
+(`slackwater.project.installation`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from infra.code_digest import code_digests, name_of
 from infra.settings import Architecture, Settings, load_settings
 from infra.shared_objects import Target, find_unloadable
 from slackwater.errors import SlackwaterError
-from slackwater.installation import cache_folder, deployed_files, library_folder
 from slackwater.local import layout
-from slackwater.project import CodeDigests, Project
+from slackwater.project.installation import cache_folder, deployed_files, library_folder
+from slackwater.project.project import CodeDigests, Project
 from slackwater.steps.registry import ENTRY_POINTS, installed_steps
 
 # Bytes, unpacked. Lambda's limit for a function with its layers is 250 MB.

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from slackwater.errors import DefinitionError
-from slackwater.installation import library_folder
-from slackwater.project import CodeDigests
+from slackwater.project.installation import library_folder
+from slackwater.project.project import CodeDigests
 from slackwater.steps.registry import ENTRY_POINTS, installed_steps
 
 ARCHIVE_LOCK = "requirements/archive.txt"
@@ -28,11 +28,13 @@ STEPS = ("slackwater.steps.extract", "slackwater.steps.transform", "slackwater.s
 # Not followed are the modules that store and transport (aws, storage, runs.record, runs.manifest), and the models of
 # definitions (project, sources.definition, pipeline.definition): `Project.definition_digest` covers what a user writes.
 FOLLOWED = (
-    "slackwater.steps",  # the steps, and the work of a Spark job
+    "slackwater.spark",  # the work of a Spark job
+    "slackwater.steps",
     "slackwater.arrow",  # the exchange of frames between stages
     "slackwater.pipeline.graph",  # which steps run together, and in which order
     "slackwater.runs.day",  # which hours belong to a day
-    "slackwater.receiver.parsing",  # which values steps read from files
+    "slackwater.receiver.formats",  # which values steps read from files
+    "slackwater.receiver.parsing",
     "slackwater.sources.event_schema",  # which columns a stored event has
     "slackwater.sources.first_by_id",  # which of several events with one id counts
 )
@@ -40,8 +42,8 @@ FOLLOWED = (
 
 # Modules of these packages that decide no rows of a run.
 NOT_FOLLOWED = (
-    "slackwater.steps.standalone",  # no run executes it: `slackwater.steps` imports it for `slackwater.steps.run`
-    "slackwater.steps.spark.version_retention",  # it removes old versions after the publication
+    "slackwater.spark.standalone",  # no run executes it: `slackwater.steps` imports it for `slackwater.steps.run`
+    "slackwater.spark.version_retention",  # it removes old versions after the publication
 )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypedDict
 
-from slackwater.environments import EnvironmentName, environment_values
 from slackwater.errors import DefinitionError
+from slackwater.project.environments import EnvironmentName, environment_values
 
 
 class Preset(TypedDict, total=False):

@@ -25,7 +25,7 @@ from infra.app import MOST_ALARMS, ROOT, add_stacks, context, create_app, write_
 from infra.artefacts import Artefacts
 from infra.service_calls import call_findings
 from infra.settings import Settings, load_settings
-from slackwater.project import CodeDigests
+from slackwater.project.project import CodeDigests
 
 _VALIDATOR = ".slackwater/tools/node_modules/.bin/asl-validator"
 # W3005 warns about a dependency that a template states twice, W6001 about an output with a value of another stack. The

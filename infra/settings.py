@@ -21,9 +21,9 @@ from pydantic import (
 from infra.environments import with_environment
 from infra.workers import DISK_GB, Worker, worker_for
 from slackwater.errors import DefinitionError
+from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.spark_workers import SparkSizes, WorkerSize
-from slackwater.project import describe_validation_error
-from slackwater.receiver.partners.outbound import Outbound
+from slackwater.project.project import describe_validation_error
 from slackwater.sources.kms_keys import parse_source_keys
 
 _CONTEXT = "slackwater:"

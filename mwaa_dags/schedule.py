@@ -5,8 +5,8 @@ itself. The Airflow task starts the machine, waits in the triggerer, and fails w
 of a monitoring then shows each late day as a task (decision 17). A published day adds an event to the asset of its
 table, `slackwater://slackwater/TABLE`, whose host is the prefix of the deployment.
 
-The deployment writes `schedule.json` from the checked project (`slackwater.schedule`, which documents its fields). The
-slackwater library is not installed where Airflow runs.
+The deployment writes `schedule.json` from the checked project. `slackwater.project.schedule` documents its fields.
+The slackwater library is not installed where Airflow runs.
 
 AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX   beginning of every state machine's ARN: arn:...:stateMachine:slackwater-
 AIRFLOW__SLACKWATER__SCHEDULE               path of schedule.json; default: beside this file
@@ -47,8 +47,8 @@ MAX_WAIT = timedelta(hours=24)  # a run may wait for Spark capacity for hours
 
 schedule_path = Path(conf.get("slackwater", "schedule", fallback=str(Path(__file__).with_name("schedule.json"))))
 REMEDY = (
-    "deploy the project again (slackwater deploy), write the file with `python -m slackwater.schedule PROJECT_DIR`, "
-    "or name another one with AIRFLOW__SLACKWATER__SCHEDULE"
+    "deploy the project again (slackwater deploy), write the file with "
+    "`python -m slackwater.project.schedule PROJECT_DIR`, or name another one with AIRFLOW__SLACKWATER__SCHEDULE"
 )
 
 state_machine_prefix = conf.get("slackwater", "state_machine_prefix", fallback="")
@@ -62,7 +62,7 @@ deployment = state_machine_prefix.rpartition(":")[2].rstrip("-")
 
 
 def task_name(work: str, subject: str) -> str:
-    """Return the beginning of the names of a task's executions, as `slackwater.scheduled_starts` does."""
+    """Return the beginning of the names of a task's executions, as `slackwater.project.scheduled_starts` does."""
     name = f"{work}-{subject}"
     return name if len(name) <= 60 else f"{name[:51]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"  # noqa: PLR2004
 

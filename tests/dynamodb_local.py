@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from slackwater.local.emr.execution.spark import spark_home
+from slackwater.local.emr.spark import spark_home
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".slackwater" / "dynamodb"

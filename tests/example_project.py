@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from slackwater.project import Project, load_project
+from slackwater.project.project import Project, load_project
 
 
 def example_project() -> Project:

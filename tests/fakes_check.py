@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from slackwater.client.late.holds import HoldDecisions
+from slackwater.client.holds import HoldDecisions
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.decision import CheckReport, DecisionRule
+from slackwater.late.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late
 from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs.foreign_tables import ForeignTables

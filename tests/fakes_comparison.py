@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from slackwater.late.changes.comparison import (
+from slackwater.late.comparison import (
     Comparison,
     MetricChange,
     Mover,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from slackwater.late.check.arrived.arrival_messages import ArrivalMessage, read_message
-from slackwater.late.ledger.entry import LedgerEntry
-from slackwater.late.ledger.ledger import LedgerState
+from slackwater.late.arrival_messages import ArrivalMessage, read_message
+from slackwater.late.entry import LedgerEntry
+from slackwater.late.ledger import LedgerState
 from tests.fakes_notification import Crashed
 
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from slackwater.local.emr.api import EmrServerlessApi
-from slackwater.local.emr.execution.runner import AttemptResult
-from slackwater.local.emr.execution.submit import Submission
 from slackwater.local.emr.jobs import JobRuns
+from slackwater.local.emr.runner import AttemptResult
 from slackwater.local.emr.store import EmrStore
+from slackwater.local.emr.submit import Submission
 from slackwater.local.emulator import Scope
 from slackwater.local.fork_server import ForkServers
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from slackwater.late.changes.comparison import (
+from slackwater.late.comparison import (
     Comparison,
     MetricChange,
     Mover,

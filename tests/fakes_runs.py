@@ -19,7 +19,7 @@ from slackwater.arrow.reference import (
 from slackwater.errors import DayChanged, ObjectMissing
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.costs.cost_recorder import DueCost, is_final
+from slackwater.runs.cost_recorder import DueCost, is_final
 from slackwater.runs.definition_notice import DefinitionNotice
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.late_day import MOST_DAYS, MOST_OBJECTS, LateDay

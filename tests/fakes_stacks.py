@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from slackwater.aws.stacks.deletion import StackDeletion
+from slackwater.aws.deletion import StackDeletion
 
 BUCKET, QUEUE, ROLE = "AWS::S3::Bucket", "AWS::SQS::Queue", "AWS::IAM::Role"
 ALARM, COMPOSITE = "AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm"

@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from slackwater.receiver.partners.credentials import Credentials
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import Outbound
 from slackwater.receiver.partners.http_partner import HttpPartner
-from slackwater.receiver.partners.outbound import Outbound
 from slackwater.sources.pull_config import PullConfig
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from hashlib import md5
 from itertools import pairwise
 
-from slackwater.late.check.decision import EARLY_RULES, MAX_FAILURES
+from slackwater.late.decision import EARLY_RULES, MAX_FAILURES
 from slackwater.runs.record import DayRecord, RunRecord, RunState
 from tests.fakes_check import PIPELINE
 from tests.late_history import DATES, LateHistory, changes, new_definition

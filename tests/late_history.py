@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
-from slackwater.late.check.decision import CheckReport
+from slackwater.late.decision import CheckReport
 from slackwater.pipeline.definition import Pipeline
 from tests.fakes_check import PIPELINE
 from tests.late_world import RUN_USD, LateWorld

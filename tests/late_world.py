@@ -17,26 +17,26 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lambdas.check_days.handler import notify_of_definition, notify_of_tables
-from slackwater.client.late.holds import HoldDecisions
+from lambdas.check_days import notify_of_definition, notify_of_tables
+from slackwater.client.holds import HoldDecisions
+from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, SlackwaterError
-from slackwater.late.changes.comparison import Comparison, MetricChange, RowCounts, Totals, comparison_uri
+from slackwater.late.arrival_messages import ObjectWritten
 from slackwater.late.changes.definition_notices import DefinitionNotifier
 from slackwater.late.changes.notify import Notifier
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.changes.versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
-from slackwater.late.check.arrived.arrival_checks import ArrivalChecks
-from slackwater.late.check.arrived.arrival_messages import ObjectWritten
+from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.decision import CheckReport, DecisionRule, LateDecision
-from slackwater.late.check.limits.limits import usage_date
+from slackwater.late.check.limits import usage_date
 from slackwater.late.check.tasks import DayAction, day_tasks
-from slackwater.late.ledger.ledger import Ledger
-from slackwater.late.ledger.pending import save_pending
+from slackwater.late.comparison import Comparison, MetricChange, RowCounts, Totals, comparison_uri
+from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
+from slackwater.late.ledger import Ledger
+from slackwater.late.pending import save_pending
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.receiver.pull.file_cache import version_of
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder

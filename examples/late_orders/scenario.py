@@ -22,14 +22,14 @@ from examples.nyc_flights.demo import Parts, run_days
 from examples.nyc_flights.partner import PartnerServer
 from slackwater import Client
 from slackwater.cli.cdk import deploy
-from slackwater.cli.commands.data.pull import print_pull_totals, pull_source
-from slackwater.cli.commands.deployment.deploy import print_deployment
-from slackwater.cli.commands.late_data.monitor import (
+from slackwater.cli.commands.deploy import print_deployment
+from slackwater.cli.commands.monitor import (
     monitor_document,
     monitor_pipeline,
     print_day_outcomes,
     print_decisions,
 )
+from slackwater.cli.commands.pull import print_pull_totals, pull_source
 from slackwater.cli.main import run as run_command
 from slackwater.cli.output import print_note, print_table, print_text, to_json_value
 from slackwater.client.days.costs import DayCost

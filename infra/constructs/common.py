@@ -89,7 +89,7 @@ def _nag_name(reference: Any) -> str:
 
 
 def outputs(stack: Stack, values: Mapping[str, str]) -> None:
-    """Add stack outputs with exactly these keys. `slackwater.aws.stacks.deployment` reads them."""
+    """Add stack outputs with exactly these keys. `slackwater.aws.deployment` reads them."""
     scope = Construct(stack, "Outputs")
     for key, value in values.items():
         CfnOutput(scope, key, value=value).override_logical_id(key)

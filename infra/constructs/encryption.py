@@ -8,7 +8,7 @@ from constructs import Construct
 
 from infra.settings import CREATE_KEY, Settings
 from slackwater.errors import DefinitionError
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.sources.kms_keys import format_source_keys
 
 # Lambda allows 4,096 bytes for all environment variables of a function.

@@ -46,7 +46,7 @@ class Library(Construct):
         memory_mb: int = 512,
         disk_mb: int = 512,
     ) -> LibraryFunction:
-        """Create the function `lambdas/<name>/handler.py` in the library's stack."""
+        """Create the function `lambdas/<name>.py` in the library's stack."""
         return LibraryFunction(
             Stack.of(self),
             name,
@@ -92,9 +92,9 @@ class LibraryFunction(Construct):
             description=description,
             runtime=_RUNTIMES[settings.lambda_python],
             architecture=_ARCHITECTURES[settings.architecture],
-            # Bytecode from local runs would change the asset's hash, and so deploy an unchanged function again.
-            code=lambda_.Code.from_asset(str(lambdas / name), exclude=["**/__pycache__"]),
-            handler="handler.handler",
+            # Its own module only: a change of another function does not deploy this one again.
+            code=lambda_.Code.from_asset(str(lambdas), exclude=["*", f"!{name}.py"]),
+            handler=f"{name}.handler",
             layers=[library.layer],
             role=self.role,
             timeout=timeout,

@@ -7,7 +7,7 @@ from aws_cdk import aws_glue as glue
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.fields import FieldType
 from slackwater.sources.partitions import source_prefix

@@ -11,10 +11,10 @@ from aws_cdk import Environment, Stack
 from constructs import Construct
 
 from infra.constructs.alarms.alarms import alarm_names
-from infra.constructs.dashboards.pipeline import PipelineDashboard
-from infra.constructs.dashboards.source import SourceDashboard
+from infra.constructs.pipeline import PipelineDashboard
+from infra.constructs.source import SourceDashboard
 from infra.settings import Settings
-from slackwater.project import Project
+from slackwater.project.project import Project
 
 
 class PipelineDashboardsStack(Stack):

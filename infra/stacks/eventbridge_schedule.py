@@ -19,10 +19,10 @@ from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.permissions.roles import InlineRole
 from infra.settings import Settings
-from slackwater.cron import eventbridge_expressions, skipped_expression
-from slackwater.project import Project
-from slackwater.schedule import ScheduledTask, schedule_of
-from slackwater.scheduled_starts import task_name
+from slackwater.project.cron import eventbridge_expressions, skipped_expression
+from slackwater.project.project import Project
+from slackwater.project.schedule import ScheduledTask, schedule_of
+from slackwater.project.scheduled_starts import task_name
 
 START_FUNCTION = "start_scheduled"
 # The longest and the most that AWS allows. A late start does no harm: its date is that of the scheduled time.

@@ -17,11 +17,11 @@ from infra.constructs.state_machine import MachineRole, StateMachine
 from infra.settings import Settings
 from infra.stacks.processing import COMPARE_MB, ProcessingStack
 from infra.stacks.storage import StorageStack
-from slackwater.late.ledger.pending import PENDING
+from slackwater.late.pending import PENDING
 from slackwater.pipeline.definition import LEDGER_TABLE
 from slackwater.pipeline.retries import Machine
-from slackwater.project import Project
-from slackwater.schedule import BACKFILL_MACHINE, COMPARE_MACHINE, MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
+from slackwater.project.project import Project
+from slackwater.project.schedule import BACKFILL_MACHINE, COMPARE_MACHINE, MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
 
 # Lambda gives a function with 1,769 MB a whole vCPU. A check is the work of one processor (docs/benchmarks.md).
 _CHECK_MB = 1769

@@ -17,11 +17,11 @@ from infra.constructs.alarms.alarms import DeploymentAlarms, Topics, alarm_names
 from infra.constructs.alarms.cloudwatch_metrics import QueueNames
 from infra.constructs.arrivals import dead_arrivals
 from infra.constructs.common import outputs
-from infra.constructs.dashboards.operators import Dashboard
 from infra.constructs.dead_letters import DeadLetters
-from infra.constructs.push_api.event_buffer import EventBuffer
+from infra.constructs.event_buffer import EventBuffer
+from infra.constructs.operators import Dashboard
 from infra.settings import Settings
-from slackwater.project import Project
+from slackwater.project.project import Project
 
 
 class MonitoringStack(Stack):

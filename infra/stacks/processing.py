@@ -26,9 +26,9 @@ from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.retries import Machine
 from slackwater.pipeline.spark_workers import SparkSizes
-from slackwater.project import Project
+from slackwater.project.project import Project
+from slackwater.project.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 from slackwater.runs.record import ARROW_FILES
-from slackwater.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 # Memory of the functions of a run, in MB: part of what a run costs.
 _FREEZE_MB, _RECORD_MB = 1024, 512

@@ -11,13 +11,13 @@ from constructs import Construct
 
 from infra.constructs.arrivals import ArrivalSenders
 from infra.constructs.common import outputs
+from infra.constructs.event_buffer import STORE_TIMEOUT
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.permissions import grants
-from infra.constructs.push_api.event_buffer import STORE_TIMEOUT
-from infra.constructs.push_api.receiver_api import ReceiverApi
+from infra.constructs.receiver_api import ReceiverApi
 from infra.settings import Settings
 from infra.stacks.storage import StorageStack
-from slackwater.project import Project
+from slackwater.project.project import Project
 
 
 class ReceiverStack(Stack):

@@ -19,8 +19,8 @@ from infra.constructs.common import accept, log_group, outputs, states_arn
 from infra.constructs.permissions import grants
 from infra.constructs.permissions.airflow_role import AirflowRole
 from infra.settings import Settings
-from slackwater.project import Project
-from slackwater.schedule import MONITOR_MACHINE, schedule_json, schedule_of
+from slackwater.project.project import Project
+from slackwater.project.schedule import MONITOR_MACHINE, schedule_json, schedule_of
 
 AIRFLOW = "3.0.6"
 SCHEDULE_FILE = "schedule.json"

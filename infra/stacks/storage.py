@@ -13,11 +13,11 @@ from constructs import Construct
 
 from infra.constructs.common import accept, outputs, removal
 from infra.constructs.encryption import data_key, source_keys
-from infra.constructs.push_api.event_buffer import EventBuffer
+from infra.constructs.event_buffer import EventBuffer
 from infra.constructs.raw_tables import RawTables
 from infra.settings import Settings
 from slackwater.pipeline.graph import stages
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.record import ARROW_FILES
 
 JOB_MINUTES = 150

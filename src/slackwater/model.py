@@ -94,3 +94,18 @@ def _is_cron_item(item: str, field: str) -> bool:
 
 # When something starts: minute, hour, day of the month, month, day of the week.
 Cron = Annotated[str, AfterValidator(_check_cron)]
+
+
+class Record(BaseModel):
+    """Base of the models that are stored as JSON: immutable.
+
+    Unknown fields are ignored: during a deployment, functions of the older version read what the newer one has stored.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class UpdatedRecord(Record):
+    """Base of the records that are read, changed and stored again, and of their parts: unknown fields are kept."""
+
+    model_config = ConfigDict(extra="allow")

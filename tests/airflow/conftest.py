@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from slackwater.project import load_project
-from slackwater.schedule import schedule_json
+from slackwater.project.project import load_project
+from slackwater.project.schedule import schedule_json
 from tests.airflow.home import BIN, ROOT, Home, make_home
 
 

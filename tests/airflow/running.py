@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from slackwater.cli.airflow import AirflowHome, free_url, responds, started, wait_until_ready
+from slackwater.deploy.airflow import AirflowHome, free_url, responds, started, wait_until_ready
 from tests.airflow.home import BIN, Home
 
 PATIENCE = 240

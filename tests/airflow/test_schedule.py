@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project, load_project
+from slackwater.project.project import Project, load_project
+from slackwater.project.schedule import ProjectSchedule, ScheduledWork, schedule_json, schedule_of
+from slackwater.project.scheduled_starts import ScheduledStart
 from slackwater.runs.day import day_of
-from slackwater.schedule import ProjectSchedule, ScheduledWork, schedule_json, schedule_of
-from slackwater.scheduled_starts import ScheduledStart
 from tests.airflow.home import BIN, ROOT, STATE_MACHINE_PREFIX
 
 pytestmark = pytest.mark.airflow
@@ -51,7 +51,10 @@ NEW_YORK = {
 """The day that the example processes, by instants in UTC."""
 
 
-REMEDY = "deploy the project again (slackwater deploy), write the file with `python -m slackwater.schedule PROJECT_DIR`"
+REMEDY = (
+    "deploy the project again (slackwater deploy), write the file with "
+    "`python -m slackwater.project.schedule PROJECT_DIR`"
+)
 FAULTS = {
     "": "not a valid schedule (JSONDecodeError: ",
     "[]": "not a valid schedule (TypeError: ",

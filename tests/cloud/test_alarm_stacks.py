@@ -11,9 +11,9 @@ from infra.constructs.alarms.alarm_rules import Severity
 from infra.constructs.alarms.alarms import DeploymentAlarms, alarm_names
 from infra.constructs.alarms.cloudwatch_metrics import QueueNames
 from infra.settings import Settings
-from slackwater.aws.stacks.deployment import ALARM_STACKS
+from slackwater.aws.deployment import ALARM_STACKS
 from slackwater.cli import cdk
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 
 pytestmark = pytest.mark.cloud
 
@@ -49,7 +49,7 @@ def deploy(bare, monkeypatch):
     """Return a function that deploys an assembly as `slackwater deploy` does: the stacks in order of dependency."""
     cloudformation = bare.client("cloudformation")
     monkeypatch.setattr(cdk, "client", bare.client)
-    monkeypatch.setattr("slackwater.aws.stacks.deletion._PAUSE", 0.05)
+    monkeypatch.setattr("slackwater.aws.deletion._PAUSE", 0.05)
 
     def deploy_assembly(assembly):
         cdk.release_removed_alarms(assembly, stack=f"{PREFIX}-composite-alarms")

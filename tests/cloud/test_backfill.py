@@ -17,7 +17,7 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.client.days.backfill import Backfiller, BackfillObserver
 from slackwater.client.days.executions import Executions
 from slackwater.pipeline.retries import with_retries
-from slackwater.project import load_definitions
+from slackwater.project.project import load_definitions
 from tests.cloud.roles import create_role
 from tests.conftest import ROOT
 from tests.fakes_runs import DictRunTable

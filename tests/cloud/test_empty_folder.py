@@ -27,7 +27,7 @@ from uv import find_uv_bin
 
 from infra.app import ROOT
 from infra.code_digest import code_digests
-from slackwater.project import CodeDigests
+from slackwater.project.project import CodeDigests
 from tests.cloud.ways import set_ways
 
 pytestmark = pytest.mark.cloud
@@ -38,7 +38,7 @@ PARTS = {"AWS::ApiGateway::Stage", "AWS::Glue::Table", "AWS::Scheduler::Schedule
 """Types of resources whose names are unique in an API, a database and a group of schedules."""
 APIS = {"ApiGateway", "WAFv2"}
 _DIGESTS = """
-from slackwater.installation import deployed_files
+from slackwater.project.installation import deployed_files
 from infra.code_digest import code_digests
 print(deployed_files())
 print(code_digests(deployed_files()).model_dump_json())

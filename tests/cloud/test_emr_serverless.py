@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 
 from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud as local_cloud
-from slackwater.local.emr.model import check, service_model
+from slackwater.local.service_model import check, service_model
 from tests.cloud.emr_fixtures import BUCKET, HELLO, ROLE, SLEEPER, alive, own, wait_for
 from tests.cloud.roles import create_role
 

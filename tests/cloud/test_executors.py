@@ -12,7 +12,7 @@ import tarfile
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from slackwater.local.emr.execution.job_program import wait_for_connection
+from slackwater.local.emr.job_program import wait_for_connection
 from tests.cloud.emr_fixtures import BUCKET, alive
 from tests.cloud.roles import create_role
 

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.load import count_stored, push_load, read_until_stable
 from slackwater.cli.cdk import check_definitions
 from slackwater.errors import DefinitionError
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from tests.sftp_server import PASSWORD, USER
 
 pytestmark = pytest.mark.cloud

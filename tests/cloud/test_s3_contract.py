@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from slackwater.aws import objects
 from slackwater.aws.clients import CONFIG
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.partners.s3_partner import S3Partner
+from slackwater.aws.s3_partner import S3Partner
 from slackwater.errors import FileVanished, ObjectMissing
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig

@@ -189,7 +189,7 @@ def billed_hours(played: Played) -> dict[tuple[str, str, str], list[float]]:
 
 def check_cost(cost: dict[str, Any], hours: list[float]) -> None:
     """Compare the hours and the price of a run or a comparison with what was billed, and the prices of the region."""
-    prices = json.loads((ROOT / "src/slackwater/pipeline/region_prices/us-east-1.json").read_text())
+    prices = json.loads((ROOT / "src/slackwater/costs/us-east-1.json").read_text())
     compute = prices["architectures"]["x86_64"]
     assert [cost["vcpu_hours"], cost["memory_gb_hours"], cost["storage_gb_hours"]] == pytest.approx(hours)
     usd = hours[0] * compute["usd_per_vcpu_hour"] + hours[1] * compute["usd_per_gb_hour"]

@@ -10,7 +10,7 @@ from infra.constructs.alarms.execution_alarms import execution_alarms
 from infra.settings import Settings
 from slackwater.local.services.alarms import AlarmDefinition, AlarmState, evaluate
 from slackwater.metrics import Metric
-from slackwater.project import Project, load_project
+from slackwater.project.project import Project, load_project
 from tests.infra.assembly import Assembly
 
 pytestmark = pytest.mark.infra

@@ -32,7 +32,7 @@ from infra.artefacts import (
 from infra.settings import Settings
 from slackwater.errors import DefinitionError
 from slackwater.local.layout import PYTHON
-from slackwater.project import CodeDigests, Project, load_project
+from slackwater.project.project import CodeDigests, Project, load_project
 from tests.infra.assembly import THIS_MACHINE
 from tests.step_package import PYPROJECT, write_package
 
@@ -106,7 +106,7 @@ def environment(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_the_layer_contains_every_import_of_the_handlers(layer: Path, tmp_path: Path) -> None:
-    handlers = sorted((ROOT / "lambdas").glob("*/handler.py"))
+    handlers = sorted((ROOT / "lambdas").glob("*.py"))
     assert len(handlers) == 12
     path = [layer, only(tmp_path / "runtime", _RUNTIME)]
     origin = imported(path=path, packages=("slackwater.receiver",), files=handlers)
@@ -114,7 +114,7 @@ def test_the_layer_contains_every_import_of_the_handlers(layer: Path, tmp_path: 
 
 
 def test_the_layer_contains_the_prices_of_each_region(layer: Path) -> None:
-    folder = Path("slackwater/pipeline/region_prices")
+    folder = Path("slackwater/costs")
     prices = {file.name: file.read_bytes() for file in (ROOT / "src" / folder).iterdir()}
     assert "us-east-1.json" in prices
     assert {file.name: file.read_bytes() for file in (layer / folder).iterdir()} == prices

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from infra.app import add_stacks, create_app
 from infra.lint import context, placeholder_artefacts
 from infra.settings import load_settings
-from slackwater.aws.stacks.deployment import REQUIRED_BOOTSTRAP, bootstrap_version
+from slackwater.aws.deployment import REQUIRED_BOOTSTRAP, bootstrap_version
 from slackwater.cli import cdk as cdk_module
 from slackwater.cli.cdk import Cdk
 from slackwater.cli.progress import ProgressBoard

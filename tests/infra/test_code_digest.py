@@ -10,7 +10,7 @@ import pytest
 
 from infra.app import ROOT
 from infra.code_digest import JOB, code_digests, imported_files, imports_of, is_followed
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from slackwater.steps.registry import step_modules
 
 pytestmark = pytest.mark.infra
@@ -72,12 +72,12 @@ def test_the_digest_does_not_depend_on_the_folder(copied: Path) -> None:
         "src/slackwater/receiver/push/receive.py",
         "src/slackwater/cli/main.py",
         "src/slackwater/local/cloud.py",
-        "src/slackwater/aws/partners/secrets.py",
-        "src/slackwater/late/changes/comparison.py",
-        "src/slackwater/steps/spark/compare/comparison.py",
-        "src/slackwater/steps/spark/compare/paired.py",
-        "src/slackwater/steps/spark/version_retention.py",
-        "lambdas/record_run/handler.py",
+        "src/slackwater/aws/secrets.py",
+        "src/slackwater/late/comparison.py",
+        "src/slackwater/spark/comparison.py",
+        "src/slackwater/spark/paired.py",
+        "src/slackwater/spark/version_retention.py",
+        "lambdas/record_run.py",
         "glue_jobs/compare_day.py",
         "glue_jobs/fetch_file.py",
         "requirements/layer.txt",
@@ -94,10 +94,10 @@ def test_code_outside_of_runs_does_not_change_a_pipeline(changed: Path, path: st
     [
         "glue_jobs/run_stage.py",
         "src/slackwater/steps/step.py",
-        "src/slackwater/steps/spark/stage.py",
-        "src/slackwater/steps/spark/publish.py",
-        "src/slackwater/steps/spark/table.py",
-        "src/slackwater/steps/spark/sources.py",
+        "src/slackwater/spark/stage.py",
+        "src/slackwater/spark/publish.py",
+        "src/slackwater/spark/table.py",
+        "src/slackwater/spark/sources.py",
         "src/slackwater/sources/first_by_id.py",
         "src/slackwater/arrow/exchange.py",
         "src/slackwater/arrow/files.py",
@@ -118,7 +118,7 @@ def test_code_that_every_run_executes_changes_every_pipeline(changed: Path, path
     [
         ("src/slackwater/steps/transform/join.py", {"daily_delays"}),
         ("src/slackwater/steps/transform/sql.py", {"daily_delays", "totals"}),
-        ("src/slackwater/steps/spark/query.py", {"daily_delays", "totals"}),
+        ("src/slackwater/steps/spark_query.py", {"daily_delays", "totals"}),
     ],
 )
 def test_the_code_of_a_step_changes_the_pipelines_that_use_it(changed: Path, path: str, pipelines: set[str]) -> None:
@@ -157,17 +157,17 @@ def test_imports_outside_of_the_followed_modules_are_listed() -> None:
         "slackwater.aws.clients",
         "slackwater.aws.dynamodb.run_table",
         "slackwater.aws.objects",
-        "slackwater.aws.partners.secrets",
+        "slackwater.aws.secrets",
         "slackwater.errors",
         "slackwater.faults",
         "slackwater.formatting",
         "slackwater.model",
         "slackwater.pipeline.definition",
-        "slackwater.project",
-        "slackwater.receiver.partners.credentials",
+        "slackwater.project.project",
+        "slackwater.outbound.credentials",
         "slackwater.receiver.partners.http_session",
-        "slackwater.receiver.partners.ip_addresses",
-        "slackwater.receiver.partners.outbound",
+        "slackwater.outbound.ip_addresses",
+        "slackwater.outbound.guard",
         "slackwater.runs.added_objects",
         "slackwater.runs.inputs.manifest",
         "slackwater.runs.record",
@@ -178,8 +178,8 @@ def test_imports_outside_of_the_followed_modules_are_listed() -> None:
         "slackwater.sources.partitions",  # it decides what is listed, which the digest of the inputs covers
         "slackwater.sources.pull_config",
         "slackwater.sources.strptime_format",
-        "slackwater.steps.spark.version_retention",
-        "slackwater.steps.standalone",
+        "slackwater.spark.version_retention",
+        "slackwater.spark.standalone",
         "slackwater.storage",
     }
 
@@ -193,7 +193,7 @@ def test_imports_are_followed_through_packages_and_functions() -> None:
         "steps/__init__.py",
         "steps/transform/sql.py",
         "steps/step.py",
-        "steps/spark/query.py",
+        "steps/spark_query.py",
         "arrow/session.py",
     } <= files
     assert not {path for path in files if path.startswith(("aws", "cli", "receiver", "late"))}

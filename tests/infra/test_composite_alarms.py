@@ -18,7 +18,7 @@ from infra.constructs.alarms.alarms import alarm_names
 from infra.constructs.alarms.composite_alarms import CompositeAlarms
 from infra.constructs.alarms.composite_rules import COMPOSITES, MAX_CHILDREN, readers
 from infra.settings import Scheduler, Settings
-from slackwater.project import Project, load_project
+from slackwater.project.project import Project, load_project
 from tests.infra.assembly import Assembly
 from tests.infra.rights import resource_name
 

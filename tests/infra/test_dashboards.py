@@ -14,12 +14,12 @@ from aws_cdk.assertions import Template
 
 from infra.app import ROOT
 from infra.constructs.alarms.cloudwatch_metrics import QueueNames
-from infra.constructs.dashboards.operators import Dashboard, place_rows
+from infra.constructs.operators import Dashboard, place_rows
 from infra.settings import Settings
 from infra.stacks.dashboards import PipelineDashboardsStack
 from slackwater.errors import DefinitionError
 from slackwater.metrics import Metric, Subject
-from slackwater.project import Project, load_project
+from slackwater.project.project import Project, load_project
 from tests.infra.assembly import Assembly
 from tests.infra.rights import resource_name
 
@@ -103,7 +103,7 @@ def emitted() -> set[str]:
     """Return the names of the members of `Metric` that the code names where it puts a metric."""
     files = [path for path in (ROOT / "src").rglob("*.py") if path.name != "metrics.py"]
     found = set()
-    for path in (*files, *(ROOT / "lambdas").glob("*/handler.py")):
+    for path in (*files, *(ROOT / "lambdas").glob("*.py")):
         if "Metric." in (text := path.read_text(encoding="utf-8")):
             found |= {name for node in ast.walk(ast.parse(text, Path(path).name)) if (name := _member(node))}
     return found
@@ -157,7 +157,7 @@ def test_more_pipelines_than_the_dashboards_show_are_refused() -> None:
 def test_a_second_dashboard_shows_what_does_not_fit_the_first_one(
     project: Project, monkeypatch: pytest.MonkeyPatch, dashboards: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("infra.constructs.dashboards.operators._MAX_METRICS", 60)
+    monkeypatch.setattr("infra.constructs.operators._MAX_METRICS", 60)
     stack = Stack(App(), "stack")
     queues = QueueNames(dead_letters="a", events="b", event_dead_letters="c", arrivals="d", arrival_dead_letters="e")
     names: dict[str, Any] = {"alarms": ["any"], "functions": ["f"], "machines": ["m"], "application_id": "id"}

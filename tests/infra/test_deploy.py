@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.stacks.deployment import STACKS, Deployment, read_deployment
+from slackwater.aws.deployment import STACKS, Deployment, read_deployment
 from slackwater.cli import cdk as cdk_module
 from slackwater.cli.cdk import Cdk, CdkOutput, check_definitions, stop_changed_application
 from slackwater.cli.progress import ProgressBoard
 from slackwater.client.workspace import Workspace
 from slackwater.errors import CloudError, DefinitionError, NotDeployed
-from slackwater.project import Project
+from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
 from tests.fakes_runs import DictStore
 

@@ -18,10 +18,10 @@ from infra.environments import PRESETS
 from infra.lint import nag_findings, template_findings
 from infra.settings import Scheduler, Settings, load_settings
 from infra.stacks.storage import StorageStack
-from slackwater.environments import EnvironmentName
+from slackwater.costs import prices
 from slackwater.errors import DefinitionError, InputError
-from slackwater.pipeline import prices
-from slackwater.project import Project
+from slackwater.project.environments import EnvironmentName
+from slackwater.project.project import Project
 from tests.infra.assembly import Assembly, policies
 from tests.infra.rights import resource_name
 from tests.infra.stateful import replaced, stateful
@@ -117,8 +117,7 @@ class TestTarget:
 def test_a_price_file_with_an_unknown_key_is_refused_before_anything_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "region_prices").mkdir()
-    (tmp_path / "region_prices" / "eu-north-1.json").write_text('{"usd_per_1000_s3_gets": 0.0004}')
+    (tmp_path / "eu-north-1.json").write_text('{"usd_per_1000_s3_gets": 0.0004}')
     monkeypatch.setattr(prices, "files", lambda _: tmp_path)
     settings = Settings(account="222222222222", region="eu-north-1")
     artefacts: Any = None

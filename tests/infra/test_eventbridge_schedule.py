@@ -14,9 +14,9 @@ from infra.settings import Scheduler, Settings, load_settings
 from infra.stacks.eventbridge_schedule import EventBridgeScheduleStack
 from slackwater.errors import DefinitionError
 from slackwater.local.services.schedules import check_schedule
-from slackwater.project import load_project
-from slackwater.schedule import ScheduledTask, schedule_of
-from slackwater.scheduled_starts import ScheduledStart
+from slackwater.project.project import load_project
+from slackwater.project.schedule import ScheduledTask, schedule_of
+from slackwater.project.scheduled_starts import ScheduledStart
 from tests.infra.assembly import Assembly
 from tests.infra.rights import granted, resource_name, without_logs
 

@@ -20,7 +20,7 @@ from infra.lint import context, placeholder_artefacts, synthesise
 from infra.settings import Scheduler, Settings, load_settings
 from slackwater.errors import DefinitionError
 from slackwater.metrics import Metric, Subject
-from slackwater.project import Project, load_project
+from slackwater.project.project import Project, load_project
 from slackwater.sources.definition import Source
 from tests.infra.assembly import Assembly
 from tests.infra.test_templates import resource_name

@@ -20,7 +20,7 @@ from infra.settings import Settings
 from infra.stacks.processing import check_steps
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
 from tests.infra.assembly import Assembly, policies
 from tests.infra.rights import granted, without_logs

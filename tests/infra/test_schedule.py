@@ -17,8 +17,8 @@ from infra.lint import context, nag_findings, placeholder_artefacts, template_fi
 from infra.settings import Scheduler, Settings, load_settings
 from infra.stacks.schedule import AIRFLOW, ScheduleStack
 from slackwater.errors import DefinitionError
-from slackwater.project import load_project
-from slackwater.schedule import ProjectSchedule, schedule_of
+from slackwater.project.project import load_project
+from slackwater.project.schedule import ProjectSchedule, schedule_of
 from tests.infra.assembly import Assembly
 
 pytestmark = pytest.mark.infra

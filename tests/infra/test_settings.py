@@ -23,10 +23,10 @@ from infra.state_machines import fill_placeholders, read_machine
 from infra.workers import Worker, heap_mb
 from slackwater.errors import DefinitionError
 from slackwater.local.emr.billing import read_workers
-from slackwater.local.emr.execution.pythons import IMAGE_PYTHONS
+from slackwater.local.emr.pythons import IMAGE_PYTHONS
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.spark_workers import MEMORY_GB, WorkerSize
-from slackwater.project import Project
+from slackwater.project.project import Project
 from tests.infra.assembly import Assembly, submit_parameters
 
 pytestmark = pytest.mark.infra

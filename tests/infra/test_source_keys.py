@@ -15,7 +15,7 @@ from infra.lint import definition, placeholder_artefacts, synthesise
 from infra.settings import Settings, load_settings
 from infra.stacks.storage import StorageStack
 from slackwater.errors import DefinitionError
-from slackwater.project import Project
+from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
 from tests.infra.assembly import Assembly, policies
 from tests.infra.rights import granted

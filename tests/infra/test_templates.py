@@ -17,21 +17,21 @@ from pydantic import ValidationError
 
 from infra.app import ROOT
 from infra.constructs.arrivals import Arrivals
+from infra.constructs.event_buffer import EventBuffer
 from infra.constructs.library_function import Library
-from infra.constructs.push_api.event_buffer import EventBuffer
 from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
 from infra.settings import Settings, load_settings
 from infra.stacks.processing import check_large_files
 from infra.stacks.storage import JOB_MINUTES, longest_run_days
-from lambdas.receive_events.handler import RESPONSE_SECONDS
+from lambdas.receive_events import RESPONSE_SECONDS
 from slackwater.aws.clients import SHORT_CONFIG
-from slackwater.aws.stacks.deployment import OPTIONAL_STACKS, STACKS, Deployment
+from slackwater.aws.deployment import OPTIONAL_STACKS, STACKS, Deployment
 from slackwater.errors import DefinitionError
 from slackwater.local.emr.billing import read_workers
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.retries import LAMBDA, RETRIES, SPARK_JOB
-from slackwater.project import Project
+from slackwater.project.project import Project
 from tests.fakes_receiver import FILE_TABLE, a_source
 from tests.fakes_runs import RUN_TABLE
 from tests.infra.assembly import Assembly, submit_parameters
@@ -46,13 +46,11 @@ _BUCKETS = {"Raw", "Exchange", "Warehouse"}
 def test_only_our_own_functions_run(assembly: Assembly) -> None:
     functions = assembly.resources("AWS::Lambda::Function").values()
     names = {function["Properties"]["FunctionName"] for function in functions}
-    assert names == {
-        f"slackwater-{path.parent.name.replace('_', '-')}" for path in (ROOT / "lambdas").glob("*/handler.py")
-    }
+    assert names == {f"slackwater-{path.stem.replace('_', '-')}" for path in (ROOT / "lambdas").glob("*.py")}
     assert len(names) >= 10
     for function in functions:
         properties = function["Properties"]
-        assert properties["Handler"] == "handler.handler"
+        assert properties["Handler"].endswith(".handler")
         assert properties["LoggingConfig"]["LogFormat"] == "JSON"
         assert len(properties["Layers"]) == 1
         variables = properties["Environment"]["Variables"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cli import tools
+from slackwater.deploy import tools
 from slackwater.errors import CloudError
 
 pytestmark = pytest.mark.infra

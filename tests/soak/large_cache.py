@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slackwater.aws.catalog.partitions import PartitionRegistry
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.project import Project
+from slackwater.aws.partitions import PartitionRegistry
+from slackwater.project.project import Project
 from slackwater.receiver.partners.partner import Download, ListedFile
 from slackwater.receiver.pull.fetch import FetchState, FileFetcher
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry, FileState

@@ -9,12 +9,12 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from slackwater.aws.catalog.partitions import PartitionRegistry
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.partitions import PartitionRegistry
 from slackwater.errors import InputError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.receiver.pull.fetch import LEASE, FetchState, FileFetcher
 from slackwater.receiver.pull.give_up import give_up
 from slackwater.receiver.pull.plan import WorkItem, plan_pull

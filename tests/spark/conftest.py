@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.arrow.session import SMALL_WAY, temporary_settings
-from slackwater.local.emr.execution.spark import class_archive, job_home
+from slackwater.local.emr.spark import class_archive, job_home
 from tests.fakes_spark import FolderStore
 
 ROOT = Path(__file__).resolve().parents[2]

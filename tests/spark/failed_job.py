@@ -9,7 +9,7 @@ import pytest
 from glue_jobs import run_stage
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Hold
-from slackwater.steps.spark import job
+from slackwater.spark import job
 from tests.fakes_check import PIPELINE, five_days
 
 DAY = "2013-03-10"

@@ -16,12 +16,12 @@ from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, StepRecord
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.added_objects import store_earlier_stages
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import Run, RunRecord, RunState
 from slackwater.sources.definition import Source
-from slackwater.steps.spark.stage import StageJob, run_stage
+from slackwater.spark.stage import StageJob, run_stage
 from slackwater.steps.step import StepContext
 
 PIPELINE, DATE, NOW = "by_shop", "2026-03-02", datetime(2026, 3, 5, tzinfo=UTC)

@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from slackwater.arrow.exchange import StoreFactory
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.graph import stages
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import Run
 from slackwater.sources.fields import FieldType
-from slackwater.steps.spark.stage import StageJob, run_stage
+from slackwater.spark.stage import StageJob, run_stage
 from slackwater.steps.step import StepContext
 from tests.fakes_spark import FolderStore
 from tests.independent import database

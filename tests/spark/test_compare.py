@@ -21,7 +21,9 @@ from glue_jobs import compare_day
 from slackwater.arrow.dataset import find_reference, load_manifest
 from slackwater.arrow.exchange import read_frame
 from slackwater.errors import CloudError, DataError, InputError, ObjectMissing, VersionRemoved
-from slackwater.late.changes.comparison import (
+from slackwater.late.changes.job_claims import job_failure_uri, job_started_uri
+from slackwater.late.changes.versions import VersionPair, pair_uri
+from slackwater.late.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
     MAX_STRING_LENGTH,
@@ -30,22 +32,20 @@ from slackwater.late.changes.comparison import (
     Totals,
     comparison_uri,
 )
-from slackwater.late.changes.job_claims import job_failure_uri, job_started_uri
-from slackwater.late.changes.versions import VersionPair, pair_uri
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
-from slackwater.steps.spark.compare.comparison import (
+from slackwater.spark.comparison import (
     ComparisonJob,
     compare_versions,
     input_differences,
     read_pair,
     read_version,
 )
-from slackwater.steps.spark.publish import with_date
-from slackwater.steps.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
+from slackwater.spark.publish import with_date
+from slackwater.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
 from tests.fakes_comparison import version
 from tests.fakes_receiver import Crash
 from tests.fakes_spark import FolderStore

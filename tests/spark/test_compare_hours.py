@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pytest
 
-from slackwater.late.changes.comparison import TOLERANCE
+from slackwater.late.comparison import TOLERANCE
 from slackwater.runs.day import day_of, parse_date
-from slackwater.steps.spark.compare.paired import pair_versions
-from slackwater.steps.spark.compare.totals import DayTotals, grouped_totals, hour_column
+from slackwater.spark.paired import pair_versions
+from slackwater.spark.totals import DayTotals, grouped_totals, hour_column
 from tests.spark.frames import frame_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]

@@ -15,10 +15,10 @@ from slackwater.arrow.exchange import read_frame
 from slackwater.errors import DataError, DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of
+from slackwater.spark.stage import run_stage
 from slackwater.steps import registry
 from slackwater.steps.files import ProjectFiles
-from slackwater.steps.spark.job import explain
-from slackwater.steps.spark.stage import run_stage
+from slackwater.steps.spark_errors import explain
 from slackwater.steps.step import Parameters, StepContext, Transform
 from tests.checking import check_steps
 from tests.independent import assert_same_table, daily_delays

@@ -21,9 +21,9 @@ from slackwater.arrow.exchange import read_frame
 from slackwater.cli.main import run as run_command
 from slackwater.dev.loop import DevLoop
 from slackwater.dev.samples import Samples
-from slackwater.project import load_project
+from slackwater.project.project import load_project
+from slackwater.spark.standalone import columns_of, first_rows
 from slackwater.steps.io.local_folder import files_below
-from slackwater.steps.standalone import columns_of, first_rows
 from slackwater.steps.step import StepContext
 from tests.independent import assert_same_table, daily_delays
 from tests.spark.conftest import ROOT, jvm_variables

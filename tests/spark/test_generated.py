@@ -12,7 +12,7 @@ import yaml
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import read_frame
 from slackwater.pipeline.graph import stages
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from tests.spark.generated import SOURCES, generate
 from tests.spark.nyc import Day
 

@@ -16,8 +16,8 @@ from pyspark.sql import functions as sf
 
 from glue_jobs import compare_day, run_stage
 from slackwater.arrow.session import temporary_settings
-from slackwater.steps.spark.job import explain
-from slackwater.steps.standalone import INTERPRETED
+from slackwater.spark.standalone import INTERPRETED
+from slackwater.steps.spark_errors import explain
 from tests.independent import assert_same_table, daily_delays
 from tests.spark.conftest import ROOT, WORKERS, jvm_variables
 from tests.spark.frames import frame_of

@@ -11,7 +11,7 @@ from slackwater.arrow.reference import reference_uri
 from slackwater.errors import DataError
 from slackwater.pipeline.graph import stages
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.steps.spark.merge import find_earlier_rows, stage_merges
+from slackwater.spark.merge import find_earlier_rows, stage_merges
 from tests.fakes_spark import FolderStore
 from tests.spark.large_day import (
     AGGREGATE,

@@ -16,10 +16,10 @@ from slackwater.arrow.exchange import write_frame
 from slackwater.arrow.reference import reference_uri
 from slackwater.errors import AuditFailed, ObjectMissing, PublishOvertaken
 from slackwater.runs.record import Publication, Run, publication_uri
-from slackwater.steps.spark import publish as publishing
-from slackwater.steps.spark import table as warehouse
-from slackwater.steps.spark.stage import run_stage_job
-from slackwater.steps.spark.table import files_of_day, tags_of
+from slackwater.spark import publish as publishing
+from slackwater.spark import table as warehouse
+from slackwater.spark.stage import run_stage_job
+from slackwater.spark.table import files_of_day, tags_of
 from tests.fakes_spark import PRODUCER
 from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.frames import frame_of

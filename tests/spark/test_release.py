@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql.pandas import functions
 
 from glue_jobs.check_release import parse
-from slackwater.doctor.job import _REMEDIES
+from slackwater.deploy.check_job import _REMEDIES
 from slackwater.errors import AccessDenied, AuditFailed
 from slackwater.runs.record import Run
-from slackwater.steps.spark import release
-from slackwater.steps.spark.job import explain
-from slackwater.steps.spark.release import check_release, import_packages
-from slackwater.steps.spark.table import tags_of
+from slackwater.spark import release
+from slackwater.spark.release import check_release, import_packages
+from slackwater.spark.table import tags_of
+from slackwater.steps.spark_errors import explain
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 

@@ -8,8 +8,8 @@ import pytest
 
 from slackwater.errors import AuditFailed, ObjectMissing
 from slackwater.runs.record import Publication, publication_uri
-from slackwater.steps.spark.rollback import restore_version
-from slackwater.steps.spark.table import tags_of
+from slackwater.spark.rollback import restore_version
+from slackwater.spark.table import tags_of
 from tests.spark.test_publish import ROWS, a_run, commits, publish, rows_of, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]

@@ -13,8 +13,8 @@ from slackwater.errors import ObjectInvalid
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import Day
-from slackwater.steps.spark import sources
-from slackwater.steps.spark.sources import SMALL_BYTES, read_source
+from slackwater.spark import sources
+from slackwater.spark.sources import SMALL_BYTES, read_source
 from tests.fakes_receiver import Clock, MemoryPartitions, a_source
 from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events

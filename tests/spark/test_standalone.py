@@ -17,8 +17,8 @@ from slackwater import steps
 from slackwater.arrow.session import temporary_settings
 from slackwater.cli.main import run as run_command
 from slackwater.errors import DataError, DefinitionError, InputError, UnknownName
+from slackwater.spark.standalone import run_step
 from slackwater.steps import registry
-from slackwater.steps.standalone import run_step
 from slackwater.steps.step import Load, Parameters
 from tests.step_package import installed_package
 

@@ -11,9 +11,9 @@ import pytest
 from glue_jobs import run_stage
 from slackwater.errors import CloudError
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, PublishedRun
-from slackwater.steps.spark import version_retention
-from slackwater.steps.spark.table import current_snapshot, tags_of
-from slackwater.steps.spark.version_retention import old_versions, remove_old_versions
+from slackwater.spark import version_retention
+from slackwater.spark.table import current_snapshot, tags_of
+from slackwater.spark.version_retention import old_versions, remove_old_versions
 from tests.fakes_receiver import Crash
 from tests.spark.test_publish import ROWS, a_run, commit_version, rows_of
 

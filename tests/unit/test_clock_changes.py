@@ -7,11 +7,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from slackwater.clock_changes import skipped_time
-from slackwater.cron import cron_matches, eventbridge_expressions, skipped_expression
 from slackwater.local.services.aws_cron import parse_cron
-from slackwater.schedule import ScheduledTask, ScheduledWork
-from slackwater.scheduled_starts import ScheduledStart
+from slackwater.project.clock_changes import skipped_time
+from slackwater.project.cron import cron_matches, eventbridge_expressions, skipped_expression
+from slackwater.project.schedule import ScheduledTask, ScheduledWork
+from slackwater.project.scheduled_starts import ScheduledStart
 
 pytestmark = pytest.mark.unit
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lambdas.receive_events import handler as receive_events
+from lambdas import receive_events
 from slackwater.local.services.rest_apis import expand_body
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from slackwater.receiver.push.request import EventsApi
 from tests.fakes_receiver import MemoryBuffer, MemoryEventCounts, MemoryTokens
 from tests.pushing import FunctionContext, Setup
@@ -21,7 +21,7 @@ from tests.pushing import FunctionContext, Setup
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
-TEMPLATE = ROOT / "src" / "slackwater" / "cli" / "template"
+TEMPLATE = ROOT / "examples" / "orders"
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
 TEXT = " ".join(PAGE.split())
 BODIES_STEP = PAGE.partition("**5. Push")[2].partition("**6. ")[0]

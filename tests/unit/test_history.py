@@ -7,9 +7,9 @@ from botocore.exceptions import ClientError
 
 from slackwater.aws.definition_history import HistoryStore
 from slackwater.errors import CloudError, DefinitionError
-from slackwater.history import DefinitionHistory
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.history import DefinitionHistory
+from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
 from tests.fakes_runs import DictStore
 

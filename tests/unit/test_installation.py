@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import slackwater
-from slackwater.installation import cache_folder, deployed_files, is_clone, library_folder
+from slackwater.project.installation import cache_folder, deployed_files, is_clone, library_folder
 
 pytestmark = pytest.mark.unit
 

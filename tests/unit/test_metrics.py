@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lambdas.fetch_file import handler as fetch_file
-from lambdas.freeze_inputs import handler as freeze_inputs
-from lambdas.list_files import handler as list_files
-from lambdas.receive_events import handler as receive_events
-from lambdas.record_run import handler as record_run
+from lambdas import fetch_file, freeze_inputs, list_files, receive_events, record_run
 from slackwater.aws import inputs
 from slackwater.aws.emf import put_metric
 from slackwater.local.services.emf import read_metrics

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from slackwater.errors import DefinitionError, UnknownName
-from slackwater.project import CodeDigests, Project, load_project
+from slackwater.project.project import CodeDigests, Project, load_project
 
 pytestmark = pytest.mark.unit
 

@@ -13,12 +13,12 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from lambdas.start_scheduled import handler as start_scheduled
+from lambdas import start_scheduled
 from slackwater.aws.executions.machines import Machines
-from slackwater.cron import eventbridge_expressions
 from slackwater.errors import CloudError
-from slackwater.schedule import ScheduledTask, ScheduledWork
-from slackwater.scheduled_starts import ScheduledStart, scheduled_date, task_name
+from slackwater.project.cron import eventbridge_expressions
+from slackwater.project.schedule import ScheduledTask, ScheduledWork
+from slackwater.project.scheduled_starts import ScheduledStart, scheduled_date, task_name
 
 pytestmark = pytest.mark.unit
 

@@ -10,10 +10,10 @@ from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from infra.settings import Settings
-from slackwater.cron import cron_matches
 from slackwater.metrics import Metric, Subject
 from slackwater.model import Cron
-from slackwater.project import Project
+from slackwater.project.cron import cron_matches
+from slackwater.project.project import Project
 
 # Long enough for data points that reach CloudWatch late, short enough that two failures fire the alarm twice.
 COUNTER_PERIOD = Duration.minutes(5)

@@ -11,7 +11,7 @@ from infra.constructs.alarms.alarm_rules import Severity
 from infra.constructs.alarms.alarms import alarm_names
 from infra.constructs.alarms.composite_rules import composites
 from infra.settings import Settings
-from slackwater.project import Project
+from slackwater.project.project import Project
 
 # Pages kept the name of the only topic that there was before.
 _NAMES = {Severity.PAGE: "alarms", Severity.WARNING: "warnings"}

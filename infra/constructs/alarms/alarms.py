@@ -24,10 +24,10 @@ from infra.constructs.alarms.cloudwatch_metrics import (
 from infra.constructs.alarms.composite_rules import COVERED, readers
 from infra.constructs.alarms.execution_alarms import EXECUTION_PERIOD, execution_alarms
 from infra.settings import Scheduler, Settings
-from slackwater.cron import cron_matches
 from slackwater.metrics import Metric
 from slackwater.model import Cron
-from slackwater.project import Project
+from slackwater.project.cron import cron_matches
+from slackwater.project.project import Project
 
 # Two daily checks can be 25 hours apart when the clocks go back, and a check takes time. The alarm counts periods of an
 # hour: one period of a day is a sliding window and would fire whenever a check is minutes later than the one before.

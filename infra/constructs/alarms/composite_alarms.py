@@ -11,7 +11,7 @@ from constructs import Construct
 from infra.constructs.alarms.alarms import alarm_names
 from infra.constructs.alarms.composite_rules import composites
 from infra.settings import Settings
-from slackwater.project import Project
+from slackwater.project.project import Project
 
 COMPOSITE_STACK = "composite-alarms"
 

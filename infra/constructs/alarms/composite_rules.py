@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from infra.settings import Settings
-from slackwater.project import Project
+from slackwater.project.project import Project
 
 # CloudWatch allows 100 alarms, 500 elements and 10,240 characters in a rule. The names of 100 alarms fit: a prefix and
 # a pipeline have 70 characters together at most, because the name of the state machine has 80.

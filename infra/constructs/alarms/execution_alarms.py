@@ -13,8 +13,8 @@ from typing import NamedTuple
 from aws_cdk import Duration
 
 from infra.constructs.alarms.alarm_rules import Severity
-from slackwater.project import Project
-from slackwater.schedule import BACKFILL_MACHINE, COMPARE_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_MACHINE
+from slackwater.project.project import Project
+from slackwater.project.schedule import BACKFILL_MACHINE, COMPARE_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 EXECUTION_FAILED, MACHINE_FAILED = "execution-failed", "machine-failed"
 EXECUTION_PERIOD = Duration.hours(1)

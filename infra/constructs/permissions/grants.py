@@ -18,7 +18,7 @@ from infra.constructs.common import accept_wildcards, states_arn
 from infra.constructs.permissions.roles import Grantee
 from infra.settings import Settings
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.receiver.partners.partner import bucket_folder
 
 # What S3 and SQS require of a writer: a multipart upload reads its parts.

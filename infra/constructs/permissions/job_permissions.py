@@ -8,7 +8,7 @@ from infra.constructs.permissions import grants
 from infra.constructs.permissions.roles import Grantee
 from infra.stacks.storage import FILES, StorageStack
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.record import ARROW_FILES
 
 LOGS, PROJECTS = "logs/", "projects/"

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from slackwater.aws.failures import code_of, translated
 from slackwater.errors import CloudError, ObjectMissing
-from slackwater.history import DefinitionHistory
-from slackwater.project import Project
+from slackwater.project.history import DefinitionHistory
+from slackwater.project.project import Project
 from slackwater.sources.partitions import source_prefix
 from slackwater.storage import ObjectStore
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from slackwater.aws.catalog.glue_tables import GlueTables
 from slackwater.aws.clients import CONFIG, Clients, client
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
-from slackwater.project import Project
+from slackwater.aws.glue_tables import GlueTables
+from slackwater.project.project import Project
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.table import RunTable

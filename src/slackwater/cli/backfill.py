@@ -21,7 +21,7 @@ from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate
 from slackwater.client.workspace import Workspace
 from slackwater.errors import RunFailed
 from slackwater.formatting import counted, duration
-from slackwater.project import Project
+from slackwater.project.project import Project
 
 # The exit code by which shells report an interruption: 128 and the number of SIGINT.
 _INTERRUPTED = 130

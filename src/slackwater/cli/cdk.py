@@ -16,15 +16,12 @@ from typing import TextIO
 
 from pydantic import ValidationError
 
+from slackwater.aws.api_log_role import ensure_log_role
 from slackwater.aws.clients import client
+from slackwater.aws.composite_alarms import CompositeAlarmRules
 from slackwater.aws.definition_history import HistoryStore
-from slackwater.aws.failures import translated
-from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.profiles import child_environment
-from slackwater.aws.stacks.api_log_role import ensure_log_role
-from slackwater.aws.stacks.composite_alarms import CompositeAlarmRules
-from slackwater.aws.stacks.deletion import StackDeletion
-from slackwater.aws.stacks.deployment import (
+from slackwater.aws.deletion import StackDeletion
+from slackwater.aws.deployment import (
     ALARM_STACKS,
     DEFAULT_QUALIFIER,
     REQUIRED_BOOTSTRAP,
@@ -35,15 +32,18 @@ from slackwater.aws.stacks.deployment import (
     read_deployment,
     stack_states,
 )
-from slackwater.aws.stacks.spark_application import SparkApplications
+from slackwater.aws.failures import translated
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.profiles import child_environment
+from slackwater.aws.spark_application import SparkApplications
 from slackwater.cli.output import print_note
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.cli.tools import cdk_program, install_tools, is_installed, node_environment
 from slackwater.client.workspace import Workspace
-from slackwater.environments import ENVIRONMENT_VARIABLE
+from slackwater.deploy.tools import cdk_program, install_tools, is_installed, node_environment
 from slackwater.errors import CloudError, InputError
-from slackwater.installation import deployed_files
-from slackwater.project import Project
+from slackwater.project.environments import ENVIRONMENT_VARIABLE
+from slackwater.project.installation import deployed_files
+from slackwater.project.project import Project
 
 # The CDK has no machine-readable progress, so these expressions match what it prints for people. A line that matches
 # none of them is only logged.

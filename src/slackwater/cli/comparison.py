@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from slackwater.cli.output import print_table, print_text
-from slackwater.late.changes.comparison import Comparison
-from slackwater.late.changes.report.report import report_sections
+from slackwater.late.comparison import Comparison
+from slackwater.late.report.report import report_sections
 
 # Characters per line.
 _WIDTH = 100

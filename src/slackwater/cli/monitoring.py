@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.client.late.monitoring import MonitorObserver
-from slackwater.late.check.decision import CheckReport
+from slackwater.client.monitoring import MonitorObserver
+from slackwater.late.decision import CheckReport
 
 _CHECK = "check the days"
 

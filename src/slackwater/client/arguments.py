@@ -10,7 +10,7 @@ from slackwater.errors import InputError
 from slackwater.runs.day import parse_date
 
 if TYPE_CHECKING:
-    from slackwater.project import Project
+    from slackwater.project.project import Project
     from slackwater.sources.definition import Source
 
 Date = date | str

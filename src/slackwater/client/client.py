@@ -20,7 +20,7 @@ from slackwater.client.resources import Resources
 from slackwater.client.tables import PublishedTable
 from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError, SlackwaterError
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.record import DayRecord, Run, RunRecord
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from slackwater.client.days.history import DayVersion
     from slackwater.client.days.run_log import RunLog
     from slackwater.client.days.timeline import Timeline
-    from slackwater.client.late.monitoring import MonitorObserver, MonitorResult
-    from slackwater.client.late.older import OlderDays
-    from slackwater.client.sending.push import Event
-    from slackwater.client.sending.sender import PushTotals
+    from slackwater.client.monitoring import MonitorObserver, MonitorResult
+    from slackwater.client.older import OlderDays
+    from slackwater.client.push import Event
+    from slackwater.client.sender import PushTotals
     from slackwater.client.tables import QueryResult
-    from slackwater.late.changes.comparison import Comparison
     from slackwater.late.changes.job_claims import ComparisonGivenUp
-    from slackwater.late.check.suggest import Suggestion
+    from slackwater.late.comparison import Comparison
+    from slackwater.late.suggest import Suggestion
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
     from slackwater.receiver.pull.removed_files import DoubtfulFiles
@@ -136,7 +136,7 @@ class Client(Resources):
         `NotDeployed` if what the pipeline reads is not deployed.
         """
         from slackwater.client.days.undeployed import UndeployedRuns
-        from slackwater.project import load_pipeline
+        from slackwater.project.project import load_pipeline
 
         pipeline, day = load_pipeline(Path(path), self.connection.workspace.project), iso_date(date)
         runs = UndeployedRuns(
@@ -252,7 +252,7 @@ class Client(Resources):
 
     def days_on_hold(self, pipeline: str | None = None) -> list[DayRecord]:
         """Return the days on hold of a pipeline, or of all, by pipeline and date. Raises `UnknownName`."""
-        from slackwater.client.late.holds import days_on_hold
+        from slackwater.client.holds import days_on_hold
 
         return days_on_hold(self.run_table, self._names(pipeline))
 
@@ -262,7 +262,7 @@ class Client(Resources):
         Only with `on_change: notify` are they recorded: `table_notice` says what has changed. Of a pipeline or of all,
         by pipeline and date. Raises `UnknownName`.
         """
-        from slackwater.client.late.holds import days_with_changed_tables
+        from slackwater.client.holds import days_with_changed_tables
 
         pipelines = map(self.project.pipeline, self._names(pipeline))
         return days_with_changed_tables(self.run_table, pipelines, now=_now())
@@ -299,7 +299,7 @@ class Client(Resources):
         With `first` or `last`, every published day from the one to the other is checked, at most 92; otherwise those
         that checks and new objects have listed. Raises `UnknownName`, `InputError`.
         """
-        from slackwater.client.late.older import older_days
+        from slackwater.client.older import older_days
 
         return older_days(self.checker, self._names(pipeline), first=optional_date(first), last=optional_date(last))
 
@@ -309,7 +309,7 @@ class Client(Resources):
         The proposed ones miss no change of a metric above `max_effect` percent. Raises `UnknownName`, and `InputError`
         when there are too few re-runs.
         """
-        from slackwater.client.late.suggest import suggest_thresholds
+        from slackwater.client.suggest import suggest_thresholds
 
         return suggest_thresholds(
             self.project.pipeline(pipeline),
@@ -439,7 +439,7 @@ class Client(Resources):
         Returns when all late days are done; `observer` is told about the progress. Raises `RunFailed` if the days could
         not be checked. The failure of a day is in the result.
         """
-        from slackwater.client.late.monitoring import Monitor, MonitorObserver
+        from slackwater.client.monitoring import Monitor, MonitorObserver
         from slackwater.late.check.window import today
 
         definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
@@ -488,7 +488,7 @@ class Client(Resources):
         Raises `VersionRemoved` if retention has removed the version before it, else `RunFailed`.
         A Spark job compares each pair of versions once; later calls read its result.
         """
-        from slackwater.late.changes.comparison import Comparison, ComparisonReference
+        from slackwater.late.comparison import Comparison, ComparisonReference
         from slackwater.runs.comparison_run import attempt_costs
 
         self.project.pipeline(pipeline)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slackwater.aws.clients import Clients
-from slackwater.aws.stacks.deployment import Deployment, read_deployment
+from slackwater.aws.deployment import Deployment, read_deployment
 from slackwater.client.workspace import Workspace
-from slackwater.project import Project
+from slackwater.project.project import Project
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,17 +14,17 @@ from slackwater.aws.executions.machines import Machines
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.client.connection import Connection
 from slackwater.client.days.executions import Executions
-from slackwater.project import Project
+from slackwater.project.project import Project
 
 if TYPE_CHECKING:
     import httpx
 
-    from slackwater.aws.catalog.warehouse import Warehouse
     from slackwater.aws.queue import EventQueues
+    from slackwater.aws.warehouse import Warehouse
     from slackwater.client.days.run_log import RunLogReader
     from slackwater.client.days.timeline import TimelineReader
-    from slackwater.client.late.holds import HoldDecisions
-    from slackwater.client.sending.push import Pusher
+    from slackwater.client.holds import HoldDecisions
+    from slackwater.client.push import Pusher
     from slackwater.late.check.checker import Checker
     from slackwater.receiver.writing.rejects_reader import RejectsReader
     from slackwater.runs.inputs.listing import InputListing
@@ -126,7 +126,7 @@ class Resources:
         """Releases and rejects days on hold."""
         from slackwater.aws.executions.machines import StepFunctionsExecutions
         from slackwater.aws.identity import caller_arn
-        from slackwater.client.late.holds import HoldDecisions
+        from slackwater.client.holds import HoldDecisions
 
         clients = self.connection.clients
         return HoldDecisions(
@@ -174,7 +174,7 @@ class Resources:
     @cached_property
     def warehouse(self) -> Warehouse:
         """The published tables and the raw partitions."""
-        from slackwater.aws.catalog.warehouse import open_warehouse
+        from slackwater.aws.warehouse import open_warehouse
 
         deployment = self.connection.deployment
         return open_warehouse(
@@ -186,16 +186,16 @@ class Resources:
         """The HTTP client of the API."""
         import httpx
 
-        from slackwater.client.sending.sender import TIMEOUT
+        from slackwater.client.sender import TIMEOUT
 
         return httpx.Client(timeout=TIMEOUT)
 
     @cached_property
     def pusher(self) -> Pusher:
         """Pushes events to the API."""
-        from slackwater.client.sending.push import Pusher
-        from slackwater.client.sending.retry_budget import RetryBudget
-        from slackwater.client.sending.token_file import TokenFile
+        from slackwater.client.push import Pusher
+        from slackwater.client.retry_budget import RetryBudget
+        from slackwater.client.token_file import TokenFile
 
         return Pusher(
             http=self.http,

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 
-from slackwater.client.tables import QueryResult
-from slackwater.errors import CloudError, InputError
+from slackwater.client.tables import QueryResult, sql_errors
+from slackwater.errors import InputError
 from slackwater.pipeline.definition import LEDGER_TABLE
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.sources.first_by_id import is_first_of_its_id
 
 if TYPE_CHECKING:
-    from slackwater.aws.catalog.warehouse import Warehouse
+    from slackwater.aws.warehouse import Warehouse
     from slackwater.receiver.pull.file_cache import FileCache
 
 # DuckDB's type of a PIVOT statement is MULTI. Scripts of several statements are refused by their number.
@@ -128,18 +127,6 @@ def named_pipeline(sql: str, pipelines: Iterable[str]) -> str:
         found = f"names {' and '.join(names)}" if names else "names no published table"
         raise InputError(f"--version: the query {found}: with a version, it reads the table of one pipeline")
     return names[0]
-
-
-@contextmanager
-def sql_errors() -> Iterator[None]:
-    """Raise DuckDB's errors about a statement as `InputError`, and about an unreadable table as `CloudError`."""
-    try:
-        yield
-    except duckdb.Error as error:
-        # DuckDB has no class for errors of Arrow, such as an unreadable file: only the message identifies them.
-        if "reading the stream registered" in str(error):
-            raise CloudError(f"a table could not be read to its end: {error}") from error
-        raise InputError(f"SQL: {error}") from error
 
 
 def _check_read_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from slackwater.errors import InputError
+from slackwater.errors import CloudError, InputError
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import pyarrow as pa
 
-    from slackwater.aws.catalog.warehouse import Warehouse
+    from slackwater.aws.warehouse import Warehouse
 
 
 class QueryResult:
@@ -36,15 +38,11 @@ class QueryResult:
     @cached_property
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows as Python values."""
-        from slackwater.client.sql import sql_errors
-
         with sql_errors():
             return self._relation.fetchall()
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""
-        from slackwater.client.sql import sql_errors
-
         with sql_errors():
             return self._relation.to_arrow_table()
 
@@ -78,3 +76,17 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
         return table.to_pandas()
     except ModuleNotFoundError as error:
         raise InputError("to_pandas() needs pandas: pip install pandas") from error
+
+
+@contextmanager
+def sql_errors() -> Iterator[None]:
+    """Raise DuckDB's errors about a statement as `InputError`, and about an unreadable table as `CloudError`."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        # DuckDB has no class for errors of Arrow, such as an unreadable file: only the message identifies them.
+        if "reading the stream registered" in str(error):
+            raise CloudError(f"a table could not be read to its end: {error}") from error
+        raise InputError(f"SQL: {error}") from error

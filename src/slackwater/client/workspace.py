@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slackwater.environments import DEFAULT_PREFIX, ENVIRONMENT_VARIABLE, environment_values
 from slackwater.errors import InputError
-from slackwater.installation import deployed_files, is_clone
+from slackwater.project.environments import DEFAULT_PREFIX, ENVIRONMENT_VARIABLE, environment_values
+from slackwater.project.installation import deployed_files, is_clone
 
 if TYPE_CHECKING:
-    from slackwater.project import Project
+    from slackwater.project.project import Project
 
 EXAMPLE = Path("examples") / "nyc_flights"
 
@@ -69,7 +69,7 @@ class Workspace:
 
         Raises `InputError` if cdk.json is not valid.
         """
-        from slackwater.aws.stacks.deployment import DEFAULT_QUALIFIER
+        from slackwater.aws.deployment import DEFAULT_QUALIFIER
 
         return self._cdk_context("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
 
@@ -104,7 +104,7 @@ class Workspace:
 
     def load_project(self) -> Project:
         """Read and check the whole project. Raises `DefinitionError` naming file and field."""
-        from slackwater.project import load_project
+        from slackwater.project.project import load_project
 
         return load_project(self.project)
 
@@ -113,7 +113,7 @@ class Workspace:
 
         Raises `DefinitionError` naming file and field.
         """
-        from slackwater.project import load_definitions
+        from slackwater.project.project import load_definitions
 
         return load_definitions(self.project)
 

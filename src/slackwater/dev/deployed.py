@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.aws.objects import s3_store
-from slackwater.aws.partners.secrets import CloudSecrets
+from slackwater.aws.secrets import CloudSecrets
 from slackwater.client.resources import Resources
 from slackwater.dev.sample import Sample, events_of_day, first_of_each_id
 from slackwater.errors import InputError, ObjectInvalid
 from slackwater.formatting import counted
+from slackwater.outbound.credentials import Secrets
+from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import IcebergInput
-from slackwater.project import Project
-from slackwater.receiver.partners.credentials import Secrets
-from slackwater.receiver.partners.outbound import Outbound
+from slackwater.project.project import Project
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.table_inputs import published_days

@@ -15,7 +15,7 @@ from slackwater.pipeline.graph import Stage, ancestors, stages
 from slackwater.steps.step import StepContext
 
 if TYPE_CHECKING:
-    from slackwater.steps.standalone import ComputedFrame
+    from slackwater.spark.standalone import ComputedFrame
 
 
 @dataclass(eq=False, kw_only=True)
@@ -86,7 +86,7 @@ class KeptSteps:
                     yield self._outcome(name, pipeline, stage, context, origin=origin)
 
     def _input(self, name: str, sample: Sample, before: Mapping[str, _Kept], context: StepContext) -> _Kept:
-        from slackwater.steps.standalone import frame_of_table  # noqa: PLC0415 - starts no Spark, but imports it
+        from slackwater.spark.standalone import frame_of_table  # noqa: PLC0415 - starts no Spark, but imports it
 
         kept = before.get(name)
         if kept and kept.origin is sample:
@@ -97,7 +97,7 @@ class KeptSteps:
         self, name: str, pipeline: Pipeline, stage: Stage, context: StepContext, *, origin: object
     ) -> StepOutcome:
         """Compute a step, and keep its result if it has one."""
-        from slackwater.steps.standalone import columns_of, compute_step, first_rows  # noqa: PLC0415
+        from slackwater.spark.standalone import columns_of, compute_step, first_rows  # noqa: PLC0415
 
         current, use = self._kept, pipeline.steps[name]
         reads = {read: current[read] for read in use.depends_on}

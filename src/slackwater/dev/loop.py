@@ -16,7 +16,7 @@ from slackwater.dev.samples import Samples
 from slackwater.dev.step_code import StepCode
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.steps.step import StepContext
 from slackwater.validation.check_project import check_project

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from slackwater.dev.sample import Sample, events_of_day, first_of_each_id
 from slackwater.errors import InputError
 from slackwater.formatting import counted
+from slackwater.receiver.formats.read import read_file
 from slackwater.receiver.parsing.event_checks import CheckedEvents
-from slackwater.receiver.parsing.formats.read import read_file
 from slackwater.runs.day import Day
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EVENT_TIME, event_schema

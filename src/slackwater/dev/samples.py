@@ -10,7 +10,7 @@ from slackwater.dev.sample import Sample
 from slackwater.dev.sample_files import source_sample, table_sample
 from slackwater.errors import InputError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.day import Day
 
 if TYPE_CHECKING:

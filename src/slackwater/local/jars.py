@@ -19,13 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from slackwater.errors import CloudError, InputError, SlackwaterError
-from slackwater.installation import cache_folder, deployed_files, locked
 from slackwater.local import cloud, layout
-from slackwater.local.emr.execution import spark
-from slackwater.local.emr.execution.objects import request_object
-from slackwater.local.emr.execution.runner import SparkRunner
-from slackwater.local.emr.execution.submit import DRIVER_ENVIRONMENT, Submission
+from slackwater.local.emr import spark
+from slackwater.local.emr.objects import request_object
+from slackwater.local.emr.runner import SparkRunner
+from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.layout import Layout
+from slackwater.project.installation import cache_folder, deployed_files, locked
 
 ARTEFACTS = (
     "org.apache.hadoop:hadoop-aws:3.4.2",

@@ -19,12 +19,12 @@ from typing import Any
 
 from slackwater.local import emulator, layout
 from slackwater.local.checkpoint import Checkpointer
+from slackwater.local.emr import spark
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.cloudformation import ApplicationResource
-from slackwater.local.emr.execution import spark
-from slackwater.local.emr.execution.drivers import Drivers
-from slackwater.local.emr.execution.runner import SparkRunner
+from slackwater.local.emr.drivers import Drivers
 from slackwater.local.emr.jobs import JobRuns
+from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.step_functions import StartJobRunIntegration
 from slackwater.local.emr.store import EmrStore
 from slackwater.local.fork_server import ForkServers

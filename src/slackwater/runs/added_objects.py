@@ -13,10 +13,11 @@ from pydantic import TypeAdapter
 
 from slackwater.arrow.dataset import find_reference
 from slackwater.errors import ObjectMissing
+from slackwater.model import Record
 from slackwater.pipeline.graph import Stage, stages
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.finished_stages import is_readable
-from slackwater.runs.inputs.manifest import InputManifest, Record
+from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run, RunRecord
 from slackwater.storage import ObjectStore
 

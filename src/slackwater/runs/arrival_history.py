@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
-from slackwater.runs.inputs.manifest import Record
+from slackwater.model import Record
 
 HISTORY_DAYS = 28
 _HOURS = 24 * HISTORY_DAYS

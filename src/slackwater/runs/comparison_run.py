@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from slackwater.runs.costs.cost import RunCost, total_usd
-from slackwater.runs.inputs.manifest import UpdatedRecord
+from slackwater.costs.cost import RunCost, total_usd
+from slackwater.model import UpdatedRecord
 from slackwater.runs.record import RunRecord
 
 

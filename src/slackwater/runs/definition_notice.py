@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from slackwater.runs.inputs.manifest import UpdatedRecord
+from slackwater.model import UpdatedRecord
 
 
 class DefinitionNotice(UpdatedRecord):

@@ -17,7 +17,7 @@ from slackwater.arrow.dataset import count_files, find_reference, load_manifest
 from slackwater.arrow.reference import ArrowReference, reference_uri
 from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.pipeline.graph import stages
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run, StageRecord
 from slackwater.storage import ObjectStore

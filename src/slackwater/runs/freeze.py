@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.pipeline.graph import stages
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.added_objects import LARGE_ROWS, store_earlier_stages
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from slackwater.runs.inputs.manifest import Record
+from slackwater.model import Record
 
 MOST_OBJECTS = 100
 """From so many objects of a day on, further ones are not counted: the item stays small."""

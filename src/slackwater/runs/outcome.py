@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from slackwater.errors import AuditFailed, CloudError, DataError, DayChanged, ObjectMissing
-from slackwater.runs.costs.cost_recorder import CostRecorder, is_final
+from slackwater.runs.cost_recorder import CostRecorder, is_final
 from slackwater.runs.finished_stages import finished_stages, stage_names
 from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
 from slackwater.runs.record import (

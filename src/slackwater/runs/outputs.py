@@ -10,8 +10,8 @@ from typing import NamedTuple
 from slackwater.arrow.dataset import count_files, load_manifest
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, StepRecord
 from slackwater.errors import ObjectMissing
+from slackwater.model import Record
 from slackwater.runs.finished_stages import finished_stages
-from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import Loads, RunRecord, StageRecord, loads_uri
 from slackwater.storage import ObjectStore
 

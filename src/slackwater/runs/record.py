@@ -10,11 +10,10 @@ from typing import Annotated
 from pydantic import Field
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
-from slackwater.model import IsoDate
+from slackwater.costs.cost import RunCost
+from slackwater.model import IsoDate, Record, UpdatedRecord
 from slackwater.pipeline.definition import Aggregation
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.input_definition import InputDefinition
-from slackwater.runs.inputs.manifest import Record, UpdatedRecord
 from slackwater.storage import split_uri
 
 
@@ -243,7 +242,7 @@ class Hold(UpdatedRecord):
     """Why a day waits for a person. Nothing runs it again by itself until the hold ends."""
 
     rule: str
-    """A `slackwater.late.check.decision.DecisionRule`: the rule that put the day on hold."""
+    """A `slackwater.late.decision.DecisionRule`: the rule that put the day on hold."""
     reason: str
     """With its numbers, in one line."""
     since: datetime

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from slackwater.runs.inputs.manifest import UpdatedRecord
+from slackwater.model import UpdatedRecord
 
 
 class ReservedRerun(UpdatedRecord):

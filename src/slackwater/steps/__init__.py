@@ -11,8 +11,8 @@ def run(name: str, tables: Any = None, /, **parameters: Any) -> Any:
     `tables` is a pyarrow.Table, a pandas.DataFrame or a Spark DataFrame; or a mapping of such tables by the names of
     the step's inputs; or nothing for a step that reads its rows itself. The result has the type of the first input,
     and is a pyarrow.Table if there is none. A step that writes rows returns its input. Files are below the current
-    folder. Raises what `slackwater.steps.standalone.run_step` raises, which also returns what the step did.
+    folder. Raises what `slackwater.spark.standalone.run_step` raises, which also returns what the step did.
     """
-    from slackwater.steps.standalone import run_step  # noqa: PLC0415 - starts Spark, and pipelines are checked without
+    from slackwater.spark.standalone import run_step  # noqa: PLC0415 - starts Spark, and pipelines are checked without
 
     return run_step(name, tables, parameters).table

@@ -266,7 +266,7 @@ def example(frame: DataFrame, names: Sequence[str]) -> Column:
     """Return the values of some columns of a row as a JSON object, with long values cut off."""
     from pyspark.sql import functions as sf
 
-    from slackwater.steps.spark.compare.values import readable
+    from slackwater.steps.values import readable
 
     values = [
         readable(sf.col(quoted(name)), frame.schema[name].dataType, _EXAMPLE_LENGTH).alias(name) for name in names

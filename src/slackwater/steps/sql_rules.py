@@ -1,7 +1,7 @@
 """What SQL in parameters may contain: a query reads nothing but its inputs, a condition nothing but its row.
 
 A parser in Python checks it together with the pipeline. Spark's own parser checks it again before it runs
-(`slackwater.steps.spark.query`), because the two parsers may read SQL differently.
+(`slackwater.steps.spark_query`), because the two parsers may read SQL differently.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import InputError
-from slackwater.receiver.partners.credentials import Secrets
+from slackwater.outbound.credentials import Secrets
 from slackwater.runs.day import Day
 from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
@@ -23,7 +23,7 @@ from slackwater.steps.input_columns import Columns, InputColumns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from slackwater.receiver.partners.outbound import Outbound
+    from slackwater.outbound.guard import Outbound
 
 Effect = dict[str, Any]
 """What a step did to the rows, as JSON values by name, such as `{"filled.age": 3}`."""

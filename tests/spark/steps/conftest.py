@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from slackwater.arrow.session import temporary_settings
 from slackwater.runs.day import day_of
 from slackwater.runs.record import Run
+from slackwater.spark.standalone import INTERPRETED
 from slackwater.steps.files import ProjectFiles
-from slackwater.steps.standalone import INTERPRETED
 from slackwater.steps.step import StepContext
 from tests.fakes_runs import LONGEST_RUN
 from tests.fakes_spark import FolderStore

@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 
 from slackwater.errors import DefinitionError
-from slackwater.steps.spark.job import explain
-from slackwater.steps.standalone import run_step
+from slackwater.spark.standalone import run_step
+from slackwater.steps.spark_errors import explain
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 

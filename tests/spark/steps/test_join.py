@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.errors import DataError, DefinitionError
 from slackwater.steps.registry import registry
-from slackwater.steps.spark.job import explain
+from slackwater.steps.spark_errors import explain
 from slackwater.steps.transform.lookup import verify
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described

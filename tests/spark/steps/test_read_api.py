@@ -13,8 +13,8 @@ from pydantic import SecretStr, ValidationError
 
 from slackwater.arrow import exchange
 from slackwater.errors import DataError, InputError, OutboundRefused, PartnerError
-from slackwater.receiver.partners.credentials import Credentials
-from slackwater.receiver.partners.outbound import Outbound
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import Outbound
 from slackwater.steps.extract import read_api
 from slackwater.steps.extract.read_api import STEP, ApiAccess, ReadApi, read_pages
 from slackwater.steps.step import StepContext

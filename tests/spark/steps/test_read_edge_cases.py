@@ -22,13 +22,13 @@ from pyspark.errors import PySparkException
 
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import CloudError, InputError, ObjectMissing
-from slackwater.receiver.partners.outbound import Outbound
+from slackwater.outbound.guard import Outbound
 from slackwater.steps.extract import read_api, read_csv, read_json, read_ndjson, read_parquet, read_sql, read_xlsx
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io import typed_files
 from slackwater.steps.io.local_folder import files_below
 from slackwater.steps.load import write_csv
-from slackwater.steps.spark.job import explain
+from slackwater.steps.spark_errors import explain
 from slackwater.steps.step import Extract, StepContext
 from tests.fakes_spark import FolderStore
 from tests.fakes_web import Reply, Web

@@ -23,7 +23,7 @@ from slackwater.arrow import exchange
 from slackwater.errors import DataError, InputError
 from slackwater.steps.extract import read_csv, read_json, read_ndjson, read_parquet, read_partition, read_xlsx
 from slackwater.steps.files import ProjectFiles
-from slackwater.steps.spark.job import explain
+from slackwater.steps.spark_errors import explain
 from slackwater.steps.step import Extract, StepContext
 from slackwater.storage import StoredObject
 from tests.fakes_spark import FolderStore

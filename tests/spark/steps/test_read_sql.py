@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame
 
 from slackwater.arrow import exchange
 from slackwater.errors import DataError, DefinitionError, InputError, OutboundRefused, Unavailable
-from slackwater.receiver.partners.credentials import Credentials
-from slackwater.receiver.partners.outbound import Outbound
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import Outbound
 from slackwater.steps.extract.read_sql import STEP, ReadSql
-from slackwater.steps.spark.job import explain
+from slackwater.steps.spark_errors import explain
 from slackwater.steps.step import StepContext
 from tests.fakes_spark import FolderStore
 from tests.fakes_web import tls_contexts

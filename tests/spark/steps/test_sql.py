@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.errors import DefinitionError
 from slackwater.steps.registry import registry
-from slackwater.steps.spark.query import run_query
+from slackwater.steps.spark_query import run_query
 from slackwater.steps.step import StepContext
 from tests.spark.frames import frame_of
 

@@ -30,7 +30,7 @@ from slackwater.steps.extract import read_csv
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io import file_writers, frames, written_files
 from slackwater.steps.load import write_csv, write_json, write_parquet, write_xlsx
-from slackwater.steps.spark.job import explain
+from slackwater.steps.spark_errors import explain
 from slackwater.steps.step import Effect, Load, StepContext
 from tests.fakes_spark import FolderStore
 from tests.spark.frames import frame_of

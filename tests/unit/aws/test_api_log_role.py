@@ -7,7 +7,7 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.stacks.api_log_role import ensure_log_role
+from slackwater.aws.api_log_role import ensure_log_role
 from slackwater.errors import AccessDenied, CloudError
 
 pytestmark = pytest.mark.unit

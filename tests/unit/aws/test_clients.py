@@ -10,15 +10,11 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from lambdas.compare_versions import handler as compare_versions
-from lambdas.notify_change import handler as notify_change
-from lambdas.receive_events import handler as receive_events
-from lambdas.record_run import handler as record_run
-from lambdas.store_events import handler as store_events
+from lambdas import compare_versions, notify_change, receive_events, record_run, store_events
 from slackwater.aws.clients import BRIEF_CONFIG, SHORT_CONFIG, SINGLE_CONFIG, client, default_session
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import CloudError, InputError
-from slackwater.project import Project
+from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
 from tests.pauses import record_pauses
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.stacks.composite_alarms import CompositeAlarmRules
+from slackwater.aws.composite_alarms import CompositeAlarmRules
 from slackwater.cli import cdk
 from slackwater.errors import AccessDenied
 

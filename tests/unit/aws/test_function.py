@@ -17,12 +17,12 @@ pytestmark = pytest.mark.unit
 
 # Each request of the API, each message of a queue, and each check that a function starts has an id of its own.
 OWN_IDS = {"receive_events", "store_events", "check_arrivals"}
-FUNCTIONS = sorted({path.parent.name for path in Path("lambdas").glob("*/handler.py")} - OWN_IDS)
+FUNCTIONS = sorted({path.stem for path in Path("lambdas").glob("*.py")} - OWN_IDS)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_an_error_is_logged_with_the_correlation_id_of_the_event_and_raised(function, monkeypatch):
-    module, logs = importlib.import_module(f"lambdas.{function}.handler"), io.StringIO()
+    module, logs = importlib.import_module(f"lambdas.{function}"), io.StringIO()
     monkeypatch.setattr(module.logger.registered_handler, "stream", logs)
     for number, event in enumerate(({"correlation_id": "c-0"}, {"run": {"correlation_id": "c-1"}}, {}, {"run": "x"})):
         with pytest.raises(ValidationError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.aws.catalog.glue_tables import GlueTables
+from slackwater.aws.glue_tables import GlueTables
 from slackwater.errors import AccessDenied, InputError, Throttled
 from tests.fakes_aws import FakeAws
 

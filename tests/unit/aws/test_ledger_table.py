@@ -14,14 +14,14 @@ from botocore import xform_name
 from botocore.exceptions import ReadTimeoutError
 from pyiceberg.catalog.glue import GlueCatalog
 
-from lambdas.write_ledger import handler as write_ledger
-from slackwater.aws.catalog import ledger_table
-from slackwater.aws.catalog.ledger_table import IcebergLedger
-from slackwater.aws.catalog.warehouse import open_catalog_to_write
+from lambdas import write_ledger
+from slackwater.aws import ledger_table
 from slackwater.aws.clients import default_session
+from slackwater.aws.ledger_table import IcebergLedger
+from slackwater.aws.warehouse import open_catalog_to_write
 from slackwater.errors import Unavailable
-from slackwater.late.ledger.entry import LedgerEntry
-from slackwater.late.ledger.ledger import LedgerState
+from slackwater.late.entry import LedgerEntry
+from slackwater.late.ledger import LedgerState
 from slackwater.local import layout
 
 pytestmark = pytest.mark.unit

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.aws.catalog.partitions import PartitionRegistry
+from slackwater.aws.partitions import PartitionRegistry
 from slackwater.errors import Unavailable
 from slackwater.sources.partitions import Partition
 

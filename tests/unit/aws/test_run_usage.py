@@ -9,9 +9,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws.executions.run_usage import RunUsageReader
+from slackwater.costs.cost import BilledHours
 from slackwater.errors import CloudError, Throttled
-from slackwater.runs.costs.cost import BilledHours
-from slackwater.runs.costs.cost_recorder import UsageGone
+from slackwater.runs.cost_recorder import UsageGone
 from slackwater.runs.record import RunState
 from tests.unit.runs.test_cost import a_comparison, a_record
 

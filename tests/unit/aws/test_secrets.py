@@ -7,9 +7,9 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import SecretStr, ValidationError
 
-from slackwater.aws.partners.secrets import CloudSecrets
+from slackwater.aws.secrets import CloudSecrets
 from slackwater.errors import AccessDenied, DefinitionError, ObjectMissing
-from slackwater.receiver.partners.credentials import Credentials
+from slackwater.outbound.credentials import Credentials
 
 pytestmark = pytest.mark.unit
 

@@ -14,12 +14,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from glue_jobs import fetch_file as fetch_job
-from lambdas.fetch_file import handler as fetch_function
-from lambdas.receive_events import handler as receive_events
-from lambdas.store_events import handler as store_events
+from lambdas import fetch_file as fetch_function
+from lambdas import receive_events, store_events
 from slackwater.aws import objects
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.sources.definition import Source
 from slackwater.sources.kms_keys import format_source_keys, parse_source_keys
 from tests.fakes_receiver import MemoryFileCache, MemoryPartner, a_source

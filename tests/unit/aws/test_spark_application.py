@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.stacks import spark_application
-from slackwater.aws.stacks.spark_application import SparkApplications
+from slackwater.aws import spark_application
+from slackwater.aws.spark_application import SparkApplications
 from slackwater.errors import CloudError
-from slackwater.local.emr.model import EmrError
+from slackwater.local.service_model import EmrError
 from tests.fakes_local import SCOPE, Emr
 
 pytestmark = pytest.mark.unit

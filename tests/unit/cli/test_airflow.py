@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import installation
-from slackwater.cli import airflow
 from slackwater.cli.main import run
+from slackwater.deploy import airflow
 from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud
 from slackwater.local.cloud import LocalCloud
+from slackwater.project import installation
 
 pytestmark = pytest.mark.unit
 

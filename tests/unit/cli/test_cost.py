@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli.main import run
-from slackwater.runs.costs.cost import RunCost, price_run
+from slackwater.costs.cost import RunCost, price_run
 from slackwater.runs.record import RunReason, RunRecord, RunState
 from tests.example_project import example_project
 from tests.fakes_cli import a_client, use_client
@@ -181,5 +181,5 @@ def test_a_region_without_prices_is_named_with_the_file_and_the_remedy(shown):
     _, text = shown("cost", records=[a_record().model_copy(update={"cost": cost})])
     assert (
         "unknown: no prices of eu-north-1 on x86_64: add them to "
-        "src/slackwater/pipeline/region_prices/eu-north-1.json as docs/cost.md says, and deploy"
+        "src/slackwater/costs/eu-north-1.json as docs/cost.md says, and deploy"
     ) in text.out.replace("\n", " ")

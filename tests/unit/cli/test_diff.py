@@ -13,10 +13,10 @@ import pytest
 from slackwater.arrow.reference import ArrowReference
 from slackwater.cli.comparison import show_comparison
 from slackwater.cli.main import run
-from slackwater.late.changes.comparison import MetricChange, Mover, RowChange, RowCounts
-from slackwater.late.changes.report.page import report_page
-from slackwater.project import load_project
-from slackwater.runs.costs.cost import RunCost
+from slackwater.costs.cost import RunCost
+from slackwater.late.comparison import MetricChange, Mover, RowChange, RowCounts
+from slackwater.late.report.page import report_page
+from slackwater.project.project import load_project
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal, a_client, use_client

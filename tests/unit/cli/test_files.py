@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from slackwater.cli.commands.data.files import State
+from slackwater.cli.commands.files import State
 from slackwater.cli.main import run
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
 from tests.example_project import example_project

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from slackwater.cli.main import run
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from slackwater.sources.json_schema import source_schema
 from slackwater.validation.pipeline_schema import pipeline_schema
 

@@ -11,13 +11,13 @@ import pytest
 from slackwater.cli.main import run
 from slackwater.client.client import Client
 from slackwater.errors import Throttled
-from slackwater.late.changes.comparison import RowCounts
 from slackwater.late.changes.job_claims import ComparisonGivenUp, given_up_uri
 from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
-from slackwater.late.check.suggest import PastRerun, suggest
 from slackwater.late.check.thresholds import LateAmount
+from slackwater.late.comparison import RowCounts
+from slackwater.late.suggest import PastRerun, suggest
 from slackwater.pipeline.table_inputs import TableInput
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.receiver.pull.removed_files import save_doubtful
 from slackwater.runs.inputs.difference import Amount
 from slackwater.runs.record import TableNotice

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater.cli.commands.days.logs import format_log_line
+from slackwater.cli.commands.logs import format_log_line
 from slackwater.client.days.run_log import LogLine
 
 pytestmark = pytest.mark.unit

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.aws.executions.machines import ExecutionView, StateView
-from slackwater.cli.commands.late_data.monitor import monitor_document, print_day_outcomes, print_decisions
+from slackwater.cli.commands.monitor import monitor_document, print_day_outcomes, print_decisions
 from slackwater.cli.monitoring import MonitorBoards
 from slackwater.client.days.executions import Executions
-from slackwater.client.late.monitoring import Monitor, MonitorObserver
+from slackwater.client.monitoring import Monitor, MonitorObserver
 from slackwater.errors import AccessDenied, RunFailed, SlackwaterError
-from slackwater.late.changes.message import compose
-from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.late.report.message import compose
 from slackwater.runs.record import DayRecord
 from tests.fakes_cli import BEGIN, FakeObjects
 from tests.fakes_comparison import comparison

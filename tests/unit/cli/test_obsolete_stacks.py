@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.aws.stacks.deployment import ALARM_STACKS
+from slackwater.aws.deployment import ALARM_STACKS
 from slackwater.cli import cdk
 from slackwater.cli.cdk import DeployResult
 from slackwater.cli.main import run
@@ -39,7 +39,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Aws:
     monkeypatch.setenv("SLACKWATER_PREFIX", "slackwater")
     monkeypatch.setattr("slackwater.aws.clients.client", lambda _: account)
     monkeypatch.setattr("slackwater.cli.cdk.deploy", lambda *_: result)
-    monkeypatch.setattr("slackwater.aws.stacks.deletion._PAUSE", 0)
+    monkeypatch.setattr("slackwater.aws.deletion._PAUSE", 0)
     return account
 
 
@@ -89,7 +89,7 @@ def alarms(monkeypatch: pytest.MonkeyPatch) -> Aws:
     stacks = {**groups, COMPOSITES: {"Pipeline": (COMPOSITE, "")}, "slackwater-monitoring": {"Other": (ALARM, "")}}
     account = Aws(**stacks)
     monkeypatch.setattr(cdk, "client", lambda _: account)
-    monkeypatch.setattr("slackwater.aws.stacks.deletion._PAUSE", 0)
+    monkeypatch.setattr("slackwater.aws.deletion._PAUSE", 0)
     return account
 
 

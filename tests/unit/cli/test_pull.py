@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.cli.commands.data.pull import print_pull_totals
+from slackwater.cli.commands.pull import print_pull_totals
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.cli.commands.data.sideline import read_days
+from slackwater.cli.commands.sideline import read_days
 from slackwater.cli.main import run
 from slackwater.receiver.parsing.rejections import RejectionRule
 from slackwater.receiver.writing.rejects import rejects_uri
@@ -52,7 +52,7 @@ def iso(back: int) -> str:
 def store(monkeypatch):
     store = Store()
     use_client(monkeypatch, SimpleNamespace(rejects=RejectsReader(store=store, raw_bucket="raw")))
-    monkeypatch.setattr("slackwater.cli.commands.data.sideline._today", TODAY.date)
+    monkeypatch.setattr("slackwater.cli.commands.sideline._today", TODAY.date)
     return store
 
 

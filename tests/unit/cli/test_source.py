@@ -11,7 +11,7 @@ import yaml
 
 from examples.nyc_flights.feed import flights_files, make_feed
 from slackwater.cli.main import run
-from slackwater.project import load_source
+from slackwater.project.project import load_source
 from tests.fakes_web import Reply
 
 pytestmark = pytest.mark.unit

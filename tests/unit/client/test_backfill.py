@@ -20,10 +20,10 @@ from slackwater.client.days.backfill_plan import (
     kinds_of_days,
     published_runs,
 )
+from slackwater.costs.prices import Workers, reference_prices
 from slackwater.errors import AccessDenied, CloudError, InputError, NotDeployed, Throttled, Unavailable
-from slackwater.pipeline.prices import Workers, reference_prices
 from slackwater.pipeline.spark_workers import SparkSizes
-from slackwater.project import CodeDigests, load_definitions
+from slackwater.project.project import CodeDigests, load_definitions
 from slackwater.runs.record import (
     ActiveRun,
     DayRecord,

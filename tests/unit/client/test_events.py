@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.client.sending.events import cut_batches, encode_body, read_events
+from slackwater.client.events import cut_batches, encode_body, read_events
 from slackwater.errors import DataError, InputError
 
 pytestmark = pytest.mark.unit

@@ -26,9 +26,9 @@ def test_every_exported_name_is_a_class_of_the_client():
     ("code", "absent"),
     [
         ("import slackwater", ["slackwater.client", "boto3", "pydantic"]),
-        ("import lambdas.receive_events.handler", ["slackwater.client", "httpx", "duckdb"]),
+        ("import lambdas.receive_events", ["slackwater.client", "httpx", "duckdb"]),
         (
-            "import lambdas.check_arrivals.handler, lambdas.check_days.handler, lambdas.freeze_inputs.handler",
+            "import lambdas.check_arrivals, lambdas.check_days, lambdas.freeze_inputs",
             ["slackwater.client", "httpx", "pyarrow"],
         ),
         ("import slackwater.cli.main", ["slackwater.client.client", "boto3", "pydantic", "yaml"]),

@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from slackwater.aws.clients import Clients, default_session
+from slackwater.client import push
 from slackwater.client.client import Client
 from slackwater.client.connection import Connection
-from slackwater.client.sending import push
-from slackwater.client.sending.retry_budget import RetryBudget
-from slackwater.client.sending.sender import Sender
+from slackwater.client.retry_budget import RetryBudget
+from slackwater.client.sender import Sender
 from slackwater.client.workspace import Workspace
 from slackwater.errors import (
     AccessDenied,

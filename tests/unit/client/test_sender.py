@@ -13,11 +13,11 @@ import httpx
 import pytest
 import tenacity
 
-from slackwater.aws.stacks.deployment import Deployment
-from slackwater.client.sending.sender import _TRANSIENT, PushBlocked, PushTotals, Sender
-from slackwater.client.sending.token_file import TokenFile
+from slackwater.aws.deployment import Deployment
+from slackwater.client.sender import _TRANSIENT, PushBlocked, PushTotals, Sender
+from slackwater.client.token_file import TokenFile
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, Unavailable, UnknownName
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from slackwater.sources.definition import PushConfig
 from tests.fakes_cli import a_client
 

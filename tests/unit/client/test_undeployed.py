@@ -16,7 +16,7 @@ from slackwater.client.days.executions import Executions
 from slackwater.client.days.undeployed import UndeployedRuns
 from slackwater.errors import CloudError, DefinitionError, NotDeployed, RunFailed
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import CodeDigests, Project, load_definitions
+from slackwater.project.project import CodeDigests, Project, load_definitions
 from tests.fakes_runs import DictStore
 
 pytestmark = pytest.mark.unit

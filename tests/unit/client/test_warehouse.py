@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from slackwater.aws.catalog.warehouse import Warehouse
+from slackwater.aws.warehouse import Warehouse
 from slackwater.client.sql import CloudTables, run_query
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition

@@ -14,11 +14,11 @@ import pytest
 
 import slackwater.aws.clients as clients_module
 from slackwater import __version__
-from slackwater.aws.stacks.deployment import STACKS, Deployment
+from slackwater.aws.deployment import STACKS, Deployment
 from slackwater.cli.main import run
-from slackwater.doctor.account import check_caller
-from slackwater.doctor.finding import Status, supported_until
-from slackwater.doctor.job import check_job
+from slackwater.deploy.check_account import check_caller
+from slackwater.deploy.check_job import check_job
+from slackwater.deploy.finding import Status, supported_until
 from slackwater.errors import InputError
 from slackwater.runs.record import Run
 from tests.fakes_aws import FakeAws

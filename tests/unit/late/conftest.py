@@ -16,5 +16,5 @@ def world() -> World:
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the checks of a model call everything in one thread."""
-    for module in ("late.check.arrived.arrival_checks", "late.check.checker", "runs.inputs.listing"):
+    for module in ("late.check.arrival_checks", "late.check.checker", "runs.inputs.listing"):
         monkeypatch.setattr(f"slackwater.{module}.ThreadPoolExecutor", InlinePool)

@@ -7,17 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from lambdas.check_arrivals import handler as check_arrivals
+from lambdas import check_arrivals
 from slackwater.aws.queue import ArrivalQueue
+from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, Throttled
-from slackwater.late.check.arrived.arrival_checks import ArrivalChecks, execution_name
-from slackwater.late.check.arrived.arrival_messages import day_deferred, day_published
-from slackwater.late.check.decision import DecisionRule
+from slackwater.late.arrival_messages import day_deferred, day_published
+from slackwater.late.check.arrival_checks import ArrivalChecks, execution_name
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
+from slackwater.late.decision import DecisionRule
 from slackwater.metrics import Metric
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.receiver.commits import file_committed
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.record import DayRecord
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE

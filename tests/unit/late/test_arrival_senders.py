@@ -6,19 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lambdas.check_days import handler as check_days
-from lambdas.fetch_file import handler as fetch_file
-from lambdas.record_run import handler as record_run
+from lambdas import check_days, fetch_file, record_run
+from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError
-from slackwater.late.check.arrived.arrival_checks import ArrivalChecks
-from slackwater.late.check.arrived.arrival_messages import DayDeferred, DayPublished
-from slackwater.late.check.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
-from slackwater.late.check.limits.deferred import later_checks
+from slackwater.late.arrival_messages import DayDeferred, DayPublished
+from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.late.check.deferred import later_checks
+from slackwater.late.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
 from slackwater.receiver.commits import FileCommitted
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.file_cache import EntryChanged
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import RunState, publication_uri
 from slackwater.sources.definition import Source

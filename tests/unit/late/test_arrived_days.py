@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from slackwater.late.check.arrived.arrival_messages import (
+from slackwater.late.arrival_messages import (
     ObjectWritten,
     day_deferred,
     day_published,
     read_message,
     seconds_to_wait,
 )
-from slackwater.late.check.arrived.arrived_days import arrived_days, foreign_keys, source_partition
+from slackwater.late.check.arrived_days import arrived_days, foreign_keys, source_partition
 from slackwater.pipeline.definition import Late, Pipeline
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from slackwater.receiver.commits import file_committed
 from slackwater.sources.partitions import Partition, object_uri
 

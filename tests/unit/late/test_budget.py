@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater.late.check.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
-from slackwater.late.check.limits.budget import budget_percent
+from slackwater.late.check.budget import budget_percent
+from slackwater.late.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.ledger.entry import DEFINITION
+from slackwater.late.entry import DEFINITION
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.record import DayRecord, RunRecord, RunState

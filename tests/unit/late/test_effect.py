@@ -9,8 +9,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from slackwater.late.changes.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts
-from slackwater.late.changes.document import (
+from slackwater.costs.cost import RunCost
+from slackwater.late.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts
+from slackwater.late.effect import effect_percent, is_worth_a_message, severity
+from slackwater.late.report.document import (
     MAX_ALL_FILES,
     MAX_ALL_HOURS,
     MAX_FILES,
@@ -19,11 +21,9 @@ from slackwater.late.changes.document import (
     change_contract,
     change_document,
 )
-from slackwater.late.changes.effect import effect_percent, is_worth_a_message, severity
-from slackwater.late.changes.message import compose
+from slackwater.late.report.message import compose
 from slackwater.pipeline.definition import NotifyRules
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from tests.fakes_notification import a_comparison
 
@@ -164,7 +164,7 @@ def test_a_rollback_is_the_only_cause_of_its_change():
 
 def test_the_contract_in_docs_is_up_to_date():
     assert CONTRACT.read_text(encoding="utf-8") == change_contract(), (
-        "write it again: python -m slackwater.late.changes.document > docs/contracts/change.schema.json"
+        "write it again: python -m slackwater.late.report.document > docs/contracts/change.schema.json"
     )
 
 

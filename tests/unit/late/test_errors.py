@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectInvalid, ObjectMissing, Throttled, Unavailable
-from slackwater.late.check.decision import DecisionRule, LateDecision
 from slackwater.late.check.tasks import DayAction, day_tasks
-from slackwater.project import CodeDigests
+from slackwater.late.decision import DecisionRule, LateDecision
+from slackwater.project.project import CodeDigests
 from slackwater.runs.record import DayRecord, RunRecord
 from tests.fakes_check import PIPELINE, World
 

@@ -5,19 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from lambdas.check_days import handler as check_days
-from lambdas.notify_change import handler as notify_change
+from lambdas import check_days, notify_change
 from slackwater.aws.queue import ArrivalQueue
+from slackwater.costs.cost import RunCost
 from slackwater.errors import Throttled
 from slackwater.late.changes.notify import NotificationResult
-from slackwater.late.check.decision import CheckReport, report_uri
+from slackwater.late.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
 from slackwater.receiver.event_counts import EventCount
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.costs.cost import RunCost
-from slackwater.runs.costs.cost_recorder import RecordedCosts
+from slackwater.runs.cost_recorder import RecordedCosts
 from slackwater.runs.record import publication_uri
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World

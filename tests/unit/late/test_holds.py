@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.client.late.holds import days_on_hold, describe_decision
+from slackwater.client.holds import days_on_hold, describe_decision
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectInvalid, Throttled, UnknownName
-from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.late.check.holds import MAX_OLDER_DAYS, day_with_decision, older_days
 from slackwater.late.check.holds import days_on_hold as count_days_on_hold
-from slackwater.late.ledger.pending import pending_check
+from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
+from slackwater.late.pending import pending_check
 from slackwater.runs.record import DayRecord, Hold, ResolutionAction, RunState, failure_uri, publication_uri
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.late.changes.comparison import HourTotals, MetricChange, Totals
 from slackwater.late.changes.hour_totals import HourOfDay, PartialTotal, combined, quarters_of_day
+from slackwater.late.comparison import HourTotals, MetricChange, Totals
 from slackwater.runs.day import day_of, parse_date
 
 pytestmark = pytest.mark.unit

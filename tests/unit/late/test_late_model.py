@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from slackwater.errors import InputError, SlackwaterError
-from slackwater.late.check.decision import LateDecision
+from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import StepUse
 from tests.fakes_check import PIPELINE
 from tests.fakes_notification import Crashed

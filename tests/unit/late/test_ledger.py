@@ -7,18 +7,18 @@ from itertools import pairwise
 
 import pytest
 
-from lambdas.write_ledger import handler as write_ledger
+from lambdas import write_ledger
+from slackwater.costs.cost import RunCost
 from slackwater.errors import DayChanged
-from slackwater.late.changes.comparison import MetricChange, RowCounts
-from slackwater.late.changes.message import Message
-from slackwater.late.check.decision import CheckReport
-from slackwater.late.ledger.effects import Effect, effects_of_day, largest_change
-from slackwater.late.ledger.entry import LateInput, LedgerEntry, late_inputs
-from slackwater.late.ledger.ledger import Ledger
-from slackwater.late.ledger.new_entries import TakenIn, completed_entries, cost_shares, new_entries
-from slackwater.late.ledger.pending import save_pending
+from slackwater.late.comparison import MetricChange, RowCounts
+from slackwater.late.decision import CheckReport
+from slackwater.late.effects import Effect, effects_of_day, largest_change
+from slackwater.late.entry import LateInput, LedgerEntry, late_inputs
+from slackwater.late.ledger import Ledger
+from slackwater.late.new_entries import TakenIn, completed_entries, cost_shares, new_entries
+from slackwater.late.pending import save_pending
+from slackwater.late.report.message import Message
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.manifest import InputManifest, InputObject

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.glue import GlueCatalog
 
-from slackwater.aws.catalog.ledger_table import IcebergLedger
+from slackwater.aws.ledger_table import IcebergLedger
 from slackwater.client.sql import run_query
-from slackwater.late.ledger.entry import LedgerEntry
+from slackwater.late.entry import LedgerEntry
 from tests.unit.aws.test_ledger_table import ENTRY, DictGlue
 
 pytestmark = pytest.mark.unit

@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.late.changes.comparison import MetricChange, Mover, RowChange, RowCounts
-from slackwater.late.changes.message import Message, compose
+from slackwater.late.comparison import MetricChange, Mover, RowChange, RowCounts
+from slackwater.late.report.message import Message, compose
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from tests.fakes_notification import DATE, FROZEN, a_comparison, late_flights
 

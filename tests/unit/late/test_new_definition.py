@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.costs.cost import RunCost
 from slackwater.errors import InputError, Throttled
-from slackwater.late.changes.comparison import Cause
-from slackwater.late.changes.document import change_document
-from slackwater.late.changes.message import compose
-from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.late.check.tasks import day_tasks
-from slackwater.late.ledger.entry import definition_input
-from slackwater.late.ledger.new_entries import cost_shares
+from slackwater.late.comparison import Cause
+from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
+from slackwater.late.entry import definition_input
+from slackwater.late.new_entries import cost_shares
+from slackwater.late.report.document import change_document
+from slackwater.late.report.message import compose
 from slackwater.pipeline.definition import Late, StepUse
 from slackwater.pipeline.table_inputs import TableInput
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_differences
 from slackwater.runs.record import RunReason

@@ -6,14 +6,14 @@ from itertools import product
 
 import pytest
 
+from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, ResponseLost, Throttled
-from slackwater.late.changes.comparison import RowCounts
-from slackwater.late.changes.document import ChangeDocument
-from slackwater.late.changes.message import Message
 from slackwater.late.changes.notify import Notifier, message_uri
+from slackwater.late.comparison import RowCounts
+from slackwater.late.report.document import ChangeDocument
+from slackwater.late.report.message import Message
 from slackwater.pipeline.definition import NotifyRules
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.record import ActiveRun, NotificationClaim
 from tests.fakes_notification import (
     DATE,

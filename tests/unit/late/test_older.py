@@ -8,12 +8,12 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.client.late.older import DAYS_AT_ONCE, UncheckedDays, older_days
+from slackwater.client.older import DAYS_AT_ONCE, UncheckedDays, older_days
 from slackwater.errors import InputError, Throttled, UnknownName
-from slackwater.late.check.arrived.arrival_checks import ArrivalChecks
+from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.older import is_waiting
+from slackwater.late.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
 from slackwater.runs.record import Hold, RunState
 from tests.fakes_check import PIPELINE, PUBLICATION

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.late.changes.comparison import (
+from slackwater.late.changes.hour_totals import quarters_of_day
+from slackwater.late.comparison import (
     MAX_ROWS,
     MAX_STRING_LENGTH,
     HourTotals,
@@ -21,11 +22,10 @@ from slackwater.late.changes.comparison import (
     RowChange,
     RowCounts,
 )
-from slackwater.late.changes.hour_totals import quarters_of_day
-from slackwater.late.changes.message import compose
-from slackwater.late.changes.report.charts import bar_extents
-from slackwater.late.changes.report.hour_charts import MAX_HOURS, hour_names
-from slackwater.late.changes.report.page import report_page
+from slackwater.late.report.charts import bar_extents
+from slackwater.late.report.hour_charts import MAX_HOURS, hour_names
+from slackwater.late.report.message import compose
+from slackwater.late.report.page import report_page
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from tests.fakes_notification import a_comparison

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slackwater.errors import DayChanged
-from slackwater.late.check.decision import DecisionRule, LateDecision
 from slackwater.late.check.tasks import DayAction, day_tasks
+from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
 from slackwater.runs.record import RunState, failure_uri
 from slackwater.sources.late_thresholds import LateThresholds

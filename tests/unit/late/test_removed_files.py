@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.client.late.holds import HoldDecisions
+from slackwater.client.holds import HoldDecisions
 from slackwater.errors import DayChanged, DefinitionError, InputError
 from slackwater.faults import Faults
-from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.thresholds import late_amount, reached_thresholds
 from slackwater.late.check.wait import late_waits
+from slackwater.late.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry
 from slackwater.runs.inputs.consistent_listing import consistent_listing

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.late.check.decision import MAX_TABLE_RERUNS, DayDecision, DecisionRule, LateDecision
 from slackwater.late.check.tasks import day_tasks
+from slackwater.late.decision import MAX_TABLE_RERUNS, DayDecision, DecisionRule, LateDecision
 from tests.fakes_check import PIPELINE, World
 from tests.unit.runs.test_foreign_tables import Commit, Lake
 from tests.unit.runs.test_table_inputs import SUNDAY, Weeks, week_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.late.changes.comparison import MetricChange, RowCounts
-from slackwater.late.changes.report.headline import largest_effect, largest_metric, metric_effect, rows_effect
+from slackwater.late.comparison import MetricChange, RowCounts
+from slackwater.late.report.headline import largest_effect, largest_metric, metric_effect, rows_effect
 from tests.fakes_comparison import comparison
 
 pytestmark = pytest.mark.unit

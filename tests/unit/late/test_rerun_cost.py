@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.arrow.reference import ArrowReference
+from slackwater.costs.cost import RunCost
 from slackwater.late.check.facts import DayFacts
-from slackwater.late.check.limits.rerun_cost import estimate_rerun_cost
-from slackwater.late.check.limits.reservations import reserve_reruns
 from slackwater.late.check.read_facts import FactReader
+from slackwater.late.check.rerun_cost import estimate_rerun_cost
+from slackwater.late.check.reservations import reserve_reruns
 from slackwater.pipeline.definition import Late
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.day import day_of
 from slackwater.runs.record import DayRecord, Rollback, Run, RunRecord, RunState, StageRecord
 from tests.fakes_check import PIPELINE, World, five_days

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DayChanged, ObjectMissing, Throttled
-from slackwater.late.check.decision import EARLY_RULES, DecisionRule, LateDecision
 from slackwater.late.check.facts import DayFacts, DayInputs, DefinitionChange, Limits, SourceThresholds
-from slackwater.late.check.limits.limits import decide_with_limits, usage_date
+from slackwater.late.check.limits import decide_with_limits, usage_date
 from slackwater.late.check.rules import RULES, decide, rule_of, rules_table
 from slackwater.late.check.wait import MaxAge
+from slackwater.late.decision import EARLY_RULES, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import TableInput
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference, difference
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Resolution, ResolutionAction, RunRecord, RunState

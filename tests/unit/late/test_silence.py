@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from slackwater.late.check.source_alarms.silence import usual_silence
+from slackwater.late.silence import usual_silence
 from slackwater.runs.arrival_history import ArrivalHistory
 
 pytestmark = pytest.mark.unit

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.client.late.suggest import suggest_thresholds
+from slackwater.client.suggest import suggest_thresholds
+from slackwater.costs.cost import RunCost
 from slackwater.errors import InputError
-from slackwater.late.changes.comparison import MetricChange, RowCounts, Totals, comparison_uri
-from slackwater.late.check.suggest import PastRerun, past_rerun, suggest
 from slackwater.late.check.thresholds import LateAmount
+from slackwater.late.comparison import MetricChange, RowCounts, Totals, comparison_uri
+from slackwater.late.suggest import PastRerun, past_rerun, suggest
 from slackwater.pipeline.definition import Late
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Rollback, RunRecord, RunState
 from tests.fakes_check import World

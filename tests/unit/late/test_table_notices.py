@@ -10,12 +10,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from lambdas.check_days import handler as check_days
+from lambdas import check_days
 from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import ResponseLost, Throttled
 from slackwater.late.changes.table_notices import TableChangeDocument, TableNotifier, table_change_contract
-from slackwater.late.check.decision import DecisionRule, LateDecision
 from slackwater.late.check.tasks import day_tasks
+from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.metrics import Metric
 from slackwater.runs.record import DayRecord
 from tests.fakes_check import PIPELINE

@@ -10,9 +10,8 @@ from typing import Any
 import jsonata
 import pytest
 
-from lambdas.compare_versions import handler as compare_versions
+from lambdas import compare_versions
 from slackwater.errors import InputError, ObjectMissing, RunFailed
-from slackwater.late.changes.comparison import ComparisonReference, comparison_uri
 from slackwater.late.changes.job_claims import (
     MAX_FAILED_JOBS,
     MAX_STARTED_JOBS,
@@ -29,6 +28,7 @@ from slackwater.late.changes.versions import (
     Versions,
     pair_uri,
 )
+from slackwater.late.comparison import ComparisonReference, comparison_uri
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
 from tests.fakes_comparison import comparison, version
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions

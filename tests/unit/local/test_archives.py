@@ -9,8 +9,8 @@ import zipfile
 import pytest
 
 from slackwater.errors import CloudError, InputError
-from slackwater.local.emr.execution import runner
-from slackwater.local.emr.execution.runner import SparkRunner
+from slackwater.local.emr import runner
+from slackwater.local.emr.runner import SparkRunner
 
 pytestmark = pytest.mark.unit
 

@@ -12,7 +12,7 @@ import pytest
 from ministack.core import persistence
 from ministack.services import lambda_svc
 
-from slackwater.cli.commands.deployment import local as local_command
+from slackwater.cli.commands import local as local_command
 from slackwater.errors import CloudError
 from slackwater.local import cloud, emulator
 from slackwater.local.checkpoint import Checkpointer

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
+from slackwater.local.emr import drivers, runner, spark
 from slackwater.local.emr.billing import Worker
-from slackwater.local.emr.execution import drivers, runner, spark
-from slackwater.local.emr.execution.drivers import INPUT_BYTES, Drivers, Size, fits, size_of
-from slackwater.local.emr.execution.runner import SparkRunner
-from slackwater.local.emr.execution.submit import DRIVER_ENVIRONMENT, Submission
+from slackwater.local.emr.drivers import INPUT_BYTES, Drivers, Size, fits, size_of
 from slackwater.local.emr.jobs import JobRuns
+from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.store import Application, EmrStore, JobRun
+from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.emulator import Scope
 from slackwater.local.fork_server import ForkServers
 from tests.fakes_local import end_fork_servers, workers

@@ -9,7 +9,7 @@ import pytest
 from ministack import app
 from ministack.services import eventbridge, lambda_svc, s3, sns, sqs
 
-from slackwater.late.check.arrived.arrival_messages import ObjectWritten
+from slackwater.late.arrival_messages import ObjectWritten
 from slackwater.local.services import queues
 
 pytestmark = pytest.mark.unit

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.local.emr.execution import job_program
-from slackwater.local.emr.execution.spark import jvm_mark
+from slackwater.local.emr import job_program
+from slackwater.local.emr.spark import jvm_mark
 
 pytestmark = pytest.mark.unit
 

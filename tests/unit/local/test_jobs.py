@@ -8,11 +8,11 @@ from typing import ClassVar
 import pytest
 
 from slackwater.local.emr.cloudformation import ApplicationResource
-from slackwater.local.emr.execution.runner import AttemptResult
 from slackwater.local.emr.jobs import JobRuns
-from slackwater.local.emr.model import EmrConflict, EmrResourceNotFound, EmrThrottled, EmrValidationError
+from slackwater.local.emr.runner import AttemptResult
 from slackwater.local.emr.store import EmrStore
 from slackwater.local.emulator import request_scope
+from slackwater.local.service_model import EmrConflict, EmrResourceNotFound, EmrThrottled, EmrValidationError
 from tests.fakes_local import ELSEWHERE, SCOPE, Emr, FakeAttemptRunner, workers
 
 pytestmark = pytest.mark.unit

@@ -19,7 +19,7 @@ from ministack.services import lambda_svc
 
 from slackwater.errors import CloudError
 from slackwater.local import lambda_workers
-from slackwater.local.emr.execution import spark
+from slackwater.local.emr import spark
 from slackwater.local.fork_server import ForkedProcess, ForkServers
 from slackwater.local.lambda_workers import (
     check_layers_load,

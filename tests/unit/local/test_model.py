@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from slackwater.local.emr.model import (
+from slackwater.local.service_model import (
     EmrResourceNotFound,
     EmrValidationError,
     camel_case,

@@ -15,9 +15,9 @@ from ministack import app
 from ministack.services import iam, lambda_svc, scheduler, sqs
 from ministack.services.cloudformation import provisioners
 
-from slackwater.cron import eventbridge_expressions
 from slackwater.local.services import schedules
 from slackwater.local.services.schedules import Schedules, due_times
+from slackwater.project.cron import eventbridge_expressions
 
 pytestmark = pytest.mark.unit
 

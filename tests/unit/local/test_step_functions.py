@@ -12,9 +12,9 @@ import pytest
 from ministack.services import iam, stepfunctions
 
 from slackwater.local.emr.api import EmrServerlessApi, start_limit
-from slackwater.local.emr.execution.runner import AttemptResult
-from slackwater.local.emr.model import EmrError, EmrThrottled
+from slackwater.local.emr.runner import AttemptResult
 from slackwater.local.emr.step_functions import StartJobRunIntegration
+from slackwater.local.service_model import EmrError, EmrThrottled
 from slackwater.local.services import state_machines
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.retries import RETRIES, SPARK_JOB

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from slackwater.local.emr import billing
-from slackwater.local.emr.execution.runner import SparkRunner, last_error
-from slackwater.local.emr.execution.submit import read_submission
-from slackwater.local.emr.model import EmrValidationError
+from slackwater.local.emr.runner import SparkRunner, last_error
+from slackwater.local.emr.submit import read_submission
+from slackwater.local.service_model import EmrValidationError
 
 pytestmark = pytest.mark.unit
 

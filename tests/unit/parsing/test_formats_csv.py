@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from slackwater.errors import DataError
+from slackwater.receiver.formats import blocks
+from slackwater.receiver.formats.csv_file import cast_plain_numbers, read_csv
+from slackwater.receiver.formats.csv_records import CsvRecordFormat
 from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_table
-from slackwater.receiver.parsing.formats import blocks
-from slackwater.receiver.parsing.formats.csv_file import cast_plain_numbers, read_csv
-from slackwater.receiver.parsing.formats.csv_records import CsvRecordFormat
 from slackwater.receiver.parsing.rejections import NO_REJECTIONS
 from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldDefinition

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
+from slackwater.receiver.formats import json_file
+from slackwater.receiver.formats.json_file import read_json
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
-from slackwater.receiver.parsing.formats import json_file
-from slackwater.receiver.parsing.formats.json_file import read_json
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
+from slackwater.receiver.formats import blocks
+from slackwater.receiver.formats.ndjson_file import read_ndjson
 from slackwater.receiver.parsing.event_checks import CheckedEvents
-from slackwater.receiver.parsing.formats import blocks
-from slackwater.receiver.parsing.formats.ndjson_file import read_ndjson
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source

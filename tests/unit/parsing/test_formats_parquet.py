@@ -14,9 +14,9 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from slackwater.errors import DataError
+from slackwater.receiver.formats import parquet_file
+from slackwater.receiver.formats.parquet_file import read_parquet
 from slackwater.receiver.parsing.event_checks import CheckedEvents
-from slackwater.receiver.parsing.formats import parquet_file
-from slackwater.receiver.parsing.formats.parquet_file import read_parquet
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slackwater.errors import DataError, DefinitionError
-from slackwater.receiver.parsing.formats.read import count_rows, read_file
+from slackwater.receiver.formats.read import count_rows, read_file
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit

@@ -14,10 +14,10 @@ import openpyxl
 import pytest
 
 from slackwater.errors import DataError
+from slackwater.receiver.formats import xlsx_file
+from slackwater.receiver.formats.xlsx_file import read_xlsx
 from slackwater.receiver.parsing import compression
 from slackwater.receiver.parsing.event_checks import CheckedEvents
-from slackwater.receiver.parsing.formats import xlsx_file
-from slackwater.receiver.parsing.formats.xlsx_file import read_xlsx
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema
 from slackwater.sources.file_format import Xlsx

@@ -19,11 +19,11 @@ import pytest
 import yaml
 
 from slackwater.errors import DataError, DefinitionError
-from slackwater.project import load_source
+from slackwater.project.project import load_source
+from slackwater.receiver.formats.read import read_file
+from slackwater.receiver.inference import read_sample
+from slackwater.receiver.inference.infer import InferredDefinition, infer_definition
 from slackwater.receiver.parsing.event_checks import check_events
-from slackwater.receiver.parsing.formats.read import read_file
-from slackwater.receiver.parsing.inference import read_sample
-from slackwater.receiver.parsing.inference.infer import InferredDefinition, infer_definition
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED
 

@@ -19,8 +19,8 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.parsing.formats.read import read_file
-from slackwater.receiver.parsing.inference.infer import infer_definition
+from slackwater.receiver.formats.read import read_file
+from slackwater.receiver.inference.infer import infer_definition
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED
 

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from slackwater.aws.partners import connect
-from slackwater.aws.partners.connect import open_partner
-from slackwater.aws.partners.s3_partner import S3Partner
+from slackwater.aws import connect
+from slackwater.aws.connect import open_partner
+from slackwater.aws.s3_partner import S3Partner
 from slackwater.errors import DefinitionError
-from slackwater.receiver.partners.credentials import Credentials
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import Outbound
 from slackwater.receiver.partners.http_partner import HttpPartner
-from slackwater.receiver.partners.outbound import Outbound
 from slackwater.receiver.partners.sftp_partner import SftpPartner
 from tests.fakes_receiver import a_source
 
@@ -58,7 +58,7 @@ def clients(monkeypatch):
 def test_importing_the_connectors_changes_no_logger():
     code = """
 import logging
-from slackwater.aws.partners import connect
+from slackwater.aws import connect
 from slackwater.receiver.partners import http_partner, sftp_partner
 loggers = [logging.getLogger(name) for name in ("", "httpx", "httpcore", "paramiko", "boto3", "botocore")]
 levels = [logger.level for logger in loggers]

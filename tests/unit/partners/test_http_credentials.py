@@ -10,9 +10,9 @@ import pytest
 from pydantic import SecretStr
 
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
-from slackwater.receiver.partners.credentials import Credentials
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import GuardedTransport, Outbound
 from slackwater.receiver.partners.http_partner import HttpPartner
-from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 from tests.fakes_web import Reply, Web, fetched, partner_of, rest, tls_contexts

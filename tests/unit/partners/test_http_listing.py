@@ -8,8 +8,8 @@ import pytest
 
 from examples.nyc_flights.partner import PartnerServer
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
+from slackwater.outbound.credentials import Credentials
 from slackwater.receiver.partners import http_listing, json_page
-from slackwater.receiver.partners.credentials import Credentials
 from slackwater.receiver.partners.http_partner import HttpPartner
 from slackwater.receiver.partners.partner import ListedFile
 from slackwater.sources.file_pattern import FilePattern

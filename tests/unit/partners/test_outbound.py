@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DefinitionError, OutboundRefused
-from slackwater.receiver.partners.ip_addresses import special_purpose
-from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
+from slackwater.outbound.guard import GuardedTransport, Outbound
+from slackwater.outbound.ip_addresses import special_purpose
 from tests.fakes_web import Reply, Web
 from tests.unit.partners.outbound_cases import DNS, DNS_OF_PASSES, PASSES, PUBLIC, REFUSED
 

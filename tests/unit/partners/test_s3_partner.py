@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.response import StreamingBody
 from urllib3.exceptions import ProtocolError
 
-from slackwater.aws.partners.assumed_role import role_session
-from slackwater.aws.partners.s3_partner import S3Partner
+from slackwater.aws.assumed_role import role_session
+from slackwater.aws.s3_partner import S3Partner
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
 from slackwater.receiver.partners.download import ATTEMPTS
 from slackwater.sources.file_pattern import FilePattern

@@ -17,9 +17,9 @@ import pytest
 from paramiko import SFTPClient
 
 from slackwater.errors import DefinitionError, FileTooLarge, FileVanished, OutboundRefused, PartnerError
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import Outbound
 from slackwater.receiver.partners import sftp_session
-from slackwater.receiver.partners.credentials import Credentials
-from slackwater.receiver.partners.outbound import Outbound
 from slackwater.receiver.partners.sftp_partner import SftpPartner
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.host_key import HostKey

@@ -50,7 +50,7 @@ def test_steps_are_the_modules_that_define_one():
 def test_checking_needs_no_spark():
     code = (
         "import sys; sys.modules['pyspark'] = None; from pathlib import Path; "
-        f"from slackwater.project import load_project; load_project(Path({str(EXAMPLE)!r}))"
+        f"from slackwater.project.project import load_project; load_project(Path({str(EXAMPLE)!r}))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=EXAMPLE.parents[1] / "src")
 
@@ -58,7 +58,7 @@ def test_checking_needs_no_spark():
 def test_a_project_is_loaded_without_the_modules_of_steps_unless_these_are_checked():
     """Commands load a project each time they run."""
     code = (
-        "import sys; from pathlib import Path; from slackwater.project import load_definitions; "
+        "import sys; from pathlib import Path; from slackwater.project.project import load_definitions; "
         f"load_definitions(Path({str(EXAMPLE)!r})); "
         "sys.exit(bool({'sqlglot', 'pyarrow', 'slackwater.steps.registry'} & set(sys.modules)))"
     )

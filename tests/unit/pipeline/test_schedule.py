@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import schedule
 from slackwater.errors import DefinitionError
-from slackwater.project import load_project
-from slackwater.schedule import ProjectSchedule, schedule_json, schedule_of
+from slackwater.project import schedule
+from slackwater.project.project import load_project
+from slackwater.project.schedule import ProjectSchedule, schedule_json, schedule_of
 
 pytestmark = pytest.mark.unit
 

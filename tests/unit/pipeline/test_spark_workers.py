@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.sources.definition import Source
 
 pytestmark = pytest.mark.unit

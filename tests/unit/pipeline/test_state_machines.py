@@ -14,12 +14,12 @@ from jsonata.functions import Functions
 
 from slackwater.client.days.backfill_plan import MAX_DAYS, MAX_PARALLEL
 from slackwater.errors import CloudError, DefinitionError, Throttled, Unavailable
-from slackwater.local.emr.execution.drivers import INPUT_BYTES
-from slackwater.local.emr.execution.submit import read_submission
+from slackwater.local.emr.drivers import INPUT_BYTES
+from slackwater.local.emr.submit import read_submission
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.retries import EXECUTION, LAMBDA, RETRIES, SPARK_JOB, Machine, with_retries
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from tests.execution_events import ENDS, HISTORY_LIMIT, Waiting, most_events
 from tests.machines import evaluated, states_of, tasks_of
 

@@ -13,12 +13,11 @@ import pytest
 
 from examples.nyc_flights import feed
 from examples.nyc_flights.partner import PartnerServer
-from lambdas.fetch_file import handler as fetch_file
-from lambdas.list_files import handler as list_files
+from lambdas import fetch_file, list_files
 from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import DataError, FileTooLarge, UnknownName
 from slackwater.pipeline.retries import with_retries
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.receiver.pull.plan import MAX_ITEMS
 from slackwater.receiver.pull.removed_files import read_doubtful
 from slackwater.receiver.writing.raw_writer import RawWriter

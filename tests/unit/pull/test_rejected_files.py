@@ -8,7 +8,7 @@ import io
 
 import pytest
 
-from slackwater.receiver.parsing.formats import blocks, csv_records
+from slackwater.receiver.formats import blocks, csv_records
 from slackwater.receiver.pull import rejected_rows
 from slackwater.receiver.pull.file_cache import ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.recorded_files import recorded_files

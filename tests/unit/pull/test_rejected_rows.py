@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.receiver.parsing.formats import blocks
+from slackwater.receiver.formats import blocks
 from slackwater.sources.definition import GENERATED_ID
 from tests.fakes_receiver import RECEIVED, a_source
 from tests.pulling import FIRST, HEADER, Setup, csv_of, row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lambdas.receive_events import handler as receive_events
+from lambdas import receive_events
 from tests.fakes_receiver import MemoryEventCounts
 
 

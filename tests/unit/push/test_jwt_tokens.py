@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from lambdas.receive_events import handler as receive_events
+from lambdas import receive_events
 from slackwater.errors import OutboundRefused, PartnerError
-from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
+from slackwater.outbound.guard import GuardedTransport, Outbound
 from slackwater.receiver.push.body import Limits
 from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByFormat
 from slackwater.receiver.push.receive import BatchResult

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lambdas.store_events import handler as store_events
+from lambdas import store_events
 from slackwater.errors import CloudError, UnknownName
 from slackwater.receiver.push import queue
 from slackwater.receiver.push.body import Limits

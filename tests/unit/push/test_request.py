@@ -13,7 +13,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from lambdas.receive_events import handler as receive_events
+from lambdas import receive_events
 from slackwater.errors import (
     AccessDenied,
     CloudError,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lambdas.receive_events import handler as receive_events
+from lambdas import receive_events
 from slackwater.receiver.parsing.rejections import quote_name, quote_value, truncate
 from slackwater.receiver.push.body import Limits
 from slackwater.receiver.push.receive import Receiver

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import CodeDigests
+from slackwater.project.project import CodeDigests
 from slackwater.runs import freeze
 from slackwater.runs.added_objects import LARGE_ROWS, EarlierStage, find_earlier_stage
 from slackwater.runs.freeze import KeptStages

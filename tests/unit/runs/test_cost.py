@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from slackwater.costs import prices
+from slackwater.costs.cost import BilledHours, RunCost, RunUsage, price_run, total_usd
+from slackwater.costs.prices import read_prices
 from slackwater.errors import AccessDenied, CloudError, InputError, Throttled
-from slackwater.pipeline import prices
-from slackwater.pipeline.prices import read_prices
 from slackwater.runs.comparison_run import ComparisonRun, attempt_usd
-from slackwater.runs.costs.cost import BilledHours, RunCost, RunUsage, price_run, total_usd
-from slackwater.runs.costs.cost_recorder import CostRecorder, DueCost, UsageGone
+from slackwater.runs.cost_recorder import CostRecorder, DueCost, UsageGone
 from slackwater.runs.record import Run, RunRecord, RunState
 from tests.fakes_runs import DictRunTable
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.unit
 NOW = datetime(2013, 3, 12, 6, tzinfo=UTC)
 DAY = ("2013-03-10",)
 ROOT = Path(__file__).resolve().parents[3]
-US_EAST_1 = json.loads((ROOT / "src/slackwater/pipeline/region_prices/us-east-1.json").read_text())
+US_EAST_1 = json.loads((ROOT / "src/slackwater/costs/us-east-1.json").read_text())
 TWO_JOBS = RunUsage(
     jobs=(BilledHours(0.05, 0.2, 0.0), BilledHours(0.1, 0.4, 1.5)),
     transitions=9,
@@ -58,7 +58,7 @@ def test_a_run_that_has_kept_all_stages_but_started_no_job_pays_its_functions_an
 def test_without_prices_the_price_is_unknown_and_never_0(region, architecture):
     cost = price_run(TWO_JOBS, region=region, architecture=architecture)
     assert (cost.usd, cost.prices_as_of, cost.region) == (None, "", region)
-    file = f"src/slackwater/pipeline/region_prices/{region}.json"
+    file = f"src/slackwater/costs/{region}.json"
     assert (
         cost.unknown == f"no prices of {region} on {architecture}: add them to {file} as docs/cost.md says, and deploy"
     )
@@ -91,31 +91,30 @@ def test_each_price_file_is_dated_complete_and_states_its_sources():
             assert source.url.startswith(("https://pricing.us-east-1.amazonaws.com/", "https://github.com/"))
         offers = [source.url for source in prices.sources.values() if "/offers/" in source.url]
         assert all(f"/current/{region}/" in url for url in offers)
-    assert files("slackwater.pipeline").joinpath("region_prices", "us-east-1.json").is_file()
+    assert files("slackwater.costs").joinpath("us-east-1.json").is_file()
 
 
 @pytest.fixture
-def region_prices(tmp_path, monkeypatch):
+def price_file(tmp_path, monkeypatch):
     """Return a function that stores the prices of us-east-1 with changes as those of eu-north-1."""
-    (tmp_path / "region_prices").mkdir()
     monkeypatch.setattr(prices, "files", lambda _: tmp_path)
     prices.read_prices.cache_clear()
-    yield lambda changed: (tmp_path / "region_prices" / "eu-north-1.json").write_text(json.dumps(US_EAST_1 | changed))
+    yield lambda changed: (tmp_path / "eu-north-1.json").write_text(json.dumps(US_EAST_1 | changed))
     prices.read_prices.cache_clear()
 
 
-def test_a_price_file_with_keys_of_older_versions_is_refused_with_the_keys_to_delete(region_prices):
-    region_prices({"usd_per_lambda_request": 0.0000002, "usd_per_1000_s3_gets": 0.0004})
+def test_a_price_file_with_keys_of_older_versions_is_refused_with_the_keys_to_delete(price_file):
+    price_file({"usd_per_lambda_request": 0.0000002, "usd_per_1000_s3_gets": 0.0004})
     with pytest.raises(InputError) as error:
         price_run(TWO_JOBS, region="eu-north-1", architecture="x86_64")
     assert str(error.value) == (
-        "src/slackwater/pipeline/region_prices/eu-north-1.json: delete the unknown keys usd_per_lambda_request, "
+        "src/slackwater/costs/eu-north-1.json: delete the unknown keys usd_per_lambda_request, "
         "usd_per_1000_s3_gets, as docs/cost.md says, and deploy"
     )
 
 
-def test_a_price_file_that_lacks_a_price_is_refused_with_the_key(region_prices):
-    region_prices({"usd_per_transition": None})
+def test_a_price_file_that_lacks_a_price_is_refused_with_the_key(price_file):
+    price_file({"usd_per_transition": None})
     with pytest.raises(InputError, match=r"eu-north-1\.json: RegionPrices: usd_per_transition: "):
         price_run(TWO_JOBS, region="eu-north-1", architecture="x86_64")
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import CloudError, ObjectInvalid
-from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.tasks import DayTask, day_tasks
+from slackwater.late.decision import DecisionRule
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing import duplicate_ids
 from slackwater.receiver.writing.raw_writer import RawWriter

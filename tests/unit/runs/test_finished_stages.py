@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import CodeDigests
+from slackwater.project.project import CodeDigests
 from slackwater.runs.finished_stages import finished_stages
 from slackwater.runs.freeze import KeptStages
 from slackwater.runs.record import Run

@@ -5,7 +5,7 @@ from itertools import cycle
 import pytest
 
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
-from slackwater.project import CodeDigests
+from slackwater.project.project import CodeDigests
 from slackwater.runs.day import day_of
 from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
 from slackwater.runs.holds import released_day

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lambdas.record_run import handler as record_run
+from lambdas import record_run
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.executions.run_usage import CostEnvironment
+from slackwater.costs.cost import RunCost
 from slackwater.errors import AccessDenied, Throttled
-from slackwater.runs.costs.cost import RunCost
-from slackwater.runs.costs.cost_recorder import UsageGone
+from slackwater.runs.cost_recorder import UsageGone
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState, publication_uri
 from tests.fakes_dynamodb import LocalDynamoDB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lambdas.record_run import handler as record_run
+from lambdas import record_run
 from slackwater.arrow.files import read_batches, write_files
 from slackwater.errors import AccessDenied, CloudError, ObjectMissing
 from slackwater.runs import outcome

@@ -7,9 +7,9 @@ import pytest
 
 from slackwater.errors import DayChanged, InputError
 from slackwater.late.changes.versions import published_version
-from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.facts import DayFacts
 from slackwater.late.check.rules import decide
+from slackwater.late.decision import DecisionRule
 from slackwater.runs.day import day_of
 from slackwater.runs.freeze import FreezeAction
 from slackwater.runs.record import RunReason, failure_uri, publication_uri

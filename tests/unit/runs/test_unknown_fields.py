@@ -10,12 +10,13 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from slackwater.arrow.reference import ArrowReference
+from slackwater.costs.cost import RunCost
+from slackwater.late.arrival_messages import day_published, read_message
 from slackwater.late.changes.job_claims import JobClaim
-from slackwater.late.check.arrived.arrival_messages import day_published, read_message
-from slackwater.late.check.decision import CheckReport
+from slackwater.late.decision import CheckReport
+from slackwater.model import Record
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.costs.cost import RunCost
-from slackwater.runs.inputs.manifest import InputManifest, InputObject, Record
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Publication, RunRecord, RunState, StageRecord
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_check import five_days

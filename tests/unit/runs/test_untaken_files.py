@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.cli.commands.days import run as run_command
+from slackwater.cli.commands import run as run_command
 from slackwater.cli.main import run
 from slackwater.client.days.runs import RunResult, RunSeconds
-from slackwater.late.changes.message import compose
 from slackwater.late.changes.versions import published_version
+from slackwater.late.report.message import compose
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.untaken_files import untaken_files

@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from slackwater.errors import DefinitionError
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from slackwater.sources.late_thresholds import LateThresholds
 
 pytestmark = pytest.mark.unit

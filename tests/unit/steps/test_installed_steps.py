@@ -11,7 +11,7 @@ import pytest
 from infra.code_digest import code_digests
 from slackwater.cli.main import run
 from slackwater.errors import DefinitionError
-from slackwater.project import load_project
+from slackwater.project.project import load_project
 from slackwater.steps.registry import find_step, registry
 from tests.step_package import installed_package
 

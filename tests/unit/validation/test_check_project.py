@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.errors import DefinitionError
-from slackwater.project import load_definitions, load_project, load_source
+from slackwater.project.project import load_definitions, load_project, load_source
 from slackwater.validation.check_project import check_pipeline, check_project
 from tests.step_package import installed_package
 

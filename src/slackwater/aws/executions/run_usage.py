@@ -14,10 +14,10 @@ from pydantic import Json
 from slackwater.aws.executions.execution_history import FINAL_EVENTS, Event, with_states
 from slackwater.aws.failures import code_of, translated
 from slackwater.aws.function import FunctionEnvironment
+from slackwater.costs.cost import BilledHours, RunUsage
 from slackwater.errors import CloudError
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.costs.cost import BilledHours, RunUsage
-from slackwater.runs.costs.cost_recorder import CostRecorder, CostTable, UsageGone
+from slackwater.runs.cost_recorder import CostRecorder, CostTable, UsageGone
 from slackwater.runs.record import RunRecord
 
 # The first state of an attempt, in `step_functions/pipeline.asl.json`. An execution may have two attempts.
@@ -52,7 +52,7 @@ def cost_recorder(
 
 @dataclass(frozen=True, kw_only=True)
 class RunUsageReader:
-    """`slackwater.runs.costs.cost_recorder.UsageReader` over Step Functions and EMR Serverless."""
+    """`slackwater.runs.cost_recorder.UsageReader` over Step Functions and EMR Serverless."""
 
     states: Any
     emr: Any

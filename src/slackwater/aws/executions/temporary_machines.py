@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from slackwater.aws.deployment import Deployment
 from slackwater.aws.executions.machines import Machines
-from slackwater.aws.stacks.deployment import Deployment
 from slackwater.errors import NotDeployed
 
 # Seconds until Step Functions knows a new machine everywhere: "This operation is eventually consistent"

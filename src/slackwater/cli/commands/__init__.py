@@ -7,11 +7,35 @@ from __future__ import annotations
 
 import typer
 
-from slackwater.cli.commands.data import buffer, files, pull, push, query, sideline, token
-from slackwater.cli.commands.days import cost, diff, history, logs, refs, rollback, run, runs
-from slackwater.cli.commands.definitions import dev, init, pipeline, source, step
-from slackwater.cli.commands.deployment import airflow, deploy, destroy, doctor, local
-from slackwater.cli.commands.late_data import late, monitor
+from slackwater.cli.commands import (
+    airflow,
+    buffer,
+    cost,
+    deploy,
+    destroy,
+    dev,
+    diff,
+    doctor,
+    files,
+    history,
+    init,
+    late,
+    local,
+    logs,
+    monitor,
+    pipeline,
+    pull,
+    push,
+    query,
+    refs,
+    rollback,
+    run,
+    runs,
+    sideline,
+    source,
+    step,
+    token,
+)
 
 
 def register(app: typer.Typer) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from slackwater.aws.deployment import Deployment
 from slackwater.aws.executions.machines import ExecutionView, StepFunctionsExecutions, next_pause
-from slackwater.aws.stacks.deployment import Deployment
 from slackwater.client.days.backfill_plan import (
     MAX_PARALLEL,
     BackfillPlan,
@@ -23,10 +23,10 @@ from slackwater.client.days.backfill_plan import (
     published_runs,
 )
 from slackwater.client.days.executions import Executions, execution_error
+from slackwater.costs.prices import Workers, reference_prices
 from slackwater.errors import InputError, NotDeployed, SlackwaterError, Unavailable
-from slackwater.pipeline.prices import Workers, reference_prices
 from slackwater.pipeline.spark_workers import SparkSizes
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.freeze import is_stale
 from slackwater.runs.record import ActiveRun, DayRecord, Run
 from slackwater.runs.table import RunTable, is_running

@@ -9,8 +9,8 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from statistics import median
 
+from slackwater.costs.prices import REFERENCE_ARCHITECTURE, RegionPrices, Workers
 from slackwater.errors import InputError
-from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, RegionPrices, Workers
 from slackwater.runs.day import day_of
 from slackwater.runs.record import ActiveRun, DayRecord, Run, RunRecord
 from slackwater.runs.table import RunTable

@@ -8,9 +8,9 @@ from itertools import groupby
 from math import fsum
 from typing import Protocol
 
+from slackwater.costs.cost import RunCost
 from slackwater.errors import InputError
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.costs.cost import RunCost
 from slackwater.runs.record import RunReason, RunRecord, RunState
 
 _FIRST, _LAST = "0001-01-01", "9999-12-31"

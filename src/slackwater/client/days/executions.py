@@ -17,7 +17,7 @@ OnProgress = Callable[[ExecutionView], None]
 
 # Error names in the Fail states of our own state machines. Their cause is a message for people and needs no prefix.
 _OWN_ERRORS = frozenset({"RunFailed", "DaysFailed", "LedgerNotWritten", "ComparisonFailed"})
-# How `slackwater.steps.spark.job` reports this error of a job.
+# How `slackwater.spark.job` reports this error of a job.
 _VERSION_REMOVED = f"{VersionRemoved.__name__}: "
 
 

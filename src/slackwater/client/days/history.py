@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from slackwater.client.arguments import Date, iso_date
+from slackwater.costs.cost import RunCost
 from slackwater.errors import InputError
-from slackwater.runs.costs.cost import RunCost
-from slackwater.runs.inputs.manifest import Record
+from slackwater.model import Record
 from slackwater.runs.record import DayRecord, Rollback, RunReason, RunRecord, RunState
 from slackwater.runs.rollback import RollbackRequest, version_to_restore
 

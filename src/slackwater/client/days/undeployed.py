@@ -13,14 +13,14 @@ from typing import Any
 from uuid import uuid4
 
 from slackwater import __version__
+from slackwater.aws.deployment import Deployment
 from slackwater.aws.executions.temporary_machines import definition_of, started, temporary_machine
-from slackwater.aws.stacks.deployment import Deployment
 from slackwater.client.days.executions import Executions
 from slackwater.errors import DefinitionError, NotDeployed
-from slackwater.installation import deployed_files
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.installation import deployed_files
+from slackwater.project.project import Project
 from slackwater.storage import ObjectStore
 
 # Characters of a state machine's name that Step Functions allows.

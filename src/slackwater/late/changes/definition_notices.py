@@ -17,13 +17,13 @@ from uuid import uuid4
 
 from slackwater.errors import DayChanged, ResponseLost, SlackwaterError
 from slackwater.formatting import counted
-from slackwater.late.changes.effect import Severity
 from slackwater.late.changes.notify import NotificationTopic, message_attributes
-from slackwater.late.check.decision import CheckReport, DayDecision, LateDecision
+from slackwater.late.decision import CheckReport, DayDecision, LateDecision
+from slackwater.late.effect import Severity
+from slackwater.model import Record
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.definition_notice import DefinitionNotice
-from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.table import Executions, RunTable, is_alive
 
 _RUNS = frozenset({LateDecision.RERUN, LateDecision.DEFER})

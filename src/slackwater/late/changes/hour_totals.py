@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from slackwater.late.changes.comparison import Totals
+from slackwater.late.comparison import Totals
 from slackwater.runs.day import Day
 
 QUARTER = timedelta(minutes=15)

@@ -11,9 +11,9 @@ from itertools import count
 
 from pydantic import AwareDatetime
 
-from slackwater.late.changes.comparison import comparison_uri
 from slackwater.late.changes.pairs import comparisons_prefix, stored_pairs
-from slackwater.runs.inputs.manifest import Record
+from slackwater.late.comparison import comparison_uri
+from slackwater.model import Record
 from slackwater.runs.record import DayRecord, failure_uri
 from slackwater.storage import ObjectStore, StoredObject
 

@@ -21,14 +21,14 @@ from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from slackwater.errors import DayChanged, InputError, ObjectMissing, ResponseLost, SlackwaterError
-from slackwater.late.changes.comparison import Comparison, comparison_uri
-from slackwater.late.changes.document import ChangeDocument, change_document
-from slackwater.late.changes.effect import Severity, effect_percent, is_worth_a_message
-from slackwater.late.changes.message import Message, compose
 from slackwater.late.changes.pairs import pair_prefix
-from slackwater.late.changes.report.page import report_page
+from slackwater.late.comparison import Comparison, comparison_uri
+from slackwater.late.effect import Severity, effect_percent, is_worth_a_message
+from slackwater.late.report.document import ChangeDocument, change_document
+from slackwater.late.report.message import Message, compose
+from slackwater.late.report.page import report_page
+from slackwater.model import Record
 from slackwater.runs.comparison_run import AttemptCosts
-from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, NotificationClaim
 from slackwater.runs.table import MAX_WRITES, Executions, RunTable, is_alive, update_day
 from slackwater.storage import ObjectStore

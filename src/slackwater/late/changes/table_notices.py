@@ -18,11 +18,11 @@ from uuid import uuid4
 
 from slackwater.errors import DayChanged, ResponseLost, SlackwaterError
 from slackwater.formatting import counted
-from slackwater.late.changes.effect import Severity
 from slackwater.late.changes.notify import NotificationTopic, message_attributes
-from slackwater.late.check.decision import DayDecision, TableChange
+from slackwater.late.decision import DayDecision, TableChange
+from slackwater.late.effect import Severity
+from slackwater.model import Record
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, TableNotice
 from slackwater.runs.table import MAX_WRITES, Executions, RunTable, is_alive, update_day
 

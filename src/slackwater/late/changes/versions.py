@@ -10,13 +10,6 @@ from enum import StrEnum
 from pydantic import Field, ValidationError
 
 from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, RunFailed
-from slackwater.late.changes.comparison import (
-    Comparison,
-    ComparisonReference,
-    PublishedVersion,
-    comparison_uri,
-    reference_to,
-)
 from slackwater.late.changes.job_claims import (
     MAX_FAILED_JOBS,
     MAX_STARTED_JOBS,
@@ -28,9 +21,16 @@ from slackwater.late.changes.job_claims import (
     job_failures,
 )
 from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
+from slackwater.late.comparison import (
+    Comparison,
+    ComparisonReference,
+    PublishedVersion,
+    comparison_uri,
+    reference_to,
+)
+from slackwater.model import Record
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.outcome import failure_message
 from slackwater.runs.record import RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_alive

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState, run_identity
 from slackwater.runs.table import RunTable
 

@@ -12,18 +12,18 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.decision import CheckReport, DayDecision, LateDecision, report_uri
+from slackwater.late.check.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
 from slackwater.late.check.facts import DayFacts
 from slackwater.late.check.holds import day_with_decision, ends_older_hold, older_days
-from slackwater.late.check.limits.reservations import reserve_reruns
 from slackwater.late.check.older import update_late_days, waiting_dates
 from slackwater.late.check.read_facts import FactReader
+from slackwater.late.check.reservations import reserve_reruns
 from slackwater.late.check.rules import decide, rule_of
-from slackwater.late.check.source_alarms.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.window import CheckedDay, check_window, overdue_days
+from slackwater.late.decision import CheckReport, DayDecision, LateDecision, report_uri
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.window_listing import WindowListing

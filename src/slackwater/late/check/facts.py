@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.decision import MAX_FAILURES, DecisionFigures, DecisionRule, TableChange
 from slackwater.late.check.thresholds import changed_file_count, late_amount, reached_thresholds
 from slackwater.late.check.wait import MaxAge
-from slackwater.late.ledger.entry import LateInput
+from slackwater.late.decision import MAX_FAILURES, DecisionFigures, DecisionRule, TableChange
+from slackwater.late.entry import LateInput
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import OnChange, TableInput
 from slackwater.runs.day import Day

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 
-from slackwater.late.check.decision import EARLY_RULES, CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.late.decision import EARLY_RULES, CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.runs.holds import held, hold_ended
 from slackwater.runs.record import DayRecord, Hold
 

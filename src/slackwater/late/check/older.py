@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
+from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import Day
 from slackwater.runs.table import RunTable

@@ -10,15 +10,15 @@ from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
 from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures, table_reruns
-from slackwater.late.check.decision import MAX_TABLE_RERUNS, DecisionRule, LateDecision, TableChange
 from slackwater.late.check.errors import as_slackwater_error
 from slackwater.late.check.facts import DayFacts, DayInputs, DefinitionChange, SourceThresholds
 from slackwater.late.check.rules import rule_of
 from slackwater.late.check.wait import late_waits, max_ages, next_age
-from slackwater.late.ledger.entry import definition_input, late_inputs
+from slackwater.late.decision import MAX_TABLE_RERUNS, DecisionRule, LateDecision, TableChange
+from slackwater.late.entry import definition_input, late_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import described_changes, input_definition, shared_inputs

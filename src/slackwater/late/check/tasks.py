@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
-from slackwater.runs.inputs.manifest import Record
+from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.model import Record
 
 
 class DayAction(StrEnum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 from slackwater.formatting import hour_range
+from slackwater.model import Record
 from slackwater.runs.inputs.difference import Amount, FileChange, SourceDifference
-from slackwater.runs.inputs.manifest import Record
 from slackwater.sources.late_thresholds import LateThresholds
 
 

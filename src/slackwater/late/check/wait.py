@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache, version_of
 from slackwater.runs.day import HOUR
 from slackwater.runs.inputs.difference import first_arrivals

@@ -13,7 +13,10 @@ from botocore import xform_name
 
 from slackwater.local.emr.authorization import authorize
 from slackwater.local.emr.jobs import JobRuns
-from slackwater.local.emr.model import (
+from slackwater.local.emr.store import APPLICATION_IDLE, TERMINATED, Application, EmrStore, JobRun, new_id
+from slackwater.local.emr.throttle import RateLimit
+from slackwater.local.emulator import Response, Scope, request_scope
+from slackwater.local.service_model import (
     EmrConflict,
     EmrError,
     EmrThrottled,
@@ -22,9 +25,6 @@ from slackwater.local.emr.model import (
     input_shape,
     read_request,
 )
-from slackwater.local.emr.store import APPLICATION_IDLE, TERMINATED, Application, EmrStore, JobRun, new_id
-from slackwater.local.emr.throttle import RateLimit
-from slackwater.local.emulator import Response, Scope, request_scope
 from slackwater.local.services.permissions import caller
 
 _PAGE_SIZE = 50  # the API's maximum

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from slackwater.errors import AccessDenied
-from slackwater.local.emr.model import EmrAccessDenied
 from slackwater.local.emulator import request_scope
+from slackwater.local.service_model import EmrAccessDenied
 from slackwater.local.services.permissions import Principal
 
 _SERVICE = "emr-serverless.amazonaws.com"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from slackwater.local.emr.model import EmrValidationError
+from slackwater.local.service_model import EmrValidationError
 
 ACCOUNT_VCPU = 16
 """The quota "Max concurrent vCPUs per account" of a new account, for each region."""

@@ -9,7 +9,7 @@ from botocore.model import Shape
 
 from slackwater.local import emulator
 from slackwater.local.emr.api import EmrServerlessApi
-from slackwater.local.emr.model import camel_case, input_shape, rename_members
+from slackwater.local.service_model import camel_case, input_shape, rename_members
 
 _TYPE = "AWS::EMRServerless::Application"
 # The type's schema has these as `createOnlyProperties`: a change of one creates a new application ("Update requires:

@@ -8,11 +8,11 @@ import time
 from typing import Any, Protocol
 
 from slackwater.local.emr import billing
-from slackwater.local.emr.execution.runner import AttemptResult
-from slackwater.local.emr.execution.submit import Submission, read_submission
-from slackwater.local.emr.model import EmrConflict, EmrValidationError
+from slackwater.local.emr.runner import AttemptResult
 from slackwater.local.emr.store import Application, EmrStore, JobRun, new_id
+from slackwater.local.emr.submit import Submission, read_submission
 from slackwater.local.emulator import Scope
+from slackwater.local.service_model import EmrConflict, EmrValidationError
 
 # States that count for maxConcurrentRuns.
 _OCCUPYING = ("PENDING", "SCHEDULED", "RUNNING", "CANCELLING")

@@ -10,7 +10,8 @@ from slackwater.local import emulator
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.authorization import authorize
 from slackwater.local.emr.jobs import JobRuns
-from slackwater.local.emr.model import (
+from slackwater.local.emr.store import EmrStore
+from slackwater.local.service_model import (
     EmrAccessDenied,
     EmrError,
     EmrValidationError,
@@ -20,7 +21,6 @@ from slackwater.local.emr.model import (
     rename_members,
     service_model,
 )
-from slackwater.local.emr.store import EmrStore
 from slackwater.local.services import state_machines
 
 _POLL_SECONDS = 0.25

@@ -8,8 +8,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from slackwater.local.emr.model import EmrResourceNotFound, service_model
 from slackwater.local.emulator import Scope
+from slackwater.local.service_model import EmrResourceNotFound, service_model
 from slackwater.local.services.permissions import assume_role
 
 APPLICATION_IDLE = ("CREATED", "STOPPED")

@@ -20,8 +20,8 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel, StructureShape
 
 from slackwater.errors import AccessDenied
-from slackwater.local.emr.model import EmrValidationError, check
 from slackwater.local.emulator import Response, module, request_scope
+from slackwater.local.service_model import EmrValidationError, check
 from slackwater.local.services.aws_cron import parse_cron
 from slackwater.local.services.permissions import assume_role
 from slackwater.model import known_timezones

@@ -12,7 +12,8 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from slackwater.errors import FileTooLarge, FileVanished
-from slackwater.receiver.partners.credentials import Credentials
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import GuardedTransport, Outbound
 from slackwater.receiver.partners.download import PartialDownload, TransientPartnerError
 from slackwater.receiver.partners.http_listing import json_listing, names_in_indexes, request_each_file
 from slackwater.receiver.partners.http_session import (
@@ -24,7 +25,6 @@ from slackwater.receiver.partners.http_session import (
     is_encoded,
     without_query,
 )
-from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
 from slackwater.receiver.partners.partner import Download, ListedFile, plain_etag
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig

@@ -15,7 +15,7 @@ import httpx
 from tenacity import Retrying
 
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
-from slackwater.receiver.partners.credentials import Credentials
+from slackwater.outbound.credentials import Credentials
 from slackwater.receiver.partners.download import TransientPartnerError, retry_attempts
 
 Method = Literal["GET", "HEAD"]

@@ -7,8 +7,8 @@ from contextlib import closing
 from time import sleep as wait_for
 from typing import BinaryIO
 
+from slackwater.outbound.guard import GuardedTransport, Outbound
 from slackwater.receiver.partners.http_session import HttpSession, expect_ok
-from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
 
 
 def download_start(

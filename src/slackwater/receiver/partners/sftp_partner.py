@@ -17,14 +17,14 @@ from urllib.parse import unquote, urlsplit
 from paramiko import SFTPAttributes, SFTPClient, SFTPError, SFTPFile, SSHException
 
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
-from slackwater.receiver.partners.credentials import Credentials
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import Outbound
 from slackwater.receiver.partners.download import (
     PartialDownload,
     TransientPartnerError,
     download_with_resume,
     retry_attempts,
 )
-from slackwater.receiver.partners.outbound import Outbound
 from slackwater.receiver.partners.partner import Download, ListedFile, listed_file
 from slackwater.receiver.partners.sftp_session import SftpSession, open_session
 from slackwater.sources.file_pattern import FilePattern

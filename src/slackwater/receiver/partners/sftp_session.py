@@ -19,9 +19,9 @@ from paramiko import AuthenticationException, ECDSAKey, Ed25519Key, PKey, RSAKey
 from paramiko.ssh_exception import IncompatiblePeer
 
 from slackwater.errors import DefinitionError, PartnerError
-from slackwater.receiver.partners.credentials import Credentials
+from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import Outbound
 from slackwater.receiver.partners.download import TransientPartnerError
-from slackwater.receiver.partners.outbound import Outbound
 from slackwater.sources.host_key import HostKey, fingerprint
 from slackwater.sources.pull_config import PullConfig
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from slackwater.receiver.parsing.formats.read import count_rows, read_file
+from slackwater.receiver.formats.read import count_rows, read_file
 from slackwater.receiver.pull.file_cache import ContentVersion
 from slackwater.receiver.pull.rejected_rows import RejectedRows
 from slackwater.receiver.writing.partition_writer import PartitionFile, PartitionWriter

@@ -9,7 +9,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from slackwater.runs.inputs.manifest import InputManifest, InputObject, Record
+from slackwater.model import Record
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
 
 
 class Amount(Record):

@@ -29,7 +29,7 @@ _GZIP_FORMAT = 31  # zlib's `wbits` for a gzip header
 
 
 class TableCatalog(Protocol):
-    """Finds the metadata of Iceberg tables; `slackwater.aws.catalog.glue_tables` does with the Glue catalogue."""
+    """Finds the metadata of Iceberg tables; `slackwater.aws.glue_tables` does with the Glue catalogue."""
 
     def metadata_uri(self, database: str, table: str) -> str:
         """Return the URI of the table's current metadata.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from datetime import date as date_type
 
+from slackwater.model import UpdatedRecord
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.inputs.difference import SourceDifference, difference
-from slackwater.runs.inputs.manifest import InputManifest, InputObject, UpdatedRecord
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.sources.partitions import Partition
 
 

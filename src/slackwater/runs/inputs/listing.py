@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError
 from slackwater.model import first_error
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing, without_removed

@@ -6,22 +6,9 @@ import hashlib
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-
-class Record(BaseModel):
-    """Base of the models that are stored as JSON: immutable.
-
-    Unknown fields are ignored: during a deployment, functions of the older version read what the newer one has stored.
-    """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class UpdatedRecord(Record):
-    """Base of the records that are read, changed and stored again, and of their parts: unknown fields are kept."""
-
-    model_config = ConfigDict(extra="allow")
+from slackwater.model import Record
 
 
 class InputObject(Record):

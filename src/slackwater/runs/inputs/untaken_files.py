@@ -7,7 +7,7 @@ from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 from slackwater.formatting import counted
-from slackwater.project import Project
+from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.day import Day
 from slackwater.sources.pull_config import PullConfig

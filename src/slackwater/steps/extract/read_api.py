@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     import httpx
     from pyspark.sql import DataFrame
 
-    from slackwater.receiver.partners.credentials import Credentials, Secrets
+    from slackwater.outbound.credentials import Credentials, Secrets
+    from slackwater.outbound.guard import Outbound
     from slackwater.receiver.partners.http_session import HttpSession
-    from slackwater.receiver.partners.outbound import Outbound
 
 _MAX_PAGES = 10_000
 # Bytes.
@@ -137,7 +137,7 @@ def read(parameters: ReadApi, context: StepContext) -> DataFrame:
 
     Raises `PartnerError` for a server that refuses or fails, and `DataError` for a page or a record that does not fit.
     """
-    from slackwater.receiver.partners.outbound import Outbound
+    from slackwater.outbound.guard import Outbound
 
     day = context.day.date if context.day else None
     access = ApiAccess(context.outbound or Outbound(), context.secrets)
@@ -146,8 +146,8 @@ def read(parameters: ReadApi, context: StepContext) -> DataFrame:
 
 def read_pages(parameters: ReadApi, *, day: date | None, access: ApiAccess) -> Iterator[pa.Table]:
     """Yield the records of each page; the first table is empty. Raises what `read` raises."""
+    from slackwater.outbound.guard import GuardedTransport
     from slackwater.receiver.partners.http_session import HttpSession, without_query
-    from slackwater.receiver.partners.outbound import GuardedTransport
 
     yield parameters.schema.empty_table()
     session = HttpSession(

@@ -46,7 +46,7 @@ def read(parameters: ReadParquet, context: StepContext) -> DataFrame:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    from slackwater.steps.spark.job import explain
+    from slackwater.steps.spark_errors import explain
 
     uris = [item.uri for item in find_files(parameters.path, context)]
     for uri in uris:

@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 from pydantic import AfterValidator
 
 from slackwater.errors import DefinitionError, InputError, OutboundRefused, SlackwaterError, Unavailable
-from slackwater.receiver.partners.credentials import Secrets
-from slackwater.receiver.partners.ip_addresses import LOOPBACK, PRIVATE, special_purpose
-from slackwater.receiver.partners.outbound import Outbound
+from slackwater.outbound.credentials import Secrets
+from slackwater.outbound.guard import Outbound
+from slackwater.outbound.ip_addresses import LOOPBACK, PRIVATE, special_purpose
 from slackwater.sources.pull_config import CredentialsReference
 from slackwater.steps.files import ProjectFiles, ProjectPath
 from slackwater.steps.io.typed_files import local_copy

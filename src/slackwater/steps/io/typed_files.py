@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from slackwater.errors import InputError
-from slackwater.receiver.parsing.formats.read import read_file
+from slackwater.receiver.formats.read import read_file
 from slackwater.sources.file_format import FileFormat
 from slackwater.steps.files import ProjectFiles, ProjectPattern
 from slackwater.steps.io.folder_parts import only_complete_parts

@@ -230,8 +230,8 @@ def _statistic(strategy: Strategy, frame: DataFrame, name: str) -> Column:
     from pyspark.sql import functions as sf
     from pyspark.sql import types as t
 
-    from slackwater.steps.spark.compare.values import finite
-    from slackwater.steps.spark.decimals import exact_mean, exact_median
+    from slackwater.steps.decimals import exact_mean, exact_median
+    from slackwater.steps.values import finite
 
     data_type, column = frame.schema[name].dataType, sf.col(quoted(name))
     if strategy == "mode":

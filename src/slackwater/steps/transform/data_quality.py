@@ -318,7 +318,7 @@ def _freshness_counts(frame: DataFrame, rule: Freshness, field: str, context: St
     from pyspark.sql import functions as sf
     from pyspark.sql import types as t
 
-    from slackwater.steps.spark.compare.values import readable
+    from slackwater.steps.values import readable
 
     needed = (t.TimestampType, t.TimestampNTZType)
     require_type(frame, rule.column, needed, field=f"{field}.column", needs="timestamps")

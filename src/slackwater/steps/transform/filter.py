@@ -52,7 +52,7 @@ def apply(frames: Mapping[str, DataFrame], parameters: Filter, context: StepCont
     """Return the rows that match. Raises `DefinitionError` if Spark refuses the condition."""
     from pyspark.sql import functions as sf
 
-    from slackwater.steps.spark.query import run_query
+    from slackwater.steps.spark_query import run_query
 
     ((input_name, frame),) = frames.items()
     # The line break ends a comment in the condition.

@@ -132,7 +132,7 @@ def _with_limits(frame: DataFrame, parameters: Outliers) -> DataFrame:
     """Return the frame with the lower and the upper limit of each column, for the row's group."""
     from pyspark.sql import functions as sf
 
-    from slackwater.steps.spark.compare.values import finite
+    from slackwater.steps.values import finite
 
     method = parameters.method
     distance = sf.lit(_THRESHOLDS[method] if parameters.threshold is None else parameters.threshold)

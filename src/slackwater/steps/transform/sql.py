@@ -1,7 +1,7 @@
 """`sql`: one SELECT over the step's inputs, which it reads by their names.
 
 A query is checked twice. A parser in Python checks it together with the pipeline, so that errors are reported before
-deployment. Spark's own parser checks it again before it runs (`slackwater.steps.spark.query`), because the two parsers
+deployment. Spark's own parser checks it again before it runs (`slackwater.steps.spark_query`), because the two parsers
 may read a query differently.
 """
 
@@ -84,7 +84,7 @@ def merges(parameters: Sql) -> Sequence[Merge] | None:
 
 def apply(frames: Mapping[str, DataFrame], parameters: Sql, _context: StepContext) -> DataFrame:
     """Return the result of the query over the inputs. Raises `DefinitionError` if Spark refuses the query."""
-    from slackwater.steps.spark.query import run_query
+    from slackwater.steps.spark_query import run_query
 
     return run_query(frames, parameters.query, functions=ROW_FUNCTIONS, forbidden=FORBIDDEN_FUNCTIONS)
 

@@ -1,1 +1,0 @@
-"""The CloudWatch dashboards: one for operators, and by setting one for each pipeline and each source."""

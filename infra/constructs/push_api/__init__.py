@@ -1,1 +1,0 @@
-"""The API that partners push events to, and the queue behind it."""

@@ -1,0 +1,45 @@
+"""Start the state machine of a scheduled task: what the schedules of EventBridge Scheduler invoke."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools import Logger
+
+from slackwater.aws.clients import SHORT_CONFIG, client
+from slackwater.aws.executions.machines import Machines
+from slackwater.aws.function import FunctionEnvironment, with_correlation_id
+from slackwater.project.scheduled_starts import ScheduledStart
+
+logger = Logger()
+
+
+class StartScheduledEnvironment(FunctionEnvironment):
+    """Settings of this function."""
+
+    state_machine_prefix: str
+    """The beginning of every state machine's ARN."""
+
+
+@cache
+def build_machines() -> Machines:
+    """Build the client of Step Functions, once per process."""
+    return Machines(client("stepfunctions", config=SHORT_CONFIG))
+
+
+@with_correlation_id(logger)
+def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
+    """Start the execution of a `ScheduledStart`, unless an earlier delivery of it has. Return its name and whether.
+
+    Raises as `Machines.start_once` does. The scheduler delivers at least once, and Lambda repeats a failed invocation.
+    """
+    start = ScheduledStart.model_validate(event)
+    logger.set_correlation_id(start.name)
+    if not start.due:
+        logger.info("no time of the task was skipped")
+        return {"execution": start.name, "started": False}
+    machine = StartScheduledEnvironment.read().state_machine_prefix + start.task.state_machine
+    started = build_machines().start_once(machine, name=start.name, payload=start.input)
+    logger.info("started" if started else "started before", extra={"machine": machine, "input": start.input})
+    return {"execution": start.name, "started": started}

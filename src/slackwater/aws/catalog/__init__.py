@@ -1,1 +1,0 @@
-"""The Glue catalogue: published tables, raw partitions and the ledger."""

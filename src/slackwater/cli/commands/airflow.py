@@ -1,0 +1,73 @@
+"""`slackwater airflow`: Airflow on this machine, with the project's DAGs."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+
+import typer
+
+from slackwater.cli.options import ProjectFolder, examples
+from slackwater.cli.output import print_text
+from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.client.workspace import find_workspace
+from slackwater.errors import CloudError, NotDeployed
+
+group = typer.Typer(name="airflow", help="Airflow on this machine, with the project's DAGs.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add `airflow up`."""
+    app.add_typer(group)
+
+
+# The only command of a group would otherwise be the group itself.
+@group.callback()
+def _group() -> None:
+    pass
+
+
+@group.command(epilog=examples("slackwater airflow up", "slackwater airflow up --port 8080"))
+def up(
+    port: int | None = typer.Option(
+        None, metavar="PORT", min=1, max=65535, help="The port of the web interface. Default: a free one."
+    ),
+    project: ProjectFolder = None,
+) -> None:
+    """Run Airflow with the project's DAGs and the local cloud, until Ctrl-C.
+
+    Deploy with --set schedule=none, or the tasks start twice: from Airflow and from EventBridge Scheduler.
+    """
+    from slackwater.deploy import airflow
+    from slackwater.local import cloud
+    from slackwater.project.installation import deployed_files
+    from slackwater.project.project import load_project
+    from slackwater.project.schedule import schedule_json
+
+    files, workspace = deployed_files(), find_workspace(project)
+    folder = workspace.state / "airflow"
+    home = airflow.AirflowHome(folder=folder, program=airflow.airflow_program(files), dags=files / "mwaa_dags")
+    local_cloud = cloud.status(workspace.root)
+    if local_cloud is None:
+        raise NotDeployed("the local cloud does not run: slackwater local up, then slackwater deploy")
+    folder.mkdir(parents=True, exist_ok=True)
+    home.schedule.write_text(schedule_json(load_project(workspace.project)), encoding="utf-8")
+    url = airflow.free_url(port)
+    machines = airflow.state_machine_prefix(
+        region=local_cloud.region, account=local_cloud.account, prefix=workspace.prefix
+    )
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell may have made it ignore SIGINT
+        signal.signal(number, signal.default_int_handler)
+    environment = home.environment(url, prefix=machines, cloud=local_cloud.environment())
+    with airflow.started(home, environment) as process:
+        with ProgressBoard() as progress:
+            progress.update("Airflow")
+            airflow.wait_until_ready(process, home, partial(airflow.responds, url))
+            progress.update("Airflow", TaskState.DONE)
+        print_text(f"Airflow runs at {url}", style="green")
+        if password := home.password:
+            print_text(f"  user admin, password {password}")
+        print_text(f"  log {home.log}")
+        print_text("Ctrl-C stops it.")
+        process.wait()
+        raise CloudError(f"Airflow has ended with exit code {process.returncode}: see {home.log}")

@@ -1,1 +1,0 @@
-"""Commands for raw data: sending and fetching it, what was rejected, and SQL."""

@@ -1,1 +1,0 @@
-"""Commands for definitions of sources, pipelines and steps."""

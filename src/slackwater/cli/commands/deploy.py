@@ -1,0 +1,115 @@
+"""`slackwater deploy`: deploy the project's stacks."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slackwater.cli.options import AsJson, ProjectFolder, examples
+from slackwater.cli.output import print_json, print_note, print_text
+from slackwater.client.workspace import find_workspace
+
+if TYPE_CHECKING:
+    from slackwater.aws.deletion import DeployedStack
+    from slackwater.cli.cdk import DeployResult
+
+
+def register(app: typer.Typer) -> None:
+    """Add `deploy`."""
+    app.command(
+        epilog=examples(
+            "slackwater deploy",
+            "slackwater deploy --project examples/nyc_flights",
+            "slackwater deploy --environment prod",
+            "slackwater deploy --set outbound_allow=files.partner.example:8443 --set removal_policy=destroy",
+        )
+    )(deploy)
+
+
+def deploy(
+    setting: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of infra/settings.py for this deployment. Can be repeated.",
+            default_factory=list,
+            show_default=False,
+        ),
+    ],
+    project: ProjectFolder = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="dev, staging or prod. Other commands read it from SLACKWATER_ENVIRONMENT.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build and deploy the project's stacks with the CDK.
+
+    The target is the cloud in AWS_ENDPOINT_URL if it is set, else the local cloud if it runs, else AWS. Stacks that the
+    project and the settings no longer need are named. On a terminal, the command asks whether to delete each.
+    """
+    from slackwater.cli.cdk import deploy as deploy_stacks
+    from slackwater.cli.cdk import parse_settings
+
+    workspace = replace(find_workspace(project), chosen_environment=environment)
+    # A wrong setting or definition is reported before any cloud is contacted.
+    settings = parse_settings(setting)
+    environment, prefix = workspace.environment, workspace.prefix
+    workspace.load_project()
+    cloud = workspace.connect_cloud()
+    print_note(f"deploying to {cloud}" + (f", environment {environment}, prefix {prefix}" if environment else ""))
+    result = deploy_stacks(workspace, settings)
+    if as_json:
+        outputs = result.deployment.model_dump()
+        document = {"cloud": cloud, "changed": result.changed, "obsolete": result.obsolete, "seconds": result.seconds}
+        print_json({**document, "deployment": outputs})
+    else:
+        print_deployment(result)
+    if result.obsolete:
+        offer_deletion(result, prefix, may_ask=not as_json and sys.stdin.isatty())
+
+
+def print_deployment(result: DeployResult) -> None:
+    """Print which stacks a deployment changed."""
+    summary = f"deployed: {', '.join(result.changed)}" if result.changed else "no changes"
+    print_text(f"{summary} (API: {result.deployment.api_url})", style="green")
+
+
+def offer_deletion(result: DeployResult, prefix: str, *, may_ask: bool) -> None:
+    """Print what a deletion of each obsolete stack keeps and deletes. Delete a stack if the answer to that is yes."""
+    from slackwater.aws.clients import client
+    from slackwater.aws.deletion import StackDeletion
+
+    deletion = StackDeletion(cloudformation=client("cloudformation"), s3=client("s3"), sqs=client("sqs"))
+    for stack in deletion.stacks(prefix):
+        if stack.name not in result.obsolete:
+            continue
+        print_note(describe_obsolete(stack), style="yellow")
+        problems = list(deletion.problems([stack]))
+        for problem in problems:
+            print_note(f"  {problem}")
+        if problems or not may_ask:
+            print_note(f"  to delete it: aws cloudformation delete-stack --stack-name {stack.name}")
+        elif typer.confirm(f"Delete the stack {stack.name}?", err=True):
+            deletion.delete(stack)
+            print_text(f"deleted: {stack.name}", style="green")
+
+
+def describe_obsolete(stack: DeployedStack) -> str:
+    """Return that a stack is obsolete, and what its deletion keeps and deletes."""
+    kept = [f"{resource.type} {resource.name}" for resource in stack.resources if resource.kept]
+    deleted = Counter(resource.type for resource in stack.resources if not resource.kept)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(deleted.items()))
+    return (
+        f"the stack {stack.name} is no longer part of this deployment and goes on costing. Its deletion keeps "
+        f"{', '.join(kept) or 'nothing'}, and deletes {counts or 'nothing'}"
+    )

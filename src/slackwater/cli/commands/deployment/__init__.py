@@ -1,1 +1,0 @@
-"""Commands for the deployment, on AWS or on this machine."""

@@ -1,0 +1,131 @@
+"""`slackwater destroy`: delete the project's stacks."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slackwater.cli.options import AsJson, ProjectFolder, examples
+from slackwater.cli.output import print_json, print_note, print_table, print_text
+from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.client.workspace import Workspace, find_workspace
+from slackwater.errors import CloudError, InputError
+from slackwater.formatting import counted
+from slackwater.project.environments import check_target
+
+if TYPE_CHECKING:
+    from slackwater.aws.deletion import DeployedStack, StackResource
+
+_APPLICATION = "AWS::EMRServerless::Application"
+
+
+def register(app: typer.Typer) -> None:
+    """Add `destroy`."""
+    app.command(
+        epilog=examples(
+            "slackwater destroy",
+            "slackwater destroy --environment staging",
+            "slackwater destroy --yes --json",
+        )
+    )(destroy)
+
+
+def destroy(
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    project: ProjectFolder = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="dev, staging or prod. Default: SLACKWATER_ENVIRONMENT.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the project's stacks.
+
+    First it lists what is kept and what is deleted, and asks. With the setting removal_policy=retain, the default, the
+    buckets, the DynamoDB tables and the queues of events are kept. Nothing is deleted while a stack has termination
+    protection, a Spark job runs, or the deletion would lose objects or messages, and with credentials for another
+    account or region than cdk.json has.
+    """
+    from slackwater.aws.clients import client
+    from slackwater.aws.deletion import StackDeletion
+    from slackwater.aws.spark_application import SparkApplications
+
+    workspace = replace(find_workspace(project), chosen_environment=environment)
+    prefix = workspace.prefix
+    cloud = workspace.connect_cloud()
+    check_credentials(workspace)
+    cloudformation = client("cloudformation")
+    deletion = StackDeletion(cloudformation=cloudformation, s3=client("s3"), sqs=client("sqs"))
+    stacks = deletion.stacks(prefix)
+    if not stacks:
+        raise InputError(
+            f"nothing is deployed with the prefix {prefix!r} in {cloud}: check SLACKWATER_PREFIX, "
+            "SLACKWATER_ENVIRONMENT, AWS_PROFILE and AWS_REGION"
+        )
+    resources = [resource for stack in stacks for resource in stack.resources]
+    kept = [resource for resource in resources if resource.kept]
+    if not as_json:
+        print_resources(prefix, cloud, stacks, resources)
+    if problems := list(deletion.problems(stacks)):
+        raise CloudError("nothing was deleted:\n" + "\n".join(f"  {problem}" for problem in problems))
+    if not yes:
+        ask(prefix, as_json=as_json)
+    applications = SparkApplications(cloudformation=cloudformation, emr=client("emr-serverless"))
+    for resource in resources:
+        if resource.type == _APPLICATION and not resource.kept:
+            applications.stop(resource.name)
+    try:
+        with ProgressBoard() as progress:
+            for stack in stacks:
+                progress.update(stack.name)
+                deletion.delete(stack)
+                progress.update(stack.name, TaskState.DONE)
+    except KeyboardInterrupt as error:
+        print_note(f"The deletion of {stack.name} continues. The same command deletes the rest", style="yellow")
+        raise typer.Exit(130) from error
+    if as_json:
+        print_json({"deleted": [stack.name for stack in stacks], "kept": [resource._asdict() for resource in kept]})
+    else:
+        print_text(f"deleted: {counted(len(stacks), 'stack')}; kept: {counted(len(kept), 'resource')}", style="green")
+
+
+def check_credentials(workspace: Workspace) -> None:
+    """Check that the credentials are for the account and the region that cdk.json has, if it has them.
+
+    Raises `DefinitionError`, and `CloudError` if AWS does not answer.
+    """
+    from slackwater.aws.clients import client
+    from slackwater.aws.failures import translated
+
+    if not (workspace.account or workspace.region):
+        return
+    sts = client("sts")
+    with translated("get the account id"):
+        account = sts.get_caller_identity()["Account"]
+    actual = {"account": account, "region": sts.meta.region_name}
+    check_target(account=workspace.account, region=workspace.region, credentials=actual)
+
+
+def print_resources(
+    prefix: str, cloud: str, stacks: Sequence[DeployedStack], resources: Sequence[StackResource]
+) -> None:
+    """Print the resources that are kept, and how many of each type are deleted."""
+    print_text(f"{prefix} in {cloud}: {counted(len(stacks), 'stack')}", style="bold")
+    kept = [(resource.type, resource.name, resource.stack) for resource in resources if resource.kept]
+    if kept:
+        print_table(("kept", "name", "stack"), kept)
+    deleted = Counter(resource.type for resource in resources if not resource.kept)
+    print_table(("deleted", "number"), sorted(deleted.items()))
+
+
+def ask(prefix: str, *, as_json: bool) -> None:
+    """Ask for the prefix. Raises `InputError` for another answer, and where nobody can answer."""
+    if as_json or not sys.stdin.isatty():
+        raise InputError("--yes is missing: without a terminal, and with --json, the command cannot ask")
+    if typer.prompt("Type the prefix to delete these stacks", err=True).strip() != prefix:
+        raise InputError(f"nothing was deleted: the answer was not {prefix}")

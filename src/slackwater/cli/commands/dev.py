@@ -1,0 +1,257 @@
+"""`slackwater dev`: try a pipeline on a sample, and again after each change."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slackwater.cli.interruption import interruptible_spark
+from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
+from slackwater.cli.output import print_json, print_note, print_table, print_text, value_lines
+from slackwater.client.workspace import Workspace, find_workspace
+from slackwater.errors import InputError, UnknownName
+from slackwater.formatting import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from slackwater.dev.deployed import Deployed
+    from slackwater.dev.loop import DevLoop
+    from slackwater.dev.outcome import LoopResult, StepOutcome
+    from slackwater.dev.sample import Sample
+    from slackwater.dev.samples import Samples
+    from slackwater.project.project import Project
+    from slackwater.steps.step import StepContext
+
+_INPUT = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
+_MOST_ROWS = 100_000
+_INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    """Add `dev`."""
+    app.command(
+        epilog=examples(
+            "slackwater dev daily_delays --date 2013-03-08",
+            "slackwater dev daily_delays --date 2013-03-08 --input flights=flights.csv --input weather=weather.ndjson",
+            "slackwater dev daily_delays --date 2013-03-08 --once --json",
+        )
+    )(dev)
+
+
+def dev(
+    pipeline: PipelineName,
+    *,
+    date: Annotated[str, typer.Option(metavar="DATE", help="The day, in the pipeline's timezone.", show_default=False)],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="INPUT=FILE",
+            help="A file with rows of a source or table; repeat it for several files. Default: the deployed system.",
+            show_default=False,
+        ),
+    ] = None,
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=1, max=_MOST_ROWS, help="The most rows of an input.")
+    ] = 1_000,
+    show: Annotated[
+        int, typer.Option("--show", metavar="N", min=0, max=_MOST_ROWS, help="How many rows of a step are printed.")
+    ] = 5,
+    once: Annotated[bool, typer.Option("--once", help="Run once, and exit with 1 if a step has no result.")] = False,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try a pipeline on a sample of its inputs, and again after each change of its file, a source or a step's code.
+
+    Only the steps that a change reaches run again, in one local Spark session. Nothing is deployed, published or
+    written.
+    """
+    if as_json and not once:
+        raise InputError("--json: it prints one document: add --once")
+    day, files = read_date(date, option="--date"), _files_by_input(inputs or [])
+    workspace = find_workspace(project)
+    _require_pipeline(workspace.project, pipeline)
+    print_note(f"{pipeline} for {day}: reading the definitions and a sample of at most {counted(rows, 'row')} ...")
+    from slackwater.dev.loop import DevLoop, InvalidDefinitions
+    from slackwater.dev.samples import Samples
+
+    # Python takes compiled code for current that it has written in the same second, whatever has changed since.
+    sys.dont_write_bytecode = True
+    try:
+        with ExitStack() as stack:
+            samples = Samples(files, rows=rows, connect=partial(_connect, stack, workspace, rows))
+            loop = DevLoop(workspace.project, pipeline, day, samples=samples, rows=rows, show=show)
+            try:
+                # Before Spark starts: nothing runs without rows. The loop itself reports what is invalid.
+                _print_samples(loop.take_samples())
+                is_valid = True
+            except InvalidDefinitions:
+                is_valid = False
+            if once and not is_valid:
+                result = loop.run(partial(_context, None, samples))
+                _print_end(result, quiet=as_json)
+            else:
+                print_note("starting Spark, which takes some seconds ...")
+                spark, check = stack.enter_context(interruptible_spark(_start_spark))
+                result = _run(loop, partial(_context, spark, samples), check, once=once, quiet=as_json)
+    except KeyboardInterrupt as error:
+        raise typer.Exit(_INTERRUPTED) from error
+    if as_json:
+        print_json({"pipeline": pipeline, "date": day, **_document(result)})
+    raise typer.Exit(0 if result.succeeded else 1)
+
+
+def _run(
+    loop: DevLoop, context: Callable[[], StepContext], check: Callable[[], None], *, once: bool, quiet: bool
+) -> LoopResult:
+    """Run the loop once, or until `check` raises `KeyboardInterrupt`. With `quiet`, nothing is printed."""
+
+    def report(outcome: StepOutcome) -> None:
+        check()
+        if not quiet:
+            _print_outcome(outcome)
+
+    for number in count(1):
+        # Before the definitions are read: a change from then on starts the next loop.
+        seen = loop.snapshot()
+        check()
+        result = loop.run(context, report=report)
+        _print_end(result, number, quiet=quiet)
+        if once:
+            break
+        print_note("waiting for a change; Ctrl-C ends ...")
+        changed = loop.wait_for_change(seen, check=check)
+        print_text(f"\nchanged: {', '.join(path.name for path in changed)}")
+    return result
+
+
+def _files_by_input(values: Sequence[str]) -> dict[str, list[Path]]:
+    files: dict[str, list[Path]] = {}
+    for value in values:
+        match = _INPUT.fullmatch(value)
+        if not match:
+            raise InputError(f"--input: {value!r} is not of the form INPUT=FILE, such as flights=flights.csv")
+        files.setdefault(match[1], []).append(Path(match[2]))
+    return files
+
+
+def _require_pipeline(folder: Path, name: str) -> None:
+    """Raise `UnknownName` if the project has no file of the pipeline, which may have problems."""
+    known = sorted(path.stem for path in (folder / "pipelines").glob("*.yaml"))
+    if name not in known:
+        raise UnknownName(f"no pipeline {name!r} in this project (pipelines: {', '.join(known)})")
+
+
+def _connect(stack: ExitStack, workspace: Workspace, rows: int, project: Project) -> Deployed:
+    """Open the deployed system until the stack is closed."""
+    from slackwater.client.client import Client
+    from slackwater.dev.deployed import Deployed
+
+    return Deployed(stack.enter_context(Client.open(workspace, project)), rows=rows)
+
+
+def _start_spark(stack: ExitStack) -> Any:
+    """Start the session, which ends when the stack is closed."""
+    from slackwater.spark.standalone import loop_session
+
+    return stack.enter_context(loop_session())
+
+
+def _context(spark: Any, samples: Samples) -> StepContext:
+    """Return what steps may use: files and credentials of the deployed system, or files below the current folder."""
+    from slackwater.cli.cdk import parse_settings
+    from slackwater.outbound.guard import Outbound
+    from slackwater.steps.io.local_folder import files_below
+    from slackwater.steps.step import StepContext
+
+    if samples.deployed:
+        deployed = samples.deployed
+        return StepContext(spark=spark, files=deployed.files, secrets=deployed.secrets, outbound=deployed.outbound)
+    allow = parse_settings(os.environ.get("SLACKWATER_SET", "").split()).get("outbound_allow", "")
+    outbound = Outbound.of(filter(None, allow.split(",")))
+    return StepContext(spark=spark, files=files_below(Path.cwd()), outbound=outbound)
+
+
+def _print_samples(samples: Mapping[str, Sample]) -> None:
+    for name, sample in samples.items():
+        print_note(f"{name}: {counted(sample.table.num_rows, 'row')} from {sample.origin}")
+        if sample.note:
+            print_note(f"{name}: {sample.note}", style="yellow")
+
+
+def _print_outcome(outcome: StepOutcome) -> None:
+    from slackwater.dev.outcome import StepState
+
+    title, record = f"{outcome.name} ({outcome.step})", outcome.record
+    if record is None:
+        verb, style = ("failed", "red") if outcome.state is StepState.FAILED else ("not run", "yellow")
+        print_text(f"{title}: {verb}: {outcome.error.removeprefix(f'{outcome.name}: ')}", style=style)
+    elif outcome.state is StepState.UNCHANGED:
+        print_text(f"{title}: unchanged, {counted(record.rows_out or 0, 'row')}")
+    else:
+        read = ", ".join(f"{name} {rows:,}" for name, rows in record.rows_in.items())
+        rows = f"{read} -> {counted(record.rows_out or 0, 'row')}".removeprefix(" -> ")
+        print_text(f"\n{title}: {rows}, {record.seconds:.2f} s", style="green")
+        for line in value_lines(record.effect):
+            print_text(line)
+        print_text(f"  columns: {', '.join(f'{name} {data_type}' for name, data_type in outcome.columns)}")
+        if outcome.rows:
+            print_table([name for name, _ in outcome.columns], outcome.rows)
+    sys.stdout.flush()
+
+
+def _print_end(result: LoopResult, number: int = 1, *, quiet: bool) -> None:
+    from slackwater.cli.commands.pipeline import relative_problems
+
+    if quiet:
+        return
+    for problem in relative_problems(result.problems):
+        print_text(f"{problem.position}  {problem.description}", style="red")
+    if result.error:
+        print_text(result.error, style="red")
+    for name, step in result.loads.items():
+        print_text(f"{name} ({step}): not run: load steps write nothing here")
+    steps = f"{result.executed} of {counted(len(result.steps), 'step')} run" if result.steps else "no step run"
+    print_text(f"loop {number}: {result.seconds:.2f} s, {steps}", style="bold")
+    sys.stdout.flush()
+
+
+def _document(result: LoopResult) -> dict[str, Any]:
+    """Return the result of a loop as JSON values."""
+    from dataclasses import asdict
+
+    return {
+        "problems": [asdict(problem) for problem in result.problems],
+        "error": result.error,
+        "inputs": [
+            {"name": name, "rows": sample.table.num_rows, "from": sample.origin, "note": sample.note}
+            for name, sample in result.samples.items()
+        ],
+        "steps": [
+            {
+                "name": outcome.name,
+                "step": outcome.step,
+                "state": outcome.state,
+                "error": outcome.error,
+                "rows_in": outcome.record.rows_in if outcome.record else {},
+                "rows_out": outcome.record.rows_out if outcome.record else None,
+                "seconds": outcome.record.seconds if outcome.record else None,
+                "effect": outcome.record.effect if outcome.record else {},
+                "columns": [{"name": name, "type": data_type} for name, data_type in outcome.columns],
+                "rows": outcome.rows,
+            }
+            for outcome in result.steps
+        ],
+        "loads": [{"name": name, "step": step} for name, step in result.loads.items()],
+        "seconds": round(result.seconds, 3),
+    }

@@ -1,1 +1,0 @@
-"""Commands for late data: monitoring, days on hold, thresholds."""

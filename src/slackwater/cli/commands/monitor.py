@@ -1,0 +1,161 @@
+"""`slackwater monitor`: find days with late data and run them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from textwrap import indent
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
+from slackwater.cli.output import print_json, print_table, print_text
+from slackwater.client.workspace import find_workspace
+from slackwater.errors import InputError, RunFailed, SlackwaterError
+from slackwater.formatting import counted
+
+if TYPE_CHECKING:
+    from slackwater.client.client import Client
+    from slackwater.client.monitoring import MonitorResult
+    from slackwater.late.decision import CheckReport
+
+
+def register(app: typer.Typer) -> None:
+    """Add `monitor`."""
+    app.command(epilog=examples("slackwater monitor", "slackwater monitor daily_delays --as-of 2013-03-12"))(monitor)
+
+
+def monitor(
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PIPELINE", help="Pipelines of the project. Default: all.", show_default=False),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="Monitor as if today were this day. Default: today.", show_default=False),
+    ] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run days with late data again, and notify people of changes.
+
+    Checks the finished days of each pipeline's window (`late` in its definition), of a pipeline before those that read
+    its table. A day runs again if its late data reaches a threshold. People are notified if that changes the published
+    table.
+    """
+    from slackwater.late.check.window import today
+    from slackwater.pipeline.graph import pipeline_order
+
+    requested = read_date(as_of, option="--as-of") if as_of else None
+    workspace = find_workspace(project)
+    definitions = workspace.load_definitions()
+    days = {}
+    wanted = [definitions.pipeline(name).pipeline for name in pipelines or definitions.pipelines]
+    for name in sorted(wanted, key=pipeline_order(definitions.pipelines).index):
+        pipeline = definitions.pipeline(name)
+        # Each pipeline has its own timezone, so today may differ between pipelines.
+        current = today(pipeline, datetime.now(UTC)).isoformat()
+        if requested and requested > current:
+            raise InputError(f"--as-of: {requested} has not begun in {pipeline.timezone}")
+        days[name] = requested or current
+    from slackwater.client.client import Client
+
+    documents, failures = [], []
+    with Client.open(workspace, definitions) as client:
+        for name, day in days.items():
+            try:
+                show_report = (lambda _: None) if as_json else print_decisions
+                result = monitor_pipeline(client, name, day, show_report=show_report)
+            except SlackwaterError as error:
+                # The other pipelines are still monitored.
+                failures.append(f"{name}: {error}")
+                continue
+            documents.append(monitor_document(result))
+            failures += [result.failure] if result.failure else []
+            if not as_json:
+                print_day_outcomes(result)
+    if as_json:
+        print_json({"pipelines": documents, "failures": failures})
+        raise typer.Exit(1 if failures else 0)
+    if failures:
+        raise RunFailed("\n  ".join(failures))
+
+
+def monitor_pipeline(
+    client: Client, pipeline: str, as_of: str, *, show_report: Callable[[CheckReport], None]
+) -> MonitorResult:
+    """Monitor a pipeline as of an ISO date and show the progress; `show_report` is called before the days run.
+
+    Raises as `Client.monitor` does.
+    """
+    from slackwater.cli.monitoring import MonitorBoards
+
+    with MonitorBoards(show_report) as boards:
+        return client.monitor(pipeline, as_of=as_of, observer=boards)
+
+
+def print_decisions(report: CheckReport) -> None:
+    """Print the decision about each day and its reasons."""
+    from slackwater.late.decision import LateDecision
+
+    late = [day for day in report.days if day.decision is not LateDecision.IGNORE]
+    print_text(
+        f"{report.pipeline} as of {report.as_of}: {counted(len(late), 'late day')} "
+        f"({counted(len(report.days), 'day')} checked in {report.seconds:.1f} s)",
+        style="bold",
+    )
+    rows: list[tuple[str, str, str]] = []
+    for day in report.days:
+        first, *others = day.reasons
+        rows.append((day.date, day.decision, first))
+        rows += [("", "", reason) for reason in others]
+    print_table(("date", "decision", "reason"), rows)
+    if report.older:
+        days = counted(len(report.older), "day")
+        print_text(f"{days} before the window with late data: slackwater late --older {report.pipeline}")
+
+
+def print_day_outcomes(result: MonitorResult) -> None:
+    """Print the outcome of each late day: the comparison, and the notification."""
+    from slackwater.cli.comparison import show_comparison
+
+    for day in result.days:
+        name = f"{result.report.pipeline} {day.date}"
+        print_text("")
+        if day.outcome == "unchanged":
+            print_text(f"{name}: not run again, because run {day.run_id}, attempt {day.attempt}, has the same inputs")
+        if day.comparison:
+            show_comparison(day.comparison)
+        if day.message:
+            print_text("")
+            print_text(f"Notification: {day.message.subject}", style="bold green")
+            # Its body has the report that was just printed.
+            if day.comparison is None:
+                print_text(indent(day.message.body.rstrip(), "  "))
+        elif day.failed_step:
+            # After the run, the reason begins with the outcome.
+            failed = "failed: " if day.failed_step == "run" else ""
+            print_text(f"{name}: {failed}{day.reason}", style="red")
+        elif day.reason:
+            print_text(f"No notification: {day.reason}", style="yellow")
+
+
+def monitor_document(result: MonitorResult) -> dict[str, Any]:
+    """Return the decisions and the outcome of each late day as their JSON document."""
+    return {
+        "pipeline": result.report.pipeline,
+        "as_of": result.report.as_of,
+        "execution": result.execution,
+        "failure": result.failure or None,
+        "check": result.report.model_dump(mode="json"),
+        "days": [
+            {
+                **asdict(day),
+                "comparison": day.comparison.model_dump(mode="json") if day.comparison else None,
+                "message": day.message.model_dump(mode="json") if day.message else None,
+            }
+            for day in result.days
+        ],
+    }

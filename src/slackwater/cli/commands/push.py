@@ -1,0 +1,99 @@
+"""`slackwater push`: send a file of events to the API."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slackwater.cli.options import AsJson, ProjectFolder, examples
+from slackwater.cli.output import print_json, print_note, print_text
+from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.client.arguments import pushed_source
+from slackwater.client.workspace import find_workspace
+from slackwater.formatting import counted
+
+if TYPE_CHECKING:
+    from slackwater.client.sender import PushTotals
+
+_PRINTED_REASONS = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Add `push`."""
+    app.command(
+        epilog=examples(
+            "slackwater push weather weather-2013-03-08.ndjson",
+            "zcat events.gz | slackwater push weather - --json",
+        )
+    )(push)
+
+
+def push(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A source of the project that has `push`.", show_default=False)
+    ],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="NDJSON or a JSON array, gzipped or not; - is standard input.", show_default=False
+        ),
+    ],
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            envvar="SLACKWATER_TOKEN",
+            help="The partner's bearer token. Default: a token of the operator, created on first use.",
+            show_default=False,
+        ),
+    ] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a file of events to the API.
+
+    The same file can be sent again: events that are stored already count as duplicates. Rejected events are kept with
+    their reasons (slackwater sideline show SOURCE). The exit code is 1 only if every event was rejected.
+    """
+    from slackwater.client.events import read_events
+
+    workspace = find_workspace(project)
+    definitions = workspace.load_definitions()
+    pushed_source(definitions, source)
+    # A wrong file is reported before any cloud is contacted.
+    events = read_events(file)
+    from slackwater.client.client import Client
+
+    task = f"push {source}"
+    with Client.open(workspace, definitions) as client, ProgressBoard() as progress:
+        progress.update(task, note=counted(len(events), "event"))
+        totals = client.push(
+            source,
+            events,
+            token=token,
+            on_progress=lambda now: progress.update(task, note=f"{now.events:,} of {len(events):,} events"),
+        )
+        progress.update(task, TaskState.DONE if totals.ok else TaskState.FAILED, note=counted(totals.events, "event"))
+    if as_json:
+        print_json(asdict(totals))
+    else:
+        print_push_totals(totals)
+    if not totals.ok:
+        raise typer.Exit(1)
+
+
+def print_push_totals(totals: PushTotals) -> None:
+    """Print how many events were accepted and rejected, and the first reasons."""
+    batches = "1 batch" if totals.batches == 1 else f"{totals.batches:,} batches"
+    print_text(
+        f"{totals.source}: {totals.accepted:,} accepted, {totals.duplicates:,} duplicates, "
+        f"{len(totals.rejected):,} rejected, in {batches}",
+        style="green" if totals.ok else "red",
+    )
+    for item in totals.rejected[:_PRINTED_REASONS]:
+        print_note(f"  event {item['index']}: {item['reason']}", style="yellow")
+    more = len(totals.rejected) - _PRINTED_REASONS
+    if more > 0:
+        print_note(f"  and {more:,} more (all of them: --json)", style="yellow")

@@ -1,0 +1,190 @@
+"""`slackwater run`: run one day of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+from datetime import UTC, datetime
+from datetime import date as date_type
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
+from slackwater.cli.output import print_json, print_note, print_text
+from slackwater.cli.progress import ProgressBoard
+from slackwater.client.workspace import find_workspace, project_of
+from slackwater.errors import InputError, RunFailed
+from slackwater.formatting import counted
+from slackwater.runs.day import day_of
+
+if TYPE_CHECKING:
+    from slackwater.client.days.runs import RunResult, RunSeconds
+    from slackwater.project.project import Project
+
+
+def register(app: typer.Typer) -> None:
+    """Add `run`."""
+    app.command(
+        epilog=examples(
+            "slackwater run daily_delays --date 2013-03-08",
+            "slackwater run daily_delays --date 2013-03-08 --force",
+            "slackwater run daily_delays --from 2013-03-01 --to 2013-03-31 --parallel 4",
+            "slackwater run pipelines/new.yaml --date 2013-03-08",
+        )
+    )(run)
+
+
+def run(
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE", help="A pipeline of the project, or the YAML file of one.", show_default=False
+        ),
+    ],
+    *,
+    date: Annotated[
+        str | None, typer.Option(metavar="DATE", help="The day, in the pipeline's timezone.", show_default=False)
+    ] = None,
+    first: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="DATE", help="Run the missing and failed days from this one.", show_default=False
+        ),
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="DATE", help="The last day of the range.", show_default=False)
+    ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--parallel",
+            metavar="N",
+            min=1,
+            max=40,
+            help="Days of the range at the same time. Default: 1.",
+            show_default=False,
+        ),
+    ] = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Also run days published from an older definition or older code.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run even if inputs and definition are unchanged.")] = False,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one day of a pipeline and publish it, or the missing and failed days of a range.
+
+    The new version replaces the one that was published for this day before. A pipeline that is given by its file need
+    not be deployed: its state machine exists for this run only, which Ctrl-C stops. Otherwise, Ctrl-C leaves the run of
+    one day to the cloud, and stops the runs of a range; the same command then runs what is still missing.
+    """
+    if first is not None or last is not None:
+        dates = _range(first, last, misplaced={"--date": date, "--force": force})
+        workspace = find_workspace(project)
+        definitions = workspace.load_definitions()
+        from slackwater.cli.backfill import run_backfill
+
+        run_backfill(
+            workspace,
+            definitions,
+            pipeline,
+            dates,
+            parallel=parallel or 1,
+            stale=stale,
+            project=project,
+            as_json=as_json,
+        )
+        return
+    if date is None:
+        raise InputError("--date is missing: give one day with --date, or a range of days with --from and --to")
+    if parallel or stale:
+        raise InputError(f"{'--parallel' if parallel else '--stale'} needs a range of days: --from and --to")
+    day, is_file = read_date(date, option="--date"), pipeline.endswith((".yaml", ".yml"))
+    workspace = find_workspace(project_of(Path(pipeline), project) if is_file else project)
+    definitions = workspace.load_definitions()
+    if not is_file:
+        timezone = definitions.pipeline(pipeline).timezone
+        if day_of(date_type.fromisoformat(day), timezone).start > datetime.now(UTC):
+            raise InputError(f"--date: {day} has not begun in {timezone}")
+    from slackwater.cli.running import show_states
+    from slackwater.client.client import Client
+    from slackwater.runs.inputs.untaken_files import describe_untaken
+
+    with Client.open(workspace, definitions) as client:
+        try:
+            start = (
+                client.run_file(pipeline, day, force=force)
+                if is_file
+                else nullcontext(client.run(pipeline, day, force=force))
+            )
+            with start as started, ProgressBoard() as progress:
+                result = started.wait(on_progress=partial(show_states, progress))
+        except RunFailed as error:
+            name = Path(pipeline).stem if is_file else pipeline
+            hint = f"its log{_move_hint(name, definitions)}: slackwater logs {name} --date {day}"
+            raise RunFailed(f"{name} for {day}: {error}\n  {hint}") from error
+        except KeyboardInterrupt as error:
+            continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
+            print_note("The run was stopped." if is_file else continues, style="yellow")
+            raise typer.Exit(130) from error
+    if as_json:
+        print_json(run_document(result))
+        return
+    run_, publication = result.run, result.publication
+    verb = "published" if result.outcome == "published" else "unchanged, published before:"
+    print_text(
+        f"{run_.pipeline} {run_.date}: {verb} {counted(publication.rows, 'row')} from {counted(run_.rows, 'event')} "
+        f"in {counted(run_.files, 'file')}",
+        style="green",
+    )
+    print_text(f"  {result.seconds.total} s{format_breakdown(result.seconds)}")
+    for note in describe_untaken(result.files_not_taken):
+        print_note(f"when its inputs were listed, {note}", style="yellow")
+    query = f"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'"  # noqa: S608
+    print_text(f'  to query it{_move_hint(run_.pipeline, definitions)}: slackwater query "{query}"')
+
+
+def _move_hint(pipeline: str, definitions: Project) -> str:
+    """Return what other commands need to know a pipeline that was run from its file; empty if they know it."""
+    return "" if pipeline in definitions.pipelines else ", once the file is in pipelines/ of the project"
+
+
+def _range(first: str | None, last: str | None, *, misplaced: Mapping[str, object]) -> tuple[str, str]:
+    """Return the ends of a range. Raises `InputError` if one is missing, or if options of one day are given."""
+    for option, value in misplaced.items():
+        if value:
+            raise InputError(f"{option} and --from, --to exclude each other: run one day, or a range of days")
+    if first is None or last is None:
+        raise InputError(f"{'--from' if first is None else '--to'} is missing: a range of days has both ends")
+    return first, last
+
+
+def format_breakdown(seconds: RunSeconds) -> str:
+    """Return how a run's time is divided: `: waiting for Spark 2 s, Spark work 9 s, ...`; empty if it is unknown."""
+    if seconds.spark_work is None:
+        return ""
+    return (
+        f": waiting for Spark {seconds.spark_start} s, Spark work {seconds.spark_work} s, "
+        f"orchestration {seconds.orchestration} s"
+    )
+
+
+def run_document(result: RunResult) -> dict[str, Any]:
+    """Return a run's result as its JSON document."""
+    return {
+        "pipeline": result.run.pipeline,
+        "date": result.run.date,
+        "outcome": result.outcome,
+        "run_id": result.run.run_id,
+        "attempt": result.run.attempt,
+        "correlation_id": result.run.correlation_id,
+        "execution": result.execution,
+        "input": {"files": result.run.files, "rows": result.run.rows, "bytes": result.run.bytes},
+        "publication": result.publication.model_dump(mode="json"),
+        "files_not_taken": dict(result.files_not_taken),
+        "seconds": asdict(result.seconds),
+    }

@@ -1,0 +1,192 @@
+"""`slackwater source`: check the definitions of sources, and infer one from a sample."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from slackwater.cli.options import AsJson, ProjectFolder, examples
+from slackwater.cli.output import print_json, print_note, print_table, print_text
+from slackwater.client.workspace import find_workspace
+from slackwater.errors import InputError
+from slackwater.formatting import counted
+
+if TYPE_CHECKING:
+    from slackwater.receiver.inference.infer import InferredDefinition
+
+group = typer.Typer(name="source", help="Definitions of sources.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add `source validate`, `source schema` and `source infer`."""
+    app.add_typer(group)
+
+
+@group.command(epilog=examples("slackwater source validate", "slackwater source validate sources/flights.yaml"))
+def validate(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="The YAML file of one source. Default: all sources of the project."),
+    ] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the definitions of sources, and print their columns."""
+    from slackwater.project.project import load_source
+
+    sources = [load_source(file)] if file else list(find_workspace(project).load_definitions().sources.values())
+    if as_json:
+        documents = [source.model_dump(by_alias=True) | {"columns": source.columns} for source in sources]
+        print_json({"sources": documents})
+        return
+    for source in sources:
+        print_text(f"{source.source}: valid, {counted(len(source.columns), 'column')}", style="green")
+        rows = []
+        for name, data_type in source.columns.items():
+            origin = source.partner_name(name) if name in source.fields else "derived"
+            required = ", required" if name in source.required_fields else ""
+            rows.append((name, data_type, f"{origin}{required}"))
+        print_table(("column", "type", "from"), rows)
+
+
+@group.command(epilog=examples("slackwater source schema > source.schema.json"))
+def schema() -> None:
+    """Print the JSON Schema of source definitions.
+
+    Editors check YAML files with it.
+    """
+    from slackwater.sources.json_schema import source_schema
+
+    print_json(source_schema())
+
+
+@group.command(
+    epilog=examples(
+        "slackwater source infer orders-2013-03-08.csv",
+        "slackwater source infer orders.csv.gz --output sources/orders.yaml",
+        "slackwater source infer https://partner.example/out/orders-2013-03-08.parquet --name orders --json",
+    )
+)
+def infer(
+    sample: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE-OR-URL",
+            help="A CSV, NDJSON, JSON, Parquet or Excel file, compressed or not; or its http or https URL.",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The name of the source. Default: that of --output or of the file.", show_default=False
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the definition to this new file, NAME.yaml, and do not print it.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the definition of a source from a sample file.
+
+    At most 100,000 rows and 16 MiB are read. Comments state the evidence. What the values do not decide, such as day
+    or month first, or the timezone, is marked DECIDE, and `source validate` refuses what the receiver needs.
+
+    Of a URL, private addresses are refused: SLACKWATER_SET=outbound_allow=HOST:PORT allows one.
+    """
+    from slackwater.receiver.inference.infer import infer_definition
+
+    name = _source_name(name, output)
+    with _open_sample(sample) as file:
+        inferred = infer_definition(file.path, name=file.name, source=name, url=file.url, is_whole=file.is_whole)
+    if output:
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            with output.open("x", encoding="utf-8") as stream:
+                stream.write(inferred.definition)
+        except OSError as error:
+            raise InputError(f"--output: {output}: {error.strerror}") from error
+    _print_inferred(inferred, output, as_json=as_json)
+
+
+class _SampleFile(NamedTuple):
+    path: Path
+    name: str
+    url: str | None
+    """Without its query, which may be secret."""
+    is_whole: bool
+    """Whether the file is complete, not only the beginning of a download."""
+
+
+@contextmanager
+def _open_sample(sample: str) -> Iterator[_SampleFile]:
+    """Yield a local file, or the beginning of the file at a URL in a temporary file."""
+    if not re.match(r"[a-z0-9]+://", sample):
+        path = Path(sample)
+        if not path.is_file():
+            raise InputError(f"{sample}: no such file")
+        yield _SampleFile(path, path.name, None, is_whole=True)
+        return
+    from tempfile import TemporaryDirectory
+    from urllib.parse import unquote
+
+    from slackwater.cli.cdk import parse_settings
+    from slackwater.outbound.guard import Outbound
+    from slackwater.receiver.inference.read_sample import MAX_BYTES
+    from slackwater.receiver.partners.http_session import without_query
+    from slackwater.receiver.partners.http_start import download_start
+
+    if not sample.startswith(("http://", "https://")):
+        raise InputError(f"{sample}: only http and https URLs are read: download the file, and name it")
+    allow = parse_settings(os.environ.get("SLACKWATER_SET", "").split()).get("outbound_allow", "")
+    outbound, url = Outbound.of(filter(None, allow.split(","))), without_query(sample)
+    with TemporaryDirectory(prefix="slackwater-sample-") as folder:
+        path = Path(folder, "sample")
+        with path.open("w+b") as file:
+            is_whole = download_start(sample, file, outbound=outbound, max_bytes=MAX_BYTES)
+        yield _SampleFile(path, unquote(url.rpartition("/")[2]) or "sample", url, is_whole)
+
+
+def _source_name(name: str | None, output: Path | None) -> str | None:
+    """Return the name of the source; None if it comes from the sample. Raises `InputError`."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from slackwater.model import Name
+
+    if output is not None:
+        if output.exists():
+            raise InputError(f"--output: {output} exists: remove it, or name another file")
+        if output.suffix != ".yaml" or (name and name != output.stem):
+            raise InputError(f"--output: {output}: the file of a source has its name: {name or output.stem}.yaml")
+        name = output.stem
+    try:
+        return TypeAdapter(Name | None).validate_python(name)
+    except ValidationError as error:
+        option = "--output" if output else "--name"
+        raise InputError(f"{option}: {name!r} is no name of a source: use a letter, then a-z, 0-9 and _") from error
+
+
+def _print_inferred(inferred: InferredDefinition, output: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**vars(inferred), "output": output and str(output)})
+        return
+    if output:
+        rows = f"{'' if inferred.is_complete else 'the first '}{counted(inferred.rows, 'row')}"
+        print_text(f"{output}: {counted(len(inferred.fields), 'field')} from {rows}", style="green")
+    else:
+        print_text(inferred.definition.rstrip("\n"))
+    if inferred.rejected:
+        print_note(f"the receiver rejects {counted(inferred.rejected, 'row')} of the sample", style="yellow")
+    for field, problem in inferred.undecided.items():
+        print_note(f"decide {field}: {problem}", style="yellow")

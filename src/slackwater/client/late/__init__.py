@@ -1,1 +1,0 @@
-"""Late data: monitoring, days on hold, days before the window, proposed thresholds."""

@@ -1,0 +1,174 @@
+"""Monitors one pipeline: starts the state machine, follows it, and reads the outcome of each late day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from slackwater.aws.executions.machines import ExecutionView
+from slackwater.client.days.executions import Executions, execution_error
+from slackwater.errors import CloudError, SlackwaterError
+from slackwater.late.comparison import Comparison
+from slackwater.late.decision import CheckReport, LateDecision, report_uri
+from slackwater.late.report.message import Message
+from slackwater.runs.table import RunTable
+from slackwater.storage import ObjectStore
+
+_STARTING = "starting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DayOutcome:
+    """Outcome of one late day."""
+
+    date: str
+    outcome: str
+    """`published`, `unchanged` if the published day already has these inputs, or `failed` if its run has failed."""
+    failed_step: str = ""
+    """`run`, `compare` or `notify`: the step that has failed, the last two after the outcome. Empty for success."""
+    run_id: str | None = None
+    attempt: int | None = None
+    notified: bool = False
+    reason: str = ""
+    """Why the step failed, or why no notification was sent; empty otherwise."""
+    comparison: Comparison | None = None
+    message: Message | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorResult:
+    """Result of monitoring one pipeline."""
+
+    report: CheckReport
+    days: tuple[DayOutcome, ...]
+    execution: str
+    failure: str = ""
+    """Why the monitoring failed, empty for success. A day that fails does not stop the others."""
+
+
+class MonitorObserver:
+    """Is told about the progress of a monitoring. These methods do nothing: override those that you need."""
+
+    def check_started(self) -> None:
+        """The check of the days has started."""
+
+    def check_ended(self, *, seconds: float, failed: bool) -> None:
+        """The check has ended."""
+
+    def report(self, report: CheckReport) -> None:
+        """The check has decided about the days. The late days run now, which takes minutes."""
+
+    def days(self, notes: Mapping[str, str]) -> None:
+        """The late days, each with the current state of its run. Called again and again until all are done."""
+
+    def days_ended(self, dates: tuple[str, ...], *, succeeded: bool) -> None:
+        """All late days have ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Monitor:
+    """Monitors pipelines with the deployed state machine."""
+
+    executions: Executions
+    table: RunTable
+    store: ObjectStore
+    machine: str
+    """ARN of the monitoring state machine."""
+    exchange_bucket: str
+
+    def run(self, pipeline: str, as_of: str, *, observer: MonitorObserver) -> MonitorResult:
+        """Monitor a pipeline as of an ISO date, and return the result when all late days are done.
+
+        Raises `RunFailed` if the check fails. The failure of a day is in the result.
+        """
+        execution = self.executions.start(self.machine, name=as_of, payload={"pipeline": pipeline, "as_of": as_of})
+        uri = report_uri(self.exchange_bucket, pipeline, as_of, execution)
+        view, report = self._follow_check(execution, uri, observer)
+        if report is None:
+            raise execution_error(view)
+        observer.report(report)
+        view = self._follow_days(execution, report, observer)
+        # A failed execution has no output, but the input of its last state has the outcomes of the days.
+        output = view.output if view.succeeded else self.executions.machines.failure_input(execution)
+        return MonitorResult(
+            report=report,
+            days=tuple(self._day_outcome(day) for day in output.get("days", ())),
+            execution=execution,
+            failure="" if view.succeeded else str(execution_error(view)),
+        )
+
+    def _follow_check(
+        self, execution: str, uri: str, observer: MonitorObserver
+    ) -> tuple[ExecutionView, CheckReport | None]:
+        """Follow the execution until its check has ended; return the report, None if the check failed.
+
+        Raises the error of reading the report if the check has not failed.
+        """
+        observer.check_started()
+        for view in self.executions.machines.follow([execution]):
+            # The first task is the check. When it has exited, its report is in S3.
+            check = next((state for state in view.states if state.type == "Task" and state.exited), None)
+            if check or view.over:
+                break
+        seconds = check.seconds if check else view.seconds
+        try:
+            report = self._read_report(uri)
+        except SlackwaterError:
+            observer.check_ended(seconds=seconds, failed=True)
+            # A failed check has no report. For a missing object, S3 answers "access denied" to a role that may not list
+            # the bucket.
+            if view.over and not view.succeeded:
+                return view, None
+            raise
+        observer.check_ended(seconds=seconds, failed=False)
+        return view, report
+
+    def _read_report(self, uri: str) -> CheckReport:
+        """Return the report at the URI. Raises `CloudError` when it is missing or not a valid report."""
+        try:
+            return CheckReport.model_validate_json(self.store.get(uri))
+        except ValidationError as error:
+            raise CloudError(
+                f"{uri} is not a report that this version can read: deploy the project again (slackwater deploy)"
+            ) from error
+
+    def _follow_days(self, execution: str, report: CheckReport, observer: MonitorObserver) -> ExecutionView:
+        """Follow the execution to its end, and report the current state of each day that is run again."""
+        notes = {day.date: _STARTING for day in report.days if day.decision is LateDecision.RERUN}
+        for view in self.executions.machines.follow([execution]):
+            for date, note in notes.items():
+                notes[date] = self._day_note(report.pipeline, date, note)
+            if not view.over:
+                observer.days(notes)
+        observer.days_ended(tuple(notes), succeeded=view.succeeded)
+        return view
+
+    def _day_note(self, pipeline: str, date: str, previous: str) -> str:
+        """Return the note about a day: the current state of its run, or the phase before or after it.
+
+        `previous` is the last result for the day. It is needed because the run table shows no active run both before
+        and after the run.
+        """
+        active = self.table.day(pipeline, date).active
+        if active is None:
+            return _STARTING if previous == _STARTING else "comparing, notifying"
+        current = self.executions.machines.view(active.execution).current
+        return current.name if current else previous
+
+    def _day_outcome(self, day: Mapping[str, Any]) -> DayOutcome:
+        """Read the state machine's output for one day, and from S3 the comparison and the message that it refers to."""
+        comparison, message = day.get("comparison"), day.get("message")
+        return DayOutcome(
+            date=day["date"],
+            outcome=day["outcome"],
+            failed_step=day.get("failed_step", ""),
+            run_id=day.get("run_id"),
+            attempt=day.get("attempt"),
+            notified=day.get("notified", False),
+            reason=day.get("reason", ""),
+            comparison=Comparison.model_validate_json(self.store.get(comparison)) if comparison else None,
+            message=Message.model_validate_json(self.store.get(message)) if message else None,
+        )

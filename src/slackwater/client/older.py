@@ -1,0 +1,108 @@
+"""Days before the window with late data, with the decision that a check would make about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date as date_type
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from slackwater.errors import InputError
+from slackwater.late.check.checker import Checker
+from slackwater.late.check.older import is_settled
+from slackwater.late.check.window import check_window
+from slackwater.late.decision import DayDecision, DecisionRule
+
+_WITHOUT_LATE_DATA = frozenset(
+    {DecisionRule.UNCHANGED, DecisionRule.NEW_DEFINITION, DecisionRule.DEFINITION_KEPT, DecisionRule.ROLLED_BACK}
+)
+DAYS_AT_ONCE = 92
+"""Days of a pipeline that one call checks at most."""
+
+
+class OlderDay(NamedTuple):
+    """A day before the window whose inputs differ from those of its published run."""
+
+    decision: DayDecision
+    """What a check would decide. Nothing acts on it."""
+    since: datetime | None
+    """When the day was listed, UTC; None if it is not."""
+    objects: int
+    """New objects that events have named, at least; 0 if the day is not listed, or a check has listed it."""
+
+
+class UncheckedDays(NamedTuple):
+    """The listed days of a pipeline after those that a call has checked."""
+
+    pipeline: str
+    days: int
+    first: str
+    """The first of them, an ISO date."""
+    last: str
+    """The last day, an ISO date, of a range from `first` on that one call checks."""
+
+
+class OlderDays(NamedTuple):
+    """The result of one call."""
+
+    days: list[OlderDay]
+    """In order of pipeline and date."""
+    unchecked: list[UncheckedDays]
+    """In order of pipeline. One call checks the oldest `DAYS_AT_ONCE` days of a pipeline, or those of a range."""
+
+
+def older_days(
+    checker: Checker, pipelines: Iterable[str], *, first: str | None = None, last: str | None = None
+) -> OlderDays:
+    """Check the listed days before the window of each pipeline, and return those with late data.
+
+    With `first` or `last`, ISO dates, every published day from the one to the other is checked instead. A listed day
+    without late data that waits for a run (`is_settled`) is removed from the list. Nothing else is written. Raises
+    `InputError` for a range that is too long, or ends within the window.
+    """
+    found, unchecked = list[OlderDay](), list[UncheckedDays]()
+    for pipeline in pipelines:
+        definition = checker.project.pipeline(pipeline)
+        begin = check_window(definition, None, checker.now())[0].date
+        # Read before the inputs are listed: data that is seen meanwhile keeps its day on the list.
+        listed = {item.date: item for item in checker.table.late_days(pipeline, last=_before(begin))}
+        if first or last:
+            start, end = _range(first, last, pipeline=pipeline, begin=begin)
+            dates = [record.date for record in checker.table.days(pipeline, start, end) if record.published]
+        else:
+            dates = list(listed)[:DAYS_AT_ONCE]
+            end = dates[-1] if dates else ""
+        unchecked += _unchecked(pipeline, [date for date in listed if date > end], begin=begin)
+        for decision in checker.decide(pipeline=pipeline, dates=dates):
+            item = listed.get(decision.date)
+            # A day that was rolled back is among the days on hold; its release runs it with all of its data.
+            if decision.rule not in _WITHOUT_LATE_DATA:
+                found.append(OlderDay(decision, item.since if item else None, item.objects if item else 0))
+            if item and is_settled(decision):
+                checker.table.remove_unchanged_late_day(pipeline, item)
+    return OlderDays(found, unchecked)
+
+
+def _unchecked(pipeline: str, dates: Sequence[str], *, begin: date_type) -> Iterator[UncheckedDays]:
+    """Yield the listed days that the call has not checked, if there are any. `begin` is the first day of the window."""
+    if dates:
+        longest = date_type.fromisoformat(dates[0]) + timedelta(days=DAYS_AT_ONCE - 1)
+        yield UncheckedDays(pipeline, len(dates), dates[0], min(longest.isoformat(), _before(begin)))
+
+
+def _before(date: date_type) -> str:
+    return (date - timedelta(days=1)).isoformat()
+
+
+def _range(first: str | None, last: str | None, *, pipeline: str, begin: date_type) -> tuple[str, str]:
+    """Return the first and the last date of the range. `begin` is the first day of the window."""
+    end = date_type.fromisoformat(last) if last else begin - timedelta(days=1)
+    start = date_type.fromisoformat(first) if first else end
+    if end >= begin:
+        raise InputError(
+            f"--to: {end} is not before the window of {pipeline}, which begins on {begin}: "
+            "slackwater monitor checks its days"
+        )
+    if not 0 <= (end - start).days < DAYS_AT_ONCE:
+        raise InputError(f"--from: {start} to {end}: use a range of 1 to {DAYS_AT_ONCE} days in order")
+    return start.isoformat(), end.isoformat()

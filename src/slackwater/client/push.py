@@ -1,0 +1,87 @@
+"""Pushes events with the caller's token, or with one of the operator that is created when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import orjson
+
+from slackwater.aws.dynamodb.tokens import TokenTable
+from slackwater.client.arguments import pushed_source
+from slackwater.client.events import MAX_EVENTS, cut_batches
+from slackwater.client.retry_budget import RetryBudget
+from slackwater.client.sender import PushBlocked, PushTotals, Sender
+from slackwater.client.token_file import TokenFile
+from slackwater.errors import AccessDenied, DataError
+from slackwater.project.project import Project
+
+OPERATOR = "operator"
+"""The partner name of the token that a client creates for itself."""
+
+Event = bytes | Mapping[str, Any]
+"""An event as JSON, or its fields; dates and timestamps are sent as ISO 8601."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pusher:
+    """Pushes events of a project's sources to its API."""
+
+    http: httpx.Client
+    api: str
+    """The API's base URL."""
+    project: Project
+    tokens: TokenTable
+    token_file: TokenFile
+    correlation_id: str
+    budget: RetryBudget
+
+    def push(
+        self, source: str, events: Iterable[Event], *, token: str | None, on_progress: Callable[[PushTotals], None]
+    ) -> PushTotals:
+        """Send events with `token`, by default with the operator's; `on_progress` gets the totals after each batch.
+
+        Raises `InputError` for a source without `push`, `DataError` for an event that JSON cannot represent, and as
+        `Sender.send` does.
+        """
+        pushed_source(self.project, source)
+        encoded = [event if isinstance(event, bytes) else _encode(index, event) for index, event in enumerate(events)]
+        if token is not None:
+            return self._send(source, encoded, token, on_progress)
+        saved = self.token_file.get_or_create(self.api, self.create_operator_token)
+        try:
+            return self._send(source, encoded, saved, on_progress)
+        except PushBlocked:
+            raise  # with any token
+        except AccessDenied:
+            # The saved token belongs to an earlier deployment, or is older than the source.
+            new = self.create_operator_token()
+            self.token_file.save(self.api, new)
+            return self._send(source, encoded, new, on_progress)
+
+    def create_operator_token(self) -> str:
+        """Return a new bearer token of the operator for all pushed sources; it replaces the older one of two."""
+        sources = sorted(name for name, source in self.project.sources.items() if source.push)
+        return self.tokens.create(OPERATOR, sources, instead_of_oldest=True).plain
+
+    def _send(
+        self, source: str, events: list[bytes], token: str, on_progress: Callable[[PushTotals], None]
+    ) -> PushTotals:
+        push = self.project.source(source).push
+        max_events = min(MAX_EVENTS, push.max_events) if push else MAX_EVENTS
+        totals = PushTotals(source, self.correlation_id)
+        sender = Sender(
+            http=self.http, api=self.api, token=token, correlation_id=self.correlation_id, budget=self.budget
+        )
+        for totals in sender.send(source, cut_batches(events, max_events=max_events)):
+            on_progress(totals)
+        return totals
+
+
+def _encode(index: int, event: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(dict(event))
+    except TypeError as error:
+        raise DataError(f"event {index} cannot be sent as JSON: {error} (nothing was sent)") from error

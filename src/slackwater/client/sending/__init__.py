@@ -1,1 +1,0 @@
-"""Sends events to the push API, as a partner does."""

@@ -1,1 +1,0 @@
-"""Checks of the days whose inputs have just changed."""

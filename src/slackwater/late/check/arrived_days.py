@@ -1,0 +1,155 @@
+"""Finds the days that the messages of the queue of arrivals are about."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from slackwater.late.arrival_messages import (
+    ArrivalMessage,
+    DayDeferred,
+    DayPublished,
+    ObjectWritten,
+)
+from slackwater.late.check.window import check_window
+from slackwater.pipeline.definition import Pipeline
+from slackwater.project.project import Project
+from slackwater.receiver.commits import FileCommitted
+from slackwater.runs.day import HOUR, Day, partition_of
+from slackwater.sources.partitions import Partition
+
+# The key of an object of a partition, as `slackwater.sources.partitions.object_uri` writes it.
+_KEY = re.compile(r"raw/source=(?P<source>[a-z][a-z0-9_]*)/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d\d)/[^/]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrivedDays:
+    """What arrived for one pipeline."""
+
+    days: Mapping[str, frozenset[str]]
+    """By finished day of the window, an ISO date: the ids of the messages about it."""
+    older_days: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By day before the window, an ISO date: the ids of the messages about it."""
+    current_day: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The same for the current day. No check decides about it, but it may be published already."""
+
+
+def arrived_days(project: Project, messages: Iterable[ArrivalMessage], *, now: datetime) -> dict[str, ArrivedDays]:
+    """Return what arrived for each pipeline that the messages concern.
+
+    A key that is no object of a partition is left out, and so are the hours after the current day.
+    """
+    arrived = list(messages)
+    partitions = {message.id: found for message in arrived if (found := source_partitions(message))}
+    sources = {source for source, _ in partitions.values()}
+    published = [message for message in arrived if isinstance(message, DayPublished)]
+    deferred = [message for message in arrived if isinstance(message, DayDeferred)]
+    result = {}
+    for name, pipeline in project.pipelines.items():
+        of_days = [
+            *((message.id, message.date) for message in deferred if message.pipeline == name),
+            *((message.id, each) for message in published for each in _reading_days(pipeline, message)),
+        ]
+        if of_days or sources.intersection(pipeline.sources):
+            own = {event: item for event, item in partitions.items() if item[0] in pipeline.sources}
+            result[name] = _arrived(pipeline, own, of_days, now)
+    return result
+
+
+def source_partitions(message: ArrivalMessage) -> tuple[str, Sequence[Partition]] | None:
+    """Return the source and the partitions whose rows have changed; None if the message names none."""
+    match message:
+        case ObjectWritten():
+            found = source_partition(message.key)
+            return (found[0], [found[1]]) if found else None
+        case FileCommitted():
+            return message.source, [Partition(message.date, hour) for hour in message.hours]
+        case _:
+            return None
+
+
+def source_partition(key: str) -> tuple[str, Partition] | None:
+    """Return the source and the partition of an object of the raw bucket; None for any other key."""
+    match = _KEY.fullmatch(key)
+    if not match:
+        return None
+    partition = Partition(match["date"], match["hour"])
+    try:
+        _start(partition)
+    except ValueError:
+        return None  # Such as the 30th of February, or hour 24.
+    return match["source"], partition
+
+
+def _start(partition: Partition) -> datetime:
+    return datetime.fromisoformat(f"{partition.date}T{partition.hour}:00").replace(tzinfo=UTC)
+
+
+def foreign_keys(messages: Iterable[ArrivalMessage]) -> list[str]:
+    """Return the keys of written objects that are no objects of a partition."""
+    keys = (message.key for message in messages if isinstance(message, ObjectWritten))
+    return [key for key in keys if source_partition(key) is None]
+
+
+def _reading_days(pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
+    """Yield the days of the pipeline, ISO dates, that read the published day, unless its changes are ignored."""
+    upstream = date.fromisoformat(published.date)
+    for table in pipeline.published_tables.values():
+        if table.table == published.pipeline and table.on_change != "ignore":
+            first, last = table.days
+            # A day reads the days from `first` to `last`, counted from itself.
+            for offset in range(first, last + 1):
+                yield (upstream - timedelta(days=offset)).isoformat()
+
+
+def _arrived(
+    pipeline: Pipeline,
+    partitions: Mapping[str, tuple[str, Sequence[Partition]]],
+    of_days: Iterable[tuple[str, str]],
+    now: datetime,
+) -> ArrivedDays:
+    """Return what arrived for a pipeline: `partitions` of its sources by message, and `of_days`, message and day."""
+    window = check_window(pipeline, None, now)
+    dates, first = _dates_of_partitions(window), partition_of(window[0].start)
+    first_day, current = window[0].date.isoformat(), window[-1].date.isoformat()
+    days, older_days = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for event, (_, changed) in partitions.items():
+        for partition in changed:
+            for day in dates.get(partition, ()):
+                days[day].add(event)
+            if partition <= first:
+                for day in _local_dates(partition, pipeline.timezone):
+                    if day < first_day:
+                        older_days[day].add(event)
+    for event, day in of_days:
+        if day <= current:
+            (older_days if day < first_day else days)[day].add(event)
+    current_day = {current: days.pop(current)} if current in days else {}
+    return ArrivedDays(days=_in_order(days), older_days=_in_order(older_days), current_day=_in_order(current_day))
+
+
+def _dates_of_partitions(window: Iterable[Day]) -> dict[Partition, list[str]]:
+    """Return the days of each partition: where a timezone's offset is not a whole hour, an hour belongs to two days."""
+    dates: defaultdict[Partition, list[str]] = defaultdict(list)
+    for day in window:
+        for partition in day.partitions():
+            dates[partition].append(day.date.isoformat())
+    return dates
+
+
+def _local_dates(partition: Partition, timezone: str) -> set[str]:
+    """Return the dates that the hour belongs to: two if a local midnight is in it."""
+    start, zone = _start(partition), ZoneInfo(timezone)
+    try:
+        last = start + HOUR - timedelta(microseconds=1)
+        return {instant.astimezone(zone).date().isoformat() for instant in (start, last)}
+    except OverflowError:
+        return {partition.date}  # The local date is before the year 1, or after the year 9999.
+
+
+def _in_order(days: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
+    return {date: frozenset(days[date]) for date in sorted(days)}

@@ -1,1 +1,0 @@
-"""What limits re-runs: their number, their cost and their budget."""

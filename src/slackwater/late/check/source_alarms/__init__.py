@@ -1,1 +1,0 @@
-"""What the alarms of a source measure: silence, and unusually many rejected events."""

@@ -1,0 +1,117 @@
+"""The rows of the ledger, and the late inputs from which a check makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from typing import Final, Literal, NamedTuple
+
+from slackwater.model import Record
+from slackwater.runs.inputs.difference import Change, object_changes
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
+
+NOT_CHECKED = "manual"
+"""The rule of a late input that a run took in although no check had decided to run the day again."""
+
+
+DEFINITION: Final = "definition"
+"""The source and the change of the row of a new definition."""
+
+
+InputKey = tuple[str, str, str, str]
+
+
+class LateInput(Record):
+    """One object that differs from the inputs of a published run, or one published day of another pipeline.
+
+    A definition that has changed since the run is one as well, without rows.
+    """
+
+    source: str
+    file: str | None
+    uri: str
+    etag: str
+    change: Change | Literal["definition"]
+    """A new object of a changed file is changed; the objects that it replaces are no late inputs."""
+    arrived: datetime
+    rows: int
+    bytes: int
+
+    @property
+    def key(self) -> InputKey:
+        """Identifies the input within a day: what reads it, its URI, its content and its change."""
+        return self.source, self.uri, self.etag, self.change
+
+
+class LedgerEntry(NamedTuple):
+    """One row of the ledger, in the order of its columns."""
+
+    pipeline: str
+    date: date
+    source: str
+    file: str | None
+    uri: str
+    etag: str
+    change: str
+    arrived: datetime
+    """When the object was written, UTC."""
+    lateness_hours: float | None
+    """From the end of the day to the arrival; None for a removed input."""
+    rows: int
+    bytes: int
+    decided_at: datetime
+    decision: str
+    rule: str
+    """A `DecisionRule`, or `NOT_CHECKED`."""
+    reason: str
+    execution: str | None
+    """Name of the monitoring execution that has decided; None without a check."""
+    attempt: int | None
+    """The run that took the input in; None while none has."""
+    cost_usd: float | None
+    """The input's share of the run's cost, by rows; None without a run, or while the cost is unknown."""
+    rows_differing: int | None
+    """Rows of the output that the run has changed; None without a comparison."""
+    metric: str | None
+    """The metric whose total the run has changed most; None without any."""
+    metric_change_percent: float | None
+    notified: bool
+    """Whether people were sent a message about the run's version."""
+    month: str
+    """Of `decided_at`, UTC, such as 2013-03: the partition of the table."""
+
+    @property
+    def key(self) -> InputKey:
+        """As `LateInput.key`."""
+        return self.source, self.uri, self.etag, self.change
+
+
+def late_inputs(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> tuple[LateInput, ...]:
+    """Return the late inputs of a day, in order of source and URI.
+
+    Their added and changed rows add up to the late rows of `slackwater.runs.inputs.difference.difference`.
+    """
+    inputs: list[LateInput] = []
+    for source in sources:
+        changes = object_changes(before.of_source(source), now.of_source(source))
+        inputs += [_late_input(item, change) for item, change in changes.new]
+        inputs += [_late_input(item, change) for item, change in changes.gone if change is Change.REMOVED]
+    return tuple(sorted(inputs, key=lambda item: (item.source, item.uri, item.etag)))
+
+
+def definition_input(digest: str, *, at: datetime) -> LateInput:
+    """Return the input for a definition with this digest, which a check or a run has found changed at `at`, UTC."""
+    return LateInput(source=DEFINITION, file=None, uri="", etag=digest, change=DEFINITION, arrived=at, rows=0, bytes=0)
+
+
+def _late_input(item: InputObject, change: Change) -> LateInput:
+    return LateInput(
+        source=item.source,
+        file=item.file,
+        uri=item.uri,
+        etag=item.etag,
+        change=change,
+        arrived=item.arrived,
+        rows=item.rows,
+        bytes=item.bytes,
+    )

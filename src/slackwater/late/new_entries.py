@@ -1,0 +1,228 @@
+"""Which rows the ledger lacks: the decisions of checks, and the late inputs that runs have taken in."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from slackwater.late.decision import LateDecision
+from slackwater.late.effects import Effect
+from slackwater.late.entry import DEFINITION, NOT_CHECKED, InputKey, LateInput, LedgerEntry
+from slackwater.late.pending import PendingCheck, PendingDay
+from slackwater.runs.day import HOUR, day_of, parse_date
+from slackwater.runs.inputs.difference import Change
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenIn:
+    """The late inputs that a published run has read, and the run before it has not."""
+
+    date: str
+    attempt: int
+    started_at: datetime
+    inputs: tuple[LateInput, ...]
+    cost_usd: float | None
+    effect: Effect
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """The decision of one check about a day."""
+
+    check: PendingCheck
+    day: PendingDay
+
+
+def new_entries(
+    known: Iterable[LedgerEntry],
+    *,
+    pipeline: str,
+    timezone: str,
+    checks: Sequence[PendingCheck],
+    running: Sequence[PendingCheck],
+    taken_in: Iterable[TakenIn],
+) -> list[LedgerEntry]:
+    """Return the rows that the ledger lacks, so that a repeated call with their union returns none.
+
+    `known` are the rows of the days in question, in any order. A late input that a run has taken in gets one row for
+    that run, unless the run has rows: they are written in one commit, and have its whole cost. For any other input, a
+    check adds a row only if its decision or rule is new for the input. `running` are checks of other monitorings that
+    have not ended: they may have led to a run, but their decisions add no rows yet.
+    """
+    known = list(known)
+    written = {(entry.date.isoformat(), entry.attempt) for entry in known}
+    decided = _decided(checks)
+    led_to_runs = _decided([*checks, *running])
+    result = [
+        entry
+        for item in taken_in
+        if (item.date, item.attempt) not in written
+        for entry in taken_in_entries(item, led_to_runs, pipeline, timezone)
+    ]
+    history = _History([*known, *result])
+    for item in decided:
+        for late in item.day.inputs:
+            entry = _entry(
+                late,
+                pipeline=pipeline,
+                day=item.day.date,
+                timezone=timezone,
+                decided_at=item.check.checked_at,
+                decision=item.day.decision,
+                rule=item.day.rule,
+                reason=item.day.reason,
+                execution=item.check.execution,
+            )
+            if history.add_decision(entry, published_attempt=item.day.attempt):
+                result.append(entry)
+    return sorted(result, key=lambda entry: (entry.decided_at, entry.date, entry.source, entry.uri, entry.etag))
+
+
+def _decided(checks: Iterable[PendingCheck]) -> list[Decided]:
+    """Return the decisions of the checks, in order of time."""
+    decided = [Decided(check=check, day=day) for check in checks for day in check.days]
+    return sorted(decided, key=lambda item: item.check.checked_at)
+
+
+def taken_in_entries(taken: TakenIn, decided: Sequence[Decided], pipeline: str, timezone: str) -> list[LedgerEntry]:
+    """Return a row for each late input of a run, with the decision of the last check that has led to it."""
+    reruns = {
+        (late.key): item
+        for item in decided
+        if item.day.date == taken.date
+        and item.day.decision is LateDecision.RERUN
+        and item.day.attempt < taken.attempt
+        and item.check.checked_at <= taken.started_at
+        for late in item.day.inputs
+    }
+    shares = cost_shares(taken.inputs, taken.cost_usd)
+    entries = []
+    for late, share in zip(taken.inputs, shares, strict=True):
+        item = reruns.get(late.key)
+        entry = _entry(
+            late,
+            pipeline=pipeline,
+            day=taken.date,
+            timezone=timezone,
+            decided_at=item.check.checked_at if item else taken.started_at,
+            decision=LateDecision.RERUN,
+            rule=item.day.rule if item else NOT_CHECKED,
+            reason=item.day.reason if item else f"attempt {taken.attempt} has read it, without the decision of a check",
+            execution=item.check.execution if item else None,
+        )
+        entries.append(_with_effect(entry._replace(attempt=taken.attempt, cost_usd=share), taken.effect))
+    return entries
+
+
+def is_complete(entry: LedgerEntry) -> bool:
+    """Return whether nothing about the run of a row can become known any more: its cost, its effect and its message."""
+    return entry.cost_usd is not None and entry.rows_differing is not None and entry.notified
+
+
+def completed_entries(entries: Sequence[LedgerEntry], *, cost_usd: float | None, effect: Effect) -> list[LedgerEntry]:
+    """Return all rows of one attempt with what is known by now; equal rows if that has not changed.
+
+    `cost_usd` is that of the run and of the comparisons of its version. If it is unknown, a known cost stays, unless
+    there is a first comparison now, whose cost it lacks. An effect whose comparison is gone stays.
+    """
+    is_new = effect.rows_differing is not None and all(entry.rows_differing is None for entry in entries)
+    shares = cost_shares(entries, cost_usd)
+    return [
+        _with_effect(entry._replace(cost_usd=entry.cost_usd if share is None and not is_new else share), effect)
+        for entry, share in zip(entries, shares, strict=True)
+    ]
+
+
+def _with_effect(entry: LedgerEntry, effect: Effect) -> LedgerEntry:
+    entry = entry._replace(notified=entry.notified or effect.notified)
+    if effect.rows_differing is None:
+        return entry
+    return entry._replace(
+        rows_differing=effect.rows_differing,
+        metric=effect.metric,
+        metric_change_percent=effect.metric_change_percent,
+    )
+
+
+def cost_shares(inputs: Sequence[LateInput] | Sequence[LedgerEntry], cost_usd: float | None) -> list[float | None]:
+    """Divide the cost of a run among its late inputs by their rows; equally if none of them has rows.
+
+    Removed inputs are not late rows: they have a share only if there are no others.
+    """
+    if cost_usd is None:
+        return [None] * len(inputs)
+    weights = [0 if item.change == Change.REMOVED else item.rows for item in inputs]
+    weights = weights if any(weights) else [1] * len(inputs)
+    return [cost_usd * weight / sum(weights) for weight in weights]
+
+
+class _History:
+    """The rows that the ledger has of each input of each day."""
+
+    def __init__(self, known: Iterable[LedgerEntry]) -> None:
+        self._rows: defaultdict[tuple[date, InputKey], list[LedgerEntry]] = defaultdict(list)
+        for entry in known:
+            self._rows[entry.date, entry.key].append(entry)
+
+    def add_decision(self, entry: LedgerEntry, *, published_attempt: int) -> bool:
+        """Add the row of a decision, unless the decisions before or after it are equal.
+
+        Nor is a row added for a re-run that has published: it has the row of its attempt.
+        """
+        rows = self._rows[entry.date, entry.key]
+        if entry.decision == LateDecision.RERUN and any((row.attempt or 0) > published_attempt for row in rows):
+            return False
+        earlier = [row for row in rows if row.decided_at <= entry.decided_at]
+        later = [row for row in rows if row.decided_at > entry.decided_at]
+        neighbours = [
+            *([max(earlier, key=lambda row: row.decided_at)] if earlier else []),
+            *([min(later, key=lambda row: row.decided_at)] if later else []),
+        ]
+        handling = entry.decision, entry.rule, entry.attempt
+        if any((row.decision, row.rule, row.attempt) == handling for row in neighbours):
+            return False
+        rows.append(entry)
+        return True
+
+
+def _entry(
+    late: LateInput,
+    *,
+    pipeline: str,
+    day: str,
+    timezone: str,
+    decided_at: datetime,
+    decision: str,
+    rule: str,
+    reason: str,
+    execution: str | None,
+) -> LedgerEntry:
+    local_date = parse_date(day)
+    lateness = (late.arrived - day_of(local_date, timezone).end) / HOUR
+    return LedgerEntry(
+        pipeline=pipeline,
+        date=local_date,
+        source=late.source,
+        file=late.file,
+        uri=late.uri,
+        etag=late.etag,
+        change=str(late.change),
+        arrived=late.arrived,
+        lateness_hours=None if late.change in {Change.REMOVED, DEFINITION} else lateness,
+        rows=late.rows,
+        bytes=late.bytes,
+        decided_at=decided_at,
+        decision=str(decision),
+        rule=str(rule),
+        reason=reason,
+        execution=execution.rpartition(":")[2] if execution else None,
+        attempt=None,
+        cost_usd=None,
+        rows_differing=None,
+        metric=None,
+        metric_change_percent=None,
+        notified=False,
+        month=decided_at.astimezone(UTC).strftime("%Y-%m"),
+    )

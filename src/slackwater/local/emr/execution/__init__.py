@@ -1,1 +1,0 @@
-"""How job runs are executed on this machine."""

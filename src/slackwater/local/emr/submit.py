@@ -1,0 +1,118 @@
+"""Reads what a job run submits to Spark, from its driver, `sparkSubmitParameters` and configuration overrides."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from slackwater.local.service_model import EmrValidationError
+
+DRIVER_ENVIRONMENT = "spark.emr-serverless.driverEnv."
+# The property that each option of spark-submit sets.
+_PROPERTIES = {
+    "--archives": "spark.archives",
+    "--driver-cores": "spark.driver.cores",
+    "--driver-memory": "spark.driver.memory",
+    "--executor-cores": "spark.executor.cores",
+    "--executor-memory": "spark.executor.memory",
+    "--num-executors": "spark.executor.instances",
+    "--py-files": "spark.submit.pyFiles",
+    "--jars": "spark.jars",
+    "--files": "spark.files",
+    "--packages": "spark.jars.packages",
+    "--repositories": "spark.jars.repositories",
+    "--exclude-packages": "spark.jars.excludes",
+    "--name": "spark.app.name",
+}
+# Properties that the service sets itself; it refuses jobs that set them.
+_SERVICE_PROPERTIES = ("spark.master", "spark.submit.deployMode")
+
+
+@dataclass
+class Submission:
+    """One spark-submit; its files are still URIs."""
+
+    entry_point: str
+    arguments: list[str]
+    conf: dict[str, str] = field(default_factory=dict)
+    main_class: str | None = None
+
+    @property
+    def driver_environment(self) -> dict[str, str]:
+        """The environment variables that the job sets for its driver."""
+        return {
+            key.removeprefix(DRIVER_ENVIRONMENT): value
+            for key, value in self.conf.items()
+            if key.startswith(DRIVER_ENVIRONMENT)
+        }
+
+    @property
+    def archives(self) -> dict[str, str]:
+        """The URIs of `spark.archives` by the folder of the driver's working directory into which each is unpacked.
+
+        The folder is the fragment of the URI, or the name of the archive.
+        """
+        parts = [item.partition("#") for item in _split(self.conf.get("spark.archives", ""))]
+        return {folder or uri.rsplit("/", 1)[-1]: uri for uri, _, folder in parts}
+
+    @property
+    def python_files(self) -> list[str]:
+        """The URIs of `--py-files`."""
+        return _split(self.conf.get("spark.submit.pyFiles", ""))
+
+    @property
+    def image_jars(self) -> list[str]:
+        """The jars of `spark.jars` that are paths in the image of the release."""
+        jars = (urlsplit(jar) for jar in _split(self.conf.get("spark.jars", "")))
+        return [jar.path for jar in jars if jar.scheme in ("", "file", "local")]
+
+
+def read_submission(request: Mapping[str, Any], defaults: list[dict[str, Any]]) -> Submission:
+    """Return what a StartJobRun request submits; `defaults` is the application's `runtimeConfiguration`.
+
+    Parameters win over overrides, and overrides over defaults, as since emr-spark-8.1.0: in emr-spark-8.0.0, a job's
+    configuration replaces all of the application's (release notes of EMR Serverless, "Merged Spark configuration").
+    Raises `EmrValidationError` for options that cannot be read or that the service does not let a job set.
+    """
+    driver = request.get("jobDriver", {}).get("sparkSubmit")
+    if driver is None:
+        raise EmrValidationError("jobDriver.sparkSubmit is required: this application runs Spark jobs")
+    submission = Submission(driver["entryPoint"], list(driver.get("entryPointArguments", [])))
+    overrides = request.get("configurationOverrides", {}).get("applicationConfiguration", [])
+    for configuration in [*defaults, *overrides]:
+        if configuration["classification"] == "spark-defaults":
+            submission.conf.update(configuration.get("properties", {}))
+    try:
+        words = iter(shlex.split(driver.get("sparkSubmitParameters", "")))
+    except ValueError as error:
+        raise EmrValidationError(f"sparkSubmitParameters cannot be read: {error}") from error
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not option.startswith("--"):
+            raise EmrValidationError(f"sparkSubmitParameters: {word!r} is not an option")
+        _set_option(submission, option, value if equals else next(words, ""))
+    for key in _SERVICE_PROPERTIES:
+        if key in submission.conf:
+            raise EmrValidationError(f"Option '{key}' is not supported")
+    return submission
+
+
+def _set_option(submission: Submission, option: str, value: str) -> None:
+    if option == "--conf":
+        key, equals, setting = value.partition("=")
+        if not equals:
+            raise EmrValidationError(f"sparkSubmitParameters: --conf {value!r} is not key=value")
+        submission.conf[key.strip()] = setting
+    elif option in _PROPERTIES:
+        submission.conf[_PROPERTIES[option]] = value
+    elif option == "--class":
+        submission.main_class = value
+    else:
+        raise EmrValidationError(f"Option '{option}' is not supported")
+
+
+def _split(items: str) -> list[str]:
+    return [item.strip() for item in items.split(",") if item.strip()]

@@ -1,0 +1,1 @@
+"""A project on disk: its files, definitions, schedules, environments and history."""

@@ -1,0 +1,141 @@
+"""What a deployment starts, and when: one list, written as `schedule.json` and read by every scheduler.
+
+Airflow reads the file (`mwaa_dags/schedule.py`); another scheduler gets its rules from the same list.
+To write the file of a project by hand: `python -m slackwater.project.schedule PROJECT_DIR > schedule.json`.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slackwater.errors import SlackwaterError
+from slackwater.model import Cron, Model, TimeZone
+from slackwater.project.project import Project, load_project
+
+# Names of the state machines that a schedule starts, without the prefix of the deployment.
+PULL_MACHINE = "pull-source"
+PIPELINE_MACHINE_PREFIX = "pipeline-"
+MONITOR_MACHINE = "monitor-days"
+# And of those that are started otherwise.
+COMPARE_MACHINE = "compare-day"
+BACKFILL_MACHINE = "backfill"
+
+
+class ScheduledWork(StrEnum):
+    """What a scheduled task does."""
+
+    PULL = "pull"
+    PROCESS = "process"
+    MONITOR = "monitor"
+
+
+class ScheduledTask(Model):
+    """One state machine that is started at regular times.
+
+    The machine's input is `input` with a date added under `date_key`. The date is the local date of the scheduled
+    instant minus `buffer_hours`, minus `days_before` days.
+    """
+
+    work: ScheduledWork
+    subject: str
+    """The name of the source or pipeline."""
+    description: str
+    state_machine: str
+    """The state machine's name without the prefix of the deployment."""
+    cron: Cron
+    """When the task starts, in local time of `timezone`."""
+    timezone: TimeZone
+    input: dict[str, str]
+    date_key: Literal["date", "as_of"]
+    buffer_hours: Annotated[int, Field(ge=0)] = 0
+    days_before: Annotated[int, Field(ge=0)] = 0
+    max_active_runs: Annotated[int, Field(gt=0)] = 1
+    """How many executions of this task may run at the same time."""
+
+
+class ProjectSchedule(Model):
+    """Everything that a deployment of a project starts at regular times."""
+
+    tasks: tuple[ScheduledTask, ...]
+
+    @property
+    def state_machines(self) -> frozenset[str]:
+        """The names of all state machines that the tasks start."""
+        return frozenset(task.state_machine for task in self.tasks)
+
+
+def schedule_of(project: Project) -> ProjectSchedule:
+    """Return the schedule of a project: a task for each source that is pulled, and two for each pipeline."""
+    tasks = [
+        ScheduledTask(
+            work=ScheduledWork.PULL,
+            subject=source.source,
+            description=f"Fetches new and changed files of `{source.source}` within its look-back window.",
+            state_machine=PULL_MACHINE,
+            cron=source.pull.schedule,
+            timezone=source.pull.timezone,
+            input={"source": source.source},
+            date_key="as_of",
+        )
+        for source in project.sources.values()
+        if source.pull
+    ]
+    for pipeline in project.pipelines.values():
+        name, schedule = pipeline.pipeline, pipeline.schedule
+        process = ScheduledTask(
+            work=ScheduledWork.PROCESS,
+            subject=name,
+            description=f"Runs `{name}` for the latest day of {pipeline.timezone} that ended at least "
+            f"{schedule.buffer_hours} hours ago.\n\n"
+            "To run a past day, trigger this task with a logical date in the 24 hours that start "
+            f"{schedule.buffer_hours} hours after the end of that day.",
+            state_machine=f"{PIPELINE_MACHINE_PREFIX}{name}",
+            cron=schedule.process,
+            timezone=pipeline.timezone,
+            input={},
+            date_key="date",
+            buffer_hours=schedule.buffer_hours,
+            days_before=1,
+            # Two, so that a day that takes longer than a day does not delay the next one.
+            max_active_runs=2,
+        )
+        monitor = ScheduledTask(
+            work=ScheduledWork.MONITOR,
+            subject=name,
+            description=f"Checks the finished days of `{name}` for late data, runs late days again and sends "
+            "notifications about changes.",
+            state_machine=MONITOR_MACHINE,
+            cron=schedule.monitor,
+            timezone=pipeline.timezone,
+            input={"pipeline": name},
+            date_key="as_of",
+        )
+        tasks += [process, monitor]
+    return ProjectSchedule(tasks=tuple(tasks))
+
+
+def schedule_json(project: Project) -> str:
+    """Return the content of `schedule.json`. It states every value, so that its readers need no defaults."""
+    return schedule_of(project).model_dump_json(indent=2) + "\n"
+
+
+def main() -> int:
+    """Print the `schedule.json` of the project folder named on the command line; return the exit code."""
+    if len(sys.argv) != 2:  # noqa: PLR2004 - the program and its one argument
+        sys.stderr.write("usage: python -m slackwater.project.schedule PROJECT_DIR\n")
+        return 2
+    try:
+        sys.stdout.write(schedule_json(load_project(Path(sys.argv[1]))))
+    except SlackwaterError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

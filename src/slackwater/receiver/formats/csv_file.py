@@ -1,0 +1,238 @@
+"""Reads and checks a CSV file: the header names the columns, and cells are strings until a field converts them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from slackwater.errors import DataError
+from slackwater.formatting import counted
+from slackwater.receiver.formats.csv_records import CsvBlockReader, CsvRecordFormat, Utf8Stream
+from slackwater.receiver.formats.tables import check_columns, reject_wrong_width
+from slackwater.receiver.parsing.compression import ByteStream
+from slackwater.receiver.parsing.event_checks import CheckedEvents, check_table
+from slackwater.receiver.parsing.patterns import MAX_INTEGER_STRING, WHITESPACE
+from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
+from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import ARROW_TYPES
+from slackwater.sources.fields import FieldDefinition, FieldType
+from slackwater.sources.file_format import Csv
+
+# The characters to which `surrogateescape` decodes bytes that are not UTF-8.
+_INVALID_UTF8 = re.compile("[\udc80-\udcff]")
+# Numbers of these characters only: Arrow reads them like `read_value`, or refuses them. Excludes for example spaces,
+# `0x1F` and `nan`, which Arrow reads differently.
+_PLAIN_CHARACTERS = {FieldType.INT64: b"0123456789-", FieldType.DOUBLE: b"0123456789-.eE"}
+# One exception: `read_value` refuses very long integers, and Arrow reads those that start with this many zeros.
+_LEADING_ZEROS = b"0" * (MAX_INTEGER_STRING - 20)
+
+
+class _Rows(NamedTuple):
+    """A parsed block. A record is any record of the block, and a row is a record that is in the table."""
+
+    table: pa.Table
+    """The records with the right number of cells. Columns are strings, and numbers where Arrow could read all cells."""
+    records: Sequence[int]
+    """The position of each row among the records."""
+    wrong_width: Mapping[int, str]
+    """Why a record is not in the table, by its position among the records."""
+    not_utf8: Mapping[int, Rejection]
+    """Why a row is rejected, by its position in the table."""
+
+
+def read_csv(
+    stream: ByteStream,
+    csv_format: Csv,
+    source: Source,
+    *,
+    name: str,
+    received_at: datetime,
+    first_received_at: datetime | None = None,
+) -> Iterator[CheckedEvents]:
+    """Read and check a CSV file, block by block. `name` is the name of the file in errors.
+
+    Raises `DataError` when no row can be read: the file has no header, two columns have the same name, a required
+    column is missing, or a row has no end.
+    """
+    utf8_stream, record_format = Utf8Stream(stream, csv_format.encoding), CsvRecordFormat(csv_format)
+    blocks, header = start_reading(utf8_stream, csv_format, record_format, name=name)
+    columns = csv_format.columns or parse_header(header, csv_format, source, name)
+    check_columns(columns, source, name=name, part="definition" if csv_format.columns else "header")
+    parser = _BlockParser(csv_format, source, columns, utf8_stream=utf8_stream, record_format=record_format)
+    first_index = 0
+    # Positions go through three counts: row in the table, record in the block, and record in the file.
+    for block in blocks:
+        rows = parser.parse(block.data)
+        checked = check_table(
+            rows.table,
+            source,
+            received_at=received_at,
+            first_received_at=first_received_at,
+            rejections=rows.not_utf8,
+            is_clean=parser.arrow_reads_nulls,  # it writes null into columns of strings, too
+        )
+        checked = reject_wrong_width(checked, rows.records, rows.wrong_width)
+        lines, texts = record_format.locate(block.data, checked.rejections["index"], decode=utf8_stream.decode)
+        yield checked.located(texts, first_index=first_index, lines=pc.add(lines, block.line))
+        first_index += rows.table.num_rows + len(rows.wrong_width)
+
+
+def count_csv_rows(stream: ByteStream, csv_format: Csv, *, name: str) -> int:
+    """Return the number of rows of a CSV file. Raises `DataError` when a row has no end."""
+    record_format = CsvRecordFormat(csv_format)
+    blocks, _ = start_reading(Utf8Stream(stream, csv_format.encoding), csv_format, record_format, name=name)
+    return sum(record_format.count_records(block.data) for block in blocks)
+
+
+def start_reading(
+    utf8_stream: Utf8Stream, csv_format: Csv, record_format: CsvRecordFormat, *, name: str
+) -> tuple[CsvBlockReader, bytes]:
+    """Return a reader of the rows, and the header before them; it is empty if the definition lists the columns."""
+    blocks = CsvBlockReader(utf8_stream, record_format, name=name)
+    blocks.skip_lines(csv_format.skip_lines)
+    return blocks, b"" if csv_format.columns else blocks.take_record()
+
+
+def parse_header(record: bytes, csv_format: Csv, source: Source, name: str) -> list[str]:
+    """Return the names of the columns in the header. Raises `DataError` when it is empty or not UTF-8."""
+    if not record:
+        raise DataError(f"{name}: empty: a header with the names of its columns is expected")
+    try:
+        columns = parse_record(record.decode(), csv_format)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: its header is not readable: {error}") from error
+    return [column.strip(WHITESPACE) for column in columns] if source.trim else columns
+
+
+def parse_record(record: str, csv_format: Csv) -> list[str]:
+    """Return the cells of one record."""
+    # By default Python refuses cells of more than 131,072 characters; `MAX_RECORD_BYTES` already limits a record.
+    csv.field_size_limit(sys.maxsize)
+    quoting = {"quotechar": csv_format.quote} if csv_format.quote else {"quoting": csv.QUOTE_NONE}
+    return next(csv.reader(io.StringIO(record, newline=""), delimiter=csv_format.delimiter, **quoting))
+
+
+class _BlockParser:
+    """Parses the blocks of one file to tables of strings and plain numbers."""
+
+    def __init__(
+        self,
+        csv_format: Csv,
+        source: Source,
+        columns: Sequence[str],
+        *,
+        utf8_stream: Utf8Stream,
+        record_format: CsvRecordFormat,
+    ) -> None:
+        self._csv_format, self._source, self._columns = csv_format, source, columns
+        self._utf8_stream, self._record_format = utf8_stream, record_format
+        self._fields = source.partner_fields
+
+    def parse(self, data: bytes) -> _Rows:
+        """Parse a block of complete records."""
+        rows = self._parse_utf8(data) if _is_utf8(data) else self._parse_with_invalid_utf8(data)
+        columns = [self._cast_numbers(rows.table[name].chunk(0), name) for name in self._columns]
+        return rows._replace(table=pa.table(columns, names=self._columns))
+
+    def _parse_utf8(self, data: bytes) -> _Rows:
+        """Parse records in UTF-8 to strings."""
+        wrong_width: dict[int, str] = {}
+
+        def skip_row(row: arrow_csv.InvalidRow) -> str:
+            part = "definition" if self._csv_format.columns else "header"
+            reason = f"the row has {counted(row.actual_columns, 'column')}, but the {part} has {row.expected_columns}"
+            wrong_width[row.number - 1] = reason
+            return "skip"
+
+        table = arrow_csv.read_csv(
+            pa.BufferReader(data),
+            # One block for Arrow, so that its row numbers count from the start of `data`.
+            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=self._columns),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=self._csv_format.delimiter,
+                quote_char=self._csv_format.quote or False,
+                newlines_in_values=self._record_format.has_quotes(data),
+                invalid_row_handler=skip_row,
+            ),
+            # Arrow would check UTF-8 once more: the caller has done so.
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(self._columns, pa.string()),
+                null_values=self._source.null_values,
+                strings_can_be_null=self.arrow_reads_nulls,
+                check_utf8=False,
+            ),
+        )
+        count = table.num_rows + len(wrong_width)
+        records = [record for record in range(count) if record not in wrong_width] if wrong_width else range(count)
+        return _Rows(table, records, wrong_width, {})
+
+    def _parse_with_invalid_utf8(self, data: bytes) -> _Rows:
+        """Parse records, and reject those that are not UTF-8."""
+        # Arrow gets replacement characters for the invalid bytes. They are neither delimiters nor line ends, so records
+        # and cells stay the same.
+        rows = self._parse_utf8(data.decode(errors="replace").encode())
+        spans = self._record_format.spans(data)
+        records = [data[start:end].decode(errors="surrogateescape") for start, end in spans]
+        not_utf8: dict[int, Rejection] = {}
+        for row, record in enumerate(rows.records):
+            if _INVALID_UTF8.search(records[record]):
+                cells = zip(self._columns, parse_record(records[record], self._csv_format), strict=True)
+                column = next(column for column, cell in cells if _INVALID_UTF8.search(cell))
+                not_utf8[row] = Rejection(RejectionRule.NOT_UTF8, f"{column}: {self._utf8_stream.encoding_error}")
+        return rows._replace(not_utf8=not_utf8)
+
+    @cached_property
+    def arrow_reads_nulls(self) -> bool:
+        """Whether Arrow may turn null values into nulls while it parses.
+
+        Arrow would do so in all columns. But null values are ordinary strings in columns without a field, and with
+        `trim` they may be surrounded by whitespace, which Arrow would not remove.
+        """
+        return not self._source.trim and self._fields.keys() >= set(self._columns)
+
+    def _cast_numbers(self, strings: pa.Array, name: str) -> pa.Array:
+        """Cast a column of plain numbers; other columns are returned unchanged."""
+        field = self._fields.get(name)
+        if field is None or field.type not in _PLAIN_CHARACTERS or field.has_separators or self._source.trim:
+            return strings
+        if not self.arrow_reads_nulls:
+            is_null_value = pc.is_in(strings, value_set=pa.array(self._source.null_values, pa.string()))
+            strings = pc.if_else(is_null_value, pa.scalar(None, pa.string()), strings)
+        return cast_plain_numbers(strings, field)
+
+
+def cast_plain_numbers(strings: pa.Array, field: FieldDefinition) -> pa.Array:
+    """Cast a column of numbers if Arrow reads all of them like `field`; otherwise return it unchanged.
+
+    `field` must not have separators.
+    """
+    # One pass over the characters of all cells is faster than a regular expression for each cell.
+    data = strings.buffers()[2]
+    characters = data.to_pybytes() if data else b""
+    if characters.translate(None, _PLAIN_CHARACTERS[field.type]) or _LEADING_ZEROS in characters:
+        return strings
+    try:
+        numbers = strings.cast(ARROW_TYPES[field.type])
+    except pa.ArrowInvalid:
+        return strings
+    if field.type is FieldType.DOUBLE and pc.all(pc.is_finite(numbers)).as_py() is False:
+        return strings
+    return numbers
+
+
+def _is_utf8(data: bytes) -> bool:
+    # `isascii` is faster than decoding, and most files are ASCII.
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False

@@ -1,0 +1,285 @@
+"""Infer the definition of a source from a sample file, and check it with the receiver's own reader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.errors import DataError
+from slackwater.formatting import counted
+from slackwater.receiver.formats.read import read_file
+from slackwater.receiver.inference.columns import (
+    STRING,
+    InferredField,
+    has_time_name,
+    identifier,
+    infer_column,
+    read_examples,
+    reader_of,
+    unique_names,
+)
+from slackwater.receiver.inference.definition_yaml import (
+    UNDECIDED_TIMEZONE,
+    InferredSource,
+    source_name,
+    write_definition,
+)
+from slackwater.receiver.inference.read_sample import read_sample, read_start
+from slackwater.receiver.inference.sample import Sample
+from slackwater.receiver.parsing.event_checks import RejectedEvent
+from slackwater.receiver.parsing.patterns import WHITESPACE
+from slackwater.receiver.parsing.rejections import list_names, quote_name
+from slackwater.sources.definition import Source
+from slackwater.sources.fields import FieldDefinition, FieldType
+from slackwater.sources.file_format import Csv
+
+# Names of columns, in order of preference, that usually say when an event happened.
+_TIMESTAMP_NAMES = (
+    *("event_time", "event_timestamp", "occurred_at", "timestamp", "ts", "time", "datetime", "at"),
+    *("created_at", "created", "created_on", "date"),
+)
+# Names of columns that usually identify an event, and words in names of other columns that may.
+_ID_NAME = re.compile("id|uuid|guid|(event|message|record|transaction)_id")
+_ID_WORD = re.compile("id|uuid|guid|key|no|nr|number|ref|reference")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferredDefinition:
+    """A definition that was inferred from a sample."""
+
+    source: str
+    definition: str
+    """The YAML, with comments."""
+    rows: int
+    """Rows of the sample."""
+    is_complete: bool
+    """Whether the sample is the whole file."""
+    rejected: int | None
+    """Rows of the sample that the receiver rejects by this definition; None if it could not be checked."""
+    fields: dict[str, str]
+    """Types of the fields."""
+    undecided: dict[str, str]
+    """What the user has to decide, by the field of the definition."""
+
+
+def infer_definition(
+    path: Path, *, name: str, source: str | None = None, url: str | None = None, is_whole: bool = True
+) -> InferredDefinition:
+    """Infer the definition of a source from a file.
+
+    `name` is the name of the file, `source` that of the source (by default, it is made of the file's), and `url` where
+    the file comes from. `is_whole` is False if `path` holds only the beginning of it. Raises `DataError` when the file
+    has no row that can be read.
+    """
+    # In a folder of its own: the receiver decompresses some formats beside the file.
+    with TemporaryDirectory(prefix="slackwater-infer-") as folder:
+        file = Path(folder, "sample")
+        if is_whole:
+            file.symlink_to(path.resolve())
+        else:
+            # The receiver's reader does not return what comes before the end of broken compressed data.
+            file.write_bytes(read_start(path, name, is_whole=False)[0])
+        inferred = infer_source(read_sample(file, name, is_whole=is_whole), source or source_name(name))
+        rejected = _check(inferred, file, name, is_whole=is_whole)
+    return InferredDefinition(
+        source=inferred.source,
+        definition=write_definition(inferred, rejected, name=name, url=url),
+        rows=inferred.sample.rows,
+        is_complete=inferred.sample.is_complete,
+        rejected=None if rejected is None else len(rejected),
+        fields={field.name: str(field.field.type) for field in inferred.fields if field.field},
+        undecided=inferred.undecided,
+    )
+
+
+def infer_source(sample: Sample, source: str) -> InferredSource:
+    """Return what the sample says about the source with this name."""
+    fields, trim = _infer_fields(sample)
+    null_strings = list(dict.fromkeys(string for field in fields for string in field.null_strings))
+    reader = reader_of(["", *null_strings], trim=trim)
+    arrays = {field.name: field.column.read(best, reader).array for field in fields if (best := field.best)}
+    timestamp, timestamp_notes = _find_timestamp(fields, arrays, sample.rows)
+    timezone: str | None = None
+    if timestamp.needs_timezone if timestamp else any(field.needs_timezone for field in fields):
+        timezone = "UTC" if timestamp and timestamp.is_utc else UNDECIDED_TIMEZONE
+    is_string = {
+        field.name: not field.column.read(STRING, reader).rejections.num_rows
+        for field in fields
+        if field.needs_timezone
+    }
+    decided = [
+        timestamp
+        if timestamp and field.name == timestamp.name
+        else _in_timezone(field, timezone, is_string=is_string.get(field.name, True))
+        for field in fields
+    ]
+    event_id, event_id_notes = _find_event_id(decided, arrays, source, sample.rows)
+    return InferredSource(
+        source=source,
+        sample=sample,
+        trim=trim,
+        null_values=("", *null_strings),
+        null_notes=_null_notes(decided, null_strings, trim=trim),
+        fields=decided,
+        timestamp=timestamp,
+        timestamp_notes=timestamp_notes,
+        timezone=timezone,
+        event_id=event_id,
+        event_id_notes=event_id_notes,
+    )
+
+
+def _infer_fields(sample: Sample) -> tuple[list[InferredField], bool]:
+    """Return the fields, and whether the source has to trim strings to read them."""
+    fields, trim = [infer_column(column, trim=False) for column in sample.columns], False
+    names = [column.name.strip(WHITESPACE) for column in sample.columns]
+    if len(set(names)) == len(names):
+        has_blanks = [column.distinct(trim=False) != column.distinct(trim=True) for column in sample.columns]
+        trimmed = [
+            infer_column(field.column, trim=True) if is_padded else field
+            for field, is_padded in zip(fields, has_blanks, strict=True)
+        ]
+        if sum(field.has_type for field in trimmed) > sum(field.has_type for field in fields):
+            fields, trim = trimmed, True
+            # The receiver trims the header of a CSV file too.
+            if isinstance(sample.file_format, Csv):
+                fields = [replace(f, column=replace(f.column, name=n)) for f, n in zip(fields, names, strict=True)]
+    for index, (field, name) in enumerate(zip(fields, unique_names([f.column.name for f in fields]), strict=True)):
+        fields[index] = replace(field, name=name)
+        if not field.column.name or field.column.name.encode(errors="ignore").decode() != field.column.name:
+            note = "its name is empty or not UTF-8: stored as JSON in the column `_extra`"
+            fields[index] = InferredField(column=field.column, name=name, field=None, notes=(note,))
+    return fields, trim
+
+
+def _find_timestamp(
+    fields: Sequence[InferredField], arrays: Mapping[str, pa.Array], rows: int
+) -> tuple[InferredField | None, list[str]]:
+    """Return the field with the event's timestamp, and what a user should know about the choice."""
+    candidates, with_nulls = list[InferredField](), list[str]()
+    for timestamp in filter(None, map(_as_timestamp, fields)):
+        if nulls := arrays[timestamp.name].null_count:
+            with_nulls.append(f"{timestamp.name} ({counted(nulls, 'row')} without a value)")
+        else:
+            candidates.append(timestamp)
+    notes = [f"Not possible, because an event needs a timestamp: {', '.join(with_nulls)}"] if with_nulls else []
+    if not candidates:
+        return None, ["No column has a timestamp in every row: the receiver cannot store the events", *notes]
+    best, *others = sorted(candidates, key=lambda field: (field not in fields, _name_rank(field.name)))
+    also = [f"Other candidates: {list_names([field.name for field in others])}"] if others else []
+    utc = ["Its values say that they are in UTC"] if best.is_utc else []
+    return best, [f"{best.name} has a date or timestamp in {_all_rows(rows)}", *utc, *also, *notes]
+
+
+def _all_rows(rows: int) -> str:
+    return "the only row" if rows == 1 else f"all {rows:,} rows"
+
+
+def _name_rank(name: str) -> int:
+    return (
+        _TIMESTAMP_NAMES.index(name) if name in _TIMESTAMP_NAMES else len(_TIMESTAMP_NAMES) + (not has_time_name(name))
+    )
+
+
+def _as_timestamp(field: InferredField) -> InferredField | None:
+    """Return the field itself if it is a timestamp, or a field whose dates may be read as timestamps; else None."""
+    best = field.best
+    if best is None or best.type is not FieldType.DATE:
+        return field if best and best.type is FieldType.TIMESTAMP else None
+    dates = [reading.field for reading in field.readings] or [best]
+    midnights = [FieldDefinition(type=FieldType.TIMESTAMP, formats=each.formats or ("%Y-%m-%d",)) for each in dates]
+    reader = reader_of(["", *field.null_strings], trim=True)
+    if any(field.column.read(midnight, reader).rejections.num_rows for midnight in midnights):
+        return None  # a column of dates in Parquet or Excel
+    return replace(field, readings=read_examples(field.column, midnights, reader), needs_timezone=True)
+
+
+def _in_timezone(field: InferredField, timezone: str | None, *, is_string: bool) -> InferredField:
+    """Return the field; as a string if `timestamp.timezone` is not the one that its timestamps need."""
+    if not field.needs_timezone or timezone == ("UTC" if field.is_utc else UNDECIDED_TIMEZONE):
+        return field
+    note = "timestamps without an offset from UTC: to read them as timestamps, set `timestamp.timezone` to theirs"
+    if field.readings:
+        return replace(field, notes=(*field.notes, note))
+    return replace(field, field=STRING if is_string else None, notes=(note, *field.notes), null_strings=())
+
+
+def _find_event_id(
+    fields: Sequence[InferredField], arrays: Mapping[str, pa.Array], source: str, rows: int
+) -> tuple[str | None, list[str]]:
+    """Return the field with the id of the event if its name is clear, and what a user should know about it."""
+    candidates = []
+    for field in fields:
+        words = identifier(field.column.name).split("_")
+        has_name = any(map(_ID_WORD.fullmatch, words)) or bool(_ID_NAME.fullmatch(field.name))
+        if has_name and field.field and field.field.type in {FieldType.STRING, FieldType.INT64} and not field.readings:
+            array = arrays[field.name]
+            if pc.count_distinct(array).as_py() == len(array):
+                candidates.append(field.name)
+    own_names = {f"{source}_id", f"{source.removesuffix('s')}_id"}
+    best = next((name for name in candidates if _ID_NAME.fullmatch(name) or name in own_names), None)
+    unique = f"unique in {_all_rows(rows)}, and never empty"
+    notes = [f"{best} is {unique}. Of events with the same id in the same hour, one counts"] if best else []
+    if others := [name for name in candidates if name != best]:
+        verb = ("are" if len(others) > 1 else "is") + (" also" if best else "")
+        notes.append(f"{list_names(others)} {verb} {unique}: set event_id if one identifies an event")
+    return best, notes
+
+
+def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str], *, trim: bool) -> list[str]:
+    """Return what a user should know about strings that mean "no value", or may mean it."""
+    notes: list[str] = []
+    for string in null_strings:
+        typed = [field.name for field in fields if string in field.null_strings]
+        notes.append(f"{string!r} means no value in {list_names(typed)}: the other values have a type")
+    others: dict[str, list[str]] = {}
+    for field in fields:
+        for string in field.column.null_strings(trim=trim):
+            if string not in field.null_strings:
+                others.setdefault(string, []).append(quote_name(field.name))
+    kept = "is kept as a string: add it if it means no value"
+    for string, names in others.items():
+        effect = "becomes null there too" if string in null_strings else kept
+        notes.append(f"{string!r} also occurs in {list_names(names)}, and {effect}")
+    return notes
+
+
+def _check(inferred: InferredSource, path: Path, name: str, *, is_whole: bool) -> list[RejectedEvent] | None:
+    """Return the rows of the sample that the receiver rejects; None if it does not read all rows of the sample.
+
+    It reads none without a timestamp, and not the last rows of an incomplete JSON array. What the user has to decide
+    is decided in some way.
+    """
+    sample, timestamp = inferred.sample, inferred.timestamp
+    if timestamp is None or sample.list_key is not None:
+        return None
+    source = Source.model_validate(
+        {
+            "source": inferred.source,
+            "timestamp": {"field": timestamp.name, **({"timezone": "UTC"} if inferred.timezone else {})},
+            "event_id": inferred.event_id,
+            "trim": inferred.trim,
+            "null_values": inferred.null_values,
+            "fields": {f.name: f.named(f.best).model_dump(by_alias=True) for f in inferred.fields if f.best},
+            "pull": {"url": "https://partner.example", "files": "{date}", "format": sample.file_format},
+        }
+    )
+    rejected, rows = list[RejectedEvent](), 0
+    try:
+        for block in read_file(path, source, name=name, received_at=datetime.now(UTC)):
+            rejected += [event for event in block.rejected if event.index < sample.rows]
+            rows += block.table.num_rows + len(block.rejected)
+            if rows >= sample.rows:
+                return rejected
+    except DataError:
+        # The beginning of a file ends within a row.
+        if is_whole:
+            raise
+    return None

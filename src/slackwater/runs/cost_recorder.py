@@ -1,0 +1,176 @@
+"""Recording the cost of runs and comparisons: what AWS reports when they end, and the rest when AWS reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol, TypeVar
+
+from slackwater.costs.cost import RunUsage, give_up, price_run
+from slackwater.errors import AccessDenied, CloudError, Throttled, Unavailable
+from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, attempt_costs
+from slackwater.runs.record import RunRecord
+
+GIVE_UP_AFTER = timedelta(days=7)
+"""So long after the end of a run, its cost is no longer asked for."""
+RECORDING_TIME = timedelta(seconds=60)
+"""So long does one call of `record_due` work by default, and then for one more run."""
+
+Priced = TypeVar("Priced", RunRecord, ComparisonRun)
+
+
+class UsageGone(NamedTuple):
+    """AWS reports nothing about a run any more."""
+
+    reason: str
+
+
+class UsageReader(Protocol):
+    """Reads what runs and comparisons have used."""
+
+    def usage(self, record: RunRecord | ComparisonRun) -> RunUsage | UsageGone:
+        """Return what an attempt of a run, or a comparison, has used. Raises `CloudError`, `AccessDenied`."""
+
+
+class DueCost(NamedTuple):
+    """A run that has ended, or a comparison, whose cost is not final."""
+
+    date: str
+    attempt: int
+    """Of a comparison: that of the later version."""
+    comparison: str = ""
+    """`ComparisonRun.execution_name`; empty for a run."""
+
+
+class CostTable(Protocol):
+    """The run table as costs use it. All methods raise `CloudError` when the table cannot be read or written."""
+
+    def costs_due(self, pipeline: str) -> Iterator[DueCost]:
+        """Yield each run that has ended, and each comparison, without a final cost, in order of date and attempt.
+
+        May miss writes of the last seconds.
+        """
+
+    def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
+        """Return one attempt of the day, or None."""
+
+    def comparison(self, pipeline: str, due: DueCost) -> ComparisonRun | None:
+        """Return a comparison, or None."""
+
+    def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
+        """Return the comparisons of a day, in order of the later version."""
+
+    def save_cost(self, record: RunRecord | ComparisonRun) -> bool:
+        """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete.
+
+        The stored record gets the next `cost_version`. Return False, without a change, if another process has written
+        the cost since the record was read.
+        """
+
+
+class RecordedCosts(NamedTuple):
+    """What one call of `record_due` has done."""
+
+    completed: tuple[RunRecord | ComparisonRun, ...]
+    """Runs and comparisons whose cost is final now."""
+    problems: tuple[str, ...]
+    """Why costs are still missing: one sentence for each error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostRecorder:
+    """Records what runs and comparisons cost, with the prices of one region and architecture."""
+
+    table: CostTable
+    reader: UsageReader
+    region: str
+    """Such as us-east-1."""
+    architecture: str
+    """`x86_64` or `arm64`."""
+    now: Callable[[], datetime]
+
+    def price(self, record: Priced) -> Priced:
+        """Return the record of a run that has ended, or of a comparison, with what is known about its cost now.
+
+        It is given up, with a final cost that states why, when AWS does not know it any more, and when its cost is
+        still not known after seven days. Raises `CloudError`, `AccessDenied`, and `InputError` if the price
+        file is not valid.
+        """
+        end = record.ended_at if isinstance(record, RunRecord) else record.started_at
+        is_old = end is not None and self.now() - end > GIVE_UP_AFTER
+        try:
+            usage = self.reader.usage(record)
+        except (Throttled, Unavailable):
+            raise
+        except (AccessDenied, CloudError) as error:
+            if not is_old:
+                raise
+            usage = UsageGone(str(error))
+        if isinstance(usage, UsageGone):
+            cost = give_up(record.cost, usage.reason)
+        else:
+            cost = price_run(usage, region=self.region, architecture=self.architecture)
+            if is_old and not cost.complete:
+                cost = give_up(cost, f"AWS has not reported all of its usage within {GIVE_UP_AFTER.days} days")
+        return record.model_copy(update={"cost": cost})
+
+    def record(self, record: Priced) -> Priced | None:
+        """Record what `price` returns, and return it; None if another process has recorded a cost meanwhile.
+
+        Raises as `price` does.
+        """
+        priced = self.price(record)
+        return priced if priced == record or self.table.save_cost(priced) else None
+
+    def attempt_costs(self, pipeline: str, date: str, *, before: int, after: int) -> AttemptCosts:
+        """Return what is known now about the cost of the attempt `after`, and of comparing it with `before`.
+
+        Records nothing. Raises `CloudError`, `AccessDenied`.
+        """
+        run = self.table.run(pipeline, date, after)
+        pairs = self.table.comparisons(pipeline, date)
+        comparisons = [item for item in pairs if (item.before, item.after) == (before, after)]
+        return attempt_costs(self._priced(run) if run else None, [self._priced(item) for item in comparisons])
+
+    def _priced(self, record: Priced) -> Priced:
+        return record if is_final(record) else self.price(record)
+
+    def record_due(self, pipeline: str, *, within: timedelta = RECORDING_TIME) -> RecordedCosts:
+        """Record the costs of the pipeline's ended runs and comparisons that have no final cost yet.
+
+        It stops after the time `within`, and when AWS throttles or is unavailable: the next call goes on. Another error
+        about one of them does not stop the others. Raises `CloudError` when the run table cannot be read.
+        """
+        until = self.now() + within
+        completed, problems = list[RunRecord | ComparisonRun](), list[str]()
+        for due in self.table.costs_due(pipeline):
+            if self.now() > until:
+                break
+            try:
+                recorded = self._record_due(pipeline, due)
+            except (Throttled, Unavailable) as error:
+                problems.append(str(error))
+                break
+            except (AccessDenied, CloudError) as error:
+                problems.append(str(error))
+                continue
+            if recorded is not None and is_final(recorded):
+                completed.append(recorded)
+        return RecordedCosts(tuple(completed), tuple(problems))
+
+    def _record_due(self, pipeline: str, due: DueCost) -> RunRecord | ComparisonRun | None:
+        """Record one due cost. Return None if it is not due any more, or if another process has recorded one meanwhile.
+
+        The list may miss writes of the last seconds.
+        """
+        if due.comparison:
+            comparison = self.table.comparison(pipeline, due)
+            return None if comparison is None or is_final(comparison) else self.record(comparison)
+        run = self.table.run(pipeline, due.date, due.attempt)
+        return None if run is None or is_final(run) else self.record(run)
+
+
+def is_final(record: RunRecord | ComparisonRun) -> bool:
+    """Return whether the recorded cost is final."""
+    return record.cost is not None and record.cost.complete

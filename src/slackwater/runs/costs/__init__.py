@@ -1,1 +1,0 @@
-"""What runs cost, and when it is recorded."""

@@ -1,0 +1,256 @@
+"""Publish one day of a pipeline: audit the staged rows, then replace the day in the warehouse by one Iceberg commit."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from datetime import date
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    IntegerType,
+    MapType,
+    ShortType,
+    StructType,
+    VariantType,
+)
+
+from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.exchange import StoreFactory, read_frame
+from slackwater.arrow.names import quoted
+from slackwater.errors import AuditFailed, CloudError
+from slackwater.runs.record import Publication, Run, publication_uri
+from slackwater.spark.job import log
+from slackwater.spark.table import (
+    CONTENT,
+    Commit,
+    create_tag,
+    current_snapshot,
+    find_commit,
+    overwrite_day,
+    prepare_table,
+    quoted_table,
+    refuse_if_fewer,
+    refuse_if_overtaken,
+    retry_on_conflict,
+    with_missing_columns,
+    withdraw_if_overtaken,
+)
+from slackwater.storage import ObjectStore
+
+
+def publish_day(
+    spark: SparkSession,
+    run: Run,
+    *,
+    rows: str,
+    key: Sequence[str],
+    catalog_table: str,
+    min_rows_percent: float | None,
+    stores: StoreFactory,
+) -> Publication:
+    """Publish the staged rows of a run, and return the publication, which is written last.
+
+    `rows` is the URI of the Arrow manifest of the last stage, `key` the pipeline's `publish.key`, and `catalog_table`
+    is `catalog.database.table`. `min_rows_percent` is the least number of rows, in percent of those that the day has
+    now; with None, the rows may be fewer and lack columns of the table. A repeated job does not commit twice: if an
+    earlier job of this attempt has committed but not written the publication, its commit is used.
+
+    Raises `AuditFailed` if the rows fail the audit, and `PublishOvertaken` if a later attempt has published the day;
+    then this job has changed no row of the table.
+    """
+    began, store = time.monotonic(), stores()
+    table, identity = quoted_table(catalog_table), snapshot_identity(run)
+    commit = find_commit(spark, table, identity)
+    if commit is None:
+        manifest = load_manifest(rows, store=store)
+        frame = with_date(read_frame(spark, manifest, stores=stores), date.fromisoformat(run.date))
+        commit = commit_day(spark, frame, table, identity, key=key, min_rows_percent=min_rows_percent)
+    else:
+        log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)
+    return store_publication(spark, run, commit, catalog_table=catalog_table, began=began, store=store)
+
+
+def store_publication(
+    spark: SparkSession, run: Run, commit: Commit, *, catalog_table: str, began: float, store: ObjectStore
+) -> Publication:
+    """Tag the commit of a run, and store and return its publication. `began` is of `time.monotonic`.
+
+    Raises `PublishOvertaken` if a later attempt has published the day; then the commit is withdrawn.
+    """
+    table, identity = quoted_table(catalog_table), snapshot_identity(run)
+    withdraw_if_overtaken(spark, table, date.fromisoformat(run.date), identity, commit)
+    create_tag(spark, table, run.tag, commit.snapshot_id)
+    publication = Publication(
+        table=catalog_table,
+        snapshot_id=commit.snapshot_id,
+        rows=commit.rows,
+        replaced=commit.replaced,
+        seconds=round(time.monotonic() - began, 3),
+        content=commit.content,
+    )
+    # Written after the commit and the tag, so that both exist whenever the publication does.
+    store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
+    log("day published", **publication.model_dump())
+    return publication
+
+
+def commit_day(
+    spark: SparkSession,
+    frame: DataFrame,
+    table: str,
+    identity: dict[str, str],
+    *,
+    key: Sequence[str],
+    min_rows_percent: float | None,
+) -> Commit:
+    """Audit the rows, replace the day in the table by one commit, and return the commit.
+
+    `identity` are the snapshot properties of the commit. `min_rows_percent` is that of `publish_day`. Raises
+    `AuditFailed`.
+    """
+    day = date.fromisoformat(identity["slackwater.date"])
+    if min_rows_percent is None:
+        frame = with_missing_columns(spark, table, frame)
+    # All checks come before anything that changes the table: a refused run creates no table and adds no column.
+    rows, content = audit(frame, key)
+
+    def compare_with_published() -> None:
+        refuse_if_overtaken(spark, table, identity)
+        if min_rows_percent is not None:
+            refuse_if_fewer(spark, table, day, rows=rows, percent=min_rows_percent)
+
+    if spark.catalog.tableExists(table):
+        compare_with_published()
+    prepare_table(spark, table, frame)
+
+    def replace_day() -> None:
+        # The snapshot is read before the checks: a commit of the day that the checks do not see is a conflict.
+        inspected = current_snapshot(spark, table)
+        if find_commit(spark, table, identity):  # by another job of this attempt, at the same time
+            return
+        compare_with_published()
+        overwrite_day(frame, table, day, {**identity, CONTENT: content}, inspected=inspected)
+
+    # After a conflict the checks decide again: a later attempt replaces an earlier one, and never the reverse.
+    retry_on_conflict(replace_day)
+    # Spark's writer does not return the snapshot that it has committed.
+    commit = find_commit(spark, table, identity)
+    if commit is None:
+        raise CloudError(f"{table} does not show the snapshot that was just committed for {day}")
+    return commit
+
+
+def snapshot_identity(run: Run) -> dict[str, str]:
+    """Return the snapshot properties that identify the run and attempt that committed."""
+    return {
+        "slackwater.pipeline": run.pipeline,
+        "slackwater.date": run.date,
+        "slackwater.run-id": run.run_id,
+        "slackwater.attempt": str(run.attempt),
+        "slackwater.correlation-id": run.correlation_id,
+    }
+
+
+def with_date(frame: DataFrame, day: date) -> DataFrame:
+    """Return the frame with the column `date` in front. Raises `AuditFailed` if the rows have such a column already."""
+    clashing = [name for name in frame.columns if name.lower() == "date"]
+    if clashing:
+        raise AuditFailed(
+            f"the rows to publish have a column {clashing[0]!r}; publishing adds `date` itself: rename the column"
+        )
+    # Iceberg's smallest integer type has 32 bits. `date` comes first and has the type of the partition column.
+    narrow = {field.name for field in frame.schema if isinstance(field.dataType, (ByteType, ShortType))}
+    columns = [sf.col(quoted(n)).cast(IntegerType()) if n in narrow else sf.col(quoted(n)) for n in frame.columns]
+    return frame.select(sf.lit(day).alias("date"), *(c.alias(n) for c, n in zip(columns, frame.columns, strict=True)))
+
+
+class Audited(NamedTuple):
+    """Rows that passed the audit."""
+
+    rows: int
+    content: str
+    """Digest of the rows and their columns; see `Publication.content`."""
+
+
+def audit(frame: DataFrame, key: Sequence[str]) -> Audited:
+    """Check the key of the rows, and return their number and their digest.
+
+    Raises `AuditFailed` if a column of the key is missing or null, if two rows have the same key, and for a variant.
+    """
+    missing = [name for name in key if name not in frame.columns]
+    if missing:
+        raise AuditFailed(
+            f"publish.key names {', '.join(missing)}, which the rows to publish do not have "
+            f"(they have: {', '.join(frame.columns)})"
+        )
+    columns = [sf.col(quoted(name)) for name in key]
+    times = sf.col("times")
+    any_null = sf.lit(False)
+    for column in columns:
+        any_null = any_null | column.isNull()
+    # Grouping by the key once gives the number of rows, of nulls and of repeated keys with one shuffle.
+    sums = {f"sum_{seed}": sf.sum(hashed) for seed, hashed in enumerate(_row_hashes(frame))}
+    groups = frame.groupBy(*columns).agg(
+        sf.count(sf.lit(1)).alias("times"), *(column.alias(name) for name, column in sums.items())
+    )
+    totals = groups.agg(
+        *(sf.coalesce(sf.sum(name), sf.lit(0)).cast("string").alias(name) for name in sums),
+        sf.coalesce(sf.sum(times), sf.lit(0)).alias("rows"),
+        sf.coalesce(sf.sum(sf.when(any_null, times)), sf.lit(0)).alias("nulls"),
+        sf.count_if(times > 1).alias("repeated"),
+        sf.to_json(sf.max_by(sf.struct(*columns), times), {"ignoreNullFields": "false"}).alias("example"),
+        sf.max(times).alias("most"),
+    ).first()
+    if totals is None:
+        raise AuditFailed("the audit of the rows to publish returned no result")
+    if totals["nulls"]:
+        raise AuditFailed(
+            f"{totals['nulls']} of {totals['rows']} rows to publish have a null in their key ({', '.join(key)})"
+        )
+    if totals["repeated"]:
+        raise AuditFailed(
+            f"{totals['repeated']} keys ({', '.join(key)}) occur more than once in the rows to publish: "
+            f"{totals['example']} occurs {totals['most']} times"
+        )
+    # Without nullability: rows that are staged and rows of the table may differ in it.
+    parts = [frame.schema.simpleString(), *(totals[name] for name in sums)]
+    return Audited(int(totals["rows"]), hashlib.sha256("\n".join(parts).encode()).hexdigest())
+
+
+def _row_hashes(frame: DataFrame) -> list[Column]:
+    """Return two hashes of a row, as decimals: their sums over all rows do not depend on the order of the rows."""
+    columns = [(sf.col(quoted(field.name)), field.dataType) for field in frame.schema]
+    return [
+        sf.xxhash64(*(_hash(column, data_type, seed) for column, data_type in columns)).cast("decimal(38, 0)")
+        for seed in range(2)
+    ]
+
+
+def _hash(column: Column, data_type: DataType, seed: int) -> Column:
+    """Return a hash of a value, which is not null: Spark's leaves nulls and the limits of nested values out.
+
+    Raises `AuditFailed` for a type that tables of Iceberg's format 2 do not have.
+    """
+    if isinstance(data_type, StructType):
+        parts = [_hash(column.getField(field.name), field.dataType, seed) for field in data_type]
+    elif isinstance(data_type, ArrayType):
+        element = data_type.elementType
+        parts = [sf.size(column), sf.transform(column, lambda value: _hash(value, element, seed))]
+    elif isinstance(data_type, MapType):
+        entry = StructType().add("key", data_type.keyType).add("value", data_type.valueType)
+        entries = sf.transform(sf.map_entries(column), lambda value: _hash(value, entry, seed))
+        parts = [sf.size(column), sf.array_sort(entries)]
+    elif isinstance(data_type, VariantType):
+        raise AuditFailed(
+            "the rows to publish have a variant, which the published table cannot store: publish to_json of it"
+        )
+    else:
+        parts = [column]
+    return sf.xxhash64(sf.lit(seed), column.isNull(), *parts)

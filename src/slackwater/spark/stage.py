@@ -1,0 +1,268 @@
+"""Run one stage of a pipeline for one day. The job of the last stage also publishes the day and runs the load steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater.arrow.columns import columns_read
+from slackwater.arrow.dataset import find_reference, load_manifest, store_dataset
+from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
+from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer
+from slackwater.arrow.schema import decode_schema
+from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
+from slackwater.outbound.credentials import Secrets
+from slackwater.outbound.guard import Outbound
+from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.graph import Stage, stages
+from slackwater.project.project import Project
+from slackwater.runs.day import day_of
+from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.record import Run
+from slackwater.sources.partitions import Partition
+from slackwater.spark.apply import AppliedSteps
+from slackwater.spark.earlier_stages import EarlierVersions, upstream_manifests
+from slackwater.spark.job import log
+from slackwater.spark.loads import run_loads
+from slackwater.spark.merge import find_earlier_rows
+from slackwater.spark.publish import publish_day
+from slackwater.spark.sources import read_iceberg, read_published, read_source
+from slackwater.steps.files import ProjectFiles
+from slackwater.steps.registry import step_of
+from slackwater.steps.step import Extract, StepContext
+from slackwater.storage import ObjectStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageJob:
+    """What one Spark job has to do: one stage of one run."""
+
+    run: Run
+    stage: str
+    """The name of the stage, which is the name of its last step."""
+    project: str
+    """URI of project.json."""
+    catalog_table: str
+    """The warehouse table of the pipeline, as `catalog.database.table`."""
+    restore: str = ""
+    """For a rollback: the tag of the version that the job publishes again, instead of running the stage."""
+    files: str | None = None
+    """URI prefix of the files that steps may read and write, such as `s3://bucket/files/`."""
+    outbound_allow: Sequence[str] = ()
+    """Hosts and networks to which steps may connect although they are private, such as `10.0.0.0/16`."""
+
+
+def run_stage_job(
+    spark: SparkSession,
+    job: StageJob,
+    *,
+    stores: StoreFactory,
+    secrets: Secrets | None = None,
+    on_published: Callable[[], None] = lambda: None,
+) -> ArrowReference:
+    """Run the job's stage, publish the day after the last stage, run the load steps, and return the stage's reference.
+
+    `secrets` are the credentials that steps may read. `on_published` is called last, after the last stage. Raises what
+    `run_stage`, `publish_day` and `run_loads` raise.
+    """
+    project = Project.model_validate_json(stores().get(job.project))
+    pipeline = project.pipeline(job.run.pipeline)
+    context = StepContext(
+        spark=spark,
+        run=job.run,
+        day=day_of(date.fromisoformat(job.run.date), pipeline.timezone),
+        files=ProjectFiles(job.files, stores) if job.files else None,
+        secrets=secrets,
+        outbound=Outbound.of(job.outbound_allow),
+    )
+    reference = run_stage(job, project, context, stores=stores)
+    if job.stage == pipeline.publish.step:
+        # Reads the files of the stage back: the rows that are audited and committed are those that the reference names.
+        publish_day(
+            spark,
+            job.run,
+            rows=reference.manifest,
+            key=pipeline.publish.key,
+            catalog_table=job.catalog_table,
+            min_rows_percent=None if job.run.accepts_audit else pipeline.publish.audit.min_rows_percent,
+            stores=stores,
+        )
+        manifests = {
+            **upstream_manifests(job.run, stage_of(pipeline, job.stage), store=stores()),
+            job.stage: reference.manifest,
+        }
+        run_loads(pipeline, manifests, context, run=job.run, catalog_table=job.catalog_table, stores=stores)
+        on_published()
+    return reference
+
+
+def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowReference:
+    """Run the stage, and return its reference, which is written last, after the manifest that it names.
+
+    If an earlier job of this attempt has finished the stage, its reference is returned. Raises `UnknownName` for a
+    stage that the pipeline does not have, `InputError` for an input manifest of another day or for wrong upstream
+    stages, `DefinitionError` for a step that does not fit its inputs, `DataError` for a step that refuses its rows, and
+    `ObjectMissing` for an input that no longer exists.
+    """
+    began, store, run = time.monotonic(), stores(), job.run
+    pipeline = project.pipeline(run.pipeline)
+    stage = stage_of(pipeline, job.stage)
+    prefix = run.stage_prefix(stage.name)
+    # EMR Serverless may run the job more than once. The reference exists only if all files of the stage do.
+    finished = find_reference(prefix, store=store)
+    if finished is not None:
+        log("an earlier job of this attempt has written the stage", **finished.model_dump())
+        return finished
+    inputs = read_input_manifest(run, store=store)
+    earlier = find_earlier_rows(run, project, stage, inputs, store=store)
+    inputs = earlier.added if earlier else inputs
+    uris = upstream_manifests(run, stage, store=store)
+    upstream = {name: load_manifest(uri, store=store) for name, uri in uris.items()}
+    day = day_of(date.fromisoformat(run.date), pipeline.timezone)
+
+    def is_whole(source: str) -> bool:
+        """Return whether all events of the source's objects are of the day."""
+        partitions = {Partition(item.date, item.hour) for item in inputs.of_source(source)}
+        return all(map(day.contains, partitions))
+
+    def read_frozen(name: str) -> DataFrame:
+        objects = inputs.of_source(name)
+        if name in pipeline.tables:
+            try:
+                if name in pipeline.foreign_tables:
+                    (snapshot,) = objects
+                    return read_iceberg(context.spark, snapshot)
+                return read_published(context.spark, objects)
+            except (InputError, ObjectMissing) as error:
+                raise type(error)(f"tables.{name}: {error}") from error
+        if name not in pipeline.sources:
+            raise DefinitionError(f"source: {name} is not one of the pipeline's sources: add it to `sources`")
+        return read_source(
+            context.spark,
+            project.source(name),
+            [item.uri for item in objects],
+            input_bytes=sum(item.bytes for item in objects),
+            day=None if is_whole(name) else day,
+            store=store,
+        )
+
+    frames = {name: read_frozen(name) for name in stage.reads_sources}
+    versions = EarlierVersions(run, pipeline, stage.name, context.spark, stores=stores)
+    context = dataclasses.replace(context, read_source=read_frozen, earlier_versions=versions)
+    objects = [item for name in stage.reads_sources for item in inputs.of_source(name)]
+    stored = [*upstream.values(), *([earlier.manifest] if earlier else [])]
+    input_bytes = sum(item.bytes for item in objects) + sum(manifest.bytes for manifest in stored)
+    known_rows = {name: manifest.rows for name, manifest in upstream.items()}
+    for name in frames:
+        # Events with ids are counted: Spark leaves out duplicates, and computes them once if several steps read them.
+        if name in pipeline.sources and not project.source(name).id_column and is_whole(name):
+            known_rows[name] = sum(item.rows for item in inputs.of_source(name))
+    frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
+    steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
+    steps.compute_ahead()
+    written = write_frame(
+        earlier.merged_with(steps[stage.name], stores=stores) if earlier else steps[stage.name],
+        f"{run.arrow_prefix}{stage.name}/",
+        producer=Producer(
+            pipeline=run.pipeline,
+            date=run.date,
+            run_id=run.run_id,
+            attempt=run.attempt,
+            stage=stage.name,
+            correlation_id=run.correlation_id,
+        ),
+        stores=stores,
+        input_bytes=input_bytes,
+        parents=list(dict.fromkeys([*uris.values(), *versions.read, *([earlier.uri] if earlier else [])])),
+    )
+    seconds = time.monotonic() - began
+    records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
+    records = earlier.merged_records(records, steps.count_rows) if earlier else records
+    steps.release()
+    manifest = written.manifest.model_copy(update={"steps": records})
+    reference = store_dataset(manifest, prefix, store=store, seconds=seconds, is_merged=earlier is not None)
+    log("stage written", steps=[record.model_dump() for record in records], **reference.model_dump())
+    return reference
+
+
+def read_upstream(
+    pipeline: Pipeline,
+    stage: Stage,
+    sources: Mapping[str, DataFrame],
+    context: StepContext,
+    *,
+    upstream: Mapping[str, ArrowManifest],
+    known_rows: Mapping[str, int],
+    stores: StoreFactory,
+) -> dict[str, DataFrame]:
+    """Return the rows of the stages that the stage reads. Of large ones, only the columns that its steps need are read.
+
+    `sources` are the frames of its sources, `upstream` describes the stages, and `known_rows` are the numbers of rows
+    of inputs that need no counting. Raises what `apply_stage` raises.
+    """
+    columns: dict[str, tuple[str, ...]] = {}
+    # Planning the steps, to see which columns they need, would make an extract step read its rows.
+    if any(is_large(context.spark, manifest) for manifest in upstream.values()) and not _has_extract(pipeline, stage):
+        columns = columns_read(
+            context.spark,
+            lambda empty: apply_stage(
+                pipeline, stage, {**sources, **empty}, context, known_rows=known_rows
+            ).needed_frames(stage.name),
+            {name: decode_schema(manifest.arrow_schema) for name, manifest in upstream.items()},
+        )
+    return {
+        name: read_frame(context.spark, manifest, stores=stores, columns=columns.get(name))
+        for name, manifest in upstream.items()
+    }
+
+
+def _has_extract(pipeline: Pipeline, stage: Stage) -> bool:
+    return any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps)
+
+
+def stage_of(pipeline: Pipeline, name: str) -> Stage:
+    """Return the stage of that name. Raises `UnknownName`."""
+    by_name = {stage.name: stage for stage in stages(pipeline)}
+    if name not in by_name:
+        raise UnknownName(f"pipeline {pipeline.pipeline} has no stage {name!r} (it has: {', '.join(by_name)})")
+    return by_name[name]
+
+
+def apply_stage(
+    pipeline: Pipeline,
+    stage: Stage,
+    inputs: Mapping[str, DataFrame],
+    context: StepContext,
+    *,
+    known_rows: Mapping[str, int],
+) -> AppliedSteps:
+    """Apply the steps of the stage to the sources and stages that it reads.
+
+    `known_rows` are the numbers of rows of those that need no counting, by name. Raises `DefinitionError` that names
+    the step.
+    """
+    uses = {name: pipeline.steps[name] for name in stage.steps}
+    in_one_process = (context.spark.sparkContext.master or "").startswith("local[")
+    try:
+        return AppliedSteps(uses, inputs, context, known_rows=known_rows, in_one_process=in_one_process)
+    except DefinitionError as error:
+        raise DefinitionError(f"pipeline {pipeline.pipeline}: {error}") from error
+
+
+def read_input_manifest(run: Run, *, store: ObjectStore) -> InputManifest:
+    """Return the input manifest of the run.
+
+    Raises `InputError` if it is of another pipeline or day, and `ObjectMissing` if it does not exist.
+    """
+    manifest = InputManifest.model_validate_json(store.get(run.manifest))
+    if (manifest.pipeline, manifest.date) != (run.pipeline, run.date):
+        raise InputError(
+            f"{run.manifest} is the input manifest of {manifest.pipeline} {manifest.date}, "
+            f"not of {run.pipeline} {run.date}"
+        )
+    return manifest
