@@ -115,9 +115,9 @@ def test_the_layer_contains_every_import_of_the_handlers(layer: Path, tmp_path: 
 
 def test_the_layer_contains_the_prices_of_each_region(layer: Path) -> None:
     folder = Path("slackwater/costs")
-    prices = {file.name: file.read_bytes() for file in (ROOT / "src" / folder).iterdir()}
+    prices = {file.name: file.read_bytes() for file in (ROOT / "src" / folder).glob("*.json")}
     assert "us-east-1.json" in prices
-    assert {file.name: file.read_bytes() for file in (layer / folder).iterdir()} == prices
+    assert {file.name: file.read_bytes() for file in (layer / folder).glob("*.json")} == prices
 
 
 def test_the_layer_reads_and_writes_what_the_receiver_does(layer: Path, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_archive_contains_every_import_of_the_spark_jobs(environment: Path, 
     origin = imported(
         path=[environment, only(tmp_path / "image", _IMAGE)],
         packages=tuple(
-            f"slackwater.{name}" for name in ("arrow", "steps", "runs", "pipeline", "late", "receiver.parsing.formats")
+            f"slackwater.{name}" for name in ("arrow", "spark", "steps", "runs", "pipeline", "late", "receiver.formats")
         ),
         files=[*jobs, late],
     )
