@@ -23,7 +23,7 @@ from infra.state_machines import fill_placeholders, read_machine
 from infra.workers import Worker, heap_mb
 from slackwater.errors import DefinitionError
 from slackwater.local.emr.billing import read_workers
-from slackwater.local.emr.pythons import IMAGE_PYTHONS
+from slackwater.local.emr.submit import IMAGE_PYTHONS
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.spark_workers import MEMORY_GB, WorkerSize
 from slackwater.project.project import Project

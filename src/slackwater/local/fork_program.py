@@ -107,7 +107,7 @@ class Server:
         for child in list(self._children):
             if child.pidfd in ready:
                 code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
-                # As `slackwater.local.emr.guard` reports a signal that it has not sent itself.
+                # As `slackwater.local.emr.spark` reports a signal that it has not sent itself.
                 shown = 128 - code if code < 0 and child.input is not None and not child.killed else code
                 _send(child.status, {"code": shown})
                 child.close()

@@ -31,7 +31,6 @@ from slackwater.local.fork_server import ForkServers
 from slackwater.local.lambda_workers import limit_starting_workers, share_layers
 from slackwater.local.services import (
     composite_alarms,
-    nested_executions,
     permissions,
     queues,
     recursive_loops,
@@ -82,7 +81,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     Schedules().register()
     state_machines.complete_states()
     state_machines.require_permissions()
-    nested_executions.stop_with_parents()
+    state_machines.stop_with_parents()
     store = EmrStore()
     drivers = Drivers(store, endpoint=endpoint, jars=files.jars, folder=files.jobs, forks=forks)
     runner = SparkRunner(

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
@@ -202,3 +202,8 @@ class Source(Model):
         if self.event_id:
             return self.event_id
         return GENERATED_ID if self.push and self.push.buffer == "queue" else None
+
+
+def source_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a source definition, including the short forms of fields and file formats."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Source.model_json_schema(by_alias=True)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -19,14 +19,13 @@ from slackwater.errors import DefinitionError, InputError, ObjectMissing, Unknow
 from slackwater.outbound.credentials import Secrets
 from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.graph import Stage, stages
+from slackwater.pipeline.graph import Stage, ancestors, stages
 from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run
 from slackwater.sources.partitions import Partition
 from slackwater.spark.apply import AppliedSteps
-from slackwater.spark.earlier_stages import EarlierVersions, upstream_manifests
 from slackwater.spark.job import log
 from slackwater.spark.loads import run_loads
 from slackwater.spark.merge import find_earlier_rows
@@ -266,3 +265,46 @@ def read_input_manifest(run: Run, *, store: ObjectStore) -> InputManifest:
             f"not of {run.pipeline} {run.date}"
         )
     return manifest
+
+
+def upstream_manifests(run: Run, stage: Stage, *, store: ObjectStore) -> dict[str, str]:
+    """Return the URIs of the manifests of the stages that a stage reads, by name. Raises `ObjectMissing`."""
+    return {name: stage_manifest(run, name, store=store) for name in stage.reads_stages}
+
+
+def stage_manifest(run: Run, stage: str, *, store: ObjectStore) -> str:
+    """Return the URI of the manifest of a stage that the run has finished, or has kept from an earlier attempt.
+
+    Raises `ObjectMissing` if it has done neither.
+    """
+    reference = find_reference(run.stage_prefix(stage), store=store)
+    if reference is None:
+        raise ObjectMissing(f"{run.stage_prefix(stage)}: stage {stage} has not been finished in this run")
+    return reference.manifest
+
+
+class EarlierVersions(Mapping[str, DataFrame]):
+    """The results of the stages from which a stage is computed, by name. Each is read when it is looked up."""
+
+    def __init__(self, run: Run, pipeline: Pipeline, stage: str, spark: SparkSession, *, stores: StoreFactory) -> None:
+        # Other earlier stages run in parallel, and may not have finished.
+        self._names = [item.name for item in ancestors(pipeline, stage)]
+        self._run, self._spark, self._stores = run, spark, stores
+        self.read: list[str] = []
+        """URIs of the manifests of those that were looked up."""
+
+    def __getitem__(self, name: str) -> DataFrame:
+        """Return the result of the stage. Raises `KeyError` for any other stage."""
+        if name not in self._names:
+            raise KeyError(name)
+        uri = stage_manifest(self._run, name, store=self._stores())
+        self.read.append(uri)
+        return read_frame(self._spark, load_manifest(uri, store=self._stores()), stores=self._stores)
+
+    def __iter__(self) -> Iterator[str]:
+        """Generate the names of the stages, each after those that it reads."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return the number of earlier stages."""
+        return len(self._names)

@@ -11,7 +11,7 @@ import yaml
 
 from slackwater.cli.main import run
 from slackwater.project.project import load_project
-from slackwater.sources.json_schema import source_schema
+from slackwater.sources.definition import source_schema
 from slackwater.validation.pipeline_schema import pipeline_schema
 
 pytestmark = pytest.mark.unit

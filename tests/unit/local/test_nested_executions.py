@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from ministack.services import stepfunctions
 
-from slackwater.local.services import nested_executions, state_machines
+from slackwater.local.services import state_machines
 
 pytestmark = pytest.mark.unit
 
@@ -38,7 +38,7 @@ def released(monkeypatch):
     for name in (*PATCHED, "_invoke_nested_start_execution_sync"):
         monkeypatch.setattr(stepfunctions, name, getattr(stepfunctions, name))
     state_machines.complete_states()
-    nested_executions.stop_with_parents()
+    state_machines.stop_with_parents()
     released, run_execution = threading.Event(), stepfunctions._run_execution
 
     def run_and_note(arn):
@@ -161,5 +161,5 @@ def test_the_emulator_runs_executions_and_states_by_these_functions():
     for run in (stepfunctions._run_execution, stepfunctions._run_sub_machine):
         for name in ("_execute_task", "_execute_map", "_execute_parallel"):
             assert f": {name}," in inspect.getsource(run)
-    # When the emulator does this itself one day, slackwater.local.services.nested_executions can go.
+    # When the emulator does this itself one day, slackwater.local.services.state_machines can go.
     assert "_stop_execution" not in inspect.getsource(stepfunctions._invoke_nested_start_execution_sync)

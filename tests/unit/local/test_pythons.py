@@ -8,9 +8,8 @@ import threading
 import pytest
 
 from slackwater.errors import CloudError
-from slackwater.local.emr.pythons import local_python, use_local_pythons
 from slackwater.local.emr.runner import SparkRunner
-from slackwater.local.emr.submit import Submission
+from slackwater.local.emr.submit import Submission, local_python, use_local_pythons
 from slackwater.local.layout import PYTHON
 
 pytestmark = pytest.mark.unit
@@ -47,7 +46,7 @@ def test_a_program_that_is_not_that_python_is_not_used(tmp_path, monkeypatch, pr
 
 @pytest.mark.parametrize("program", ["python3.10", "/usr/bin/python3.14"])
 def test_a_python_that_emr_lacks_is_refused_even_if_this_machine_has_it(program, monkeypatch):
-    monkeypatch.setattr("slackwater.local.emr.pythons.PYTHON", program.rpartition("python")[2])
+    monkeypatch.setattr("slackwater.local.emr.submit.PYTHON", program.rpartition("python")[2])
     with pytest.raises(CloudError, match=rf'Cannot run program "{program}": No such file or directory'):
         local_python(program)
 

@@ -9,8 +9,7 @@ import pytest
 from slackwater.errors import DataError
 from slackwater.receiver.formats import blocks, json_file
 from slackwater.receiver.formats.csv_file import read_csv
-from slackwater.receiver.formats.json_file import read_json
-from slackwater.receiver.formats.ndjson_file import read_ndjson
+from slackwater.receiver.formats.json_file import read_json, read_ndjson
 from slackwater.receiver.formats.tables import check_columns
 from slackwater.sources.file_format import Csv
 from tests.fakes_receiver import RECEIVED, a_source

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slackwater.errors import DataError
 from slackwater.receiver.formats import blocks
-from slackwater.receiver.formats.ndjson_file import read_ndjson
+from slackwater.receiver.formats.json_file import read_ndjson
 from slackwater.receiver.parsing.event_checks import CheckedEvents
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from slackwater.receiver.partners import html_index
+from slackwater.receiver.partners import http_listing
 from slackwater.receiver.partners.http_listing import MAX_INDEX_BYTES
 
 pytestmark = pytest.mark.unit
@@ -19,7 +19,7 @@ FOLDER_URL = "https://files.example/data/flights/"
 
 def index_names(page: str, url: str) -> list[str]:
     """The names, each once."""
-    return list(dict.fromkeys(html_index.index_names(page, url)))
+    return list(dict.fromkeys(http_listing.index_names(page, url)))
 
 
 # As the servers write them, shortened.

@@ -12,10 +12,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from slackwater.sources.definition import GENERATED_ID, Source
+from slackwater.sources.definition import GENERATED_ID, Source, source_schema
 from slackwater.sources.fields import FieldType
 from slackwater.sources.file_format import Csv
-from slackwater.sources.json_schema import source_schema
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 import yaml
 
-from slackwater.sources.json_schema import source_schema
+from slackwater.sources.definition import source_schema
 from slackwater.validation.check_project import check_project
 from slackwater.validation.pipeline_schema import pipeline_schema
 

@@ -42,7 +42,7 @@ def write_project(folder: Path) -> list[str]:
 
     Raises `InputError` if the folder is not empty, or cannot be written.
     """
-    from slackwater.sources.json_schema import source_schema
+    from slackwater.sources.definition import source_schema
     from slackwater.validation.pipeline_schema import pipeline_schema
 
     try:

@@ -61,7 +61,7 @@ def schema() -> None:
 
     Editors check YAML files with it.
     """
-    from slackwater.sources.json_schema import source_schema
+    from slackwater.sources.definition import source_schema
 
     print_json(source_schema())
 
@@ -144,8 +144,7 @@ def _open_sample(sample: str) -> Iterator[_SampleFile]:
     from slackwater.cli.cdk import parse_settings
     from slackwater.outbound.guard import Outbound
     from slackwater.receiver.inference.read_sample import MAX_BYTES
-    from slackwater.receiver.partners.http_session import without_query
-    from slackwater.receiver.partners.http_start import download_start
+    from slackwater.receiver.partners.http_session import download_start, without_query
 
     if not sample.startswith(("http://", "https://")):
         raise InputError(f"{sample}: only http and https URLs are read: download the file, and name it")

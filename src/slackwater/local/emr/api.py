@@ -11,12 +11,12 @@ from typing import Any
 
 from botocore import xform_name
 
-from slackwater.local.emr.authorization import authorize
+from slackwater.errors import AccessDenied
 from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.store import APPLICATION_IDLE, TERMINATED, Application, EmrStore, JobRun, new_id
-from slackwater.local.emr.throttle import RateLimit
 from slackwater.local.emulator import Response, Scope, request_scope
 from slackwater.local.service_model import (
+    EmrAccessDenied,
     EmrConflict,
     EmrError,
     EmrThrottled,
@@ -25,7 +25,7 @@ from slackwater.local.service_model import (
     input_shape,
     read_request,
 )
-from slackwater.local.services.permissions import caller
+from slackwater.local.services.permissions import Principal, caller
 
 _PAGE_SIZE = 50  # the API's maximum
 # Parameters that are not shown as settings of an application.
@@ -253,3 +253,47 @@ def _page(member: str, items: list[dict[str, Any]], request: dict[str, Any]) -> 
     if start + size < len(items):
         response["nextToken"] = base64.urlsafe_b64encode(str(start + size).encode()).decode()
     return response
+
+
+class RateLimit:
+    """Allows `rate` calls a second, and up to `burst` at once, for each account and region."""
+
+    def __init__(self, *, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        # How many calls an account may make, and when that was counted.
+        self._tokens: dict[Scope, tuple[float, float]] = {}
+
+    def take(self, scope: Scope) -> bool:
+        """Count a call, unless the account makes too many. Return whether it is allowed."""
+        now = self._clock()
+        tokens, counted = self._tokens.get(scope, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - counted) * self._rate)
+        if tokens < 1:
+            return False
+        self._tokens[scope] = tokens - 1, now
+        return True
+
+
+_SERVICE = "emr-serverless.amazonaws.com"
+
+
+def authorize(principal: Principal, operation: str, request: Mapping[str, Any]) -> None:
+    """Raise `EmrAccessDenied` unless a caller has the permissions of an operation with these parameters.
+
+    StartJobRun also passes the job's role. Tags need TagResource; AWS does not document whether on the application or
+    on the job run, so this asks for both.
+    """
+    scope = request_scope()
+    resource = request.get("resourceArn") or f"arn:aws:emr-serverless:{scope.region}:{scope.account}:/"
+    if "applicationId" in request:
+        resource += f"applications/{request['applicationId']}"
+    if "jobRunId" in request:
+        resource += f"/jobruns/{request['jobRunId']}"
+    try:
+        principal.require(f"emr-serverless:{operation}", resource)
+        if operation == "StartJobRun":
+            principal.require("iam:PassRole", request["executionRoleArn"], {"iam:PassedToService": _SERVICE})
+            for tagged in (resource, f"{resource}/jobruns/new") if request.get("tags") else ():
+                principal.require("emr-serverless:TagResource", tagged)
+    except AccessDenied as error:
+        raise EmrAccessDenied(str(error)) from error

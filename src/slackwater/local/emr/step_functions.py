@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from slackwater.local import emulator
-from slackwater.local.emr.api import EmrServerlessApi
-from slackwater.local.emr.authorization import authorize
+from slackwater.local.emr.api import EmrServerlessApi, authorize
 from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.store import EmrStore
 from slackwater.local.service_model import (

@@ -7,8 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from slackwater.receiver.formats.csv_file import count_csv_rows, read_csv
-from slackwater.receiver.formats.json_file import count_json_rows, read_json
-from slackwater.receiver.formats.ndjson_file import count_ndjson_rows, read_ndjson
+from slackwater.receiver.formats.json_file import count_json_rows, count_ndjson_rows, read_json, read_ndjson
 from slackwater.receiver.formats.parquet_file import count_parquet_rows, read_parquet
 from slackwater.receiver.parsing.compression import decompressed_file, open_decompressed
 from slackwater.receiver.parsing.event_checks import CheckedEvents

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Literal
+from time import sleep as wait_for
+from typing import BinaryIO, Literal
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -16,6 +17,7 @@ from tenacity import Retrying
 
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
 from slackwater.outbound.credentials import Credentials
+from slackwater.outbound.guard import GuardedTransport, Outbound
 from slackwater.receiver.partners.download import TransientPartnerError, retry_attempts
 
 Method = Literal["GET", "HEAD"]
@@ -170,3 +172,25 @@ def retry_after(response: httpx.Response) -> float | None:
         return float(seconds)
     date = header_date(response, "retry-after")
     return None if date is None else max(0.0, (date - datetime.now(UTC)).total_seconds())
+
+
+def download_start(
+    url: str, into: BinaryIO, *, outbound: Outbound, max_bytes: int, sleep: Callable[[float], None] = wait_for
+) -> bool:
+    """Write at most the first `max_bytes` of the file at `url`, and return whether that is the whole file.
+
+    Failures that may pass are retried. Raises `OutboundRefused`, or another `PartnerError`.
+    """
+    with closing(HttpSession(url, credentials=None, transport=GuardedTransport(outbound), sleep=sleep)) as session:
+        for attempt in session.attempts():
+            with attempt, session.request("GET", url) as response:
+                expect_ok(url, response)
+                into.seek(0)
+                into.truncate()
+                for block in response.iter_bytes():
+                    left = max_bytes - into.tell()
+                    into.write(block[:left])
+                    if len(block) > left:
+                        return False
+                return True
+    raise AssertionError("the last attempt raises")
