@@ -67,14 +67,22 @@ def dotted(path: Path) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Return the most similar of the names, regardless of case; empty if none is similar."""
+    """Return the most similar of the names, regardless of case; empty if none is similar.
+
+    >>> closest("Orgin", ["origin", "carrier"])
+    'origin'
+    """
     by_lower_case = {known.lower(): known for known in names}
     similar = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
     return by_lower_case[similar[0]] if similar else ""
 
 
 def unknown_name(message: str, name: str, names: Iterable[str], *, path: Path, at_key: bool = False) -> Fault:
-    """Return the fault of a name that is none of `names`: it suggests the closest one, or else lists them."""
+    """Return the fault of a name that is none of `names`: it suggests the closest one, or else lists them.
+
+    >>> unknown_name("no such source", "filghts", ["flights", "weather"], path=("inputs", "filghts")).suggestion
+    'flights'
+    """
     known = list(names)
     similar = closest(name, known)
     return Fault(

@@ -26,7 +26,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: `1 row`, `1,234 rows`. The plural is the noun with an `s`."""
+    """Return a count with its noun: `1 row`, `1,234 rows`. The plural is the noun with an `s`.
+
+    >>> counted(1, "row"), counted(1234, "row")
+    ('1 row', '1,234 rows')
+    """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -108,7 +112,11 @@ def number(value: float | int | None, *, digits: int = _SIGNIFICANT_DIGITS[0]) -
 
 
 def number_pair(before: float | int | None, after: float | int | None) -> tuple[str, str]:
-    """Return two numbers as `number` formats them, with more digits if different numbers would look the same."""
+    """Return two numbers as `number` formats them, with more digits if different numbers would look the same.
+
+    >>> number_pair(0.12345, 0.12346)
+    ('0.12345', '0.12346')
+    """
     for digits in _SIGNIFICANT_DIGITS:
         strings = number(before, digits=digits), number(after, digits=digits)
         if strings[0] != strings[1] or before == after:
@@ -132,7 +140,11 @@ def relative_change(before: float | int | None, after: float | int | None) -> st
 
 
 def escape_control_characters(value: str) -> str:
-    """Return the string on one line, with escaped control characters: data cannot add lines or move the cursor."""
+    r"""Return the string on one line, with escaped control characters: data cannot add lines or move the cursor.
+
+    >>> print(escape_control_characters("two\nlines"))
+    two\nlines
+    """
     return _CONTROL.sub(lambda match: repr(match.group())[1:-1], value)
 
 

@@ -136,7 +136,11 @@ def short_reason(reason: str, *, complete: str) -> str:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Split `s3://bucket/key` into bucket and key. Raises `InputError` when `uri` is not an S3 URI."""
+    """Split `s3://bucket/key` into bucket and key. Raises `InputError` when `uri` is not an S3 URI.
+
+    >>> split_uri("s3://bucket/folder/file.parquet")
+    ('bucket', 'folder/file.parquet')
+    """
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme != "s3" or not bucket:

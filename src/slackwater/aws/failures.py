@@ -73,7 +73,11 @@ def stopped_local_cloud(url: str) -> str | None:
 
 
 def code_of(error: ClientError) -> str:
-    """Return the service's own error code."""
+    """Return the service's own error code.
+
+    >>> code_of(ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject"))
+    'NoSuchKey'
+    """
     return str(error.response.get("Error", {}).get("Code", ""))
 
 

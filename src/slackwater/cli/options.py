@@ -36,7 +36,11 @@ AttemptNumber = Annotated[
 
 
 def read_date(value: str, *, option: str) -> str:
-    """Return a date in the form YYYY-MM-DD. Raises `InputError` naming the option for any other string."""
+    """Return a date in the form YYYY-MM-DD. Raises `InputError` naming the option for any other string.
+
+    >>> read_date("2013-11-03", option="--date")
+    '2013-11-03'
+    """
     return iso_date(value, name=option)
 
 

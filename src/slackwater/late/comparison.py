@@ -238,7 +238,11 @@ class ComparisonReference(Record):
 
 
 def comparison_uri(prefix: str) -> str:
-    """Return the URI of the `Comparison` that is stored under `prefix`."""
+    """Return the URI of the `Comparison` that is stored under `prefix`.
+
+    >>> comparison_uri("s3://exchange/comparisons/daily_delays/2013-11-03/1-2/")
+    's3://exchange/comparisons/daily_delays/2013-11-03/1-2/comparison.json'
+    """
     return f"{prefix}comparison.json"
 
 

@@ -40,7 +40,11 @@ class Day(NamedTuple):
 
 
 def parse_date(value: str) -> date:
-    """Return the date of a string such as 2013-03-10. Raises `ValueError` for any other format."""
+    """Return the date of a string such as 2013-03-10. Raises `ValueError` for any other format.
+
+    >>> parse_date("2013-03-10")
+    datetime.date(2013, 3, 10)
+    """
     return date.fromisoformat(check_iso_date(value))
 
 
@@ -48,6 +52,10 @@ def day_of(local_date: date, timezone: str) -> Day:
     """Return the day of `local_date` in the IANA timezone, such as `America/New_York`.
 
     Where a change to summer time skips midnight, the day starts at the first local time after the gap.
+
+    >>> day = day_of(date(2013, 11, 3), "America/New_York")  # clocks go back
+    >>> day.start.isoformat(), (day.end - day.start).total_seconds() / 3600
+    ('2013-11-03T04:00:00+00:00', 25.0)
     """
     # `time()` has `fold=0`, which means the offset before a change of the clocks. So a skipped midnight gives the
     # instant of the change, and a midnight that occurs twice gives the first one.

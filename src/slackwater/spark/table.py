@@ -56,7 +56,11 @@ class Commit:
 
 
 def quoted_table(catalog_table: str) -> str:
-    """Return `catalog.database.table` with each part quoted for Spark SQL."""
+    """Return `catalog.database.table` with each part quoted for Spark SQL.
+
+    >>> quoted_table("glue.warehouse.daily_delays")
+    '`glue`.`warehouse`.`daily_delays`'
+    """
     return ".".join(quoted(part) for part in catalog_table.split("."))
 
 

@@ -62,7 +62,11 @@ _RESERVED = re.compile(
 
 
 def all_quoted(names: Iterable[str]) -> list[str]:
-    """Return the names of columns, quoted for Spark."""
+    """Return the names of columns, quoted for Spark.
+
+    >>> all_quoted(["origin", "net price"])
+    ['`origin`', '`net price`']
+    """
     return [quoted(name) for name in names]
 
 
@@ -96,7 +100,13 @@ def _by_lower_case(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def require_distinct(names: Iterable[str], *, field: str) -> None:
-    """Raise `DefinitionError` if a column is named twice. Spark matches names without regard to case."""
+    """Raise `DefinitionError` if a column is named twice. Spark matches names without regard to case.
+
+    >>> require_distinct(["origin", "Origin"], field="columns")
+    Traceback (most recent call last):
+        ...
+    slackwater.errors.DefinitionError: columns: a column is named twice (origin)
+    """
     repeated = [name for name, group in _by_lower_case(names).items() if len(group) > 1]
     if repeated:
         raise DefinitionError(f"{field}: a column is named twice ({', '.join(repeated)})")

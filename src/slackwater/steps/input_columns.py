@@ -53,5 +53,9 @@ class InputColumns:
 
 
 def each(names: Sequence[str], *path: str | int) -> dict[Path, str]:
-    """Return the names in a list of the parameters, by their paths; `path` is that of the list."""
+    """Return the names in a list of the parameters, by their paths; `path` is that of the list.
+
+    >>> each(["origin", "carrier"], "group_by")
+    {('group_by', 0): 'origin', ('group_by', 1): 'carrier'}
+    """
     return {(*path, index): name for index, name in enumerate(names)}

@@ -32,7 +32,11 @@ def comparisons_prefix(exchange_bucket: str, pipeline: str, date: str) -> str:
 
 
 def pair_prefix(comparisons: str, *, before: int, after: int) -> str:
-    """Return the URI prefix of a pair of versions. `comparisons` is that of its day."""
+    """Return the URI prefix of a pair of versions. `comparisons` is that of its day.
+
+    >>> pair_prefix("s3://exchange/comparisons/daily_delays/2013-11-03/", before=1, after=2)
+    's3://exchange/comparisons/daily_delays/2013-11-03/1-2/'
+    """
     return f"{comparisons}{before}-{after}/"
 
 

@@ -49,6 +49,9 @@ def cut_value(value: Value, limit: int = _MAX_VALUE) -> str:
     """Return a value as one line of at most `limit` characters.
 
     Numbers have no thousands separators, because numbers in keys are names: the year 2013 stays 2013.
+
+    >>> cut_value(None), cut_value(2013), cut_value("a long value", limit=6)
+    ('none', '2013', 'a l...')
     """
     if value is None:
         return "none"

@@ -90,7 +90,11 @@ def first_rejections(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def quote_value(value: object) -> str:
-    """Return a value as reasons quote it; long values are truncated."""
+    """Return a value as reasons quote it; long values are truncated.
+
+    >>> quote_value("ten"), quote_value(True), quote_value(date(2013, 11, 3))
+    ("'ten'", 'true', '2013-11-03')
+    """
     match value:
         case str():
             quoted = repr(value[: _QUOTED_LENGTH + 1])
@@ -109,7 +113,11 @@ def quote_name(name: str) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return a partner's names as messages list them: the first ten, each truncated, then "..."."""
+    """Return a partner's names as messages list them: the first ten, each truncated, then "...".
+
+    >>> list_names(["origin", "carrier"])
+    'origin, carrier'
+    """
     return ", ".join([*map(quote_name, names[:_LISTED_NAMES]), *(["..."] if len(names) > _LISTED_NAMES else [])])
 
 
