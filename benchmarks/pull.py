@@ -37,7 +37,7 @@ from rich.table import Table
 
 from benchmarks import data
 from benchmarks.pull_files import EVENTS, remove_offsets, write_events, write_flights
-from slackwater.receiver.partners.partner import Download
+from slackwater.receiver.connectors.connector import Download
 from slackwater.receiver.pull.fetch import FileFetcher
 from slackwater.receiver.pull.file_cache import Content, FileDecision, FileEntry
 from slackwater.receiver.pull.plan import WorkItem

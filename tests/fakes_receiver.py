@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from slackwater.errors import CloudError, FileVanished, ObjectMissing, PartnerError
+from slackwater.receiver.connectors.connector import Download, ListedFile
 from slackwater.receiver.event_counts import EventCount
-from slackwater.receiver.partners.partner import Download, ListedFile
 from slackwater.receiver.pull.file_cache import (
     Content,
     ContentVersion,
@@ -137,7 +137,7 @@ class MemoryStore:
 
 
 class MemoryPartitions:
-    """A catalogue in memory."""
+    """A catalog in memory."""
 
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.known: set[tuple[str, Partition]] = set()
@@ -319,7 +319,7 @@ class MemoryEventCounts:
             raise CloudError("DynamoDB does not answer")
 
 
-class MemoryPartner:
+class MemoryConnector:
     """A partner's files in a dictionary."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import Outbound
-from slackwater.receiver.partners.http_partner import HttpPartner
+from slackwater.receiver.connectors.http_connector import HttpConnector
 from slackwater.sources.pull_config import PullConfig
 
 
@@ -137,9 +137,9 @@ def partner_of(
     waits: list[float] | None = None,
     transport: httpx.BaseTransport | None = None,
     **pull: Any,
-) -> Iterator[HttpPartner]:
+) -> Iterator[HttpConnector]:
     """Yield a partner at `url`. It may connect to this server and to `allow`; `waits` records its pauses."""
-    partner = HttpPartner(
+    partner = HttpConnector(
         PullConfig(url=url, files=files, **pull),
         outbound=Outbound.of([urlsplit(url).netloc, *allow]),
         credentials=credentials,
@@ -151,7 +151,7 @@ def partner_of(
         yield partner
 
 
-def fetched(partner: HttpPartner, name: str = "flights-2013-03-08.csv") -> bytes:
+def fetched(partner: HttpConnector, name: str = "flights-2013-03-08.csv") -> bytes:
     """Fetch a file and return its content; size and SHA-256 of the result are checked."""
     into = io.BytesIO(b"what was there before")
     download = partner.fetch(name, into)

@@ -13,7 +13,7 @@ from slackwater.receiver.pull.file_cache import FileEntry
 from slackwater.receiver.pull.plan import WorkItem, plan_pull
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
-from tests.fakes_receiver import Clock, Fuse, MemoryFileCache, MemoryPartitions, MemoryPartner, MemoryStore, a_source
+from tests.fakes_receiver import Clock, Fuse, MemoryConnector, MemoryFileCache, MemoryPartitions, MemoryStore, a_source
 from tests.reading import read_parquet
 
 SOURCE = a_source()
@@ -39,7 +39,7 @@ class Setup:
         self.store = MemoryStore(self.fuse)
         self.partitions = MemoryPartitions(self.fuse)
         self.cache = MemoryFileCache(self.fuse)
-        self.partner = MemoryPartner(files)
+        self.partner = MemoryConnector(files)
         self.clock = Clock()
         self.pulls = 0
 
@@ -59,7 +59,7 @@ class Setup:
     def fetch(
         self, item: WorkItem, using: Callable[[Any], Any] = lambda port: port, source: Source | None = None
     ) -> FetchResult:
-        """Fetch one file; `using` wraps a store, a catalogue or a cache for the process."""
+        """Fetch one file; `using` wraps a store, a catalog or a cache for the process."""
         self.pulls += 1
         return FileFetcher(
             source=source or self.source,

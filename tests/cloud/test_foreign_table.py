@@ -57,7 +57,7 @@ def check(cloud):
 
 def test_a_table_of_another_system_is_read_and_its_changes_make_the_day_late(cloud, catalog):
     missing = cloud.slackwater(*RUN, code=1)
-    assert "tables.rates: the Glue catalogue of this account and region has no table finance.rates" in missing.err
+    assert "tables.rates: the Glue catalog of this account and region has no table finance.rates" in missing.err
 
     table = catalog.create_table("finance.rates", pa.Schema.from_pandas(FIRST), location="s3://finance-lake/rates")
     table.append(pa.Table.from_pandas(FIRST))

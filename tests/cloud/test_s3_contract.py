@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from slackwater.aws import objects
 from slackwater.aws.clients import CONFIG
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.s3_partner import S3Partner
+from slackwater.aws.s3_connector import S3Connector
 from slackwater.errors import FileVanished, ObjectMissing
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
@@ -229,7 +229,7 @@ def test_a_partners_file_is_resumed_only_if_it_has_not_changed(s3, store, change
     store.put(uri(f"partner/{name}"), old)
     broken = BreaksOff(s3, lambda: store.put(uri(f"partner/{name}"), new) if changed else None)
     config = PullConfig(url=uri("partner"), files="orders-{date}-*.csv")
-    partner = S3Partner(config, s3=broken, max_file_bytes=10 * MB, sleep=lambda _: None)
+    partner = S3Connector(config, s3=broken, max_file_bytes=10 * MB, sleep=lambda _: None)
     (listed,) = [file for file in partner.list(FilePattern(config.files), [date(2013, 3, 8)]) if file.name == name]
     content = io.BytesIO()
     download = partner.fetch(name, content)

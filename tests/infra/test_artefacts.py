@@ -139,7 +139,7 @@ def test_the_archive_contains_every_import_of_the_spark_jobs(environment: Path, 
     jobs = sorted((ROOT / "glue_jobs").glob("*.py"))
     assert {job.stem for job in jobs} == {"run_stage", "compare_day", "fetch_file", "check_release"}
     late = tmp_path / "late.py"
-    late.write_text("import slackwater.receiver.partners.sftp_partner\n")
+    late.write_text("import slackwater.receiver.connectors.sftp_connector\n")
     origin = imported(
         path=[environment, only(tmp_path / "image", _IMAGE)],
         packages=tuple(

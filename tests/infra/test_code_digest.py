@@ -68,7 +68,7 @@ def test_the_digest_does_not_depend_on_the_folder(copied: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "src/slackwater/receiver/partners/sftp_session.py",
+        "src/slackwater/receiver/connectors/sftp_session.py",
         "src/slackwater/receiver/push/receive.py",
         "src/slackwater/cli/main.py",
         "src/slackwater/local/cloud.py",
@@ -165,7 +165,7 @@ def test_imports_outside_of_the_followed_modules_are_listed() -> None:
         "slackwater.pipeline.definition",
         "slackwater.project.project",
         "slackwater.outbound.credentials",
-        "slackwater.receiver.partners.http_session",
+        "slackwater.receiver.connectors.http_session",
         "slackwater.outbound.ip_addresses",
         "slackwater.outbound.guard",
         "slackwater.runs.added_objects",

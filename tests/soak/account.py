@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from slackwater.receiver.partners.partner import ListedFile
+from slackwater.receiver.connectors.connector import ListedFile
 from slackwater.receiver.pull.file_cache import Content, FileCache, FileEntry, FileState
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.storage import ObjectStore, StoredObject

@@ -20,7 +20,7 @@ from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import PartitionRegistry
 from slackwater.project.project import Project
-from slackwater.receiver.partners.partner import Download, ListedFile
+from slackwater.receiver.connectors.connector import Download, ListedFile
 from slackwater.receiver.pull.fetch import FetchState, FileFetcher
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.plan import plan_pull
@@ -162,7 +162,7 @@ def item_of(record: FileEntry | Content) -> Item:
     return items[0]
 
 
-class LargePartner:
+class LargeConnector:
     """A partner that lists old files, some new ones, and one with another content."""
 
     def __init__(self, files: OldFiles) -> None:
@@ -206,7 +206,7 @@ def operation_costs(number: int) -> dict[str, dict[str, float]]:
     s3 = MemoryS3(clock, Faults(clock, seeded(0)), meter)
     for old in files.of_date(YESTERDAY):
         add_object(s3, files, old)
-    cache, store, partner = DynamoFileCache(dynamodb, TABLE), S3ObjectStore(s3), LargePartner(files)
+    cache, store, partner = DynamoFileCache(dynamodb, TABLE), S3ObjectStore(s3), LargeConnector(files)
     project = Project(sources={"things": BASE.source}, pipelines={"totals": PIPELINE})
     inputs = InputListing(
         project=project,

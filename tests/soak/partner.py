@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 from zoneinfo import ZoneInfo
 
 from slackwater.errors import FileVanished, PartnerError
-from slackwater.receiver.partners.partner import Download, ListedFile
+from slackwater.receiver.connectors.connector import Download, ListedFile
 from slackwater.sources.definition import Source
 from slackwater.sources.file_pattern import FilePattern
 
@@ -242,7 +242,7 @@ class Partner:
 
 
 class Delivery:
-    """`slackwater.receiver.partners.partner.Partner` for one process, with what it was delivered."""
+    """`slackwater.receiver.connectors.connector.Connector` for one process, with what it was delivered."""
 
     def __init__(self, partner: Partner) -> None:
         self.list = partner.list

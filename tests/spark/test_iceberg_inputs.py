@@ -34,7 +34,7 @@ def rates(spark):
 
 
 class Folder:
-    """The catalogue and the store of the table's folder, whose path `/a/b` stands for `s3://a/b`."""
+    """The catalog and the store of the table's folder, whose path `/a/b` stands for `s3://a/b`."""
 
     def __init__(self, spark):
         self.metadata = Path(spark.conf.get("spark.sql.catalog.warehouse.warehouse"), *NAME.split("."), "metadata")

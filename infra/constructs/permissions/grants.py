@@ -19,7 +19,7 @@ from infra.constructs.permissions.roles import Grantee
 from infra.settings import Settings
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.receiver.partners.partner import bucket_folder
+from slackwater.receiver.connectors.connector import bucket_folder
 
 # What S3 and SQS require of a writer: a multipart upload reads its parts.
 _WRITE = ("Decrypt", "GenerateDataKey")
@@ -130,7 +130,7 @@ def use_table(role: Grantee, database: str, table: str, *actions: str) -> None:
 
 
 def table_arn(scope: IConstruct, database: str, table: str) -> str:
-    """Return the ARN of a table in Glue's catalogue."""
+    """Return the ARN of a table in Glue's catalog."""
     return Stack.of(scope).format_arn(service="glue", resource="table", resource_name=f"{database}/{table}")
 
 

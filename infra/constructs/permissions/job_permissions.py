@@ -18,7 +18,7 @@ LOGS, PROJECTS = "logs/", "projects/"
 def allow_every_pipeline(policy: Grantee, *, storage: StorageStack) -> None:
     """Grant what the stages of every pipeline need, besides `allow_pipeline`."""
     grants.write_objects(policy, storage.exchange, LOGS)
-    # Glue also checks the catalogue and the database of a table.
+    # Glue also checks the catalog and the database of a table.
     grants.use_database(policy, storage.warehouse_database, "GetDatabase", "GetTable", "CreateTable", "UpdateTable")
 
 

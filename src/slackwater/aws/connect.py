@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from slackwater.aws.assumed_role import role_session
 from slackwater.aws.clients import client
-from slackwater.aws.s3_partner import S3Partner
+from slackwater.aws.s3_connector import S3Connector
 from slackwater.aws.secrets import CloudSecrets
 from slackwater.outbound.credentials import Secrets
 from slackwater.outbound.guard import Outbound
-from slackwater.receiver.partners.http_partner import HttpPartner
-from slackwater.receiver.partners.partner import Partner
+from slackwater.receiver.connectors.connector import Connector
+from slackwater.receiver.connectors.http_connector import HttpConnector
 from slackwater.sources.definition import Source
 
 if TYPE_CHECKING:
-    from slackwater.receiver.partners.sftp_partner import SftpPartner
+    from slackwater.receiver.connectors.sftp_connector import SftpConnector
 
 # Characters. STS allows no more in the name of a session.
 _MAX_SESSION_NAME = 64
@@ -25,17 +25,17 @@ _MAX_SESSION_NAME = 64
 _SECRETS = CloudSecrets()
 
 
-def partner_of(source: Source, *, allow: str, max_file_bytes: int) -> AbstractContextManager[Partner]:
+def partner_of(source: Source, *, allow: str, max_file_bytes: int) -> AbstractContextManager[Connector]:
     """Open the partner with this account's secrets.
 
-    `allow` is the setting `outbound_allow`, its entries separated by commas. Raises what `open_partner` raises.
+    `allow` is the setting `outbound_allow`, its entries separated by commas. Raises what `open_connector` raises.
     """
     outbound = Outbound.of(filter(None, allow.split(",")))
-    return open_partner(source, outbound=outbound, secrets=_SECRETS, max_file_bytes=max_file_bytes)
+    return open_connector(source, outbound=outbound, secrets=_SECRETS, max_file_bytes=max_file_bytes)
 
 
 @contextmanager
-def open_partner(source: Source, *, outbound: Outbound, secrets: Secrets, max_file_bytes: int) -> Iterator[Partner]:
+def open_connector(source: Source, *, outbound: Outbound, secrets: Secrets, max_file_bytes: int) -> Iterator[Connector]:
     """Open the partner of a pulled source, and close its connections at the end of the block.
 
     Downloads larger than `max_file_bytes` raise `FileTooLarge`. Raises `DefinitionError` for a source without `pull`,
@@ -49,15 +49,15 @@ def open_partner(source: Source, *, outbound: Outbound, secrets: Secrets, max_fi
                 sts = opened.enter_context(closing(client("sts")))
                 session = role_session(pull.role, sts=sts, name=f"slackwater-{source.source}"[:_MAX_SESSION_NAME])
             s3 = opened.enter_context(closing(client("s3", session=session)))
-            yield S3Partner(pull, s3=s3, max_file_bytes=max_file_bytes)
+            yield S3Connector(pull, s3=s3, max_file_bytes=max_file_bytes)
         else:
             credentials = secrets.read(pull.credentials) if pull.credentials else None
-            partner: HttpPartner | SftpPartner
+            partner: HttpConnector | SftpConnector
             if pull.scheme == "sftp" and credentials is not None:  # an sftp source without them is not valid
                 # Importing paramiko takes 0.1 s, which pulls over HTTP and S3 should not wait for.
-                from slackwater.receiver.partners.sftp_partner import SftpPartner  # noqa: PLC0415
+                from slackwater.receiver.connectors.sftp_connector import SftpConnector  # noqa: PLC0415
 
-                partner = SftpPartner(pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes)
+                partner = SftpConnector(pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes)
             else:
-                partner = HttpPartner(pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes)
+                partner = HttpConnector(pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes)
             yield opened.enter_context(closing(partner))

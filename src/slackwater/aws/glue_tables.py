@@ -1,4 +1,4 @@
-"""Iceberg tables in the Glue catalogue."""
+"""Iceberg tables in the Glue catalog."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class GlueTables:
         Raises `InputError` if there is no such table or it is no Iceberg table, `AccessDenied`, and `CloudError`.
         """
         name = f"{database}.{table}"
-        with translated(f"read the table {name} of the Glue catalogue"):
+        with translated(f"read the table {name} of the Glue catalog"):
             try:
                 found = self._clients("glue").get_table(DatabaseName=database, Name=table)["Table"]
             except ClientError as error:
                 if code_of(error) == "EntityNotFoundException":
-                    raise InputError(f"the Glue catalogue of this account and region has no table {name}") from error
+                    raise InputError(f"the Glue catalog of this account and region has no table {name}") from error
                 raise
         parameters: dict[str, str] = found.get("Parameters", {})
         if parameters.get("table_type", "").upper() != "ICEBERG" or "metadata_location" not in parameters:

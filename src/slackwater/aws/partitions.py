@@ -1,4 +1,4 @@
-"""The Glue catalogue of raw partitions, and the writer that registers them there."""
+"""The Glue catalog of raw partitions, and the writer that registers them there."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class PartitionRegistry:
         self._glue = glue
         self._database = database
         self._raw_bucket = raw_bucket
-        # Partitions that are in the catalogue for certain. A warm function then writes to them without asking Glue.
+        # Partitions that are in the catalog for certain. A warm function then writes to them without asking Glue.
         self._known: set[tuple[str, Partition]] = set()
 
     def register(self, source: str, partitions: Iterable[Partition]) -> None:
-        """Add the partitions to the catalogue; a partition that it already has is no error. Raises `CloudError`."""
+        """Add the partitions to the catalog; a partition that it already has is no error. Raises `CloudError`."""
         new = [partition for partition in partitions if (source, partition) not in self._known]
         for start in range(0, len(new), _LIMIT):
             chunk = new[start : start + _LIMIT]

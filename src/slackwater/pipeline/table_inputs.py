@@ -11,7 +11,7 @@ from slackwater.faults import Fault, Faults
 from slackwater.model import Model, Name
 from slackwater.sources.pull_config import check_url
 
-# The names that Iceberg's catalogue for Glue accepts.
+# The names that Iceberg's catalog for Glue accepts.
 _CATALOG_TABLE = r"^[a-z0-9_]{1,252}\.[a-z0-9_]{1,252}$"
 
 
@@ -61,7 +61,7 @@ class TableInput(Model):
 
 
 class IcebergInput(Model):
-    """An Iceberg table of the Glue catalogue that another system writes. A run reads all of it, at one snapshot."""
+    """An Iceberg table of the Glue catalog that another system writes. A run reads all of it, at one snapshot."""
 
     iceberg: Annotated[str, AfterValidator(_check_catalog_table), Field(json_schema_extra={"pattern": _CATALOG_TABLE})]
     """The table, as `database.table`."""

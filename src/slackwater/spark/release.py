@@ -29,7 +29,7 @@ _PACKAGES = (
     "slackwater.outbound",
     "slackwater.receiver.formats",
     "slackwater.receiver.parsing",
-    "slackwater.receiver.partners",
+    "slackwater.receiver.connectors",
     "slackwater.receiver.pull",
     "slackwater.receiver.writing",
     "slackwater.runs",

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.errors import CloudError, Throttled
-from slackwater.receiver.partners.partner import ListedFile
+from slackwater.receiver.connectors.connector import ListedFile
 from slackwater.receiver.pull.file_cache import (
     Content,
     ContentVersion,

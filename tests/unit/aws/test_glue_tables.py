@@ -1,4 +1,4 @@
-"""Finding the metadata of a table in the Glue catalogue."""
+"""Finding the metadata of a table in the Glue catalog."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_the_metadata_of_a_table_is_found(table_type):
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        ("EntityNotFoundException", InputError, "the Glue catalogue of this account and region has no table finance.r"),
-        ("AccessDeniedException", AccessDenied, "could not read the table finance.rates of the Glue catalogue: Access"),
+        ("EntityNotFoundException", InputError, "the Glue catalog of this account and region has no table finance.r"),
+        ("AccessDeniedException", AccessDenied, "could not read the table finance.rates of the Glue catalog: Access"),
         ("ThrottlingException", Throttled, "could not read the table finance.rates"),
         (table(), InputError, "finance.rates is not an Iceberg table"),
         (table(table_type="ICEBERG"), InputError, "finance.rates is not an Iceberg table"),

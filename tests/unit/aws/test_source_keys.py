@@ -21,7 +21,7 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.project.project import Project
 from slackwater.sources.definition import Source
 from slackwater.sources.kms_keys import format_source_keys, parse_source_keys
-from tests.fakes_receiver import MemoryFileCache, MemoryPartner, a_source
+from tests.fakes_receiver import MemoryConnector, MemoryFileCache, a_source
 from tests.pulling import FIRST, csv_of, row
 from tests.pulling import Setup as Pull
 from tests.pushing import Setup, pushed_body
@@ -117,7 +117,7 @@ def fetch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, s3: S
     for module in (fetch_function, fetch_job):
         [item] = Pull({FIRST: FILE}).plan().items
         monkeypatch.setattr(module, "read_item", lambda *_, item=item: item)
-        monkeypatch.setattr(module, "partner_of", lambda *_, **__: nullcontext(MemoryPartner({FIRST: FILE})))
+        monkeypatch.setattr(module, "partner_of", lambda *_, **__: nullcontext(MemoryConnector({FIRST: FILE})))
         monkeypatch.setattr(module, "DynamoFileCache", lambda *_: MemoryFileCache())
     function: Callable[[Source], None] = request.param
     return function

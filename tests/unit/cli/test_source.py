@@ -109,7 +109,7 @@ def test_infer_names_what_is_to_decide_and_validate_refuses_it(sample, capsys):
         "decide fields.at: 2 readings fit all values",
     ]
     assert run(["source", "validate", "orders.yaml"]) == 2
-    assert "timestamp.timezone: no such timezone: 'DECIDE the time zone'" in capsys.readouterr().err
+    assert "timestamp.timezone: no such timezone: 'DECIDE the timezone'" in capsys.readouterr().err
 
 
 def test_infer_with_json_prints_one_document(sample, capsys):

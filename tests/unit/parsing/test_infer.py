@@ -187,7 +187,7 @@ def test_readings_are_shown_with_a_value_that_they_read_differently(infer):
 def test_an_event_timestamp_without_a_decided_reading_is_not_valid(infer, tmp_path, value, kept, formats):
     inferred = infer(f"time,v\n{value},a\n")
     has_offset = "%z" in formats[0] or "epoch" in formats[0]
-    timezone = "UTC" if "UTC" in formats[0] else None if has_offset else "DECIDE the time zone"
+    timezone = "UTC" if "UTC" in formats[0] else None if has_offset else "DECIDE the timezone"
     content = yaml.safe_load(inferred.definition)
     assert (content["timestamp"].get("timezone"), fields(inferred)["time"]) == (timezone, kept)
     expected = [{"type": "timestamp", "formats": [format_]} for format_ in formats]
@@ -211,9 +211,9 @@ def test_timestamps_without_an_offset_need_the_time_zone(infer, tmp_path):
     assert fields(inferred) == {"at": "timestamp", "seen": "timestamp"}
     path = tmp_path / "feed.yaml"
     path.write_text(inferred.definition)
-    with pytest.raises(DefinitionError, match=r"timestamp\.timezone: no such timezone: 'DECIDE the time zone'"):
+    with pytest.raises(DefinitionError, match=r"timestamp\.timezone: no such timezone: 'DECIDE the timezone'"):
         load_source(path)
-    path.write_text(inferred.definition.replace("DECIDE the time zone", "Europe/Berlin"))
+    path.write_text(inferred.definition.replace("DECIDE the timezone", "Europe/Berlin"))
     (block,) = read_file(tmp_path / "feed.csv", load_source(path), name="f", received_at=RECEIVED)
     berlin, utc = ZoneInfo("Europe/Berlin"), ZoneInfo("UTC")
     assert block.table["at"].to_pylist() == [
@@ -230,7 +230,7 @@ def test_timestamps_without_an_offset_need_the_time_zone(infer, tmp_path):
         (AT, "2013-03-08T12:00+01:00", "timestamp", None),
         ("2013-03-08 12:00:00 UTC", "2013-03-08 12:00", "string", "UTC"),
         ("2013-03-08 12:00:00 UTC", AT, "timestamp", "UTC"),
-        ("2013-03-08 12:00", "2013-03-08 12:00:00 UTC", "string", "DECIDE the time zone"),
+        ("2013-03-08 12:00", "2013-03-08 12:00:00 UTC", "string", "DECIDE the timezone"),
     ],
 )
 def test_the_time_zone_of_the_event_timestamp_is_not_used_for_others(infer, at, seen, seen_field, timezone):

@@ -135,7 +135,7 @@ class TestCorrectedDefinition:
     def test_attempts_that_fail_under_many_definitions_do_not_make_the_record_grow(self):
         setup = Setup({FIRST: BODY}, UTC)
         register = setup.partitions.register
-        setup.partitions.register = lambda *_: (_ for _ in ()).throw(Crash("the catalogue refuses"))
+        setup.partitions.register = lambda *_: (_ for _ in ()).throw(Crash("the catalog refuses"))
         for number in range(10):
             setup.source = a_source(timestamp=setup.source.timestamp, null_values=["", str(number)])
             setup.source = setup.source.model_copy(update={"timestamp": UTC.timestamp})
@@ -212,7 +212,7 @@ class TestDeletion:
                 FIRST: csv_of(*(row(f"{number}-{hour}", f"2013-03-11T{hour:02}:00:00") for hour in range(24)))
             }
             register = register or setup.partitions.register
-            setup.partitions.register = lambda *_: (_ for _ in ()).throw(Crash("the catalogue refuses"))
+            setup.partitions.register = lambda *_: (_ for _ in ()).throw(Crash("the catalog refuses"))
             assert setup.pull() == {FIRST: "failed"}
             setup.clock.pass_by(days=2)
         assert len(setup.entry(FIRST).model_dump_json()) < 2_000

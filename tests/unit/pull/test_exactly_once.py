@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import SlackwaterError
-from slackwater.receiver.partners.partner import Download
+from slackwater.receiver.connectors.connector import Download
 from slackwater.receiver.pull.fetch import FileFetcher
 from slackwater.receiver.pull.plan import plan_pull
 from slackwater.receiver.writing.raw_writer import RawWriter
@@ -23,9 +23,9 @@ from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import (
     RECEIVED,
     Clock,
+    MemoryConnector,
     MemoryFileCache,
     MemoryPartitions,
-    MemoryPartner,
     MemoryStore,
     a_source,
 )
@@ -111,7 +111,7 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(draw(st.sampled_from([None, "id"])), draw(st.booleans()), contents, steps)
 
 
-class Partner(MemoryPartner):
+class Partner(MemoryConnector):
     """A partner that records when each content was fetched."""
 
     def __init__(self, clock: Clock) -> None:

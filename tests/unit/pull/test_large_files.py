@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.errors import CloudError, FileTooLarge, PartnerError
-from slackwater.receiver.partners.partner import ListedFile
+from slackwater.receiver.connectors.connector import ListedFile
 from slackwater.receiver.pull.fetch import FetchResult, FetchState
 from slackwater.receiver.pull.file_cache import FileDecision
 from slackwater.receiver.pull.large_files import expect_function_size, failure_reason_uri, job_result, new_job

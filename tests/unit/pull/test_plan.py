@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from slackwater.errors import DefinitionError, InputError, PartnerError, Throttled, Unavailable
-from slackwater.receiver.partners.partner import ListedFile, bucket_folder, listed_file
+from slackwater.receiver.connectors.connector import ListedFile, bucket_folder, listed_file
 from slackwater.receiver.pull.file_cache import (
     Content,
     ContentVersion,
@@ -28,7 +28,7 @@ from slackwater.receiver.pull.plan import (
     work_list_uri,
     write_plan,
 )
-from tests.fakes_receiver import RECEIVED, MemoryFileCache, MemoryPartner, MemoryStore, a_source
+from tests.fakes_receiver import RECEIVED, MemoryConnector, MemoryFileCache, MemoryStore, a_source
 from tests.pulling import Setup, csv_of, row
 
 pytestmark = pytest.mark.unit
@@ -54,7 +54,7 @@ def stored(path: str = FIRST, **changes: object) -> FileEntry:
     return entry.model_copy(update={"due": entry.due or RECEIVED}) if entry.is_unfinished else entry
 
 
-class Listing(MemoryPartner):
+class Listing(MemoryConnector):
     """A partner that lists these files, and records the calls."""
 
     def __init__(self, *files: ListedFile | str) -> None:

@@ -284,7 +284,7 @@ class TestRetries:
 
     def test_every_event_is_durable_after_the_response(self):
         setup = Setup()
-        setup.fuse.left = 15  # the receipt, 12 partitions, the catalogue, the rejected event
+        setup.fuse.left = 15  # the receipt, 12 partitions, the catalog, the rejected event
         assert setup.push(self.EVENTS).accepted == 12
         assert setup.fuse.left == 0
 

@@ -325,7 +325,7 @@ def test_metadata_that_cannot_be_used_is_an_error_with_a_remedy(monkeypatch, bod
     ("raised", "message"),
     [
         (AccessDenied("no"), r"finance\.rates may not be read: no: run slackwater deploy after .* if Lake Formation"),
-        (InputError("the Glue catalogue has no table finance.rates"), "the Glue catalogue has no table"),
+        (InputError("the Glue catalog has no table finance.rates"), "the Glue catalog has no table"),
         (ObjectMissing("gone"), "gone"),
     ],
 )

@@ -143,8 +143,8 @@ def _open_sample(sample: str) -> Iterator[_SampleFile]:
 
     from slackwater.cli.cdk import parse_settings
     from slackwater.outbound.guard import Outbound
+    from slackwater.receiver.connectors.http_session import download_start, without_query
     from slackwater.receiver.inference.read_sample import MAX_BYTES
-    from slackwater.receiver.partners.http_session import download_start, without_query
 
     if not sample.startswith(("http://", "https://")):
         raise InputError(f"{sample}: only http and https URLs are read: download the file, and name it")

@@ -24,7 +24,7 @@ from slackwater.sources.file_pattern import FilePattern
 
 # Marks what a user has to decide. The second is no timezone, so a definition with it is not valid.
 UNDECIDED = "DECIDE"
-UNDECIDED_TIMEZONE = f"{UNDECIDED} the time zone"
+UNDECIDED_TIMEZONE = f"{UNDECIDED} the timezone"
 _LINE_LENGTH = 110
 # Rejected rows that the definition quotes.
 _QUOTED_ROWS = 3

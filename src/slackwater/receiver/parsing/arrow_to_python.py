@@ -47,7 +47,7 @@ def format_as_strings(array: pa.Array) -> pa.Array:
         encoded = array.dictionary_encode()
         return pa.array(map(json.dumps, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
     if types.is_timestamp(data_type):
-        # Remove the time zone first: with one, Arrow's cast reads time zone files, which Lambda's image does not have.
+        # Remove the timezone first: with one, Arrow's cast reads timezone files, which Lambda's image does not have.
         strings = array.cast(pa.int64()).cast(pa.timestamp(data_type.unit)).cast(pa.string())
         # "2013-03-08 12:00:00.000000" becomes "2013-03-08T12:00:00Z".
         return pc.replace_substring_regex(strings, r"^(\S+) (.*?)(\.0+)?$", rf"\1T\2{'Z' if data_type.tz else ''}")

@@ -54,7 +54,7 @@ class ColumnReader:
     trim: bool
     null_values: tuple[str, ...]
     timezone: ZoneInfo | None
-    """The time zone of timestamps without an offset."""
+    """The timezone of timestamps without an offset."""
     is_clean: bool = False
     """Whether all strings are UTF-8, trimmed, and null instead of a null value already."""
 

@@ -48,7 +48,7 @@ _LIMITS = {
 def read_string_column(strings: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> pa.Array:
     """Read strings. Returns a column of the field's type; null where `read_value` has to decide.
 
-    `timezone` is the time zone of timestamps without an offset.
+    `timezone` is the timezone of timestamps without an offset.
     """
     return _READERS[field.type](strings, field, timezone)
 
@@ -107,7 +107,7 @@ def read_timestamps(strings: pa.Array, field: FieldDefinition, timezone: ZoneInf
         return null_outside_calendar(microseconds.cast(TIMESTAMP))
     iso = rewrite_to_iso(strings, format_, with_time=True)
     timestamps = cast_or_null(null_unless_match(iso, PLAIN_LOCAL_TIME + PLAIN_OFFSET), TIMESTAMP)
-    # Without a time zone, or if all are read already, no string without an offset remains that can be read.
+    # Without a timezone, or if all are read already, no string without an offset remains that can be read.
     if timezone is None or timestamps.null_count == iso.null_count:
         return timestamps
     local_times = cast_or_null(null_unless_match(iso, PLAIN_LOCAL_TIME), LOCAL_TIMESTAMP)

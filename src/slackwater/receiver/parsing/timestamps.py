@@ -32,14 +32,14 @@ _FORMAT_DESCRIPTIONS = {
     EPOCH_MS: "milliseconds since 1970",
 }
 WITHOUT_OFFSET = "has no offset, and the source has no `timestamp.timezone` for it"
-"""Why a timestamp without an offset is rejected if the source has no time zone; its value comes first."""
+"""Why a timestamp without an offset is rejected if the source has no timezone; its value comes first."""
 _Result = TypeVar("_Result")
 
 
 def read_timestamp(value: object, formats: Sequence[str], timezone: ZoneInfo | None) -> int:
     """Return the timestamp in microseconds since 1970, UTC; `formats` are tried in order, and none means ISO 8601.
 
-    `timezone` is the time zone of timestamps without an offset. Raises `InvalidValue` when the value has none of the
+    `timezone` is the timezone of timestamps without an offset. Raises `InvalidValue` when the value has none of the
     formats, lies outside the years 1 to 9999, or has no offset and `timezone` is None.
     """
     if isinstance(value, datetime):
@@ -176,8 +176,8 @@ def parse_pattern(value: object, pattern: str) -> ParsedTime | None:
 def to_utc_microseconds(parsed: ParsedTime, value: object, timezone: ZoneInfo | None) -> int:
     """Return microseconds since 1970, UTC; `timezone` is used if the parsed time has no offset.
 
-    Raises `InvalidValue`, which quotes `value`, when there is neither an offset nor a time zone, the local time does
-    not exist in the time zone, or the timestamp is outside the years 1 to 9999.
+    Raises `InvalidValue`, which quotes `value`, when there is neither an offset nor a timezone, the local time does
+    not exist in the timezone, or the timestamp is outside the years 1 to 9999.
     """
     if parsed.offset is None and timezone is None:
         raise InvalidValue(f"{quote_value(value)} {WITHOUT_OFFSET}")

@@ -1,6 +1,6 @@
-"""Convert whole columns of timestamps between UTC and the local time of a time zone.
+"""Convert whole columns of timestamps between UTC and the local time of a timezone.
 
-Arrow's own conversions (`assume_timezone`, `local_timestamp`, casts that name a time zone) read the system's time zone
+Arrow's own conversions (`assume_timezone`, `local_timestamp`, casts that name a timezone) read the system's timezone
 files, which Lambda's image does not have. Python's `zoneinfo` can read the package tzdata instead. It converts single
 timestamps, so it is called once for each distinct hour of a column, and Arrow adds the offsets.
 """
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from slackwater.sources.event_schema import TIMESTAMP
 
-# Arrow's type of local times: timestamps without a time zone.
+# Arrow's type of local times: timestamps without a timezone.
 LOCAL_TIMESTAMP = pa.timestamp("us")
 _MICROSECOND = timedelta(microseconds=1)
 _LAST_OF_HOUR = timedelta(hours=1) - _MICROSECOND

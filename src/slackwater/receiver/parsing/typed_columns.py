@@ -44,7 +44,7 @@ class TypedColumn(NamedTuple):
 def read_typed_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> TypedColumn:
     """Read a column of any Arrow type except strings, dictionaries and null.
 
-    `timezone` is the time zone of timestamps without an offset.
+    `timezone` is the timezone of timestamps without an offset.
     """
     data_type, target = array.type, ARROW_TYPES[field.type]
     if types.is_integer(data_type):
@@ -63,7 +63,7 @@ def read_typed_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInf
 def read_temporal_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> TypedColumn:
     """Read a column of dates or timestamps. Reject all values of any other type: no field accepts, for example, a list.
 
-    `timezone` is the time zone of timestamps without an offset.
+    `timezone` is the timezone of timestamps without an offset.
     """
     data_type = array.type
     if types.is_date(data_type) and field.type is FieldType.DATE:
@@ -119,11 +119,11 @@ def read_doubles(doubles: pa.Array, field: FieldDefinition) -> pa.Array:
 
 
 def read_timestamp_column(array: pa.Array, timezone: ZoneInfo | None) -> TypedColumn:
-    """Read a column of timestamps of any unit, with or without a time zone.
+    """Read a column of timestamps of any unit, with or without a timezone.
 
-    `timezone` is the time zone of timestamps without one.
+    `timezone` is the timezone of timestamps without one.
     """
-    # Arrow stores timestamps with a time zone in UTC, and those without one as local time.
+    # Arrow stores timestamps with a timezone in UTC, and those without one as local time.
     times = to_microseconds(array)
     if array.type.tz:
         values = times.cast(pa.int64()).cast(TIMESTAMP)
@@ -135,7 +135,7 @@ def read_timestamp_column(array: pa.Array, timezone: ZoneInfo | None) -> TypedCo
 
 
 def to_microseconds(timestamps: pa.Array) -> pa.Array:
-    """Convert timestamps of any unit to microseconds without a time zone; null outside the years 1 to 9999.
+    """Convert timestamps of any unit to microseconds without a timezone; null outside the years 1 to 9999.
 
     Digits after the microsecond are dropped, also before 1970: the result is never later than the timestamp.
     """

@@ -26,7 +26,7 @@ Value = str | int | float | bool | date
 def read_value(value: object, field: FieldDefinition, timezone: ZoneInfo | None) -> Value:
     """Convert a JSON value, or a value of a typed column, to the type of `field`.
 
-    The number 517 may be written "517", 517 or 517.0. `timezone` is the time zone of timestamps without an offset; a
+    The number 517 may be written "517", 517 or 517.0. `timezone` is the timezone of timestamps without an offset; a
     local time that occurs twice, because clocks are set back, means the earlier instant. Digits after the microsecond
     are dropped.
 

@@ -7,7 +7,7 @@
 3. Withdraw what an interrupted attempt announced, and delete its objects.
 4. Parse the file into one Parquet file for each partition, on local disk.
 5. Announce the version (a content, as the source's definition reads it) before any of its objects exists.
-6. Write the objects and the rejects, and register the partitions in the catalogue.
+6. Write the objects and the rejects, and register the partitions in the catalog.
 7. Commit: one transaction makes the version the one that readers see, instead of the file's earlier content and of the
    versions of other definitions.
 8. Delete the objects that no file needs any more; then release the lease.
@@ -40,7 +40,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from slackwater.errors import FileTooLarge, FileVanished, SlackwaterError, Throttled, Unavailable
-from slackwater.receiver.partners.partner import Download, ListedFile, Partner, plain_etag
+from slackwater.receiver.connectors.connector import Connector, Download, ListedFile, plain_etag
 from slackwater.receiver.pull.file_cache import (
     Content,
     ContentVersion,
@@ -116,7 +116,7 @@ class FileFetcher:
     """Fetches files of one source."""
 
     source: Source
-    partner: Partner
+    partner: Connector
     cache: FileCache
     raw_writer: RawWriter
     now: Callable[[], datetime]

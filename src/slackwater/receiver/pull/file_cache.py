@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import CloudError
-from slackwater.receiver.partners.partner import ListedFile, plain_etag
+from slackwater.receiver.connectors.connector import ListedFile, plain_etag
 from slackwater.sources.partitions import Partition, object_name, object_uri
 
 # The first retry of a file follows in the next pull. The next ones wait: 15 minutes, 30 minutes, and so on up to a day.

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from slackwater.errors import InputError
-from slackwater.receiver.partners.partner import ListedFile, Partner
+from slackwater.receiver.connectors.connector import Connector, ListedFile
 from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileDecision, FileEntry, FileState, decide
 from slackwater.receiver.pull.removed_files import record_removed, record_returned
 from slackwater.sources.definition import Source
@@ -79,7 +79,7 @@ def plan_pull(
     source: Source,
     *,
     as_of: date | None,
-    partner: Partner,
+    partner: Connector,
     cache: FileCache,
     now: datetime,
     records_removed: bool = False,

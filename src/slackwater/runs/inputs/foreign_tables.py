@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from slackwater.errors import AccessDenied, InputError, ObjectInvalid, ObjectMissing
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import IcebergInput
-from slackwater.receiver.partners.partner import bucket_folder
+from slackwater.receiver.connectors.connector import bucket_folder
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.manifest import InputObject
 from slackwater.storage import ObjectStore
@@ -29,7 +29,7 @@ _GZIP_FORMAT = 31  # zlib's `wbits` for a gzip header
 
 
 class TableCatalog(Protocol):
-    """Finds the metadata of Iceberg tables; `slackwater.aws.glue_tables` does with the Glue catalogue."""
+    """Finds the metadata of Iceberg tables; `slackwater.aws.glue_tables` does with the Glue catalog."""
 
     def metadata_uri(self, database: str, table: str) -> str:
         """Return the URI of the table's current metadata.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from slackwater.outbound.credentials import Credentials, Secrets
     from slackwater.outbound.guard import Outbound
-    from slackwater.receiver.partners.http_session import HttpSession
+    from slackwater.receiver.connectors.http_session import HttpSession
 
 _MAX_PAGES = 10_000
 # Bytes.
@@ -147,7 +147,7 @@ def read(parameters: ReadApi, context: StepContext) -> DataFrame:
 def read_pages(parameters: ReadApi, *, day: date | None, access: ApiAccess) -> Iterator[pa.Table]:
     """Yield the records of each page; the first table is empty. Raises what `read` raises."""
     from slackwater.outbound.guard import GuardedTransport
-    from slackwater.receiver.partners.http_session import HttpSession, without_query
+    from slackwater.receiver.connectors.http_session import HttpSession, without_query
 
     yield parameters.schema.empty_table()
     session = HttpSession(
@@ -191,7 +191,7 @@ def _first_url(parameters: ReadApi, day: date | None) -> str:
 
 def _get(session: HttpSession, url: str) -> tuple[httpx.Response, bytes]:
     """Return the response and its body. Raises `PartnerError`, also for a body of more than `_MAX_PAGE` bytes."""
-    from slackwater.receiver.partners.http_session import expect_ok, without_query
+    from slackwater.receiver.connectors.http_session import expect_ok, without_query
 
     for attempt in session.attempts():
         with attempt, session.request("GET", url, {"accept": "application/json"}) as response:
@@ -232,7 +232,7 @@ def _next_url(
     """Return the URL of the next page; None after the last one."""
     import httpx
 
-    from slackwater.receiver.partners.http_session import absolute_link
+    from slackwater.receiver.connectors.http_session import absolute_link
 
     match pages:
         case NextLink(link=path):

@@ -55,7 +55,7 @@ class Download:
     """The ETag of the downloaded version, which may be newer than the listing; None if the partner sent none."""
 
 
-class Partner(Protocol):
+class Connector(Protocol):
     """Lists and downloads the files of one partner."""
 
     def list(self, pattern: FilePattern, days: Sequence[date]) -> Sequence[ListedFile]:

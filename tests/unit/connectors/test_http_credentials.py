@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import GuardedTransport, Outbound
-from slackwater.receiver.partners.http_partner import HttpPartner
+from slackwater.receiver.connectors.http_connector import HttpConnector
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 from tests.fakes_web import Reply, Web, fetched, partner_of, rest, tls_contexts
@@ -27,7 +27,7 @@ TOKEN = Credentials(token="hush-hush")
 BASIC = Credentials(username="partner", password="hush:hüsh")
 
 
-def names(partner: HttpPartner) -> list[str]:
+def names(partner: HttpConnector) -> list[str]:
     return [file.name for file in partner.list(FilePattern("flights-{date}*.csv"), [date(2013, 3, 8)])]
 
 
@@ -109,7 +109,7 @@ class TestCredentials:
 
     def test_a_username_with_a_colon_is_refused(self):
         with pytest.raises(DefinitionError, match="holds a colon") as refused:
-            HttpPartner(
+            HttpConnector(
                 PullConfig(url="https://files.example/x", files="{date}"),
                 outbound=Outbound.of([]),
                 credentials=Credentials(username="hush:hush", password="hush"),

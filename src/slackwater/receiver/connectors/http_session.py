@@ -18,7 +18,7 @@ from tenacity import Retrying
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import GuardedTransport, Outbound
-from slackwater.receiver.partners.download import TransientPartnerError, retry_attempts
+from slackwater.receiver.connectors.download import TransientPartnerError, retry_attempts
 
 Method = Literal["GET", "HEAD"]
 # Not found, and gone.

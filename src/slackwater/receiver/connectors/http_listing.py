@@ -11,7 +11,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 import httpx
 
 from slackwater.errors import DefinitionError, PartnerError
-from slackwater.receiver.partners.http_session import (
+from slackwater.receiver.connectors.connector import ListedFile, listed_file
+from slackwater.receiver.connectors.http_session import (
     GONE,
     HttpSession,
     Method,
@@ -21,8 +22,7 @@ from slackwater.receiver.partners.http_session import (
     header_date,
     without_query,
 )
-from slackwater.receiver.partners.json_page import read_json_page
-from slackwater.receiver.partners.partner import ListedFile, listed_file
+from slackwater.receiver.connectors.json_page import read_json_page
 from slackwater.sources.file_pattern import FilePattern
 
 # Pages of a JSON listing.

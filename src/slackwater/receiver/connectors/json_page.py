@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from slackwater.errors import PartnerError
-from slackwater.receiver.partners.partner import ListedFile
+from slackwater.receiver.connectors.connector import ListedFile
 
 # Files of the look-back window: each takes about 1 kB of memory.
 MAX_FILES = 200_000

@@ -9,8 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from slackwater.receiver.partners import http_listing
-from slackwater.receiver.partners.http_listing import MAX_INDEX_BYTES
+from slackwater.receiver.connectors import http_listing
+from slackwater.receiver.connectors.http_listing import MAX_INDEX_BYTES
 
 pytestmark = pytest.mark.unit
 

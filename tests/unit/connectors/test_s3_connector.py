@@ -11,9 +11,9 @@ from botocore.response import StreamingBody
 from urllib3.exceptions import ProtocolError
 
 from slackwater.aws.assumed_role import role_session
-from slackwater.aws.s3_partner import S3Partner
+from slackwater.aws.s3_connector import S3Connector
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
-from slackwater.receiver.partners.download import ATTEMPTS
+from slackwater.receiver.connectors.download import ATTEMPTS
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 
@@ -106,18 +106,20 @@ def failure(operation: str, code: str) -> ClientError:
 
 def partner(
     bucket: Bucket, *, url="s3://theirs/exports/acme/", role=None, max_file_bytes=2**30, slept=None
-) -> S3Partner:
+) -> S3Connector:
     pull = PullConfig(url=url, files="{date}", role=role)
-    return S3Partner(pull, s3=bucket, max_file_bytes=max_file_bytes, sleep=(slept if slept is not None else []).append)
+    return S3Connector(
+        pull, s3=bucket, max_file_bytes=max_file_bytes, sleep=(slept if slept is not None else []).append
+    )
 
 
-def names(s3_partner: S3Partner, pattern: str) -> list[str]:
-    return [file.name for file in s3_partner.list(FilePattern(pattern), DAYS)]
+def names(s3_connector: S3Connector, pattern: str) -> list[str]:
+    return [file.name for file in s3_connector.list(FilePattern(pattern), DAYS)]
 
 
-def fetched(s3_partner: S3Partner, name: str = NAME) -> bytes:
+def fetched(s3_connector: S3Connector, name: str = NAME) -> bytes:
     target = io.BytesIO(b"what an earlier attempt has left" * 2**20)
-    download = s3_partner.fetch(name, target)
+    download = s3_connector.fetch(name, target)
     content = target.getvalue()
     assert (download.size, download.sha256) == (len(content), hashlib.sha256(content).hexdigest())
     return content
@@ -133,9 +135,9 @@ class TestList:
     def test_names_are_relative_to_the_url(self, url):
         folder = url.removeprefix("s3://theirs").strip("/")
         bucket = Bucket(f"{folder}/{NAME}".lstrip("/"), f"other/{NAME}", f"{folder}beside/{NAME}")
-        s3_partner = partner(bucket, url=url)
-        assert names(s3_partner, "x-{date}.csv") == [NAME]
-        assert fetched(s3_partner) == f"{folder}/{NAME}".lstrip("/").encode()
+        s3_connector = partner(bucket, url=url)
+        assert names(s3_connector, "x-{date}.csv") == [NAME]
+        assert fetched(s3_connector) == f"{folder}/{NAME}".lstrip("/").encode()
 
     @pytest.mark.parametrize(
         ("pattern", "prefixes"),
@@ -174,9 +176,9 @@ class TestFetch:
         assert [body.closed for body in bucket.bodies] == [True]
 
     def test_the_etag_is_that_of_the_listing(self):
-        s3_partner = partner(Bucket(f"exports/acme/{NAME}"))
-        (listed,) = s3_partner.list(FilePattern("x-{date}.csv"), DAYS)
-        assert s3_partner.fetch(NAME, io.BytesIO()).etag == listed.etag
+        s3_connector = partner(Bucket(f"exports/acme/{NAME}"))
+        (listed,) = s3_connector.list(FilePattern("x-{date}.csv"), DAYS)
+        assert s3_connector.fetch(NAME, io.BytesIO()).etag == listed.etag
 
     @pytest.mark.parametrize("error", [ProtocolError("Connection broken"), None], ids=["lost", "ends early"])
     def test_a_broken_download_resumes_at_the_break(self, error):

@@ -19,14 +19,14 @@ from paramiko import SFTPAttributes, SFTPClient, SFTPError, SFTPFile, SSHExcepti
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import Outbound
-from slackwater.receiver.partners.download import (
+from slackwater.receiver.connectors.connector import Download, ListedFile, listed_file
+from slackwater.receiver.connectors.download import (
     PartialDownload,
     TransientPartnerError,
     download_with_resume,
     retry_attempts,
 )
-from slackwater.receiver.partners.partner import Download, ListedFile, listed_file
-from slackwater.receiver.partners.sftp_session import SftpSession, open_session
+from slackwater.receiver.connectors.sftp_session import SftpSession, open_session
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 
@@ -44,8 +44,8 @@ class SftpFileVersion(NamedTuple):
     """Seconds since 1970."""
 
 
-class SftpPartner:
-    """`slackwater.receiver.partners.partner.Partner` over SFTP, on one connection, which opens on first use."""
+class SftpConnector:
+    """`slackwater.receiver.connectors.connector.Connector` over SFTP, on one connection, which opens on first use."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import pytest
 
 from examples.nyc_flights.partner import PartnerServer
 from slackwater.errors import FileTooLarge, FileVanished, OutboundRefused, PartnerError
-from slackwater.receiver.partners.http_partner import HttpPartner
+from slackwater.receiver.connectors.http_connector import HttpConnector
 from slackwater.sources.file_pattern import FilePattern
 from tests.fakes_web import Reply, Web, fetched, partner_of, rest
 
@@ -30,7 +30,7 @@ def partner(web, waits):
         yield partner
 
 
-def names(partner: HttpPartner) -> list[str]:
+def names(partner: HttpConnector) -> list[str]:
     return [file.name for file in partner.list(FilePattern("flights-{date}*.csv"), [date(2013, 3, 8)])]
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import PartnerError
-from slackwater.receiver.partners.json_page import MAX_VALUE, read_json_page
-from slackwater.receiver.partners.partner import ListedFile
+from slackwater.receiver.connectors.connector import ListedFile
+from slackwater.receiver.connectors.json_page import MAX_VALUE, read_json_page
 
 pytestmark = pytest.mark.unit
 

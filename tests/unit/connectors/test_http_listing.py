@@ -9,9 +9,9 @@ import pytest
 from examples.nyc_flights.partner import PartnerServer
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
 from slackwater.outbound.credentials import Credentials
-from slackwater.receiver.partners import http_listing, json_page
-from slackwater.receiver.partners.http_partner import HttpPartner
-from slackwater.receiver.partners.partner import ListedFile
+from slackwater.receiver.connectors import http_listing, json_page
+from slackwater.receiver.connectors.connector import ListedFile
+from slackwater.receiver.connectors.http_connector import HttpConnector
 from slackwater.sources.file_pattern import FilePattern
 from tests.fakes_web import Reply, Web, partner_of
 
@@ -26,11 +26,11 @@ def partner(web):
         yield partner
 
 
-def names(partner: HttpPartner, pattern: str = "{date}*") -> list[str]:
+def names(partner: HttpConnector, pattern: str = "{date}*") -> list[str]:
     return [file.name for file in partner.list(FilePattern(pattern), DAYS)]
 
 
-def letters(partner: HttpPartner) -> list[str]:
+def letters(partner: HttpConnector) -> list[str]:
     """The letters in the names of the listed files."""
     return [name.removeprefix("2013-03-08-") for name in names(partner)]
 
@@ -362,7 +362,7 @@ class TestWithoutListing:
     def requests(self, web: Web) -> list[tuple[str, str, str | None]]:
         return [(request.method, request.path, request.headers.get("range")) for request in web.requests]
 
-    def list(self, partner: HttpPartner, pattern: str = "{date:%Y}/{date}.csv") -> list[ListedFile]:
+    def list(self, partner: HttpConnector, pattern: str = "{date:%Y}/{date}.csv") -> list[ListedFile]:
         return list(partner.list(FilePattern(pattern), DAYS))
 
     def test_each_file_name_of_the_days_is_requested(self, web, partner):

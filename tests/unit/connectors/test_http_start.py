@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.errors import OutboundRefused, PartnerError
 from slackwater.outbound.guard import Outbound
-from slackwater.receiver.partners.http_session import download_start
+from slackwater.receiver.connectors.http_session import download_start
 from tests.fakes_web import Reply, Web
 
 pytestmark = pytest.mark.unit

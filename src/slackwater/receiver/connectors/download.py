@@ -9,7 +9,7 @@ from typing import BinaryIO
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from slackwater.errors import PartnerError
-from slackwater.receiver.partners.partner import Download
+from slackwater.receiver.connectors.connector import Download
 
 ATTEMPTS = 4
 # Random seconds, up to a limit that doubles with each attempt: a pull fetches up to ten files in parallel, which should

@@ -21,7 +21,7 @@ from paramiko.ssh_exception import IncompatiblePeer
 from slackwater.errors import DefinitionError, PartnerError
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import Outbound
-from slackwater.receiver.partners.download import TransientPartnerError
+from slackwater.receiver.connectors.download import TransientPartnerError
 from slackwater.sources.host_key import HostKey, fingerprint
 from slackwater.sources.pull_config import PullConfig
 

@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from slackwater.aws import connect
-from slackwater.aws.connect import open_partner
-from slackwater.aws.s3_partner import S3Partner
+from slackwater.aws.connect import open_connector
+from slackwater.aws.s3_connector import S3Connector
 from slackwater.errors import DefinitionError
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import Outbound
-from slackwater.receiver.partners.http_partner import HttpPartner
-from slackwater.receiver.partners.sftp_partner import SftpPartner
+from slackwater.receiver.connectors.http_connector import HttpConnector
+from slackwater.receiver.connectors.sftp_connector import SftpConnector
 from tests.fakes_receiver import a_source
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk2sL++5mySabi+ODUdHJUi/kpIlwq+KFPdtRylkMtc"
@@ -59,7 +59,7 @@ def test_importing_the_connectors_changes_no_logger():
     code = """
 import logging
 from slackwater.aws import connect
-from slackwater.receiver.partners import http_partner, sftp_partner
+from slackwater.receiver.connectors import http_connector, sftp_connector
 loggers = [logging.getLogger(name) for name in ("", "httpx", "httpcore", "paramiko", "boto3", "botocore")]
 levels = [logger.level for logger in loggers]
 assert levels == [logging.WARNING, 0, 0, 0, 0, 0], levels
@@ -69,24 +69,24 @@ assert levels == [logging.WARNING, 0, 0, 0, 0, 0], levels
 
 def opened(secrets: Secrets, **pull: object):
     source = a_source(pull={"files": "{date}", **pull})
-    return open_partner(source, outbound=OUTBOUND, secrets=secrets, max_file_bytes=9)
+    return open_connector(source, outbound=OUTBOUND, secrets=secrets, max_file_bytes=9)
 
 
 @pytest.mark.parametrize(
     ("pull", "connector"),
     [
-        ({"url": "http://files.example/x"}, HttpPartner),
-        ({"url": "https://files.example/x", "credentials": "ssm:acme"}, HttpPartner),
+        ({"url": "http://files.example/x"}, HttpConnector),
+        ({"url": "https://files.example/x", "credentials": "ssm:acme"}, HttpConnector),
         (
             {
                 "url": "sftp://files.example/x",
                 "credentials": "ssm:acme",
                 "host_key": HOST_KEY,
             },
-            SftpPartner,
+            SftpConnector,
         ),
-        ({"url": "s3://bucket/x"}, S3Partner),
-        ({"url": "s3://bucket/x", "role": ROLE}, S3Partner),
+        ({"url": "s3://bucket/x"}, S3Connector),
+        ({"url": "s3://bucket/x", "role": ROLE}, S3Connector),
     ],
     ids=["http", "https", "sftp", "s3", "s3 by role"],
 )
@@ -99,7 +99,7 @@ def test_the_scheme_selects_the_connector(clients, pull, connector):
 
 def test_connections_are_closed_also_after_an_error(clients, monkeypatch):
     closed = []
-    for connector in (HttpPartner, SftpPartner):
+    for connector in (HttpConnector, SftpConnector):
         monkeypatch.setattr(connector, "close", lambda self: closed.append(type(self)))
     pulls = [
         {"url": "http://files.example/x"},
@@ -113,7 +113,7 @@ def test_connections_are_closed_also_after_an_error(clients, monkeypatch):
     for pull in pulls:
         with pytest.raises(RuntimeError), opened(Secrets(), **pull):
             raise RuntimeError
-    assert closed == [HttpPartner, SftpPartner]
+    assert closed == [HttpConnector, SftpConnector]
     assert [client.closed for client in clients] == [True, True]
 
 
@@ -141,6 +141,6 @@ def test_without_a_role_the_account_s_own_credentials_are_used(clients):
 def test_a_source_without_pull_settings_has_no_partner(clients):
     with (
         pytest.raises(DefinitionError, match="its data is pushed"),
-        open_partner(a_source(pull=None), outbound=OUTBOUND, secrets=Secrets(), max_file_bytes=9),
+        open_connector(a_source(pull=None), outbound=OUTBOUND, secrets=Secrets(), max_file_bytes=9),
     ):
         pass

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from slackwater.errors import PartnerError
-from slackwater.receiver.partners.http_listing import request_each_file
-from slackwater.receiver.partners.json_page import read_json_page
-from slackwater.receiver.partners.partner import MAX_PATH_BYTES, listed_file
+from slackwater.receiver.connectors.connector import MAX_PATH_BYTES, listed_file
+from slackwater.receiver.connectors.http_listing import request_each_file
+from slackwater.receiver.connectors.json_page import read_json_page
 
 pytestmark = pytest.mark.unit
 

@@ -14,9 +14,10 @@ import httpx
 from slackwater.errors import FileTooLarge, FileVanished
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import GuardedTransport, Outbound
-from slackwater.receiver.partners.download import PartialDownload, TransientPartnerError
-from slackwater.receiver.partners.http_listing import json_listing, names_in_indexes, request_each_file
-from slackwater.receiver.partners.http_session import (
+from slackwater.receiver.connectors.connector import Download, ListedFile, plain_etag
+from slackwater.receiver.connectors.download import PartialDownload, TransientPartnerError
+from slackwater.receiver.connectors.http_listing import json_listing, names_in_indexes, request_each_file
+from slackwater.receiver.connectors.http_session import (
     GONE,
     HttpSession,
     content_length,
@@ -25,7 +26,6 @@ from slackwater.receiver.partners.http_session import (
     is_encoded,
     without_query,
 )
-from slackwater.receiver.partners.partner import Download, ListedFile, plain_etag
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 
@@ -36,8 +36,8 @@ _CONTENT_RANGE = re.compile(r"bytes (?P<first>[0-9]{1,18})-[0-9]+/(?P<total>[0-9
 _DATE_IS_STRONG_AFTER = timedelta(minutes=1)
 
 
-class HttpPartner:
-    """`slackwater.receiver.partners.partner.Partner` over HTTP and HTTPS."""
+class HttpConnector:
+    """`slackwater.receiver.connectors.connector.Connector` over HTTP and HTTPS."""
 
     def __init__(
         self,

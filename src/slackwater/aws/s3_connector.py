@@ -12,8 +12,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from slackwater.aws.failures import code_of
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
-from slackwater.receiver.partners.download import PartialDownload, TransientPartnerError, download_with_resume
-from slackwater.receiver.partners.partner import Download, ListedFile, bucket_folder, listed_file, plain_etag
+from slackwater.receiver.connectors.connector import Download, ListedFile, bucket_folder, listed_file, plain_etag
+from slackwater.receiver.connectors.download import PartialDownload, TransientPartnerError, download_with_resume
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 
@@ -23,8 +23,8 @@ _DENIED = frozenset({"AccessDenied", "403"})
 _CHANGED = frozenset({"PreconditionFailed", "412"})
 
 
-class S3Partner:
-    """`slackwater.receiver.partners.partner.Partner` over S3, with the ETag as an object's version."""
+class S3Connector:
+    """`slackwater.receiver.connectors.connector.Connector` over S3, with the ETag as an object's version."""
 
     def __init__(
         self, pull: PullConfig, *, s3: Any, max_file_bytes: int, sleep: Callable[[float], None] = wait_for
