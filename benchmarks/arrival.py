@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks.cloud import local_cloud
 from slackwater import Client
-from slackwater.aws.executions.machines import ExecutionView, Machines
+from slackwater.aws.executions.state_machines import ExecutionView, StateMachines
 
 WINDOW_SECONDS = 5
 PIPELINE, SOURCE = "daily_readings", "readings"
@@ -144,7 +144,7 @@ def _round(client: Client, day: datetime, number: int) -> dict[str, float]:
             raise RuntimeError(f"no monitoring has started within {_WAIT_SECONDS} s")
         time.sleep(0.1)
     [execution] = new
-    *_, view = Machines(client.connection.clients("stepfunctions")).follow([execution])
+    *_, view = StateMachines(client.connection.clients("stepfunctions")).follow([execution])
     return _parts(client, view, pushed)
 
 

@@ -12,7 +12,7 @@ from aws_lambda_powertools import Logger
 from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.executions.machines import Machines, StepFunctionsExecutions
+from slackwater.aws.executions.state_machines import StateMachines, StepFunctionsExecutions
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.queue import ArrivalQueue
@@ -38,13 +38,13 @@ class CheckArrivalsEnvironment(FunctionEnvironment):
 class MonitorMachine:
     """The monitoring state machine, given by its ARN."""
 
-    machines: Machines
+    state_machines: StateMachines
     arn: str
 
     def __call__(self, *, name: str, pipeline: str, days: tuple[str, ...]) -> None:
         """Start an execution with that name, unless one was started with it before."""
         payload = {"pipeline": pipeline, "days": days, "correlation_id": name}
-        self.machines.start_once(self.arn, name=name, payload=payload)
+        self.state_machines.start_once(self.arn, name=name, payload=payload)
 
 
 @cache
@@ -56,7 +56,7 @@ def build_checks() -> ArrivalChecks:
         project=Project.model_validate_json(store.get(environment.project_uri)),
         table=DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table),
         executions=StepFunctionsExecutions(states),
-        start=MonitorMachine(Machines(states), environment.monitor_machine),
+        start=MonitorMachine(StateMachines(states), environment.monitor_machine),
         send_later=ArrivalQueue(client("sqs", config=SHORT_CONFIG), environment.queue_url),
         now=lambda: datetime.now(UTC),
     )

@@ -15,8 +15,8 @@ from slackwater.aws.clients import SINGLE_CONFIG, client
 from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.executions.machines import StepFunctionsExecutions
 from slackwater.aws.executions.run_usage import CostEnvironment, cost_recorder
+from slackwater.aws.executions.state_machines import StepFunctionsExecutions
 from slackwater.aws.function import with_correlation_id
 from slackwater.aws.inputs import input_listing
 from slackwater.aws.objects import S3ObjectStore

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.executions.machines import StepFunctionsExecutions
+from slackwater.aws.executions.state_machines import StepFunctionsExecutions
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.late.changes.versions import CompareSince, Versions

@@ -8,7 +8,7 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from slackwater.aws.clients import SHORT_CONFIG, client
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.project.scheduled_starts import ScheduledStart
 
@@ -23,16 +23,16 @@ class StartScheduledEnvironment(FunctionEnvironment):
 
 
 @cache
-def build_machines() -> Machines:
+def build_machines() -> StateMachines:
     """Build the client of Step Functions, once per process."""
-    return Machines(client("stepfunctions", config=SHORT_CONFIG))
+    return StateMachines(client("stepfunctions", config=SHORT_CONFIG))
 
 
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Start the execution of a `ScheduledStart`, unless an earlier delivery of it has. Return its name and whether.
 
-    Raises as `Machines.start_once` does. The scheduler delivers at least once, and Lambda repeats a failed invocation.
+    Raises `CloudError`. The scheduler delivers at least once, and Lambda repeats a failed invocation.
     """
     start = ScheduledStart.model_validate(event)
     logger.set_correlation_id(start.name)

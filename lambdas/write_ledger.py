@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from slackwater.aws.clients import CONFIG, Clients
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.aws.executions.machines import StepFunctionsExecutions
+from slackwater.aws.executions.state_machines import StepFunctionsExecutions
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.ledger_table import IcebergLedger
 from slackwater.aws.objects import S3ObjectStore

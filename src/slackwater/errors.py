@@ -22,7 +22,7 @@ SlackwaterError
 ├── RunFailed             a run ended without publishing its day (exit code 1)
 ├── StillRunning          an execution has not ended in the time that the caller waits; also a `TimeoutError`
 └── AuditFailed           a staged output failed the audit before publishing (exit code 1)
-    └── PublishOvertaken  a later attempt has published the day first
+    └── Superseded  a later attempt has published the day first
 """
 
 from __future__ import annotations
@@ -120,5 +120,5 @@ class AuditFailed(SlackwaterError):
     """A staged output failed the audit before publishing."""
 
 
-class PublishOvertaken(AuditFailed):
+class Superseded(AuditFailed):
     """A later attempt has published the day first."""

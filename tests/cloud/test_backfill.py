@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.client.days.backfill import Backfiller, BackfillObserver
 from slackwater.client.days.executions import Executions
@@ -64,7 +64,7 @@ def backfiller(cloud):
         project=load_definitions(Path(ROOT, "examples", "nyc_flights")),
         table=DictRunTable(),
         store=S3ObjectStore(cloud.client("s3")),
-        executions=Executions(machines=Machines(states), correlation_id="c"),
+        executions=Executions(state_machines=StateMachines(states), correlation_id="c"),
         deployment=SimpleNamespace(
             backfill_machine_arn=arn,
             project_uri=cloud.outputs()["ProjectUri"],
@@ -99,7 +99,7 @@ def test_no_more_days_run_at_the_same_time_than_asked_for_and_a_failed_day_stops
     # At the start of each day: how many days run. A day that ends at this instant does not.
     running = [sum(view.started <= start < view.ended for view in views) for start in (view.started for view in views)]
     assert max(running) == parallel
-    failed = backfiller.executions.machines.failure_input(result.execution)["days"]
+    failed = backfiller.executions.state_machines.failure_input(result.execution)["days"]
     assert failed[1] == {
         "date": BROKEN,
         "outcome": "failed",

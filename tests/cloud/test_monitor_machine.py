@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.pipeline.retries import with_retries
 from tests.cloud.roles import create_role
 from tests.conftest import ROOT
@@ -106,7 +106,7 @@ def machine(cloud):
 
 
 def ended(cloud, machine, **payload):
-    machines = Machines(cloud.client("stepfunctions"))
+    machines = StateMachines(cloud.client("stepfunctions"))
     execution = machines.start(machine, name=f"t{time.time_ns()}", payload={"pipeline": "p", **payload})
     *_, view = machines.follow([execution])
     return machines, view

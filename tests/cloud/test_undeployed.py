@@ -39,7 +39,7 @@ def file(tmp_path_factory):
     return path
 
 
-def temporary_machines(cloud) -> list[str]:
+def temporary_state_machines(cloud) -> list[str]:
     machines = cloud.client("stepfunctions").list_state_machines()["stateMachines"]
     return [machine["name"] for machine in machines if "long_flights" in machine["name"]]
 
@@ -47,7 +47,7 @@ def temporary_machines(cloud) -> list[str]:
 def test_a_run_that_is_interrupted_is_stopped_and_leaves_no_state_machine(cloud, received, file):
     running = cloud.process("run", str(file), "--date", INTERRUPTED)
     deadline = time.monotonic() + 120
-    while not (machines := temporary_machines(cloud)):
+    while not (machines := temporary_state_machines(cloud)):
         assert time.monotonic() < deadline
         assert running.poll() is None, running.communicate()
         time.sleep(0.1)
@@ -56,13 +56,13 @@ def test_a_run_that_is_interrupted_is_stopped_and_leaves_no_state_machine(cloud,
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=120)
     assert (running.returncode, "The run was stopped" in errors) == (130, True), errors
-    assert temporary_machines(cloud) == []
+    assert temporary_state_machines(cloud) == []
 
 
 def test_a_file_is_run_and_its_table_can_be_read(cloud, received, file, tmp_path, monkeypatch):
     result = cloud.json("run", str(file), "--date", DATE)
     assert (result["pipeline"], result["outcome"]) == ("long_flights", "published")
-    assert temporary_machines(cloud) == []
+    assert temporary_state_machines(cloud) == []
     tables = cloud.client("glue").get_tables(DatabaseName="slackwater_warehouse")["TableList"]
     assert "long_flights" in {table["Name"] for table in tables}
     year, month, day = (int(part) for part in DATE.split("-"))

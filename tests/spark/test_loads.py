@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import write_frame
-from slackwater.errors import InputError, PublishOvertaken
+from slackwater.errors import InputError, Superseded
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.record import Loads, loads_uri
@@ -92,7 +92,7 @@ def test_a_step_does_not_begin_after_a_later_attempt_has_published(store, load, 
         return record
 
     monkeypatch.setattr(loads_module, "write_rows", write_and_publish_later)
-    with pytest.raises(PublishOvertaken, match=r"^load\.lines: attempt 2 has published 2013-03-10 already"):
+    with pytest.raises(Superseded, match=r"^load\.lines: attempt 2 has published 2013-03-10 already"):
         load(report=CSV, lines={**CSV, "with": {"path": "later.csv"}})
     assert [item.uri for item in store.list("s3://files/")] == ["s3://files/2013-03-10/rows.csv"]
 

@@ -14,7 +14,7 @@ import pytest
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import write_frame
 from slackwater.arrow.reference import reference_uri
-from slackwater.errors import AuditFailed, ObjectMissing, PublishOvertaken
+from slackwater.errors import AuditFailed, ObjectMissing, Superseded
 from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.spark import publish as publishing
 from slackwater.spark import table as warehouse
@@ -345,7 +345,7 @@ def test_columns_are_matched_by_name_and_small_numbers_widen(spark, publish, tab
     assert [tuple(row)[1:] for row in rows] == [("EWR", "UA", 1, 2), ("EWR", "UA", 3, 4)]
 
 
-def test_an_attempt_that_was_overtaken_does_not_publish_its_older_inputs(spark, publish, table):
+def test_an_attempt_that_was_superseded_does_not_publish_its_older_inputs(spark, publish, table):
     publish.commit(ROWS, run_id="n" * 32, attempt=2)
     before = spark.table(table).collect()
     with pytest.raises(AuditFailed, match="attempt 2 has published 2013-03-08 already; this is attempt 1"):
@@ -396,7 +396,7 @@ def test_a_later_attempt_that_commits_between_the_checks_and_the_commit_is_not_r
     if before is not None:
         publish.commit(before, attempt=1)
     before_commit(lambda: publish.commit(newer, run_id="n" * 32, attempt=3))
-    with pytest.raises(PublishOvertaken, match="attempt 3 has published 2013-03-08 already; this is attempt 2, with"):
+    with pytest.raises(Superseded, match="attempt 3 has published 2013-03-08 already; this is attempt 2, with"):
         publish(ROWS, run_id="o" * 32, attempt=2, min_rows_percent=None)
     assert [row[1:] for row in rows_of(spark, table)] == newer
     refused = a_run("2013-03-08", run_id="o" * 32, attempt=2)
@@ -406,15 +406,15 @@ def test_a_later_attempt_that_commits_between_the_checks_and_the_commit_is_not_r
 
 
 def test_a_later_attempt_that_commits_right_after_is_not_withdrawn(spark, publish, table, monkeypatch):
-    withdraw = publishing.withdraw_if_overtaken
+    withdraw = publishing.withdraw_if_superseded
 
     def publish_first(*arguments: Any) -> None:
-        monkeypatch.setattr(publishing, "withdraw_if_overtaken", withdraw)
+        monkeypatch.setattr(publishing, "withdraw_if_superseded", withdraw)
         publish.commit(NEWER, run_id="n" * 32, attempt=3)
         withdraw(*arguments)
 
-    monkeypatch.setattr(publishing, "withdraw_if_overtaken", publish_first)
-    with pytest.raises(PublishOvertaken, match="attempt 3 has published 2013-03-08 already"):
+    monkeypatch.setattr(publishing, "withdraw_if_superseded", publish_first)
+    with pytest.raises(Superseded, match="attempt 3 has published 2013-03-08 already"):
         publish(ROWS, attempt=2)
     assert [row[1:] for row in rows_of(spark, table)] == NEWER
 

@@ -91,7 +91,7 @@ def test_a_version_that_was_removed_is_refused(publish, rollback):
         rollback(tag="2013-03-08-x-9")
 
 
-def test_an_overtaken_rollback_changes_nothing(spark, publish, rollback, table):
+def test_a_superseded_rollback_changes_nothing(spark, publish, rollback, table):
     publish(ROWS)
     publish(LATER, attempt=4)
     with pytest.raises(AuditFailed, match="attempt 4 has published 2013-03-08 already"):

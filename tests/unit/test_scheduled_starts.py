@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
 from lambdas import start_scheduled
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.errors import CloudError
 from slackwater.project.cron import eventbridge_expressions
 from slackwater.project.schedule import ScheduledTask, ScheduledWork
@@ -159,7 +159,7 @@ class FakeStates:
 def states(monkeypatch):
     states = FakeStates()
     monkeypatch.setenv("STATE_MACHINE_PREFIX", PREFIX)
-    monkeypatch.setattr(start_scheduled, "build_machines", lambda: Machines(states))
+    monkeypatch.setattr(start_scheduled, "build_machines", lambda: StateMachines(states))
     return states
 
 

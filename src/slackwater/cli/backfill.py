@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from slackwater.aws.executions.machines import ExecutionView
+from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.cli.options import read_date
 from slackwater.cli.output import print_json, print_note, print_table, print_text
 from slackwater.cli.progress import ProgressBoard, TaskState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from slackwater.aws.executions.machines import ExecutionView
+from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.cli.progress import ProgressBoard, TaskState
 
 # The other types (Choice, Pass, Succeed, Fail) take no time, so they are not shown.

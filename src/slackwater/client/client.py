@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, cast
 from uuid import uuid4
 
-from slackwater.aws.executions.machines import ExecutionView
+from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.arguments import Date, checked_correlation_id, iso_date, optional_date, pulled_source
 from slackwater.client.connection import Connection, connect
 from slackwater.client.days.executions import OnProgress, ignore, require_success
@@ -166,7 +166,7 @@ class Client(Resources):
     def follow(self, runs: Sequence[RunHandle]) -> Iterator[tuple[RunHandle, ExecutionView]]:
         """Poll runs until all have ended; yield a view of each running one at every poll. Raises `CloudError`."""
         by_execution = {run.execution: run for run in runs}
-        for view in self.executions.machines.follow(list(by_execution)):
+        for view in self.executions.state_machines.follow(list(by_execution)):
             yield by_execution[view.arn], view
 
     def runs(self, pipeline: str | None = None, date: Date | None = None) -> list[RunRecord]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from slackwater.aws.executions.machines import ExecutionView
+from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.days.executions import Executions, execution_error
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.comparison import Comparison
@@ -92,7 +92,7 @@ class Monitor:
         observer.report(report)
         view = self._follow_days(execution, report, observer)
         # A failed execution has no output, but the input of its last state has the outcomes of the days.
-        output = view.output if view.succeeded else self.executions.machines.failure_input(execution)
+        output = view.output if view.succeeded else self.executions.state_machines.failure_input(execution)
         return MonitorResult(
             report=report,
             days=tuple(self._day_outcome(day) for day in output.get("days", ())),
@@ -108,7 +108,7 @@ class Monitor:
         Raises the error of reading the report if the check has not failed.
         """
         observer.check_started()
-        for view in self.executions.machines.follow([execution]):
+        for view in self.executions.state_machines.follow([execution]):
             # The first task is the check. When it has exited, its report is in S3.
             check = next((state for state in view.states if state.type == "Task" and state.exited), None)
             if check or view.over:
@@ -138,7 +138,7 @@ class Monitor:
     def _follow_days(self, execution: str, report: CheckReport, observer: MonitorObserver) -> ExecutionView:
         """Follow the execution to its end, and report the current state of each day that is run again."""
         notes = {day.date: _STARTING for day in report.days if day.decision is LateDecision.RERUN}
-        for view in self.executions.machines.follow([execution]):
+        for view in self.executions.state_machines.follow([execution]):
             for date, note in notes.items():
                 notes[date] = self._day_note(report.pipeline, date, note)
             if not view.over:
@@ -155,7 +155,7 @@ class Monitor:
         active = self.table.day(pipeline, date).active
         if active is None:
             return _STARTING if previous == _STARTING else "comparing, notifying"
-        current = self.executions.machines.view(active.execution).current
+        current = self.executions.state_machines.view(active.execution).current
         return current.name if current else previous
 
     def _day_outcome(self, day: Mapping[str, Any]) -> DayOutcome:

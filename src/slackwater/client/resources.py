@@ -10,7 +10,7 @@ from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.dynamodb.tokens import TokenTable
 from slackwater.aws.executions.job_logs import JobLogs
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.client.connection import Connection
 from slackwater.client.days.executions import Executions
@@ -52,8 +52,8 @@ class Resources:
     @cached_property
     def executions(self) -> Executions:
         """The executions of the deployed state machines."""
-        machines = Machines(self.connection.clients("stepfunctions"))
-        return Executions(machines=machines, correlation_id=self.correlation_id)
+        state_machines = StateMachines(self.connection.clients("stepfunctions"))
+        return Executions(state_machines=state_machines, correlation_id=self.correlation_id)
 
     @cached_property
     def store(self) -> S3ObjectStore:
@@ -119,12 +119,12 @@ class Resources:
         """Reads the timelines of runs."""
         from slackwater.client.days.timeline import TimelineReader
 
-        return TimelineReader(machines=self.executions.machines, jobs=self.logs, store=self.store)
+        return TimelineReader(state_machines=self.executions.state_machines, jobs=self.logs, store=self.store)
 
     @cached_property
     def hold_decisions(self) -> HoldDecisions:
         """Releases and rejects days on hold."""
-        from slackwater.aws.executions.machines import StepFunctionsExecutions
+        from slackwater.aws.executions.state_machines import StepFunctionsExecutions
         from slackwater.aws.identity import caller_arn
         from slackwater.client.holds import HoldDecisions
 
@@ -158,7 +158,7 @@ class Resources:
     @cached_property
     def checker(self) -> Checker:
         """Decides about days with late data."""
-        from slackwater.aws.executions.machines import StepFunctionsExecutions
+        from slackwater.aws.executions.state_machines import StepFunctionsExecutions
         from slackwater.late.check.checker import Checker
 
         return Checker(

@@ -42,7 +42,7 @@ def suggest_thresholds(
     for day in table.days(definition.pipeline, first, last.isoformat()):
         if day.published and day.published.run.attempt > 1:
             of_day, skipped_of_day = _past_reruns(
-                day, definition.deciding_inputs, table=table, store=store, exchange_bucket=exchange_bucket
+                day, definition.rerun_inputs, table=table, store=store, exchange_bucket=exchange_bucket
             )
             reruns, skipped = [*reruns, *of_day], skipped + skipped_of_day
     return suggest(definition.pipeline, reruns, first=first, max_effect=max_effect, skipped=skipped)

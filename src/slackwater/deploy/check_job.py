@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from slackwater.aws.deployment import Deployment
 from slackwater.aws.executions.job_logs import Job, JobLogs
-from slackwater.aws.executions.machines import ExecutionView, Machines
-from slackwater.aws.executions.temporary_machines import definition_of, started, temporary_machine
+from slackwater.aws.executions.state_machines import ExecutionView, StateMachines
+from slackwater.aws.executions.temporary_state_machines import definition_of, started, temporary_machine
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.deploy.finding import Clients, Finding, failed, ok
 from slackwater.errors import SlackwaterError
@@ -67,18 +67,18 @@ def check_job(
 
     Raises `SlackwaterError` if the machine cannot be created or started.
     """
-    machines, run = Machines(clients("stepfunctions")), _run(deployment)
+    state_machines, run = StateMachines(clients("stepfunctions")), _run(deployment)
     stage = run.run_id[:8]
     name = f"{deployment.pipeline_machine_prefix.rpartition(':')[2]}{_NAME}-{stage}"
     definition = definition_of(_machine(stage), deployment, RunStageUri=deployment.check_release_uri)
     role = deployment.any_pipeline_role_arn
-    with temporary_machine(machines, name, definition=definition, role=role) as machine:
+    with temporary_machine(state_machines, name, definition=definition, role=role) as machine:
 
         def start() -> str:
-            return machines.start(machine, name=run.run_id, payload=run.model_dump(mode="json"))
+            return state_machines.start(machine, name=run.run_id, payload=run.model_dump(mode="json"))
 
-        with started(machines, start, sleep=sleep) as execution:
-            for view in machines.follow([execution], sleep=sleep):
+        with started(state_machines, start, sleep=sleep) as execution:
+            for view in state_machines.follow([execution], sleep=sleep):
                 on_state(view.status.lower())
     store = S3ObjectStore(clients("s3"))
     logs = JobLogs(

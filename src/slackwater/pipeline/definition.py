@@ -210,8 +210,8 @@ class Pipeline(Model):
         return (*self.sources, *self.tables)
 
     @property
-    def deciding_inputs(self) -> tuple[str, ...]:
-        """The inputs whose changes decide about a published day: not tables with `on_change: ignore` or `notify`."""
+    def rerun_inputs(self) -> tuple[str, ...]:
+        """The inputs whose late data can run a published day again: not tables with `on_change: ignore` or `notify`."""
         others = {name for name, item in self.published_tables.items() if not item.decides}
         return tuple(name for name in self.inputs if name not in others)
 

@@ -141,8 +141,8 @@ class Freezer:
         graph = self.project.pipeline(pipeline)
         former, reads = published_run.reads if published_run else None, input_definition(graph)
         differences = shared_differences(before, manifest, former=former, present=reads) if before else ()
-        deciding = [source for source in differences if source.source in graph.deciding_inputs]
-        refuse_lost_rows(record, deciding, inputs=manifest.digest)
+        rerun_inputs = [source for source in differences if source.source in graph.rerun_inputs]
+        refuse_lost_rows(record, rerun_inputs, inputs=manifest.digest)
         if former and former.timezone != reads.timezone and not moves_hours:
             refuse_moved_hours(record, inputs=manifest.digest)
         changed = tuple(source.source for source in differences if source.changes)

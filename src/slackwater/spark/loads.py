@@ -15,7 +15,7 @@ from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.runs.record import Loads, Run, loads_uri
 from slackwater.spark.job import log
 from slackwater.spark.publish import snapshot_identity
-from slackwater.spark.table import quoted_table, refuse_if_overtaken
+from slackwater.spark.table import quoted_table, refuse_if_superseded
 from slackwater.steps.registry import parameters_of, step_of
 from slackwater.steps.step import Load, StepContext
 
@@ -33,7 +33,7 @@ def run_loads(
 
     `manifests` are the URIs of the Arrow manifests that the steps may read, by step, and `catalog_table` is
     `catalog.database.table`. Raises the error of the first step that fails, with its name; the steps before it have
-    written. Raises `PublishOvertaken` before a step if a later attempt has published the day.
+    written. Raises `Superseded` before a step if a later attempt has published the day.
     """
     store, records = stores(), []
     for name, use in pipeline.load.items():
@@ -42,7 +42,7 @@ def run_loads(
         manifest = load_manifest(manifests[read], store=store)
         try:
             # A job that outlives its execution would load the rows of an older version.
-            refuse_if_overtaken(context.spark, quoted_table(catalog_table), snapshot_identity(run))
+            refuse_if_superseded(context.spark, quoted_table(catalog_table), snapshot_identity(run))
             frame = read_frame(context.spark, manifest, stores=stores)
             record = write_rows(name, use, frame, context, rows=manifest.rows)
         except SlackwaterError as error:

@@ -37,10 +37,10 @@ from slackwater.spark.table import (
     prepare_table,
     quoted_table,
     refuse_if_fewer,
-    refuse_if_overtaken,
+    refuse_if_superseded,
     retry_on_conflict,
     with_missing_columns,
-    withdraw_if_overtaken,
+    withdraw_if_superseded,
 )
 from slackwater.storage import ObjectStore
 
@@ -62,7 +62,7 @@ def publish_day(
     now; with None, the rows may be fewer and lack columns of the table. A repeated job does not commit twice: if an
     earlier job of this attempt has committed but not written the publication, its commit is used.
 
-    Raises `AuditFailed` if the rows fail the audit, and `PublishOvertaken` if a later attempt has published the day;
+    Raises `AuditFailed` if the rows fail the audit, and `Superseded` if a later attempt has published the day;
     then this job has changed no row of the table.
     """
     began, store = time.monotonic(), stores()
@@ -82,10 +82,10 @@ def store_publication(
 ) -> Publication:
     """Tag the commit of a run, and store and return its publication. `began` is of `time.monotonic`.
 
-    Raises `PublishOvertaken` if a later attempt has published the day; then the commit is withdrawn.
+    Raises `Superseded` if a later attempt has published the day; then the commit is withdrawn.
     """
     table, identity = quoted_table(catalog_table), snapshot_identity(run)
-    withdraw_if_overtaken(spark, table, date.fromisoformat(run.date), identity, commit)
+    withdraw_if_superseded(spark, table, date.fromisoformat(run.date), identity, commit)
     create_tag(spark, table, run.tag, commit.snapshot_id)
     publication = Publication(
         table=catalog_table,
@@ -122,7 +122,7 @@ def commit_day(
     rows, content = audit(frame, key)
 
     def compare_with_published() -> None:
-        refuse_if_overtaken(spark, table, identity)
+        refuse_if_superseded(spark, table, identity)
         if min_rows_percent is not None:
             refuse_if_fewer(spark, table, day, rows=rows, percent=min_rows_percent)
 

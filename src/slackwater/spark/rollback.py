@@ -40,7 +40,7 @@ def restore_version(
     rows than the day has now, and columns that were added later are null. A repeated job does not commit twice.
 
     Raises `ObjectMissing` if there is no such version, and `AuditFailed` if the table lacks a column of it, or if its
-    rows fail the audit, and `PublishOvertaken` if a later attempt has published the day; then this job has changed no
+    rows fail the audit, and `Superseded` if a later attempt has published the day; then this job has changed no
     row of the table.
     """
     began, table, identity = time.monotonic(), quoted_table(catalog_table), snapshot_identity(run)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructField, StructType
 
 from slackwater.arrow.names import quoted
-from slackwater.errors import AuditFailed, PublishOvertaken
+from slackwater.errors import AuditFailed, Superseded
 from slackwater.spark.job import log
 
 TABLE_PROPERTIES = {
@@ -152,8 +152,8 @@ def _column_list(schema: StructType) -> str:
     return StructType([StructField(field.name, field.dataType) for field in schema]).toDDL()
 
 
-def refuse_if_overtaken(spark: SparkSession, table: str, identity: Mapping[str, str]) -> None:
-    """Raise `PublishOvertaken` if a later attempt has published the day: its inputs are newer than those of this job.
+def refuse_if_superseded(spark: SparkSession, table: str, identity: Mapping[str, str]) -> None:
+    """Raise `Superseded` if a later attempt has published the day: its inputs are newer than those of this job.
 
     `identity` are the snapshot properties of this job's commit.
     """
@@ -161,7 +161,7 @@ def refuse_if_overtaken(spark: SparkSession, table: str, identity: Mapping[str, 
     snapshots = _snapshots_of(spark, table, identity, ("slackwater.pipeline", "slackwater.date"))
     latest = max((int(snapshot["summary"]["slackwater.attempt"]) for snapshot in snapshots), default=0)
     if latest > int(identity["slackwater.attempt"]):
-        raise PublishOvertaken(
+        raise Superseded(
             f"attempt {latest} has published {identity['slackwater.date']} already; "
             f"this is attempt {identity['slackwater.attempt']}, with older inputs"
         )
@@ -277,17 +277,17 @@ def overwrite_day(
     writer.overwrite(sf.col("date") == sf.lit(day))
 
 
-def withdraw_if_overtaken(
+def withdraw_if_superseded(
     spark: SparkSession, table: str, day: date, identity: Mapping[str, str], commit: Commit
 ) -> None:
-    """Remove the committed rows and raise `PublishOvertaken` if a later attempt has published the day before.
+    """Remove the committed rows and raise `Superseded` if a later attempt has published the day before.
 
     `identity` are the snapshot properties of this job's commit.
     """
     # Iceberg's own check compares files: it misses a later attempt with no rows for a day that had no rows.
     try:
-        refuse_if_overtaken(spark, table, identity)
-    except PublishOvertaken:
+        refuse_if_superseded(spark, table, identity)
+    except Superseded:
         try:
             overwrite_day(spark.table(table).where("false"), table, day, {}, inspected=commit.snapshot_id)
         except Exception as error:

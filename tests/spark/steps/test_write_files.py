@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow.session import SMALL_WAY, temporary_settings
-from slackwater.errors import CloudError, DataError, DefinitionError, InputError, PublishOvertaken
+from slackwater.errors import CloudError, DataError, DefinitionError, InputError, Superseded
 from slackwater.steps.extract import read_csv
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io import file_writers, frames, written_files
@@ -102,7 +102,7 @@ def test_an_earlier_attempt_does_not_replace_what_a_later_one_has_written(
 ) -> None:
     write(write_csv.STEP, numbers, replace(context, run=run_of(3)), **path)
     written = {name: content(store, name) for name in paths(store)}
-    with pytest.raises((PublishOvertaken, PySparkException), match=r"attempt 3 has loaded 2013-03-10"):
+    with pytest.raises((Superseded, PySparkException), match=r"attempt 3 has loaded 2013-03-10"):
         write(write_csv.STEP, numbers.limit(1), replace(context, run=run_of(2)), **path)
     assert {name: content(store, name) for name in paths(store)} == written
     write(write_csv.STEP, numbers.limit(1), replace(context, run=run_of(4)), **path)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from slackwater.errors import DataError, DefinitionError, InputError, OutboundRefused, PublishOvertaken, Unavailable
+from slackwater.errors import DataError, DefinitionError, InputError, OutboundRefused, Superseded, Unavailable
 from slackwater.steps.io import frames
 from slackwater.steps.io.postgres import Access
 from slackwater.steps.load.write_table import STEP, WriteTable, replace_day
@@ -268,7 +268,7 @@ LOADS = 'SELECT target, pipeline, day, attempt FROM "Schema".slackwater_loads'
 def test_an_earlier_attempt_changes_nothing_after_a_later_one(postgres: PostgresServer, access: Access) -> None:
     load(postgres, access, 3)
     load(postgres, access, 3)
-    with pytest.raises(PublishOvertaken, match=r"attempt 3 has loaded 2013-03-10 .* this is attempt 2") as refused:
+    with pytest.raises(Superseded, match=r"attempt 3 has loaded 2013-03-10 .* this is attempt 2") as refused:
         load(postgres, access, 2)
     assert rows(postgres) == [*OLD[:1], (DAY, 3, "attempt 3")]
     assert postgres.execute(LOADS) == [("a table", "p", DAY, 3)]
@@ -300,7 +300,7 @@ def test_of_two_attempts_at_the_same_time_the_later_one_remains(
             assert not one.done()
         goes_on.set()
         assert one.result(10) == (3, 1)
-        assert (type(other.exception(10)) is PublishOvertaken) == (second < first)
+        assert (type(other.exception(10)) is Superseded) == (second < first)
     assert rows(postgres) == [*OLD[:1], (DAY, 3, "attempt 3")]
 
 

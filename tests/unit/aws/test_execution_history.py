@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws.executions.execution_history import Transition, read_history, transitions, with_states
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.errors import CloudError
 from tests.fakes_cli import Pages
 
@@ -97,7 +97,7 @@ def test_states_of_parallel_branches_have_the_service_that_they_called():
             return Pages([{"events": PARALLEL[:7]}, {"events": PARALLEL[7:]}])
 
     assert list(read_history(States(), "arn")) == PARALLEL
-    states = {state.name: state for state in Machines(States()).view("arn").states}
+    states = {state.name: state for state in StateMachines(States()).view("arn").states}
     assert {name: state.service for name, state in states.items()} == {"both": "", "a": "emr-serverless", "b": "lambda"}
     assert {name: (state.exited, state.failed) for name, state in states.items()} == {
         "both": (at(14), True),
@@ -126,7 +126,7 @@ def test_states_of_a_failed_branch_end_with_the_state_around_them():
         def get_paginator(self, _):
             return Pages([{"events": events}])
 
-    ended = {state.name: (state.exited, state.failed) for state in Machines(States()).view("arn").states}
+    ended = {state.name: (state.exited, state.failed) for state in StateMachines(States()).view("arn").states}
     assert ended == {"both": (at(6), True), "a": (at(6), True), "b": (at(6), True), "record": (at(8), False)}
 
 
@@ -137,7 +137,9 @@ def test_states_of_a_failed_branch_end_with_the_state_around_them():
         ("InternalFailure", "^could not .* arn: InternalFailure"),
     ],
 )
-@pytest.mark.parametrize("read", [lambda states: Machines(states).view("arn"), lambda s: next(read_history(s, "arn"))])
+@pytest.mark.parametrize(
+    "read", [lambda states: StateMachines(states).view("arn"), lambda s: next(read_history(s, "arn"))]
+)
 def test_an_execution_that_step_functions_does_not_know_is_explained(read, code, says):
     class States:
         def describe_execution(self, **_):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.aws.executions.machines import ExecutionView, StateView
+from slackwater.aws.executions.state_machines import ExecutionView, StateView
 from slackwater.cli.backfill import plan_lines
 from slackwater.cli.main import run
 from slackwater.client.days.backfill import BackfilledDay, BackfillResult

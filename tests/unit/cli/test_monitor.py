@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.aws.executions.machines import ExecutionView, StateView
+from slackwater.aws.executions.state_machines import ExecutionView, StateView
 from slackwater.cli.commands.monitor import monitor_document, print_day_outcomes, print_decisions
 from slackwater.cli.monitoring import MonitorBoards
 from slackwater.client.days.executions import Executions

@@ -12,7 +12,7 @@ import pytest
 from slackwater import Client
 from slackwater.arrow.reference import ArrowReference
 from slackwater.aws.executions.job_logs import JobLogs
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.client.days.runs import RunSeconds, run_result
 from slackwater.errors import CloudError, InputError, RunFailed, StillRunning, UnknownName
 from slackwater.runs.record import Publication, Run, RunRecord, RunState, StageRecord
@@ -62,7 +62,7 @@ def client(states, correlation_id="c"):
 
 def followed(states):
     waits = []
-    views = list(Machines(states).follow(["arn:e"], sleep=waits.append))
+    views = list(StateMachines(states).follow(["arn:e"], sleep=waits.append))
     return views, waits
 
 
@@ -185,7 +185,7 @@ def test_several_executions_are_followed_together():
         "arn:a": [("RUNNING", STATES[:1])] * 2 + [("SUCCEEDED", STATES)],
         "arn:b": [("SUCCEEDED", STATES)],
     }
-    views = list(Machines(FakeStates(scripts)).follow(["arn:a", "arn:b"], sleep=lambda _: None))
+    views = list(StateMachines(FakeStates(scripts)).follow(["arn:a", "arn:b"], sleep=lambda _: None))
     assert [(view.arn, view.over) for view in views] == [
         ("arn:a", False), ("arn:b", True), ("arn:a", False), ("arn:a", True),
     ]  # fmt: skip
@@ -226,9 +226,9 @@ def test_the_input_of_the_state_that_failed_the_execution_is_read():
     task = {"type": "TaskStateEntered", "stateEnteredEventDetails": {"name": "Task", "input": '{"a": 1}'}}
     states = FakeStates()
     states.get_paginator = lambda _: Pages([{"events": [{"type": "ExecutionFailed"}, entered]}, {"events": [task]}])
-    assert Machines(states).failure_input("arn:e") == {"days": [1]}
+    assert StateMachines(states).failure_input("arn:e") == {"days": [1]}
     states.get_paginator = lambda _: Pages([{"events": [{"type": "ExecutionAborted"}, task]}])
-    assert Machines(states).failure_input("arn:e") == {}
+    assert StateMachines(states).failure_input("arn:e") == {}
 
 
 def job(number, name, state="SUCCESS"):

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.aws.executions.job_logs import JobLogs
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.client.days.attempts import Attempt
 from slackwater.client.days.runs import RunSeconds
 from slackwater.client.days.timeline import SlowestStep, StageTime, StepTime, TimelineReader, rows_read, slowest_step
@@ -66,7 +66,7 @@ def timeline(store, state=RunState.PUBLISHED, *, jobs, states=STATES, ended=39, 
         client = executions if hasattr(executions, call) else emr
         setattr(client, call, refuse)
     logs = JobLogs(emr=emr, store=store, application="app", prefix="s3://logs")
-    return TimelineReader(machines=Machines(executions), jobs=logs, store=store).read(Attempt(record=record))
+    return TimelineReader(state_machines=StateMachines(executions), jobs=logs, store=store).read(Attempt(record=record))
 
 
 def refuse(**_):

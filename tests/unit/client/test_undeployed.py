@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater import __version__
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.client.days.executions import Executions
 from slackwater.client.days.undeployed import UndeployedRuns
 from slackwater.errors import CloudError, DefinitionError, NotDeployed, RunFailed
@@ -92,7 +92,7 @@ class World:
             project=project,
             deployment=self.deployment,
             store=self.store,
-            executions=Executions(machines=Machines(self.states), correlation_id="c"),
+            executions=Executions(state_machines=StateMachines(self.states), correlation_id="c"),
             sleep=self.pauses.append,
         )
 

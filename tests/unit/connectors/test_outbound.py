@@ -9,12 +9,12 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.connectors.outbound_cases import DNS, DNS_OF_PASSES, PASSES, PUBLIC, REFUSED
 
 from slackwater.errors import DefinitionError, OutboundRefused
 from slackwater.outbound.guard import GuardedTransport, Outbound
 from slackwater.outbound.ip_addresses import special_purpose
 from tests.fakes_web import Reply, Web
+from tests.unit.connectors.outbound_cases import DNS, DNS_OF_PASSES, PASSES, PUBLIC, REFUSED
 
 pytestmark = pytest.mark.unit
 

@@ -384,11 +384,11 @@ def test_the_handler_reports_failed_messages_and_counts_older_objects(world, che
 def test_the_machine_is_started_with_the_days_under_the_name_of_the_batch():
     calls = []
 
-    class Machines:
+    class StateMachines:
         def start_once(self, arn, *, name, payload):
             calls.append((arn, name, payload))
 
-    check_arrivals.MonitorMachine(Machines(), "arn")(name="arrival-1", pipeline="p", days=("2013-03-10",))
+    check_arrivals.MonitorMachine(StateMachines(), "arn")(name="arrival-1", pipeline="p", days=("2013-03-10",))
     payload = {"pipeline": "p", "days": ("2013-03-10",), "correlation_id": "arrival-1"}
     assert calls == [("arn", "arrival-1", payload)]
 

@@ -473,9 +473,9 @@ def test_older_days_are_looked_at_in_turn(number):
     assert set(held) <= set(checks[0]) | set(checks[1]) | set(checks[2])
 
 
-def test_an_overtaken_job_puts_nothing_on_hold(world):
+def test_a_superseded_job_puts_nothing_on_hold(world):
     world.add("weather", DAY, "20", name="late")
-    fail_audit(world, "PublishOvertaken: attempt 3 has published 2013-03-10 already")
+    fail_audit(world, "Superseded: attempt 3 has published 2013-03-10 already")
     day = world.table.day(PIPELINE, DAY)
     assert (day.hold, day.outcome_unknown) == (None, True)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.errors import InputError, PublishOvertaken
+from slackwater.errors import InputError, Superseded
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io.attempts import put_object
 from slackwater.steps.io.folder_parts import SUCCESS, only_complete_parts, part_name, replace_parts
@@ -171,9 +171,9 @@ def test_an_earlier_attempt_is_refused_and_told_what_to_do_in_a_new_deployment()
     put_object(store, URI, b"new", run_of(3))
     call_of(store, 3)
     before = dict(store.objects)
-    with pytest.raises(PublishOvertaken, match=r"a.csv: attempt 3 has loaded 2013-03-10 .* this is attempt 2.* delete"):
+    with pytest.raises(Superseded, match=r"a.csv: attempt 3 has loaded 2013-03-10 .* this is attempt 2.* delete"):
         put_object(store, URI, b"old", run_of(2))
-    with pytest.raises(PublishOvertaken, match="attempt 3"):
+    with pytest.raises(Superseded, match="attempt 3"):
         call_of(store, 2)
     assert store.objects == before
 

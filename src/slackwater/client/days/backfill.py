@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slackwater.aws.deployment import Deployment
-from slackwater.aws.executions.machines import ExecutionView, StepFunctionsExecutions, next_pause
+from slackwater.aws.executions.state_machines import ExecutionView, StepFunctionsExecutions, next_pause
 from slackwater.client.days.backfill_plan import (
     MAX_PARALLEL,
     BackfillPlan,
@@ -97,7 +97,7 @@ class Backfiller:
         dates = days_of_range(first, last, timezone=timezone, now=now)
         # Without a state machine of the pipeline, each day would fail by itself.
         deployed = self._deployed_project(pipeline)
-        executions = StepFunctionsExecutions(self.executions.machines.states)
+        executions = StepFunctionsExecutions(self.executions.state_machines.states)
 
         def is_claimed(active: ActiveRun) -> bool:
             return is_running(executions, active, now=now)
@@ -136,7 +136,7 @@ class Backfiller:
                 execution.stop()
                 raise
         # A failed execution has no output, but the input of its last state has the outcomes of the days.
-        output = end.output if end.succeeded else self.executions.machines.failure_input(end.arn)
+        output = end.output if end.succeeded else self.executions.state_machines.failure_input(end.arn)
         reported = {day["date"]: day for day in output.get("days", ())}
         return BackfillResult(
             plan=plan,
@@ -207,7 +207,7 @@ class _Execution:
             "parallel": self.plan.parallel,
             "correlation_id": self.executions.correlation_id,
         }
-        self.executions.machines.start(self.deployment.backfill_machine_arn, name=self._name, payload=payload)
+        self.executions.state_machines.start(self.deployment.backfill_machine_arn, name=self._name, payload=payload)
         self._started = True
 
     def follow(self, observer: BackfillObserver) -> ExecutionView:
@@ -215,7 +215,7 @@ class _Execution:
         pending, waited = list(self.plan.to_run), 0.0
         while True:
             # The execution first: if it has ended, all of its days have.
-            summary = self.executions.machines.summary(self._arn)
+            summary = self.executions.state_machines.summary(self._arn)
             described = self._describe_days(pending, observer)
             if summary and summary.over:
                 return summary
@@ -226,11 +226,11 @@ class _Execution:
     def stop(self) -> None:
         """Stop the execution, so that no further day starts, and then the days that run. Raises `CloudError`."""
         cause = "its backfill was stopped"
-        self.executions.machines.stop(self._arn, cause=cause)
+        self.executions.state_machines.stop(self._arn, cause=cause)
         # Step Functions stops them too, as far as it can.
         for view in self.views.values():
             if not view.over:
-                self.executions.machines.stop(view.arn, cause=cause)
+                self.executions.state_machines.stop(view.arn, cause=cause)
 
     def _describe_days(self, pending: list[str], observer: BackfillObserver) -> int:
         """Read the days that run, remove those that have ended from `pending`; return how many were described."""
@@ -240,7 +240,7 @@ class _Execution:
             if running == self.plan.parallel or unknown > self.plan.parallel:
                 break
             arn = self._arn_of(date)
-            view = self.executions.machines.summary(arn)
+            view = self.executions.state_machines.summary(arn)
             described += 1
             if view is None:
                 unknown += 1
@@ -249,7 +249,7 @@ class _Execution:
                 pending.remove(date)
             else:
                 running += 1
-                view = self.executions.machines.view(arn)
+                view = self.executions.state_machines.view(arn)
                 described += 1
             self.views[date] = view
             observer.day(date, view)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slackwater.aws.executions.machines import ExecutionView, Machines
+from slackwater.aws.executions.state_machines import ExecutionView, StateMachines
 from slackwater.errors import RunFailed, StillRunning, VersionRemoved
 from slackwater.runs.outcome import failure_message
 
@@ -29,7 +29,7 @@ def ignore(_: object) -> None:
 class Executions:
     """Starts executions under one correlation id, and follows them."""
 
-    machines: Machines
+    state_machines: StateMachines
     correlation_id: str
 
     def start(self, machine: str, *, name: str, payload: Mapping[str, Any]) -> str:
@@ -39,7 +39,7 @@ class Executions:
         """
         # Step Functions requires a name that no execution of the last 90 days has. A repeated request has the same
         # name, so it starts nothing twice.
-        return self.machines.start(
+        return self.state_machines.start(
             machine,
             name=f"{name}-{self.correlation_id}-{secrets.token_hex(4)}",
             payload={**payload, "correlation_id": self.correlation_id},
@@ -58,7 +58,7 @@ class Executions:
                 raise StillRunning(f"{execution} has not ended after {timeout} s; it goes on in the cloud")
             time.sleep(min(seconds, left))
 
-        for view in self.machines.follow([execution], sleep=sleep):
+        for view in self.state_machines.follow([execution], sleep=sleep):
             on_progress(view)
         return view
 

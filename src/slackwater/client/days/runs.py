@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slackwater.aws.executions.machines import ExecutionView, StateView
+from slackwater.aws.executions.state_machines import ExecutionView, StateView
 from slackwater.client.days.executions import Executions, OnProgress, ignore, require_success
 from slackwater.client.tables import PublishedTable
 from slackwater.errors import StillRunning
@@ -59,7 +59,7 @@ class RunHandle:
     def view(self) -> ExecutionView:
         """Return the execution's progress: read now, or its last view when it has ended. Raises `CloudError`."""
         if self._view is None or not self._view.over:
-            self._view = self.executions.machines.view(self.execution)
+            self._view = self.executions.state_machines.view(self.execution)
         return self._view
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.aws.executions.job_logs import Job, JobLogs
-from slackwater.aws.executions.machines import Machines, StateView
+from slackwater.aws.executions.state_machines import StateMachines, StateView
 from slackwater.client.days.attempts import Attempt, Span
 from slackwater.client.days.run_log import noted
 from slackwater.client.days.runs import RunSeconds, run_seconds
@@ -87,7 +87,7 @@ class Timeline:
 class TimelineReader:
     """Reads what a timeline is made from."""
 
-    machines: Machines
+    state_machines: StateMachines
     jobs: JobLogs
     store: ObjectStore
 
@@ -96,7 +96,7 @@ class TimelineReader:
         record, missing, now = attempt.record, list[str](), datetime.now(UTC)
         span, states, jobs = Span(record.started_at, record.ended_at), tuple[StateView, ...](), dict[str, Job]()
         with noted(missing):
-            view = self.machines.view(record.execution)
+            view = self.state_machines.view(record.execution)
             part, span = attempt.part([(state.name, state.entered) for state in view.states])
             # The first state is entered a moment after the execution has started.
             span = Span(span.begin if part.start else view.started, span.end or view.ended)

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from slackwater import __version__
 from slackwater.aws.deployment import Deployment
-from slackwater.aws.executions.temporary_machines import definition_of, started, temporary_machine
+from slackwater.aws.executions.temporary_state_machines import definition_of, started, temporary_machine
 from slackwater.client.days.executions import Executions
 from slackwater.errors import DefinitionError, NotDeployed
 from slackwater.pipeline.compile import compile_machine
@@ -65,7 +65,7 @@ class UndeployedRuns:
         self.store.put(uri, content)
         with (
             temporary_machine(
-                self.executions.machines,
+                self.executions.state_machines,
                 self._machine_name(name),
                 definition=self._definition(pipeline, uri),
                 role=self.deployment.any_pipeline_role_arn,
@@ -76,7 +76,7 @@ class UndeployedRuns:
 
     def _execution(self, machine: str, date: str, payload: Mapping[str, Any]) -> AbstractContextManager[str]:
         start = partial(self.executions.start, machine, name=date, payload=payload)
-        return started(self.executions.machines, start, sleep=self.sleep)
+        return started(self.executions.state_machines, start, sleep=self.sleep)
 
     def _deployed(self) -> Project:
         if self.deployment.library_version != __version__:

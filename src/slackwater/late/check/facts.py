@@ -77,7 +77,7 @@ class DayInputs:
     late_inputs: tuple[LateInput, ...] = ()
 
     @cached_property
-    def deciding(self) -> tuple[SourceDifference, ...]:
+    def rerun_inputs(self) -> tuple[SourceDifference, ...]:
         """The differences of all inputs except the tables whose changes decide nothing."""
         ignored = {name for name, table in self.tables.items() if not table.decides}
         return tuple(item for item in self.differences if item.source not in ignored)
@@ -91,7 +91,7 @@ class DayInputs:
     @cached_property
     def is_lost(self) -> bool:
         """Whether a run would publish less than before."""
-        return any(item.lost_rows for item in self.deciding)
+        return any(item.lost_rows for item in self.rerun_inputs)
 
     @cached_property
     def is_table_held(self) -> bool:
@@ -101,7 +101,7 @@ class DayInputs:
     @cached_property
     def late(self) -> tuple[SourceDifference, ...]:
         """The differences of the inputs with late data or dropped files."""
-        return tuple(item for item in self.deciding if item.unprocessed.objects)
+        return tuple(item for item in self.rerun_inputs if item.unprocessed.objects)
 
     @cached_property
     def reached(self) -> dict[str, tuple[str, ...]]:
@@ -265,7 +265,7 @@ class DayFacts:
     @property
     def worth_usd(self) -> float | None:
         """What the late data is worth; None without `late.worth_per_percent`, or without rows before."""
-        percent = late_percent(self.inputs.deciding)
+        percent = late_percent(self.inputs.rerun_inputs)
         worth = self.limits.policy.worth_per_percent if self.limits else None
         return None if worth is None or percent is None else worth * percent
 

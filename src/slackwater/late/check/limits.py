@@ -23,7 +23,7 @@ from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 _ORDERS: dict[str, Callable[[DayFacts], Any]] = {
     "oldest": lambda facts: facts.record.date,
     "newest": lambda facts: tuple(-ord(character) for character in facts.record.date),
-    "largest": lambda facts: (-facts.amounts(facts.inputs.deciding).late_rows, facts.record.date),
+    "largest": lambda facts: (-facts.amounts(facts.inputs.rerun_inputs).late_rows, facts.record.date),
 }
 
 
@@ -61,7 +61,7 @@ def decide_with_limits(
     waiting.sort(key=lambda facts: (not _is_exempt(facts, usage), facts.keeps_failing, _ORDERS[policy.order](facts)))
     earlier_waits, position = False, 0
     for facts in waiting:
-        date, price = facts.record.date, estimate(facts.amounts(facts.inputs.deciding).input_bytes)
+        date, price = facts.record.date, estimate(facts.amounts(facts.inputs.rerun_inputs).input_bytes)
         limits = Limits(
             policy=policy,
             now=now,

@@ -129,7 +129,7 @@ class FactReader:
 
     def _is_repeated(self, record: DayRecord, differences: tuple[SourceDifference, ...], now: datetime) -> bool:
         """Return whether a changed table would run the day again, as tables have done too often."""
-        tables = set(self.definition.tables).intersection(self.definition.deciding_inputs)
+        tables = set(self.definition.tables).intersection(self.definition.rerun_inputs)
         if not any(source.changes for source in differences if source.source in tables):
             return False
         if record.hold and record.hold.rule == DecisionRule.REPEATED:

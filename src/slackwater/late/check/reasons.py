@@ -49,7 +49,7 @@ def manifest_gone(facts: DayFacts) -> tuple[str, ...]:
 
 def lost(facts: DayFacts) -> tuple[str, ...]:
     """Return what a run would lose; the last reason names the remedy."""
-    differences = facts.inputs.deciding
+    differences = facts.inputs.rerun_inputs
     shrank = [
         f"{item.source}: {file_label(item)} was changed and has {counted(item.now.rows, 'row')} of this day, "
         f"not {item.before.rows:,}"

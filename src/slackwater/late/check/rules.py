@@ -137,7 +137,7 @@ RULES = (
         when="objects that the published run has read are gone",
         applies=lambda facts: (
             not facts.is_released
-            and any(item.on_removed is None for source in facts.inputs.deciding for item in source.lost)
+            and any(item.on_removed is None for source in facts.inputs.rerun_inputs for item in source.lost)
         ),
         reason=reasons.lost,
     ),
@@ -145,7 +145,7 @@ RULES = (
         name=DecisionRule.REMOVED,
         decision=_HOLD,
         when="the partner has removed files that the published run has read, and `on_removed` is `hold`",
-        applies=lambda facts: not facts.is_released and any(source.lost for source in facts.inputs.deciding),
+        applies=lambda facts: not facts.is_released and any(source.lost for source in facts.inputs.rerun_inputs),
         reason=reasons.lost,
     ),
     Rule(
@@ -336,7 +336,7 @@ def decide(facts: DayFacts) -> DayDecision:
 
 def _figures(facts: DayFacts, rule: Rule) -> DecisionFigures:
     """Return the numbers behind the decision, with those of the limits if they were asked."""
-    figures = facts.amounts(facts.inputs.differences if rule.name in _TABLES else facts.inputs.deciding)
+    figures = facts.amounts(facts.inputs.differences if rule.name in _TABLES else facts.inputs.rerun_inputs)
     limits = facts.limits
     if limits is None:
         return figures

@@ -29,7 +29,7 @@ def max_ages(definition: Pipeline, project: Project) -> dict[str, MaxAge]:
     """Return how long late data of each input may wait, for those that have a limit: the pipeline's, or their own."""
     own = definition.late.max_age_hours
     if own is not None:
-        return dict.fromkeys(definition.deciding_inputs, MaxAge(own, f"late.max_age_hours {own:g}"))
+        return dict.fromkeys(definition.rerun_inputs, MaxAge(own, f"late.max_age_hours {own:g}"))
     hours = {name: project.source(name).late_max_age_hours for name in definition.sources}
     return {
         name: MaxAge(limit, f"late_max_age_hours {limit:g} of its source")
@@ -47,7 +47,7 @@ def late_waits(
     written; the rows of a dropped file wait since a pull recorded its removal. Raises `CloudError` if the file cache
     fails.
     """
-    sources = definition.deciding_inputs
+    sources = definition.rerun_inputs
     oldest = first_arrivals(before, current, sources=sources)
     dropped = [item for item in before.objects if current.left_out.get(item.uri) == "drop"]
     for source in {item.source for item in dropped}.intersection(sources):

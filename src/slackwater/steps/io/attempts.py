@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from slackwater.errors import PublishOvertaken, Unavailable
+from slackwater.errors import Superseded, Unavailable
 from slackwater.runs.record import Run
 from slackwater.storage import ObjectHead, ObjectStore
 
@@ -22,7 +22,7 @@ def put_object(
     """Write an object, over one of anybody but a later attempt of the run's day; outside of a run, over any object.
 
     `before` is called before each try, and sees the object that the try replaces, or a newer one. Raises
-    `PublishOvertaken` if a later attempt has written it, and `Unavailable`.
+    `Superseded` if a later attempt has written it, and `Unavailable`.
     """
     if run is None:
         before()
@@ -55,9 +55,9 @@ def delete_object(
     _change(store, uri, run, delete)
 
 
-def overtaken(what: str, later: int, run: Run, *, remedy: str) -> PublishOvertaken:
+def superseded(what: str, later: int, run: Run, *, remedy: str) -> Superseded:
     """Return the error of a run whose later attempt has loaded the day. `remedy` is for a deployment made anew."""
-    return PublishOvertaken(
+    return Superseded(
         f"{what}: attempt {later} has loaded {run.date} already; this is attempt {run.attempt}, with older inputs. "
         f"If the deployment was destroyed and created again, its attempts begin at 1 again: {remedy}"
     )
@@ -70,7 +70,7 @@ def _change(store: ObjectStore, uri: str, run: Run, change: Callable[[ObjectHead
             of_day = (found.metadata.get("pipeline"), found.metadata.get("date")) == (run.pipeline, run.date)
             later = int(found.metadata["attempt"]) if of_day else 0
             if later > run.attempt:
-                raise overtaken(uri, later, run, remedy="delete this object, and run the day again")
+                raise superseded(uri, later, run, remedy="delete this object, and run the day again")
         if change(found):
             return
     raise Unavailable(f"{uri}: other programs replace it again and again: run the day again later")

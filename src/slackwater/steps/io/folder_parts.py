@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from uuid import uuid4
 
-from slackwater.errors import InputError, ObjectMissing, PublishOvertaken
+from slackwater.errors import InputError, ObjectMissing, Superseded
 from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
-from slackwater.steps.io.attempts import delete_object, overtaken, put_object
+from slackwater.steps.io.attempts import delete_object, put_object, superseded
 from slackwater.storage import ObjectStore, StoredObject
 
 PREFIX = "part-"
@@ -37,7 +37,7 @@ def replace_parts(store: ObjectStore, folder: str, run: Run | None, write: Calla
     """Replace the parts in a folder, a URI with a slash at the end, by those of one call.
 
     `write` gets the name of the call, writes the parts, and returns their names. Of calls at the same time, the last
-    one to end replaces the others. Raises `PublishOvertaken` if a later attempt of the run's day has written parts;
+    one to end replaces the others. Raises `Superseded` if a later attempt of the run's day has written parts;
     then the folder has none of this call.
     """
     # Unique for each call, so that its parts replace no part of an earlier one before all of them are written.
@@ -60,7 +60,7 @@ def replace_parts(store: ObjectStore, folder: str, run: Run | None, write: Calla
 
     try:
         put_object(store, success, json.dumps({"parts": names}).encode(), run, before=delete_others)
-    except PublishOvertaken:
+    except Superseded:
         store.delete([f"{folder}{name}" for name in names])
         raise
 
@@ -70,7 +70,7 @@ def _replaced_parts(
 ) -> list[str]:
     """Return the URIs of the parts that a call replaces: all but its own, and those that other calls may be writing.
 
-    `complete` are the names of the parts of calls that have ended. Raises `PublishOvertaken` if a later attempt of the
+    `complete` are the names of the parts of calls that have ended. Raises `Superseded` if a later attempt of the
     day has parts.
     """
     prefix, day = f"{folder}{PREFIX}", _day_of(run) if run else None
@@ -80,7 +80,7 @@ def _replaced_parts(
         part = _PART.fullmatch(name)
         attempt = int(part["attempt"]) if part and run and part["day"] == day else None
         if run and attempt and attempt > run.attempt:
-            raise overtaken(folder, attempt, run, remedy="delete the folder's objects, and run the day again")
+            raise superseded(folder, attempt, run, remedy="delete the folder's objects, and run the day again")
         is_earlier_attempt = run and attempt and attempt < run.attempt
         may_be_written = run and part and part["day"] and not is_earlier_attempt and item.modified > begun
         if "/" not in name and name not in own and (name in complete or not may_be_written):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.errors import InputError
 from slackwater.runs.record import Run
-from slackwater.steps.io.attempts import overtaken
+from slackwater.steps.io.attempts import superseded
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -46,7 +46,7 @@ def create_loads_table(connection: Connection, table: str) -> None:
 def record_load(connection: Connection, table: str, run: Run) -> None:
     """Record in the current transaction that the run's attempt loads its day into a table, an SQL identifier.
 
-    Raises `PublishOvertaken` if a later attempt is recorded, and `InputError` with the statements for the owner if the
+    Raises `Superseded` if a later attempt is recorded, and `InputError` with the statements for the owner if the
     role lacks a privilege.
     """
     from psycopg import errors, sql
@@ -63,7 +63,7 @@ def record_load(connection: Connection, table: str, run: Run) -> None:
         where = sql.SQL("{} WHERE target = {} AND pipeline = {} AND day = {}").format(loads, *map(sql.Literal, key))
         (later,) = connection.execute(sql.SQL("SELECT attempt FROM {}").format(where)).fetchone() or (0,)
         delete = sql.SQL("DELETE FROM {}").format(where).as_string(connection)
-        raise overtaken(table, later, run, remedy=f"execute {delete}, and run the day again")
+        raise superseded(table, later, run, remedy=f"execute {delete}, and run the day again")
 
 
 def _names(connection: Connection, table: str) -> tuple[str, str]:

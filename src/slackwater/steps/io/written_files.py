@@ -61,7 +61,7 @@ class OutputFormat:
 def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext, file_format: OutputFormat) -> Effect:
     """Write the frame, replace what an earlier call has written to the path, and return rows, bytes and files.
 
-    Raises `PublishOvertaken` if a later attempt of the day has written the path, `DefinitionError` for columns that
+    Raises `Superseded` if a later attempt of the day has written the path, `DefinitionError` for columns that
     cannot be written, `InputError` for rows that do not fit into one object,
     and `DataError` for a value that the format cannot hold. For a large frame, Spark wraps the last two into its own.
     """

@@ -101,7 +101,7 @@ def replace_day(
 ) -> tuple[int, int]:
     """Delete the day and insert the rows in one transaction; return how many rows were deleted and inserted.
 
-    Raises `PublishOvertaken` if a later attempt has loaded the day; then nothing changes.
+    Raises `Superseded` if a later attempt has loaded the day; then nothing changes.
     """
     from psycopg import IsolationLevel, sql
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from slackwater.aws.deployment import Deployment
-from slackwater.aws.executions.machines import Machines
+from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.errors import NotDeployed
 
 # Seconds until Step Functions knows a new machine everywhere: "This operation is eventually consistent"
@@ -44,17 +44,19 @@ def definition_of(machine: dict[str, Any], deployment: Deployment, **values: str
 
 
 @contextmanager
-def temporary_machine(machines: Machines, name: str, *, definition: str, role: str) -> Iterator[str]:
+def temporary_machine(state_machines: StateMachines, name: str, *, definition: str, role: str) -> Iterator[str]:
     """Create a state machine with the role of this ARN, and yield its ARN; delete it at the end of the block."""
-    machine = machines.create(name, definition=definition, role=role)
+    machine = state_machines.create(name, definition=definition, role=role)
     try:
         yield machine
     finally:
-        machines.delete(machine)
+        state_machines.delete(machine)
 
 
 @contextmanager
-def started(machines: Machines, start: Callable[[], str], *, sleep: Callable[[float], None]) -> Iterator[str]:
+def started(
+    state_machines: StateMachines, start: Callable[[], str], *, sleep: Callable[[float], None]
+) -> Iterator[str]:
     """Yield the ARN of the execution that `start` returns, and stop it at the end of the block if it still runs.
 
     `start` is called again while Step Functions does not know its machine yet. Raises `NotDeployed` after 15 seconds.
@@ -70,4 +72,4 @@ def started(machines: Machines, start: Callable[[], str], *, sleep: Callable[[fl
     try:
         yield execution
     finally:
-        machines.stop(execution, cause="the command that started it has ended")
+        state_machines.stop(execution, cause="the command that started it has ended")

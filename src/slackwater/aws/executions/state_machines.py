@@ -85,7 +85,7 @@ class ExecutionView:
 
 
 @dataclass(frozen=True)
-class Machines:
+class StateMachines:
     """State machines over a Step Functions client."""
 
     states: Any
