@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import slackwater
+from slackwater.project import installation
 from slackwater.project.installation import cache_folder, deployed_files, is_clone, library_folder
 
 pytestmark = pytest.mark.unit
@@ -17,7 +18,7 @@ def wheel(tmp_path, monkeypatch):
     """The deployed files of an installed wheel."""
     files = tmp_path / "site-packages" / "slackwater" / "_deployed"
     files.mkdir(parents=True)
-    monkeypatch.setattr(slackwater, "__file__", str(files.parent / "__init__.py"))
+    monkeypatch.setattr(installation, "__file__", str(files.parent / "project" / "installation.py"))
     return files
 
 

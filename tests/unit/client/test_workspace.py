@@ -17,6 +17,7 @@ from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError
 from slackwater.local import cloud
 from slackwater.local.cloud import LocalCloud
+from slackwater.project import installation
 
 pytestmark = pytest.mark.unit
 
@@ -56,13 +57,15 @@ def test_a_project_outside_of_a_checkout_uses_the_current_checkout(repository, m
 
 def test_outside_of_a_checkout_the_installed_one_is_the_root(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(slackwater, "__file__", str(tmp_path / "site-packages" / "slackwater" / "__init__.py"))
+    monkeypatch.setattr(
+        installation, "__file__", str(tmp_path / "site-packages" / "slackwater" / "project" / "installation.py")
+    )
     assert find_workspace(None).root == tmp_path
     assert find_workspace(tmp_path / "mine") == Workspace(root=tmp_path / "mine", project=tmp_path / "mine")
     checkout = tmp_path / "checkout"
     (checkout / "src" / "slackwater").mkdir(parents=True)
     (checkout / "cdk.json").write_text("{}")
-    monkeypatch.setattr(slackwater, "__file__", str(checkout / "src" / "slackwater" / "__init__.py"))
+    monkeypatch.setattr(installation, "__file__", str(checkout / "src" / "slackwater" / "project" / "installation.py"))
     assert find_workspace(None).root == checkout
 
 
@@ -150,7 +153,7 @@ def test_of_an_installed_wheel_only_the_project_is_used(monkeypatch, tmp_path):
     (package / "_deployed").mkdir(parents=True)
     (package / "_deployed" / "cdk.json").write_text("{}")
     project.mkdir()
-    monkeypatch.setattr(slackwater, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(installation, "__file__", str(package / "project" / "installation.py"))
     monkeypatch.chdir(project)
     assert find_workspace(None) == Workspace(root=project, project=project)
 
