@@ -179,7 +179,7 @@ class ArtefactBuilder:
     settings: Settings
 
     def layer(self) -> Path:
-        """Build the Lambda layer. Raises `BuildFailed` as `build` does, and when it exceeds Lambda's limit."""
+        """Build the Lambda layer. Raises `BuildFailed` for a package that cannot be built, and a layer that is too large."""
         path = self.build(_LAYER)
         size = unpacked_size(path)
         if size > LAYER_LIMIT:
@@ -190,7 +190,7 @@ class ArtefactBuilder:
         return path
 
     def archive(self) -> Path:
-        """Build the archive for Spark jobs. Raises `BuildFailed` as `build` does."""
+        """Build the archive for Spark jobs. Raises `BuildFailed` when a package cannot be built or loaded."""
         return self.build(_ARCHIVE, [self.root / package for package in self.settings.step_packages])
 
     def prepare(self) -> None:
@@ -230,7 +230,7 @@ class ArtefactBuilder:
     def packages(self, kind: _Kind) -> Path:
         """Return a cached zip with the locked wheels only. Building it takes long, and our own code changes more often.
 
-        Raises `BuildFailed` as `build` does.
+        Raises `BuildFailed` when a package cannot be built or loaded.
         """
         path = self._cached(kind, f"packages-{kind.name}", [])
         if path.exists():

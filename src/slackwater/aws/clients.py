@@ -92,7 +92,7 @@ class Clients:
         self._lock = threading.Lock()
 
     def __call__(self, service: str) -> Any:
-        """Return the client of a service. Raises as `client` does."""
+        """Return the client of a service. Raises `InputError` without a region."""
         with self._lock:
             if service not in self._clients:
                 self._clients[service] = client(service, config=self._config)

@@ -66,7 +66,7 @@ class PublishedTable:
         return self.warehouse.version(self.pipeline, date=self.date, tag=self.tag)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a DataFrame. Raises as `to_arrow` does, and `InputError` if pandas is not installed."""
+        """Return the rows as a DataFrame. Raises `ObjectMissing`, `CloudError`, and `InputError` without pandas."""
         return to_pandas(self.to_arrow())
 
 

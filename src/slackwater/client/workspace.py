@@ -75,12 +75,12 @@ class Workspace:
 
     @property
     def account(self) -> str | None:
-        """The setting `account` of cdk.json: the account that the deployment belongs to. Raises as `prefix` does."""
+        """The setting `account` of cdk.json: the account that the deployment belongs to. Raises `InputError`."""
         return self._setting("account")
 
     @property
     def region(self) -> str | None:
-        """The setting `region` of cdk.json: the region that the deployment belongs to. Raises as `prefix` does."""
+        """The setting `region` of cdk.json: the region that the deployment belongs to. Raises `InputError`."""
         return self._setting("region")
 
     def _setting(self, name: str) -> str | None:

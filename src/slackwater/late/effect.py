@@ -17,7 +17,7 @@ class Severity(StrEnum):
 
 
 def effect_percent(comparison: Comparison) -> float:
-    """Return the effect of the changes between two versions, as `effect_of` does."""
+    """Return the largest relative change between two versions in percent, without its sign."""
     return effect_of(comparison.metrics, comparison.rows)
 
 

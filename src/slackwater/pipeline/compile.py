@@ -17,7 +17,7 @@ def compile_machine(pipeline: Pipeline, frame: Machine) -> Machine:
     """Return the pipeline's state machine: the frame, with its two states of a stage repeated for every stage.
 
     Stages that do not depend on each other run in parallel. The deployment fills in placeholders such as
-    `${ApplicationId}` later. Raises `DefinitionError` as `slackwater.pipeline.graph.stages` does.
+    `${ApplicationId}` later. Raises `DefinitionError` for steps without an order.
     """
     ordered = stages(pipeline)
     indexes = {stage.name: index for index, stage in enumerate(ordered)}

@@ -24,7 +24,7 @@ def mermaid(pipeline: Pipeline) -> str:
     """Return the pipeline as a flowchart of Mermaid, which GitHub and many editors draw.
 
     A stage is a box around its steps. A thick arrow is an exchange: Arrow files that another Spark job reads. Raises
-    `DefinitionError` as `slackwater.pipeline.graph.stages` does.
+    `DefinitionError` for an unknown dependency, a cycle, and a step that nothing reads.
     """
     lines = ["flowchart LR"]
     lines += [f'  {name}[("{_label(pipeline, name)}")]' for name in pipeline.inputs]
@@ -39,7 +39,7 @@ def mermaid(pipeline: Pipeline) -> str:
 
 
 def svg(pipeline: Pipeline) -> str:
-    """Return the same drawing as an SVG document that needs nothing else. Raises as `mermaid` does."""
+    """Return the same drawing as an SVG document that needs nothing else. Raises `DefinitionError`."""
     columns = _columns(pipeline)
     width = {
         name: _CHARACTER * max(map(len, _texts(pipeline, name))) + 2 * _PADDING for column in columns for name in column

@@ -69,8 +69,8 @@ def stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     """Group the steps into stages, in the order in which the stages run. The last stage ends with `publish.step`.
 
     A stage ends after a step with `exchange`. Every other step runs in the Spark job of the steps that read it; a step
-    that several jobs would have to compute ends a stage of its own. Raises `DefinitionError` as `order` does, and for a
-    step that no step reads and that is not published.
+    that several jobs would have to compute ends a stage of its own. Raises `DefinitionError` for an unknown
+    dependency, a cycle, and a step that no step reads and that is not published.
     """
     ordered = order(pipeline)
     readers: dict[str, list[str]] = {name: [] for name in pipeline.steps}

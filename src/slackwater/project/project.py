@@ -106,7 +106,7 @@ def load_project(folder: Path, *, code: CodeDigests | None = None) -> Project:
 def load_definitions(folder: Path) -> Project:
     """Read a project folder, and check everything but the parameters and columns of steps, which takes half a second.
 
-    Raises `DefinitionError` as `load_project` does.
+    Raises `DefinitionError` with all problems, one per line.
     """
     return _load(folder, steps=False)
 
@@ -114,7 +114,7 @@ def load_definitions(folder: Path) -> Project:
 def load_pipeline(path: Path, folder: Path) -> Pipeline:
     """Read and check the file of one pipeline, which may be anywhere, with the project in `folder` around it.
 
-    Raises `DefinitionError` as `load_project` does.
+    Raises `DefinitionError` with all problems, one per line.
     """
     from slackwater.validation.check_project import check_pipeline  # noqa: PLC0415
 
@@ -125,7 +125,7 @@ def load_pipeline(path: Path, folder: Path) -> Pipeline:
 
 
 def load_source(path: Path) -> Source:
-    """Read and check the file of one source. Raises `DefinitionError` as `load_project` does."""
+    """Read and check the file of one source. Raises `DefinitionError` with all problems."""
     from slackwater.validation.check_project import check_source  # noqa: PLC0415
 
     source, problems = check_source(path)

@@ -118,7 +118,7 @@ class CostRecorder:
     def record(self, record: Priced) -> Priced | None:
         """Record what `price` returns, and return it; None if another process has recorded a cost meanwhile.
 
-        Raises as `price` does.
+        Raises `CloudError`, `AccessDenied`, and `InputError` if the price file is not valid.
         """
         priced = self.price(record)
         return priced if priced == record or self.table.save_cost(priced) else None

@@ -118,7 +118,7 @@ class Freezer:
         Raises `InputError` for a version that cannot be published again, for a day that is on hold after a rollback,
         when `date` is not a date such as 2013-03-10 or has not begun, and, unless a person has released the day with
         these inputs, when they have lost rows of the published run or the timezone has changed; `UnknownName` when the
-        project has no such pipeline; `DayChanged` and `CloudError` as `InputListing.manifest` does.
+        project has no such pipeline; `DayChanged` when files keep changing meanwhile; and `CloudError`.
         """
         day = self._day(pipeline, date)
         # The record is read before the objects are listed. The claim below is conditional on its version, so it fails
@@ -219,7 +219,7 @@ class Freezer:
         return Frozen(action=FreezeAction.RUN, run=run, finished=finished)
 
     def _day(self, pipeline: str, local_date: str) -> Day:
-        """Return the day. Raises as `freeze` does for a wrong date or pipeline."""
+        """Return the day. Raises `InputError` for a wrong date or pipeline."""
         timezone = self.project.pipeline(pipeline).timezone
         try:
             day = day_of(parse_date(local_date), timezone)

@@ -190,7 +190,7 @@ class RunRecorder:
         return len(uris)
 
     def _day_and_record(self, run: Run) -> tuple[DayRecord, RunRecord]:
-        """Return the records of the run's day and of the run. Raises as `_record` does."""
+        """Return the records of the run's day and of the run. Raises `CloudError`."""
         # The day is read first: if another execution closes the run as lost after that, the day cannot be written.
         return self.table.day(run.pipeline, run.date), self._record(run)
 

@@ -58,7 +58,7 @@ def run_loads(
 def write_rows(name: str, use: StepUse, frame: DataFrame, context: StepContext, *, rows: int | None) -> StepRecord:
     """Write the frame with a load step, and return what the step did; `rows` is the number of rows, if it is known.
 
-    `name` is the name of the step in the pipeline. Raises what the step raises.
+    `name` is the name of the step in the pipeline. Raises the error of the step.
     """
     step, parameters = step_of(name, use), parameters_of(name, use)
     if not isinstance(step, Load):

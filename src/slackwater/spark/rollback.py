@@ -23,7 +23,7 @@ from slackwater.spark.table import find_commit, quoted_table, tags_of
 def run_rollback_job(spark: SparkSession, job: StageJob, *, stores: StoreFactory) -> Publication:
     """Publish the version `job.restore` of the day again, and return the publication. No step of the pipeline runs.
 
-    Raises what `restore_version` raises.
+    Raises `ObjectMissing`, `AuditFailed` or `Superseded`.
     """
     pipeline = Project.model_validate_json(stores().get(job.project)).pipeline(job.run.pipeline)
     return restore_version(

@@ -90,7 +90,10 @@ class RunHandle:
         return self._result
 
     def table(self) -> PublishedTable:
-        """Return the version of the day that this run has published, or has found unchanged. Raises as `result`."""
+        """Return the version of the day that this run has published, or has found unchanged.
+
+        Raises `RunFailed` with the reason, or `StillRunning`.
+        """
         return self.open_table(self.result.run)
 
 

@@ -76,7 +76,7 @@ def create_logging(logical_id: str, properties: dict[str, Any], stack: str) -> P
 
 
 def update_logging(physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
-    """Change the configuration of a web ACL's log. Raises as `create_logging` does."""
+    """Change the configuration of a web ACL's log. Raises `ValueError` for a wrong destination."""
     del physical_id, old
     return create_logging("", new, stack)
 

@@ -90,7 +90,7 @@ class PartitionWriter:
     def finish(self) -> list[PartitionFile]:
         """Write the remaining events, close all files, and return them, oldest hour first.
 
-        Raises `DataError` as `add` does.
+        Raises `DataError` when all blocks together have too many hours.
         """
         buffered = {partition: [part] for partition, part in self._take_buffer()}
         files = []

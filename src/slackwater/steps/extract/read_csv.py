@@ -37,7 +37,7 @@ class ReadCsv(
 
 
 def read(parameters: ReadCsv, context: StepContext) -> DataFrame:
-    """Return the rows of the files. Raises `InputError` as `read_files` does."""
+    """Return the rows of the files. Raises `InputError` without a file, `DataError` for a wrong row."""
     return read_files(parameters, parameters.format, context)
 
 

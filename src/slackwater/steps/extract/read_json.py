@@ -26,7 +26,7 @@ class ReadJson(
 
 
 def read(parameters: ReadJson, context: StepContext) -> DataFrame:
-    """Return the rows of the files. Raises `InputError` as `read_files` does."""
+    """Return the rows of the files. Raises `InputError` without a file, `DataError` for a wrong row."""
     return read_files(parameters, Json(), context)
 
 

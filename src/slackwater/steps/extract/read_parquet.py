@@ -40,7 +40,7 @@ class ReadParquet(Parameters, json_schema_extra={"examples": [{"path": "history/
 def read(parameters: ReadParquet, context: StepContext) -> DataFrame:
     """Return the rows of the files.
 
-    Raises `InputError` as `find_files` does, for a file that is not Parquet or has no columns, and for types that Spark
+    Raises `InputError` if there is no file, for a file that is not Parquet or has no columns, and for types that Spark
     lacks or that do not fit together.
     """
     from py4j.protocol import Py4JJavaError

@@ -36,7 +36,7 @@ class ReadXlsx(
 
 
 def read(parameters: ReadXlsx, context: StepContext) -> DataFrame:
-    """Return the rows of the sheets. Raises `InputError` as `read_files` does."""
+    """Return the rows of the sheets. Raises `InputError` without a file, `DataError` for a wrong row."""
     return read_files(parameters, Xlsx(sheet=parameters.sheet), context)
 
 

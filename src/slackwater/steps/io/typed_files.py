@@ -60,7 +60,7 @@ def find_files(path: str, context: StepContext) -> list[StoredObject]:
 def read_files(parameters: TypedFiles, file_format: FileFormat, context: StepContext) -> DataFrame:
     """Return the rows of all files that `path` means, in order of their names.
 
-    Raises `InputError` as `find_files` does, and `DataError` for a file that cannot be read or has a row that does not
+    Raises `InputError` if there is no file, and `DataError` for a file that cannot be read or has a row that does not
     fit. For many or large files, the second is raised when Spark computes the frame.
     """
     found = find_files(parameters.path, context)

@@ -83,7 +83,7 @@ def declared_columns(_inputs: InputColumns, parameters: TypedRows) -> Columns:
 def check_rows(rows: list[Mapping[str, Any]], parameters: TypedRows, *, name: str, before: int = 0) -> pa.Table:
     """Return parsed rows as a table of the declared fields. `before` is the number of rows before these.
 
-    Raises `DataError` as `accepted` does.
+    Raises `DataError` that names the first wrong row and its field.
     """
     checked = check_events(rows, parameters.definition(), received_at=datetime.now(UTC))
     return accepted(checked, parameters, name=name, before=before)

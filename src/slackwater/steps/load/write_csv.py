@@ -29,7 +29,7 @@ class WriteCsv(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/d
 
 
 def write(frame: DataFrame, parameters: WriteCsv, context: StepContext) -> Effect:
-    """Write the rows. Raises `DefinitionError` for nested and binary columns, and as `write_files` does."""
+    """Write the rows. Raises `DefinitionError` for nested and binary columns, `DataError` and `Superseded`."""
     expect_flat(frame, "csv")
     return write_files(frame, parameters, context, OutputFormat("csv", CsvWriter))
 

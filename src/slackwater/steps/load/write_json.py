@@ -27,7 +27,7 @@ class WriteJson(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/
 
 
 def write(frame: DataFrame, parameters: WriteJson, context: StepContext) -> Effect:
-    """Write the rows. Raises as `write_files` does."""
+    """Write the rows. Raises `DefinitionError`, `DataError` and `Superseded`."""
     from pyspark.sql import functions as sf
 
     row = sf.struct(*(sf.col(quoted(name)) for name in frame.columns))

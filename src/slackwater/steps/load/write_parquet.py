@@ -23,7 +23,7 @@ class WriteParquet(WrittenFiles, json_schema_extra={"examples": [{"path": "expor
 
 
 def write(frame: DataFrame, parameters: WriteParquet, context: StepContext) -> Effect:
-    """Write the rows. Raises as `write_files` does."""
+    """Write the rows. Raises `DefinitionError`, `DataError` and `Superseded`."""
     return write_files(frame, parameters, context, OutputFormat("parquet", ParquetWriter))
 
 

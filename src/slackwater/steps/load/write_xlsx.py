@@ -29,7 +29,7 @@ class WriteXlsx(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/
 
 
 def write(frame: DataFrame, parameters: WriteXlsx, context: StepContext) -> Effect:
-    """Write the rows. Raises `DefinitionError` for nested and binary columns, and as `write_files` does."""
+    """Write the rows. Raises `DefinitionError` for nested and binary columns, `DataError` and `Superseded`."""
     expect_flat(frame, "xlsx")
     return write_files(frame, parameters, context, OutputFormat("xlsx", XlsxWriter))
 
