@@ -179,7 +179,7 @@ class ArtefactBuilder:
     settings: Settings
 
     def layer(self) -> Path:
-        """Build the Lambda layer. Raises `BuildFailed` for a package that cannot be built, and a layer that is too large."""
+        """Build the Lambda layer. Raises `BuildFailed`, also for a layer that is too large."""
         path = self.build(_LAYER)
         size = unpacked_size(path)
         if size > LAYER_LIMIT:
