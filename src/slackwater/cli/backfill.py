@@ -6,61 +6,46 @@ import shlex
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from slackwater.aws.executions.state_machines import ExecutionView
-from slackwater.cli.options import read_date
-from slackwater.cli.output import print_json, print_note, print_table, print_text
+from slackwater.cli.command import INTERRUPTED, Result, Session
+from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.client.client import Client
 from slackwater.client.days.backfill import BackfillObserver, BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
-from slackwater.client.workspace import Workspace
 from slackwater.errors import RunFailed
 from slackwater.formatting import counted, duration
-from slackwater.project.project import Project
-
-# The exit code by which shells report an interruption: 128 and the number of SIGINT.
-_INTERRUPTED = 130
 
 
-def run_backfill(
-    workspace: Workspace,
-    definitions: Project,
-    pipeline: str,
-    dates: tuple[str, str],
-    *,
-    parallel: int,
-    stale: bool,
-    project: Path | None,
-    as_json: bool,
-) -> None:
-    """Run the days of a range, and show the progress and the outcomes. `project` is the command's option.
+def run_backfill(session: Session, pipeline: str, dates: tuple[str, str], *, parallel: int, stale: bool) -> Result:
+    """Run the days of a range, and show the progress. The view shows the outcomes, and raises `RunFailed`.
 
-    Raises `InputError` for a wrong range, `RunFailed` if a day has failed, and the errors of `Client.backfill`.
+    Raises `InputError` for a wrong range, and the errors of `Client.backfill`.
     """
-    options = ("--from", "--to")
-    first, last = (read_date(date, option=option) for date, option in zip(dates, options, strict=True))
-    timezone = definitions.pipeline(pipeline).timezone
-    days_of_range(first, last, timezone=timezone, now=datetime.now(UTC), names=options)
-    with Client.open(workspace, definitions) as client:
-        try:
-            with BackfillBoard() as board:
-                result = client.backfill(pipeline, first, last, parallel=parallel, stale=stale, observer=board)
-        except KeyboardInterrupt as error:
-            command = command_line(pipeline, first, last, parallel=parallel, stale=stale, project=project)
-            print_note(
-                f"The backfill was stopped. Published days and finished stages are kept. To continue:\n  {command}",
-                style="yellow",
-            )
-            raise typer.Exit(_INTERRUPTED) from error
-        correlation_id = client.correlation_id
-    if as_json:
-        print_json(backfill_document(result, correlation_id))
-        raise typer.Exit(1 if result.failure else 0)
+    first, last = dates
+    timezone = session.project.pipeline(pipeline).timezone
+    days_of_range(first, last, timezone=timezone, now=datetime.now(UTC), names=("--from", "--to"))
+    client = session.client
+    try:
+        with BackfillBoard() as board:
+            result = client.backfill(pipeline, first, last, parallel=parallel, stale=stale, observer=board)
+    except KeyboardInterrupt as error:
+        command = command_line(pipeline, first, last, parallel=parallel, stale=stale, project=session.folder)
+        print_note(
+            f"The backfill was stopped. Published days and finished stages are kept. To continue:\n  {command}",
+            style="yellow",
+        )
+        raise typer.Exit(INTERRUPTED) from error
+    document = backfill_document(result, client.correlation_id)
+    return Result(document, partial(_print_backfill, result), exit_code=1 if result.failure else 0)
+
+
+def _print_backfill(result: BackfillResult) -> None:
     if result.days:
         rows = [(day.date, day.kind.value, day.outcome, day.seconds) for day in result.days]
         print_table(("date", "before", "outcome", "seconds"), rows)
@@ -68,7 +53,7 @@ def run_backfill(
     if claimed:
         print_text(
             f"{counted(len(claimed), 'day')} left to other executions, which run them now "
-            f"(slackwater runs {pipeline} --date {claimed[0]})",
+            f"(slackwater runs {result.plan.pipeline} --date {claimed[0]})",
             style="yellow",
         )
     if result.failure:

@@ -9,29 +9,10 @@ from functools import cache
 
 import typer
 
-from slackwater.cli.commands import register
+import slackwater.cli.commands  # noqa: F401 - it adds the commands to `app`
+from slackwater.cli.command import INTERRUPTED, app
 from slackwater.cli.output import print_json, print_note
 from slackwater.errors import SlackwaterError
-
-# The exit code by which shells report an interruption: 128 and the number of SIGINT.
-INTERRUPTED = 130
-
-app = typer.Typer(
-    name="slackwater",
-    help="Receive data from partners, process it day by day on Spark, publish it, and run days with late data again.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # help drawn by rich takes twice as long to appear
-    epilog="An error prints a message; with --debug, anywhere, also a traceback.",
-)
-register(app)
-
-
-# Without a callback, typer makes the only command of an app the app itself.
-@app.callback()
-def _root() -> None:
-    pass
 
 
 @cache

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from slackwater.client.arguments import iso_date
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on standard output.")]
-ProjectFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--project",
-        metavar="DIR",
-        help="The project folder (sources/, pipelines/). Default: this folder if it has sources/, else the example.",
-        show_default=False,
-    ),
-]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline of the project.", show_default=False)]
 
 RunName = Annotated[
@@ -35,16 +24,13 @@ AttemptNumber = Annotated[
 ]
 
 
-def read_date(value: str, *, option: str) -> str:
-    """Return a date in the form YYYY-MM-DD. Raises `InputError` naming the option for any other string.
+def date_option(*names: str, text: str) -> Any:
+    """Return an option for a date, which the command gets as YYYY-MM-DD. `text` is its help.
 
-    >>> read_date("2013-11-03", option="--date")
-    '2013-11-03'
+    Any other string raises `InputError` that names the option.
     """
-    return iso_date(value, name=option)
+    return typer.Option(*names, metavar="DATE", help=text, show_default=False, callback=_read_date)
 
 
-def examples(*lines: str) -> str:
-    """Return the text with examples at the end of a command's help, one line for each."""
-    # In help texts, click joins the lines of a paragraph unless it begins with a line that has only `\b`.
-    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
+def _read_date(param: typer.CallbackParam, value: str | None) -> str | None:
+    return None if value is None else iso_date(value, name=param.opts[0])

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.cli.progress import ProgressBoard, TaskState
 
 # The other types (Choice, Pass, Succeed, Fail) take no time, so they are not shown.
 _SHOWN_TYPES = frozenset({"Task", "Map", "Parallel", "Wait"})
+
+
+@contextmanager
+def shown_states() -> Iterator[Callable[[ExecutionView], None]]:
+    """Yield a function that shows the states of an execution, on a board that is open until the end of the block."""
+    with ProgressBoard() as progress:
+        yield partial(show_states, progress)
 
 
 def show_states(progress: ProgressBoard, view: ExecutionView) -> None:

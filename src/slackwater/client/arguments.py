@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from slackwater.errors import InputError
-from slackwater.runs.day import parse_date
+from slackwater.runs.day import day_of, parse_date
 
 if TYPE_CHECKING:
     from slackwater.project.project import Project
@@ -25,6 +25,9 @@ def iso_date(value: Date, *, name: str = "date") -> str:
     """Return a date as YYYY-MM-DD. Raises `InputError`, with the argument's name, for anything else.
 
     A timestamp is refused: its day depends on a timezone.
+
+    >>> iso_date("2013-11-03")
+    '2013-11-03'
     """
     try:
         if isinstance(value, str):
@@ -34,6 +37,12 @@ def iso_date(value: Date, *, name: str = "date") -> str:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.isoformat()
     raise InputError(f"{name}: {value!r} is not a date such as 2013-03-08")
+
+
+def check_begun(day: str, timezone: str, *, name: str) -> None:
+    """Raise `InputError`, with the argument's name, if the ISO date has not begun in the timezone."""
+    if day_of(parse_date(day), timezone).start > datetime.now(UTC):
+        raise InputError(f"{name}: {day} has not begun in {timezone}")
 
 
 def checked_correlation_id(value: str) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.days.executions import Executions, execution_error
-from slackwater.errors import CloudError, SlackwaterError
+from slackwater.errors import CloudError, InputError, SlackwaterError
+from slackwater.late.check.window import today
 from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, LateDecision, report_uri
 from slackwater.late.report.message import Message
+from slackwater.pipeline.graph import pipeline_order
+from slackwater.project.project import Project
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 
@@ -172,3 +176,20 @@ class Monitor:
             comparison=Comparison.model_validate_json(self.store.get(comparison)) if comparison else None,
             message=Message.model_validate_json(self.store.get(message)) if message else None,
         )
+
+
+def days_to_monitor(project: Project, pipelines: Iterable[str], as_of: str | None, *, name: str) -> dict[str, str]:
+    """Return the day as of which each pipeline is monitored, a pipeline before those that read its table.
+
+    It is `as_of`, by default today in the pipeline's timezone. Raises `UnknownName`, and `InputError` with the `name`
+    of the argument for a day that has not begun.
+    """
+    days = {}
+    wanted = [project.pipeline(pipeline).pipeline for pipeline in pipelines]
+    for pipeline in sorted(wanted, key=pipeline_order(project.pipelines).index):
+        definition = project.pipeline(pipeline)
+        current = today(definition, datetime.now(UTC)).isoformat()
+        if as_of and as_of > current:
+            raise InputError(f"{name}: {as_of} has not begun in {definition.timezone}")
+        days[pipeline] = as_of or current
+    return days

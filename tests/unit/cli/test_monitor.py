@@ -100,7 +100,7 @@ def monitor(machines, store=None):
     }
     table = SimpleNamespace(day=lambda pipeline, date: DayRecord(pipeline=pipeline, date=date))
     store = Store(objects) if store is None else store
-    executions = Executions(machines=machines, correlation_id="c")
+    executions = Executions(state_machines=machines, correlation_id="c")
     return Monitor(executions=executions, table=table, store=store, machine="monitor-days", exchange_bucket="exchange")
 
 

@@ -12,7 +12,7 @@ import pytest
 from ministack.core import persistence
 from ministack.services import lambda_svc
 
-from slackwater.cli.commands import local as local_command
+from slackwater.cli.main import run
 from slackwater.errors import CloudError
 from slackwater.local import cloud, emulator
 from slackwater.local.checkpoint import Checkpointer
@@ -64,7 +64,7 @@ def test_a_deployment_to_a_local_cloud_names_the_python_and_the_processor_of_thi
 def test_the_status_shows_variables_that_a_shell_can_read(tmp_path, monkeypatch, capsys):
     started = cloud.LocalCloud("http://127.0.0.1:1", pid=1, region="us-east-1", account="0", started_at="")
     monkeypatch.setattr(cloud, "status", lambda _: started)
-    local_command.status(project=tmp_path)
+    assert run(["local", "status", "--project", str(tmp_path)]) == 0
     exports = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if "export " in line]
     assert exports == [["export", f"{name}={value}"] for name, value in started.environment().items()]
 

@@ -7,27 +7,16 @@ from functools import partial
 
 import typer
 
-from slackwater.cli.options import ProjectFolder, examples
+from slackwater.cli.command import ProjectFolder, command_group, epilog
 from slackwater.cli.output import print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.client.workspace import find_workspace
 from slackwater.errors import CloudError, NotDeployed
 
-group = typer.Typer(name="airflow", help="Airflow on this machine, with the project's DAGs.", no_args_is_help=True)
+group = command_group("airflow", "Airflow on this machine, with the project's DAGs.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add `airflow up`."""
-    app.add_typer(group)
-
-
-# The only command of a group would otherwise be the group itself.
-@group.callback()
-def _group() -> None:
-    pass
-
-
-@group.command(epilog=examples("slackwater airflow up", "slackwater airflow up --port 8080"))
+@group.command(epilog=epilog("slackwater airflow up", "slackwater airflow up --port 8080"))
 def up(
     port: int | None = typer.Option(
         None, metavar="PORT", min=1, max=65535, help="The port of the web interface. Default: a free one."

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import format_usd, print_json, print_table, print_text
-from slackwater.client.workspace import find_workspace
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import date_option
+from slackwater.cli.output import format_usd, print_table, print_text
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -25,17 +26,11 @@ _COLUMNS = (
 _RECORDS = ("records", "compared")
 
 
-def register(app: typer.Typer) -> None:
-    """Add `cost`."""
-    app.command(
-        epilog=examples(
-            "slackwater cost",
-            "slackwater cost daily_delays --from 2013-03-01 --to 2013-03-31",
-            "slackwater cost daily_delays --json",
-        )
-    )(cost)
-
-
+@command(
+    "slackwater cost",
+    "slackwater cost daily_delays --from 2013-03-01 --to 2013-03-31",
+    "slackwater cost daily_delays --json",
+)
 def cost(
     pipeline: Annotated[
         str | None,
@@ -43,39 +38,26 @@ def cost(
             metavar="PIPELINE", help="A pipeline of the project. Default: all pipelines.", show_default=False
         ),
     ] = None,
-    first: Annotated[
-        str | None, typer.Option("--from", metavar="DATE", help="The first day.", show_default=False)
-    ] = None,
-    last: Annotated[str | None, typer.Option("--to", metavar="DATE", help="The last day.", show_default=False)] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    first: Annotated[str | None, date_option("--from", text="The first day.")] = None,
+    last: Annotated[str | None, date_option("--to", text="The last day.")] = None,
+    *,
+    session: Session,
+) -> Result:
     """Show what the runs and comparisons of each day have cost: hours that EMR Serverless has billed, and USD.
 
     The dates are those of the days that were run, not of the bill. An unknown value is `-`: AWS reports the hours some
     time after the end of a run, and the daily check records them. docs/cost.md says what is counted.
     """
-    start = read_date(first, option="--from") if first else None
-    end = read_date(last, option="--to") if last else None
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
     if pipeline:
-        definitions.pipeline(pipeline)
-    from slackwater.client.client import Client
+        session.project.pipeline(pipeline)
     from slackwater.client.days.costs import total_cost
 
-    with Client.open(workspace, definitions) as client:
-        days = client.cost(pipeline, start, end)
+    days = session.client.cost(pipeline, first, last)
     total = total_cost(
         [record for day in days for record in day.records], [item for day in days for item in day.compared]
     )
-    if as_json:
-        print_json({"days": [_document(day) for day in days], "total": _document(total)})
-        return
-    if days:
-        _show_days(days, total)
-    else:
-        print_text("no runs in this range have ended")
+    document = {"days": [_document(day) for day in days], "total": _document(total)}
+    return Result(document, partial(_show_days, days, total) if days else "no runs in this range have ended")
 
 
 def _show_days(days: Sequence[DayCost], total: CostTotals) -> None:

@@ -9,27 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import print_json, print_note, print_text
-from slackwater.client.workspace import find_workspace
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.output import print_note, print_text
 
 if TYPE_CHECKING:
     from slackwater.aws.deletion import DeployedStack
     from slackwater.cli.cdk import DeployResult
 
 
-def register(app: typer.Typer) -> None:
-    """Add `deploy`."""
-    app.command(
-        epilog=examples(
-            "slackwater deploy",
-            "slackwater deploy --project examples/nyc_flights",
-            "slackwater deploy --environment prod",
-            "slackwater deploy --set outbound_allow=files.partner.example:8443 --set removal_policy=destroy",
-        )
-    )(deploy)
-
-
+@command(
+    "slackwater deploy",
+    "slackwater deploy --project examples/nyc_flights",
+    "slackwater deploy --environment prod",
+    "slackwater deploy --set outbound_allow=files.partner.example:8443 --set removal_policy=destroy",
+)
 def deploy(
     setting: Annotated[
         list[str],
@@ -41,7 +34,8 @@ def deploy(
             show_default=False,
         ),
     ],
-    project: ProjectFolder = None,
+    *,
+    session: Session,
     environment: Annotated[
         str | None,
         typer.Option(
@@ -50,8 +44,7 @@ def deploy(
             show_default=False,
         ),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Build and deploy the project's stacks with the CDK.
 
     The target is the cloud in AWS_ENDPOINT_URL if it is set, else the local cloud if it runs, else AWS. Stacks that the
@@ -60,7 +53,7 @@ def deploy(
     from slackwater.cli.cdk import deploy as deploy_stacks
     from slackwater.cli.cdk import parse_settings
 
-    workspace = replace(find_workspace(project), chosen_environment=environment)
+    workspace = replace(session.workspace, chosen_environment=environment)
     # A wrong setting or definition is reported before any cloud is contacted.
     settings = parse_settings(setting)
     environment, prefix = workspace.environment, workspace.prefix
@@ -68,14 +61,17 @@ def deploy(
     cloud = workspace.connect_cloud()
     print_note(f"deploying to {cloud}" + (f", environment {environment}, prefix {prefix}" if environment else ""))
     result = deploy_stacks(workspace, settings)
-    if as_json:
-        outputs = result.deployment.model_dump()
-        document = {"cloud": cloud, "changed": result.changed, "obsolete": result.obsolete, "seconds": result.seconds}
-        print_json({**document, "deployment": outputs})
-    else:
+    outputs = result.deployment.model_dump()
+    document = {"cloud": cloud, "changed": result.changed, "obsolete": result.obsolete, "seconds": result.seconds}
+
+    def view() -> None:
         print_deployment(result)
-    if result.obsolete:
-        offer_deletion(result, prefix, may_ask=not as_json and sys.stdin.isatty())
+        if result.obsolete:
+            offer_deletion(result, prefix, may_ask=sys.stdin.isatty())
+
+    if session.as_json and result.obsolete:
+        offer_deletion(result, prefix, may_ask=False)
+    return Result({**document, "deployment": outputs}, view)
 
 
 def print_deployment(result: DeployResult) -> None:

@@ -6,14 +6,15 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import print_json, print_note, print_table, print_text
+from slackwater.cli.command import INTERRUPTED, Result, Session, command
+from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.client.workspace import Workspace, find_workspace
+from slackwater.client.workspace import Workspace
 from slackwater.errors import CloudError, InputError
 from slackwater.formatting import counted
 from slackwater.project.environments import check_target
@@ -24,26 +25,16 @@ if TYPE_CHECKING:
 _APPLICATION = "AWS::EMRServerless::Application"
 
 
-def register(app: typer.Typer) -> None:
-    """Add `destroy`."""
-    app.command(
-        epilog=examples(
-            "slackwater destroy",
-            "slackwater destroy --environment staging",
-            "slackwater destroy --yes --json",
-        )
-    )(destroy)
-
-
+@command("slackwater destroy", "slackwater destroy --environment staging", "slackwater destroy --yes --json")
 def destroy(
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
-    project: ProjectFolder = None,
+    *,
+    session: Session,
     environment: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="dev, staging or prod. Default: SLACKWATER_ENVIRONMENT.", show_default=False),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Delete the project's stacks.
 
     First it lists what is kept and what is deleted, and asks. With the setting removal_policy=retain, the default, the
@@ -55,7 +46,7 @@ def destroy(
     from slackwater.aws.deletion import StackDeletion
     from slackwater.aws.spark_application import SparkApplications
 
-    workspace = replace(find_workspace(project), chosen_environment=environment)
+    workspace = replace(session.workspace, chosen_environment=environment)
     prefix = workspace.prefix
     cloud = workspace.connect_cloud()
     check_credentials(workspace)
@@ -69,12 +60,12 @@ def destroy(
         )
     resources = [resource for stack in stacks for resource in stack.resources]
     kept = [resource for resource in resources if resource.kept]
-    if not as_json:
+    if not session.as_json:
         print_resources(prefix, cloud, stacks, resources)
     if problems := list(deletion.problems(stacks)):
         raise CloudError("nothing was deleted:\n" + "\n".join(f"  {problem}" for problem in problems))
     if not yes:
-        ask(prefix, as_json=as_json)
+        ask(prefix, as_json=session.as_json)
     applications = SparkApplications(cloudformation=cloudformation, emr=client("emr-serverless"))
     for resource in resources:
         if resource.type == _APPLICATION and not resource.kept:
@@ -87,11 +78,10 @@ def destroy(
                 progress.update(stack.name, TaskState.DONE)
     except KeyboardInterrupt as error:
         print_note(f"The deletion of {stack.name} continues. The same command deletes the rest", style="yellow")
-        raise typer.Exit(130) from error
-    if as_json:
-        print_json({"deleted": [stack.name for stack in stacks], "kept": [resource._asdict() for resource in kept]})
-    else:
-        print_text(f"deleted: {counted(len(stacks), 'stack')}; kept: {counted(len(kept), 'resource')}", style="green")
+        raise typer.Exit(INTERRUPTED) from error
+    summary = f"deleted: {counted(len(stacks), 'stack')}; kept: {counted(len(kept), 'resource')}"
+    document = {"deleted": [stack.name for stack in stacks], "kept": [resource._asdict() for resource in kept]}
+    return Result(document, partial(print_text, summary, style="green"))
 
 
 def check_credentials(workspace: Workspace) -> None:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.interruption import interruptible_spark
-from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_note, print_table, print_text, value_lines
-from slackwater.client.workspace import Workspace, find_workspace
+from slackwater.cli.command import INTERRUPTED, Result, Session, command
+from slackwater.cli.options import PipelineName, date_option
+from slackwater.cli.output import print_note, print_table, print_text, value_lines
+from slackwater.cli.spark import interruptible_spark
+from slackwater.client.workspace import Workspace
 from slackwater.errors import InputError, UnknownName
 from slackwater.formatting import counted
 
@@ -34,24 +35,17 @@ if TYPE_CHECKING:
 
 _INPUT = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
 _MOST_ROWS = 100_000
-_INTERRUPTED = 130
 
 
-def register(app: typer.Typer) -> None:
-    """Add `dev`."""
-    app.command(
-        epilog=examples(
-            "slackwater dev daily_delays --date 2013-03-08",
-            "slackwater dev daily_delays --date 2013-03-08 --input flights=flights.csv --input weather=weather.ndjson",
-            "slackwater dev daily_delays --date 2013-03-08 --once --json",
-        )
-    )(dev)
-
-
+@command(
+    "slackwater dev daily_delays --date 2013-03-08",
+    "slackwater dev daily_delays --date 2013-03-08 --input flights=flights.csv --input weather=weather.ndjson",
+    "slackwater dev daily_delays --date 2013-03-08 --once --json",
+)
 def dev(
     pipeline: PipelineName,
     *,
-    date: Annotated[str, typer.Option(metavar="DATE", help="The day, in the pipeline's timezone.", show_default=False)],
+    date: Annotated[str, date_option(text="The day, in the pipeline's timezone.")],
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,20 +62,18 @@ def dev(
         int, typer.Option("--show", metavar="N", min=0, max=_MOST_ROWS, help="How many rows of a step are printed.")
     ] = 5,
     once: Annotated[bool, typer.Option("--once", help="Run once, and exit with 1 if a step has no result.")] = False,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    session: Session,
+) -> Result:
     """Try a pipeline on a sample of its inputs, and again after each change of its file, a source or a step's code.
 
     Only the steps that a change reaches run again, in one local Spark session. Nothing is deployed, published or
     written.
     """
-    if as_json and not once:
+    if session.as_json and not once:
         raise InputError("--json: it prints one document: add --once")
-    day, files = read_date(date, option="--date"), _files_by_input(inputs or [])
-    workspace = find_workspace(project)
+    files, workspace = _files_by_input(inputs or []), session.workspace
     _require_pipeline(workspace.project, pipeline)
-    print_note(f"{pipeline} for {day}: reading the definitions and a sample of at most {counted(rows, 'row')} ...")
+    print_note(f"{pipeline} for {date}: reading the definitions and a sample of at most {counted(rows, 'row')} ...")
     from slackwater.dev.loop import DevLoop, InvalidDefinitions
     from slackwater.dev.samples import Samples
 
@@ -90,7 +82,7 @@ def dev(
     try:
         with ExitStack() as stack:
             samples = Samples(files, rows=rows, connect=partial(_connect, stack, workspace, rows))
-            loop = DevLoop(workspace.project, pipeline, day, samples=samples, rows=rows, show=show)
+            loop = DevLoop(workspace.project, pipeline, date, samples=samples, rows=rows, show=show)
             try:
                 # Before Spark starts: nothing runs without rows. The loop itself reports what is invalid.
                 _print_samples(loop.take_samples())
@@ -99,16 +91,16 @@ def dev(
                 is_valid = False
             if once and not is_valid:
                 result = loop.run(partial(_context, None, samples))
-                _print_end(result, quiet=as_json)
+                _print_end(result, quiet=session.as_json)
             else:
                 print_note("starting Spark, which takes some seconds ...")
                 spark, check = stack.enter_context(interruptible_spark(_start_spark))
-                result = _run(loop, partial(_context, spark, samples), check, once=once, quiet=as_json)
+                result = _run(loop, partial(_context, spark, samples), check, once=once, quiet=session.as_json)
     except KeyboardInterrupt as error:
-        raise typer.Exit(_INTERRUPTED) from error
-    if as_json:
-        print_json({"pipeline": pipeline, "date": day, **_document(result)})
-    raise typer.Exit(0 if result.succeeded else 1)
+        raise typer.Exit(INTERRUPTED) from error
+    # The view is empty: each loop has printed what it did.
+    document = {"pipeline": pipeline, "date": date, **_document(result)}
+    return Result(document, lambda: None, exit_code=0 if result.succeeded else 1)
 
 
 def _run(

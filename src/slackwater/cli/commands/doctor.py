@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import print_json, print_note, print_table
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.output import print_note, print_table
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.client.workspace import Workspace, find_workspace
+from slackwater.client.workspace import Workspace
 from slackwater.errors import NotDeployed, SlackwaterError
 
 if TYPE_CHECKING:
     from slackwater.deploy.finding import Findings
 
 
-def register(app: typer.Typer) -> None:
-    """Add `doctor`."""
-    app.command(epilog=examples("slackwater doctor", "slackwater doctor --job", "slackwater doctor --json"))(doctor)
-
-
+@command("slackwater doctor", "slackwater doctor --job", "slackwater doctor --json")
 def doctor(
     job: Annotated[
         bool,
@@ -31,24 +27,22 @@ def doctor(
             "--job", help="Also run a Spark job that does what a stage of a run needs, through Step Functions."
         ),
     ] = False,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Check the account, and the deployment if there is one.
 
     Checks region, credentials, quotas, the CDK bootstrap, permissions and versions. All checks only read, except the
     job. The exit code is 1 if a check fails. A check that AWS does not answer is shown as `not checked`.
     """
-    workspace = find_workspace(project)
-    print_note(f"checking {workspace.connect_cloud()}")
-    findings = run_doctor(workspace, job=job)
-    if as_json:
-        print_json({"checks": [{"check": name, **asdict(finding)} for name, finding in findings.items()]})
-    else:
-        rows = [[name, finding.status, finding.found, finding.remedy] for name, finding in findings.items()]
-        print_table(["check", "status", "found", "remedy"], rows)
-    if any(finding.status == "failed" for finding in findings.values()):
-        raise typer.Exit(1)
+    print_note(f"checking {session.workspace.connect_cloud()}")
+    findings = run_doctor(session.workspace, job=job)
+    rows = [[name, finding.status, finding.found, finding.remedy] for name, finding in findings.items()]
+    return Result(
+        {"checks": [{"check": name, **asdict(finding)} for name, finding in findings.items()]},
+        partial(print_table, ["check", "status", "found", "remedy"], rows),
+        exit_code=1 if any(finding.status == "failed" for finding in findings.values()) else 0,
+    )
 
 
 def run_doctor(workspace: Workspace, *, job: bool) -> Findings:

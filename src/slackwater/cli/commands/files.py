@@ -6,12 +6,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_note, print_table, print_text
+from slackwater.cli.command import ListGroup, Result, Session, command, command_group
+from slackwater.cli.options import date_option
+from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.client.arguments import pulled_source
-from slackwater.client.workspace import find_workspace
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -26,79 +25,48 @@ SourceName = Annotated[
 ]
 
 
-class _FilesGroup(TyperGroup):
-    """A group whose command `list` may be left out: `files SOURCE` means `files list SOURCE`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in {*self.commands, "--help"}:
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
+group = command_group("files", "The files of a pulled source. `slackwater files SOURCE` lists them.", kind=ListGroup)
 
 
-group = typer.Typer(
-    name="files",
-    cls=_FilesGroup,
-    help="The files of a pulled source. `slackwater files SOURCE` lists them.",
-    no_args_is_help=True,
+@command(
+    "slackwater files flights",
+    "slackwater files flights --state failed",
+    "slackwater files list flights --as-of 2013-03-12",
+    name="list",
+    group=group,
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Add `files SOURCE` (also as `files list SOURCE`) and `files give-up`."""
-    app.add_typer(group)
-
-
-@group.command(
-    "list",
-    epilog=examples(
-        "slackwater files flights",
-        "slackwater files flights --state failed",
-        "slackwater files list flights --as-of 2013-03-12",
-    ),
-)
-def list_(  # noqa: PLR0917 - the command line's own options
+def list_(
     source: SourceName,
     state: Annotated[
         State | None,
         typer.Option(help="Only files with this state; `failed` and `leased`: of any date.", show_default=False),
     ] = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="The look-back window ends on this day. Default: today.", show_default=False),
-    ] = None,
+    as_of: Annotated[str | None, date_option(text="The look-back window ends on this day. Default: today.")] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Print at most N files.")] = 100,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """List the files of the look-back window, and all files that are not taken yet.
 
     Files that are not taken come first, the oldest first. Then the latest date comes first.
     """
-    last = read_date(as_of, option="--as-of") if as_of else None
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    pulled_source(definitions, source)
-    from slackwater.client.client import Client
+    pulled_source(session.project, source)
+    files = session.client.files(source, state=state, as_of=as_of, limit=limit)
 
-    with Client.open(workspace, definitions) as client:
-        files = client.files(source, state=state, as_of=last, limit=limit)
-    if as_json:
-        print_json({"source": source, "files": [file_document(file) for file in files.entries], "more": files.more})
-    elif files.entries:
+    def view() -> None:
         print_table(_COLUMNS, [tuple(file_document(file, instants=_minutes).values()) for file in files.entries])
         if files.more:
             print_note(f"these are the first {counted(limit, 'file')} (to see more: --limit N)", style="yellow")
-    else:
-        of_state = f" with state {state}" if state else ""
-        print_text(f"no files of {source}{of_state}")
+
+    document = {"source": source, "files": [file_document(file) for file in files.entries], "more": files.more}
+    return Result(document, view if files.entries else f"no files of {source}{f' with state {state}' if state else ''}")
 
 
-@group.command(
-    "give-up",
-    epilog=examples(
-        "slackwater files give-up flights flights-2013-03-10-08.csv",
-        'slackwater files give-up flights flights-2013-03-10-08.csv --reason "the partner cannot repair it"',
-    ),
+@command(
+    "slackwater files give-up flights flights-2013-03-10-08.csv",
+    'slackwater files give-up flights flights-2013-03-10-08.csv --reason "the partner cannot repair it"',
+    name="give-up",
+    group=group,
 )
 def give_up(
     source: SourceName,
@@ -109,26 +77,23 @@ def give_up(
         str | None,
         typer.Option(metavar="TEXT", help="Why. Default: the reason of the last failure.", show_default=False),
     ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Give up files that cannot be fetched: no pull tries them again, unless the partner changes them.
 
     Either all files are given up or none. Rows of an earlier content of a file stay stored.
     """
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    pulled_source(definitions, source)
-    from slackwater.client.client import Client
+    pulled_source(session.project, source)
+    entries = session.client.give_up(source, paths, reason=reason)
 
-    with Client.open(workspace, definitions) as client:
-        entries = client.give_up(source, paths, reason=reason)
-    if as_json:
-        print_json({"source": source, "files": [file_document(entry) for entry in entries]})
-        return
-    print_text(f"{source}: {counted(len(entries), 'file')} given up", style="green")
-    if unfinished := [entry for entry in entries if entry.is_unfinished]:
-        print_note(f"the next pull deletes what earlier attempts have left of {counted(len(unfinished), 'file')}")
+    def view() -> None:
+        print_text(f"{source}: {counted(len(entries), 'file')} given up", style="green")
+        if unfinished := [entry for entry in entries if entry.is_unfinished]:
+            left = counted(len(unfinished), "file")
+            print_note(f"the next pull deletes what earlier attempts have left of {left}")
+
+    return Result({"source": source, "files": [file_document(entry) for entry in entries]}, view)
 
 
 def file_document(entry: FileEntry, instants: Any = None) -> dict[str, Any]:

@@ -1,60 +1,94 @@
-"""`slackwater history`: the published versions of a day."""
+"""`slackwater refs`, `history` and `rollback`: the versions of a day, and publishing an earlier one again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
-from slackwater.cli.output import format_usd, print_json, print_table, print_text
-from slackwater.client.workspace import find_workspace
+from slackwater.cli.command import INTERRUPTED, Result, Session, command
+from slackwater.cli.commands.run import run_document
+from slackwater.cli.options import PipelineName, date_option
+from slackwater.cli.output import format_usd, print_note, print_table, print_text
+from slackwater.errors import RunFailed
+from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.days.history import DayVersion
+    from slackwater.runs.outputs import Version
     from slackwater.runs.record import DayRecord
 
+_REFS = ("attempt", "version", "rows", "bytes", "files", "made from", "created (UTC)", "state")
 _COLUMNS = ("version", "status", "published (UTC)", "rows", "files in", "rows in", "reasons", "definition", "USD")
 
 
-def register(app: typer.Typer) -> None:
-    """Add `history`."""
-    app.command(
-        epilog=examples(
-            "slackwater history daily_delays --date 2013-03-10",
-            'slackwater query "FROM daily_delays" --date 2013-03-10 --version 1',
-        )
-    )(history)
+@command("slackwater refs daily_delays --date 2013-03-08")
+def refs(
+    pipeline: PipelineName,
+    date: Annotated[str, date_option(text="The day of the runs.")],
+    *,
+    session: Session,
+) -> Result:
+    """List the versions of a day's data: inputs, Arrow files of each stage, published table.
+
+    The last column shows whether the Arrow files still exist. Retention removes them after the run; their manifests,
+    the inputs and the published versions stay.
+    """
+    session.project.pipeline(pipeline)
+    listed = session.client.refs(pipeline, date)
+
+    def view() -> None:
+        uris = {version.uri: version.name for version in listed}
+        print_table(_REFS, [_refs_row(version, uris) for version in listed])
+        for version in listed:
+            print_text(f"attempt {version.attempt}, {version.name}: {version.uri}")
+
+    documents = [version.model_dump(mode="json", exclude_none=True) for version in listed]
+    missing = f"no runs of {pipeline} for {date} yet (slackwater run {pipeline} --date {date})"
+    return Result({"pipeline": pipeline, "date": date, "versions": documents}, view if listed else missing)
 
 
+def _refs_row(version: Version, names: dict[str, str]) -> tuple[object, ...]:
+    return (
+        version.attempt,
+        version.name,
+        version.rows,
+        version.bytes,
+        version.files,
+        ", ".join(names.get(uri, uri) for uri in version.parents),
+        version.created.strftime("%Y-%m-%d %H:%M:%S") if version.created else None,
+        version.state.value if version.state else None,
+    )
+
+
+@command(
+    "slackwater history daily_delays --date 2013-03-10",
+    'slackwater query "FROM daily_delays" --date 2013-03-10 --version 1',
+)
 def history(
     pipeline: PipelineName,
-    date: Annotated[str, typer.Option(metavar="DATE", help="The day.", show_default=False)],
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    date: Annotated[str, date_option(text="The day.")],
+    *,
+    session: Session,
+) -> Result:
     """List the published versions of a day: rows, inputs, why each was published, and whether it can be read.
 
     A version has the number of the attempt that published it; attempts that failed have none.
     """
-    day = read_date(date, option="--date")
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    definitions.pipeline(pipeline)
-    from slackwater.client.client import Client
-    from slackwater.client.days.history import day_versions
+    session.project.pipeline(pipeline)
+    record, versions = session.client.day(pipeline, date), session.client.history(pipeline, date)
+    documents = [version.model_dump(mode="json") for version in versions]
+    decided = record.model_dump(mode="json", include={"hold", "resolution", "earlier_resolutions"})
+    missing = f"{pipeline} has published nothing for {date} yet (slackwater run {pipeline} --date {date})"
+    return Result(
+        {"pipeline": pipeline, "date": date, "versions": documents, **decided},
+        partial(_show_history, record, versions) if versions else missing,
+    )
 
-    with Client.open(workspace, definitions) as client:
-        record = client.day(pipeline, day)
-        versions = day_versions(record, client.runs(pipeline, day), client.warehouse.tags(pipeline))
-    if as_json:
-        documents = [version.model_dump(mode="json") for version in versions]
-        decided = record.model_dump(mode="json", include={"hold", "resolution", "earlier_resolutions"})
-        print_json({"pipeline": pipeline, "date": day, "versions": documents, **decided})
-        return
-    if not versions:
-        print_text(f"{pipeline} has published nothing for {day} yet (slackwater run {pipeline} --date {day})")
-        return
+
+def _show_history(record: DayRecord, versions: Sequence[DayVersion]) -> None:
     print_table(_COLUMNS, [_row(version) for version in versions])
     for version in versions:
         title = f"version {version.version}: tag {version.tag}, run {version.run_id}"
@@ -86,3 +120,47 @@ def _row(version: DayVersion) -> tuple[object, ...]:
         version.definition[:12],
         format_usd(version.cost.usd if version.cost else None),
     )
+
+
+@command('slackwater rollback daily_delays --date 2013-03-10 --to 1 --reason "wrong weather file"')
+def rollback(
+    pipeline: PipelineName,
+    *,
+    date: Annotated[str, date_option(text="The day.")],
+    to: Annotated[
+        int, typer.Option(metavar="N", help="The version, as `slackwater history` shows it.", show_default=False)
+    ],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why. It is stored.", show_default=False)],
+    session: Session,
+) -> Result:
+    """Publish an earlier version of a day again, as a new version.
+
+    The day is then on hold: late data does not run it again until `slackwater late release` releases it. Load steps do
+    not run, so what they have written outside of the warehouse stays as it is.
+    """
+    loads = session.project.pipeline(pipeline).load
+    from slackwater.cli.running import shown_states
+
+    started = session.client.rollback(pipeline, date, to=to, reason=reason)
+    try:
+        with shown_states() as on_progress:
+            result = started.wait(on_progress=on_progress)
+    except RunFailed as error:
+        hint = f"its log: slackwater logs {pipeline} --date {date}"
+        raise RunFailed(f"rollback of {pipeline} for {date}: {error}\n  {hint}") from error
+    except KeyboardInterrupt as error:
+        print_note(f"The rollback continues. To see its state: slackwater runs {pipeline}", style="yellow")
+        raise typer.Exit(INTERRUPTED) from error
+
+    def view() -> None:
+        print_text(
+            f"{pipeline} {date}: version {to} is published again as version {result.run.attempt}, "
+            f"{counted(result.publication.rows, 'row')}",
+            style="green",
+        )
+        release = f"slackwater late release {pipeline} --date {date} --reason TEXT"
+        print_text(f"  the day is on hold; to run it again with its present inputs: {release}")
+        if loads:
+            print_note(f"the load steps did not run: {', '.join(loads)}", style="yellow")
+
+    return Result(run_document(result) | {"rollback": {"to": to, "reason": reason}}, view)

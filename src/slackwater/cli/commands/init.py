@@ -9,32 +9,28 @@ from typing import Annotated
 
 import typer
 
-from slackwater.cli.options import AsJson, examples
-from slackwater.cli.output import print_json, print_text
+from slackwater.cli.command import Result, command
+from slackwater.cli.output import print_text
 from slackwater.errors import InputError
 from slackwater.project.installation import deployed_files
 
 
-def register(app: typer.Typer) -> None:
-    """Add `init`."""
-    app.command(epilog=examples("slackwater init my_project", "slackwater init my_project --json"))(init)
-
-
+@command("slackwater init my_project", "slackwater init my_project --json")
 def init(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="A new or an empty folder; `.` is this one.", show_default=False)
     ],
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Write a small project that runs: a source, a pipeline, data, and a README with the next commands."""
     written = write_project(folder)
-    if as_json:
-        print_json({"project": str(folder.resolve()), "files": written})
-        return
-    print_text(f"wrote {len(written)} files to {folder}", style="green")
-    for name in written:
-        print_text(f"  {name}")
-    print_text(f"Next, in {folder}: slackwater local up (README.md lists the commands that follow)")
+
+    def view() -> None:
+        print_text(f"wrote {len(written)} files to {folder}", style="green")
+        for name in written:
+            print_text(f"  {name}")
+        print_text(f"Next, in {folder}: slackwater local up (README.md lists the commands that follow)")
+
+    return Result({"project": str(folder.resolve()), "files": written}, view)
 
 
 def write_project(folder: Path) -> list[str]:

@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from slackwater.cli.commands import late_older, late_suggest
-from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_note, print_table, print_text
-from slackwater.cli.progress import ProgressBoard
-from slackwater.client.workspace import find_workspace
+from slackwater.cli.command import INTERRUPTED, ListGroup, Result, Session, command, command_group
+from slackwater.cli.options import PipelineName, date_option
+from slackwater.cli.output import format_usd, print_note, print_table, print_text
 from slackwater.errors import InputError, RunFailed
 from slackwater.formatting import counted
 
-_LIST = "list"
+if TYPE_CHECKING:
+    from slackwater.late.suggest import Suggestion
+    from slackwater.receiver.pull.removed_files import DoubtfulFiles
+    from slackwater.runs.record import DayRecord
+
+_COLUMNS = ("pipeline", "date", "since", "rule", "reason")
 
 
-class _LateGroup(TyperGroup):
-    """A group whose command is `list` if the arguments name no other: `slackwater late daily_delays`."""
+group = command_group("late", "Days on hold: list, release or reject them.", kind=ListGroup, no_args_is_help=False)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, with `list` in front if they begin with no command."""
-        if not args or (args[0] not in self.commands and args[0] != "--help"):
-            args = [_LIST, *args]
-        return super().parse_args(ctx, args)
-
-
-group = typer.Typer(name="late", help="Days on hold: list, release or reject them.", cls=_LateGroup)
-
-Day = Annotated[str, typer.Option("--date", metavar="DATE", help="The day, in the pipeline's timezone.")]
+Day = Annotated[str, date_option("--date", text="The day, in the pipeline's timezone.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why. It is kept with the day.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add `late`, `late release`, `late reject` and `late suggest`."""
-    late_suggest.register(group)
-    app.add_typer(group)
-
-
-@group.command(_LIST, epilog=examples("slackwater late list daily_delays", "slackwater late --older --json"))
+@command("slackwater late list daily_delays", "slackwater late --older --json", name="list", group=group)
 def list_days(
     pipeline: Annotated[
         str | None,
@@ -50,20 +36,11 @@ def list_days(
     *,
     older: Annotated[bool, typer.Option("--older", help="List days before the window with late data instead.")] = False,
     first: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="DATE", help="With --older: check all published days from this one.", show_default=False
-        ),
+        str | None, date_option("--from", text="With --older: check all published days from this one.")
     ] = None,
-    last: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="DATE", help="With --older: check all published days to this one.", show_default=False
-        ),
-    ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    last: Annotated[str | None, date_option("--to", text="With --older: check all published days to this one.")] = None,
+    session: Session,
+) -> Result:
     """List the days on hold. `slackwater late` does the same.
 
     A day on hold keeps its published version. It waits until somebody releases or rejects it, or until its cause is
@@ -72,122 +49,183 @@ def list_days(
     before the window with late data that no run has read.
     """
     if older:
-        late_older.list_older(pipeline, first=first, last=last, project=project, as_json=as_json)
-        return
+        return _list_older(session, pipeline, first=first, last=last)
     if first or last:
         raise InputError("--from and --to: use them with --older")
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
     if pipeline:
-        definitions.pipeline(pipeline)
-    from slackwater.client.client import Client
+        session.project.pipeline(pipeline)
+    client = session.client
+    days, given_up = client.days_on_hold(pipeline), client.comparisons_given_up(pipeline)
+    doubtful, changed = client.doubtful_files(pipeline), client.changed_tables(pipeline)
 
-    with Client.open(workspace, definitions) as client:
-        days, given_up = client.days_on_hold(pipeline), client.comparisons_given_up(pipeline)
-        doubtful, changed = client.doubtful_files(pipeline), client.changed_tables(pipeline)
-    if as_json:
-        shown = {"since", "reason"}
-        rows = [(day, day.hold) for day in days if day.hold]
-        print_json(
-            {
-                "days": [
-                    {"pipeline": day.pipeline, "date": day.date, **hold.model_dump(mode="json")} for day, hold in rows
-                ],
-                "comparisons": [item.model_dump(mode="json") for item in given_up],
-                "doubtful_files": [item.model_dump(mode="json") for item in doubtful],
-                "changed_tables": [
-                    day.model_dump(mode="json", include={"pipeline": True, "date": True, "table_notice": shown})
-                    for day in changed
-                ],
-            }
-        )
-        return
-    if days:
-        print_table(
-            ("pipeline", "date", "since", "rule", "reason"),
-            [(day.pipeline, day.date, day.hold.since, day.hold.rule, day.hold.reason) for day in days if day.hold],
-        )
-        print_text(
-            f"{counted(len(days), 'day')} on hold: slackwater late release | reject PIPELINE --date DATE --reason TEXT"
-        )
-    else:
-        print_text("no day is on hold")
-    for item in given_up:
-        print_text(f"nobody is notified of {item.pipeline} {item.date}: {item.reason}", style="yellow")
-    for day in changed:
-        if day.table_notice:
-            print_text(
-                f"{day.pipeline} {day.date} has read an earlier version of {day.table_notice.reason}. To run it with "
-                f"the new one: slackwater run {day.pipeline} --date {day.date}",
-                style="yellow",
-            )
-    for files in doubtful:
-        print_text(
-            f"{files.source}: the listing of {files.at:%Y-%m-%d %H:%M} UTC lacks more stored files than it has: "
-            f"{counted(files.files, 'file')}, such as {files.examples[0]}. Their rows still count. If the partner has "
-            f"removed them on purpose: slackwater pull {files.source} --accept-removed {files.files}",
-            style="yellow",
-        )
+    def view() -> None:
+        if days:
+            rows = [
+                (day.pipeline, day.date, day.hold.since, day.hold.rule, day.hold.reason) for day in days if day.hold
+            ]
+            print_table(_COLUMNS, rows)
+            commands = "slackwater late release | reject PIPELINE --date DATE --reason TEXT"
+            print_text(f"{counted(len(days), 'day')} on hold: {commands}")
+        else:
+            print_text("no day is on hold")
+        for item in given_up:
+            print_text(f"nobody is notified of {item.pipeline} {item.date}: {item.reason}", style="yellow")
+        for day in changed:
+            print_text(_describe_notice(day), style="yellow")
+        for files in doubtful:
+            print_text(_describe_doubtful(files), style="yellow")
+
+    document = {
+        "days": [
+            {"pipeline": day.pipeline, "date": day.date, **day.hold.model_dump(mode="json")} for day in days if day.hold
+        ],
+        "comparisons": [item.model_dump(mode="json") for item in given_up],
+        "doubtful_files": [item.model_dump(mode="json") for item in doubtful],
+        "changed_tables": [
+            day.model_dump(mode="json", include={"pipeline": True, "date": True, "table_notice": {"since", "reason"}})
+            for day in changed
+        ],
+    }
+    return Result(document, view)
 
 
-@group.command(
-    epilog=examples('slackwater late release daily_delays --date 2013-03-10 --reason "the partner withdrew the file"')
-)
-def release(
-    pipeline: PipelineName, date: Day, reason: Reason, project: ProjectFolder = None, as_json: AsJson = False
-) -> None:
+def _describe_notice(day: DayRecord) -> str:
+    reason = day.table_notice.reason if day.table_notice else ""
+    return (
+        f"{day.pipeline} {day.date} has read an earlier version of {reason}. To run it with "
+        f"the new one: slackwater run {day.pipeline} --date {day.date}"
+    )
+
+
+def _describe_doubtful(files: DoubtfulFiles) -> str:
+    return (
+        f"{files.source}: the listing of {files.at:%Y-%m-%d %H:%M} UTC lacks more stored files than it has: "
+        f"{counted(files.files, 'file')}, such as {files.examples[0]}. Their rows still count. If the partner has "
+        f"removed them on purpose: slackwater pull {files.source} --accept-removed {files.files}"
+    )
+
+
+def _list_older(session: Session, pipeline: str | None, *, first: str | None, last: str | None) -> Result:
+    """Return days before the window, with what a check would decide about each, and how to process them."""
+    if pipeline:
+        session.project.pipeline(pipeline)
+    elif first or last:
+        raise InputError("PIPELINE: --from and --to need the name of one pipeline")
+    result = session.client.older_late_days(pipeline, first=first, last=last)
+
+    def view() -> None:
+        if not result.days:
+            print_text("no day before the window has late data")
+        else:
+            decisions = [(item.decision, item.since) for item in result.days]
+            print_table(_COLUMNS, [(day.pipeline, day.date, since, day.rule, day.reason) for day, since in decisions])
+            days = counted(len(result.days), "day")
+            print_text(f"{days} before the window: slackwater run PIPELINE --date DATE processes one")
+        for item in result.unchecked:
+            command = f"slackwater late --older {item.pipeline} --from {item.first} --to {item.last}"
+            print_text(f"{item.pipeline}: {counted(item.days, 'more day')} listed: {command} checks the next ones")
+
+    days = [
+        {**item.decision.model_dump(mode="json"), "since": item.since, "new_objects": item.objects}
+        for item in result.days
+    ]
+    return Result({"days": days, "unchecked": [item._asdict() for item in result.unchecked]}, view)
+
+
+@command('slackwater late release daily_delays --date 2013-03-10 --reason "the partner withdrew the file"', group=group)
+def release(pipeline: PipelineName, date: Day, reason: Reason, *, session: Session) -> Result:
     """Run a day again with its present inputs, although they have lost rows or its audit failed.
 
     If inputs vanish once more, the day is on hold again. A published day that is not on hold yet can be released too.
     """
-    day = read_date(date, option="--date")
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    definitions.pipeline(pipeline)
-    from slackwater.cli.running import show_states
-    from slackwater.client.client import Client
+    session.project.pipeline(pipeline)
+    from slackwater.cli.commands.run import run_document
+    from slackwater.cli.running import shown_states
 
-    with Client.open(workspace, definitions) as client, ProgressBoard() as progress:
+    with shown_states() as on_progress:
         try:
-            result = client.release(pipeline, day, reason=reason).wait(on_progress=partial(show_states, progress))
+            result = session.client.release(pipeline, date, reason=reason).wait(on_progress=on_progress)
         except RunFailed as error:
             raise RunFailed(
-                f"{pipeline} for {day}: {error}\n  its log: slackwater logs {pipeline} --date {day}"
+                f"{pipeline} for {date}: {error}\n  its log: slackwater logs {pipeline} --date {date}"
             ) from error
         except KeyboardInterrupt as error:
             print_note(
                 f"A run that has started continues: slackwater runs {pipeline}. If there is none, repeat the release",
                 style="yellow",
             )
-            raise typer.Exit(130) from error
-    if as_json:
-        from slackwater.cli.commands.run import run_document
-
-        print_json(run_document(result))
-        return
-    rows = counted(result.publication.rows, "row")
-    print_text(f"{pipeline} {day}: released, {result.outcome} with {rows}", style="green")
+            raise typer.Exit(INTERRUPTED) from error
+    text = f"{pipeline} {date}: released, {result.outcome} with {counted(result.publication.rows, 'row')}"
+    return Result(run_document(result), partial(print_text, text, style="green"))
 
 
-@group.command(
-    epilog=examples('slackwater late reject daily_delays --date 2013-03-10 --reason "the correction is wrong"')
-)
-def reject(
-    pipeline: PipelineName, date: Day, reason: Reason, project: ProjectFolder = None, as_json: AsJson = False
-) -> None:
+@command('slackwater late reject daily_delays --date 2013-03-10 --reason "the correction is wrong"', group=group)
+def reject(pipeline: PipelineName, date: Day, reason: Reason, *, session: Session) -> Result:
     """Keep the published version of a day on hold.
 
     The same inputs are not held again. When newer data of the day arrives, the next check decides about it.
     """
-    day = read_date(date, option="--date")
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    definitions.pipeline(pipeline)
-    from slackwater.client.client import Client
+    session.project.pipeline(pipeline)
+    record = session.client.reject(pipeline, date, reason=reason)
+    text = f"{pipeline} {date}: rejected, the published version stays"
+    document = record.model_dump(mode="json", include={"pipeline", "date", "resolution"})
+    return Result(document, partial(print_text, text, style="green"))
 
-    with Client.open(workspace, definitions) as client:
-        record = client.reject(pipeline, day, reason=reason)
-    if as_json:
-        print_json(record.model_dump(mode="json", include={"pipeline", "date", "resolution"}))
+
+@command("slackwater late suggest daily_delays", "slackwater late suggest daily_delays --effect 0.5", group=group)
+def suggest(
+    pipeline: PipelineName,
+    effect: Annotated[
+        float, typer.Option(metavar="PERCENT", min=0, help="The largest change of a metric that may be missed.")
+    ] = 1.0,
+    *,
+    session: Session,
+) -> Result:
+    """Propose thresholds for late data from the re-runs of the last 90 days.
+
+    For each threshold, it shows the past re-runs that it would have caused as well, what they have cost, and the
+    changes of the table that it would have missed. Late data below a threshold counts together with later data of its
+    day, as in a check. Late data that never made a day run again does not count.
+    """
+    session.project.pipeline(pipeline)
+    suggestion = session.client.suggest_thresholds(pipeline, max_effect=effect)
+    return Result(suggestion.model_dump(mode="json"), partial(_print_suggestion, suggestion))
+
+
+def _print_suggestion(suggestion: Suggestion) -> None:
+    """Print each threshold with what it would have done, and the proposed ones."""
+    print_text(
+        f"{suggestion.pipeline}: {counted(suggestion.reruns, 're-run')} for late data since {suggestion.first}, "
+        f"{format_usd(suggestion.usd)} USD",
+        style="bold",
+    )
+    print_table(
+        ("threshold", "re-runs", "USD", "missed changes", "largest missed"),
+        [
+            (
+                f"{item.threshold} {item.value:,.12g}",
+                item.reruns,
+                format_usd(item.usd),
+                item.missed,
+                f"{_percent(item.largest_missed)} on {item.largest_missed_date}" if item.largest_missed_date else "-",
+            )
+            for item in suggestion.candidates
+        ],
+    )
+    if suggestion.skipped:
+        print_text(f"{counted(suggestion.skipped, 're-run')} not compared with the version before: not counted")
+    if not suggestion.proposed:
+        print_text(
+            f"every threshold would have missed a change above {suggestion.max_effect:g} %: "
+            "keep `rows: 0`, or allow a larger one with --effect"
+        )
         return
-    print_text(f"{pipeline} {day}: rejected, the published version stays", style="green")
+    print_text(f"one of these for its sources would have missed no change above {suggestion.max_effect:g} %:")
+    for item in suggestion.proposed:
+        # New files never reach it.
+        note = ", only next to percent or rows" if item.threshold == "changed_files" else ""
+        print_text(f"  late: {{{item.threshold}: {item.value:.12g}}}  # {counted(item.reruns, 're-run')}{note}")
+
+
+def _percent(effect: float | None) -> str:
+    return "an infinite change" if effect is None else f"{effect:.3g} %"

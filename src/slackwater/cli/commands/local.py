@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import print_json, print_text
+from slackwater.cli.command import Result, Session, command, command_group
+from slackwater.cli.output import print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.client.workspace import find_workspace
 
 if TYPE_CHECKING:
     from slackwater.local.cloud import LocalCloud
 
-group = typer.Typer(name="local", help="The local cloud: AWS's services on this machine.", no_args_is_help=True)
+group = command_group("local", "The local cloud: AWS's services on this machine.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add `local up`, `local down` and `local status`."""
-    app.add_typer(group)
-
-
-@group.command(epilog=examples("slackwater local up", "slackwater local up --port 4566"))
+@command("slackwater local up", "slackwater local up --port 4566", group=group)
 def up(
     port: int | None = typer.Option(
         None, metavar="PORT", min=1, max=65535, help="The port. Default: the last one used, else a free one."
     ),
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Start the local cloud if it does not run yet. The first start fetches Spark's jars (115 MB)."""
     from slackwater.local import cloud, jars
     from slackwater.local.layout import Layout
 
-    workspace = find_workspace(project)
-    folder = Layout(workspace.root).jars
+    root = session.workspace.root
+    folder = Layout(root).jars
     with ProgressBoard() as progress:
-        if cloud.status(workspace.root) is None:
+        if cloud.status(root) is None:
             first = not jars.is_complete(folder)
             if first:
                 progress.update("fetch Spark's jars")
@@ -46,43 +41,38 @@ def up(
             if first:
                 progress.update("fetch Spark's jars", TaskState.DONE)
         progress.update("local cloud")
-        local_cloud = cloud.up(workspace.root, port=port)
+        local_cloud = cloud.up(root, port=port)
         progress.update("local cloud", TaskState.DONE)
-    _print_status(local_cloud, as_json=as_json)
+    return _status(local_cloud)
 
 
-@group.command(epilog=examples("slackwater local down", "slackwater local down --json"))
-def down(project: ProjectFolder = None, as_json: AsJson = False) -> None:
+@command("slackwater local down", "slackwater local down --json", group=group)
+def down(*, session: Session) -> Result:
     """Stop the local cloud. It keeps its data."""
     from slackwater.local import cloud
 
-    stopped = cloud.down(find_workspace(project).root)
-    if as_json:
-        print_json({"stopped": stopped})
-    else:
-        print_text("stopped" if stopped else "it was not running")
+    stopped = cloud.down(session.workspace.root)
+    return Result({"stopped": stopped}, "stopped" if stopped else "it was not running")
 
 
-@group.command(epilog=examples("slackwater local status", "slackwater local status --json"))
-def status(project: ProjectFolder = None, as_json: AsJson = False) -> None:
+@command("slackwater local status", "slackwater local status --json", group=group)
+def status(*, session: Session) -> Result:
     """Show whether the local cloud runs, and at which endpoint."""
     from slackwater.local import cloud
 
-    _print_status(cloud.status(find_workspace(project).root), as_json=as_json)
+    return _status(cloud.status(session.workspace.root))
 
 
-def _print_status(local_cloud: LocalCloud | None, *, as_json: bool) -> None:
+def _status(local_cloud: LocalCloud | None) -> Result:
     if local_cloud is None:
-        if as_json:
-            print_json({"running": False})
-        else:
-            print_text("not running (to start it: slackwater local up)")
-        return
-    if as_json:
-        names = ("endpoint", "pid", "region", "account", "started_at", "ready")
-        fields = {name: getattr(local_cloud, name) for name in names}
-        print_json({"running": True, **fields, "environment": local_cloud.environment()})
-        return
+        return Result({"running": False}, "not running (to start it: slackwater local up)")
+    names = ("endpoint", "pid", "region", "account", "started_at", "ready")
+    fields = {name: getattr(local_cloud, name) for name in names}
+    document = {"running": True, **fields, "environment": local_cloud.environment()}
+    return Result(document, partial(_print_status, local_cloud))
+
+
+def _print_status(local_cloud: LocalCloud) -> None:
     print_text(f"running at {local_cloud.endpoint}", style="green")
     for name in ("region", "account", "pid", "started_at"):
         print_text(f"  {name.replace('_', ' '):<11}{getattr(local_cloud, name)}")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, AttemptNumber, ProjectFolder, RunName, examples, read_date
-from slackwater.cli.output import print_json, print_note, print_text, to_json_value
-from slackwater.client.workspace import find_workspace
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import AttemptNumber, RunName, date_option
+from slackwater.cli.output import print_note, print_text, to_json_value
 from slackwater.errors import InputError
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client
     from slackwater.client.days.attempts import Attempt
-    from slackwater.client.days.run_log import LogLine
+    from slackwater.client.days.run_log import LogLine, RunLog
+    from slackwater.runs.record import RunRecord
 
 # Values that people do not see: they are the same on every line of a run, or say where in the code a line was written.
 _OMITTED_FIELDS = frozenset(
@@ -31,65 +33,53 @@ _OMITTED_FIELDS = frozenset(
 _LONGEST_VALUE = 80
 
 
-def register(app: typer.Typer) -> None:
-    """Add `logs`."""
-    app.command(
-        epilog=examples(
-            "slackwater logs daily_delays --date 2013-03-08",
-            "slackwater logs 0f3b5f0c2d1e --attempt 2",
-            "slackwater logs daily_delays --date 2013-03-08 --stage delays_by_carrier --spark",
-        )
-    )(logs)
-
-
-def logs(  # noqa: PLR0917 - the command line's own options
+@command(
+    "slackwater logs daily_delays --date 2013-03-08",
+    "slackwater logs 0f3b5f0c2d1e --attempt 2",
+    "slackwater logs daily_delays --date 2013-03-08 --stage delays_by_carrier --spark",
+)
+def logs(
     run: RunName,
-    date: Annotated[
-        str | None, typer.Option(metavar="DATE", help="The day of the run of a PIPELINE.", show_default=False)
-    ] = None,
+    date: Annotated[str | None, date_option(text="The day of the run of a PIPELINE.")] = None,
     attempt: AttemptNumber = None,
     stage: Annotated[
         str | None,
         typer.Option(metavar="STAGE", help="Only this stage. Default with --spark: the last job.", show_default=False),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Print Spark's own log of one stage instead.")] = False,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Print everything that a run has logged, in time order.
 
     These are the transitions of its state machine, and the lines of its functions and of its Spark jobs, with the
     traceback of a failure. Times are in UTC. A job's lines appear when it has ended. Long lists and objects are cut,
     but not with --json.
     """
-    day = read_date(date, option="--date") if date else None
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    from slackwater.client.client import Client
     from slackwater.client.days.attempts import check_run_name
 
-    check_run_name(run, definitions.pipelines, date=day)
-    with Client.open(workspace, definitions) as client:
-        chosen = client.attempt(run, date=day, attempt=attempt)
-        if spark:
-            _print_spark_log(client, chosen, stage, as_json=as_json)
-            return
-        log = client.run_log(chosen, stage=stage)
-    record = chosen.record
-    if as_json:
-        print_json(
-            {
-                "pipeline": record.run.pipeline,
-                "date": record.run.date,
-                "attempt": record.run.attempt,
-                "run_id": record.run.run_id,
-                "correlation_id": record.run.correlation_id,
-                "state": record.state.value,
-                "lines": [_line_document(line) for line in log.lines],
-                "missing": log.missing,
-            }
-        )
-        return
+    check_run_name(run, session.project.pipelines, date=date)
+    chosen = session.client.attempt(run, date=date, attempt=attempt)
+    if spark:
+        return _spark_log(session.client, chosen, stage)
+    log = session.client.run_log(chosen, stage=stage)
+    return Result(_document(chosen.record, log), partial(_print_log, chosen.record, log))
+
+
+def _document(record: RunRecord, log: RunLog) -> dict[str, Any]:
+    return {
+        "pipeline": record.run.pipeline,
+        "date": record.run.date,
+        "attempt": record.run.attempt,
+        "run_id": record.run.run_id,
+        "correlation_id": record.run.correlation_id,
+        "state": record.state.value,
+        "lines": [_line_document(line) for line in log.lines],
+        "missing": log.missing,
+    }
+
+
+def _print_log(record: RunRecord, log: RunLog) -> None:
     print_note(
         f"{record.run.pipeline} {record.run.date}, attempt {record.run.attempt}: {record.state.value} "
         f"(run {record.run.run_id}, correlation id {record.run.correlation_id})",
@@ -102,8 +92,8 @@ def logs(  # noqa: PLR0917 - the command line's own options
         print_note(f"not read: {sentence}", style="yellow")
 
 
-def _print_spark_log(client: Client, attempt: Attempt, stage: str | None, *, as_json: bool) -> None:
-    """Print what Spark itself has logged in the job of a stage, by default in the last job of the attempt."""
+def _spark_log(client: Client, attempt: Attempt, stage: str | None) -> Result:
+    """Return what Spark itself has logged in the job of a stage, by default in the last job of the attempt."""
     jobs = [job for job in attempt.jobs(client.logs) if stage in {None, job.stage}]
     run = attempt.record.run
     if not jobs:
@@ -116,12 +106,14 @@ def _print_spark_log(client: Client, attempt: Attempt, stage: str | None, *, as_
     # Spark itself logs to standard error. spark-submit sends both streams of the driver's Python to standard output,
     # which `slackwater logs` reads without --spark.
     text = client.logs.driver_log(job, "stderr")
-    if as_json:
-        print_json({"job": job.id, "name": job.name, "state": job.state, "detail": job.detail, "log": text})
-        return
-    detail = f", {job.detail}" if job.failed else ""
-    print_note(f"job {job.id} ({job.name}): {job.state.lower()}{detail}", style="bold")
-    sys.stdout.writelines(f"{line}\n" for line in text.splitlines())
+
+    def view() -> None:
+        detail = f", {job.detail}" if job.failed else ""
+        print_note(f"job {job.id} ({job.name}): {job.state.lower()}{detail}", style="bold")
+        sys.stdout.writelines(f"{line}\n" for line in text.splitlines())
+
+    document = {"job": job.id, "name": job.name, "state": job.state, "detail": job.detail, "log": text}
+    return Result(document, view)
 
 
 def format_log_line(line: LogLine, *, width: int) -> str:

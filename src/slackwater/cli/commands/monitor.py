@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from functools import partial
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_table, print_text
-from slackwater.client.workspace import find_workspace
-from slackwater.errors import InputError, RunFailed, SlackwaterError
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import date_option
+from slackwater.cli.output import print_table, print_text
+from slackwater.errors import RunFailed, SlackwaterError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -22,63 +22,45 @@ if TYPE_CHECKING:
     from slackwater.late.decision import CheckReport
 
 
-def register(app: typer.Typer) -> None:
-    """Add `monitor`."""
-    app.command(epilog=examples("slackwater monitor", "slackwater monitor daily_delays --as-of 2013-03-12"))(monitor)
-
-
+@command("slackwater monitor", "slackwater monitor daily_delays --as-of 2013-03-12")
 def monitor(
     pipelines: Annotated[
         list[str] | None,
         typer.Argument(metavar="PIPELINE", help="Pipelines of the project. Default: all.", show_default=False),
     ] = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="Monitor as if today were this day. Default: today.", show_default=False),
-    ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    as_of: Annotated[str | None, date_option(text="Monitor as if today were this day. Default: today.")] = None,
+    *,
+    session: Session,
+) -> Result:
     """Run days with late data again, and notify people of changes.
 
     Checks the finished days of each pipeline's window (`late` in its definition), of a pipeline before those that read
     its table. A day runs again if its late data reaches a threshold. People are notified if that changes the published
     table.
     """
-    from slackwater.late.check.window import today
-    from slackwater.pipeline.graph import pipeline_order
+    from slackwater.client.monitoring import days_to_monitor
 
-    requested = read_date(as_of, option="--as-of") if as_of else None
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    days = {}
-    wanted = [definitions.pipeline(name).pipeline for name in pipelines or definitions.pipelines]
-    for name in sorted(wanted, key=pipeline_order(definitions.pipelines).index):
-        pipeline = definitions.pipeline(name)
-        # Each pipeline has its own timezone, so today may differ between pipelines.
-        current = today(pipeline, datetime.now(UTC)).isoformat()
-        if requested and requested > current:
-            raise InputError(f"--as-of: {requested} has not begun in {pipeline.timezone}")
-        days[name] = requested or current
-    from slackwater.client.client import Client
+    days = days_to_monitor(session.project, pipelines or session.project.pipelines, as_of, name="--as-of")
+    client, documents, failures = session.client, [], []
+    for pipeline, day in days.items():
+        try:
+            show_report = (lambda _: None) if session.as_json else print_decisions
+            result = monitor_pipeline(client, pipeline, day, show_report=show_report)
+        except SlackwaterError as error:
+            # The other pipelines are still monitored.
+            failures.append(f"{pipeline}: {error}")
+            continue
+        documents.append(monitor_document(result))
+        failures += [result.failure] if result.failure else []
+        if not session.as_json:
+            print_day_outcomes(result)
+    return Result(
+        {"pipelines": documents, "failures": failures}, partial(_fail, failures), exit_code=1 if failures else 0
+    )
 
-    documents, failures = [], []
-    with Client.open(workspace, definitions) as client:
-        for name, day in days.items():
-            try:
-                show_report = (lambda _: None) if as_json else print_decisions
-                result = monitor_pipeline(client, name, day, show_report=show_report)
-            except SlackwaterError as error:
-                # The other pipelines are still monitored.
-                failures.append(f"{name}: {error}")
-                continue
-            documents.append(monitor_document(result))
-            failures += [result.failure] if result.failure else []
-            if not as_json:
-                print_day_outcomes(result)
-    if as_json:
-        print_json({"pipelines": documents, "failures": failures})
-        raise typer.Exit(1 if failures else 0)
+
+def _fail(failures: Sequence[str]) -> None:
+    """Raise `RunFailed` if there are failures."""
     if failures:
         raise RunFailed("\n  ".join(failures))
 

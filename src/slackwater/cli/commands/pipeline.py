@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples
+from slackwater.cli.command import Result, Session, command, command_group, epilog
 from slackwater.cli.output import print_json, print_text
-from slackwater.client.workspace import find_workspace, project_of
+from slackwater.client.workspace import project_of
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -21,22 +23,16 @@ PipelineFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="The YAML file of the pipeline.", show_default=False)
 ]
 
-group = typer.Typer(name="pipeline", help="Definitions of pipelines.", no_args_is_help=True)
+group = command_group("pipeline", "Definitions of pipelines.")
 
 _INVALID = 2
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group `pipeline`."""
-    app.add_typer(group)
-
-
-@group.command(
-    epilog=examples(
-        "slackwater pipeline validate",
-        "slackwater pipeline validate pipelines/daily.yaml",
-        "slackwater pipeline validate --json",
-    )
+@command(
+    "slackwater pipeline validate",
+    "slackwater pipeline validate pipelines/daily.yaml",
+    "slackwater pipeline validate --json",
+    group=group,
 )
 def validate(
     file: Annotated[
@@ -47,9 +43,9 @@ def validate(
             show_default=False,
         ),
     ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Check a project, and print all problems of all its files: file, line, column, and what is wrong.
 
     Nothing runs. The exit code is 0 without problems and 2 with some.
@@ -57,23 +53,22 @@ def validate(
     from slackwater.validation.check_project import check_pipeline, check_project
 
     if file is not None:
-        problems = relative_problems(check_pipeline(project_of(file, project), file)[1])
+        problems = relative_problems(check_pipeline(project_of(file, session.folder), file)[1])
         valid = f"{file}: valid"
     else:
-        checked = check_project(find_workspace(project).project)
+        checked = check_project(session.workspace.project)
         problems = relative_problems(checked.problems)
         numbers = (counted(len(checked.sources), "source"), counted(len(checked.pipelines), "pipeline"))
         valid = f"valid: {' and '.join(numbers)}"
-    if as_json:
-        print_json({"problems": [dataclasses.asdict(problem) for problem in problems]})
-    elif problems:
-        print_text("\n".join(f"{problem.position}  {problem.description}" for problem in problems))
-    else:
-        print_text(valid, style="green")
-    raise typer.Exit(_INVALID if problems else 0)
+    lines = "\n".join(f"{problem.position}  {problem.description}" for problem in problems)
+    return Result(
+        {"problems": [dataclasses.asdict(problem) for problem in problems]},
+        lines or partial(print_text, valid, style="green"),
+        exit_code=_INVALID if problems else 0,
+    )
 
 
-@group.command(epilog=examples("slackwater pipeline schema > pipeline.schema.json"))
+@group.command(epilog=epilog("slackwater pipeline schema > pipeline.schema.json"))
 def schema() -> None:
     """Print the JSON Schema of pipelines, with the parameters of all steps.
 
@@ -84,18 +79,17 @@ def schema() -> None:
     print_json(pipeline_schema())
 
 
-@group.command(
-    epilog=examples(
-        "slackwater pipeline graph pipelines/daily.yaml",
-        "slackwater pipeline graph pipelines/daily.yaml --svg > daily.svg",
-    )
+@command(
+    "slackwater pipeline graph pipelines/daily.yaml",
+    "slackwater pipeline graph pipelines/daily.yaml --svg > daily.svg",
+    group=group,
 )
 def graph(
     file: PipelineFile,
     svg: Annotated[bool, typer.Option("--svg", help="Draw an SVG image instead of a Mermaid flowchart.")] = False,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Draw a pipeline: its inputs and steps, the stages that run as one Spark job, and the exchanges between them.
 
     Stages that do not read each other run in parallel.
@@ -104,33 +98,29 @@ def graph(
     from slackwater.pipeline.graph import layers, stages
     from slackwater.project.project import load_pipeline
 
-    pipeline = load_pipeline(file, project_of(file, project))
-    if as_json:
-        names = [[stage.name for stage in layer] for layer in layers(stages(pipeline))]
-        print_json({"layers": names, "mermaid": drawing.mermaid(pipeline), "svg": drawing.svg(pipeline)})
-    else:
-        print_text((drawing.svg if svg else drawing.mermaid)(pipeline).rstrip("\n"))
+    pipeline = load_pipeline(file, project_of(file, session.folder))
+    names = [[stage.name for stage in layer] for layer in layers(stages(pipeline))]
+    mermaid, drawn = drawing.mermaid(pipeline), drawing.svg(pipeline)
+    return Result({"layers": names, "mermaid": mermaid, "svg": drawn}, (drawn if svg else mermaid).rstrip("\n"))
 
 
-@group.command("compile", epilog=examples("slackwater pipeline compile pipelines/daily.yaml"))
+@command("slackwater pipeline compile pipelines/daily.yaml", name="compile", group=group)
 def compile_(
     file: PipelineFile,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,  # noqa: ARG001 - every command accepts it; this one always prints JSON
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Print the state machine of a pipeline, in Amazon States Language.
 
     The deployment replaces placeholders such as `${ApplicationId}`.
     """
-    import json
-
     from slackwater.pipeline.compile import compile_machine
     from slackwater.project.installation import deployed_files
     from slackwater.project.project import load_pipeline
 
-    pipeline = load_pipeline(file, project_of(file, project))
+    pipeline = load_pipeline(file, project_of(file, session.folder))
     frame = json.loads((deployed_files() / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
-    print_json(compile_machine(pipeline, frame))
+    return Result(compile_machine(pipeline, frame))
 
 
 def relative_problems(problems: Sequence[Problem]) -> list[Problem]:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_note, print_text
-from slackwater.cli.progress import ProgressBoard
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import date_option
+from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pulled_source
-from slackwater.client.workspace import find_workspace
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -51,19 +50,12 @@ _NOTES = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add `pull`."""
-    app.command(epilog=examples("slackwater pull flights", "slackwater pull flights --as-of 2013-03-12"))(pull)
-
-
+@command("slackwater pull flights", "slackwater pull flights --as-of 2013-03-12")
 def pull(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A source of the project that has `pull`.", show_default=False)
     ],
-    as_of: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="Pull as if today were this day. Default: today.", show_default=False),
-    ] = None,
+    as_of: Annotated[str | None, date_option(text="Pull as if today were this day. Default: today.")] = None,
     accept_removed: Annotated[
         int,
         typer.Option(
@@ -74,35 +66,24 @@ def pull(
             show_default=False,
         ),
     ] = 0,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Fetch a partner's new and changed files.
 
     Checks the files of the source's look-back window (`lookback_days` in its definition).
     """
-    day = read_date(as_of, option="--as-of") if as_of else None
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    pulled_source(definitions, source)
-    from slackwater.client.client import Client
-
-    with Client.open(workspace, definitions) as client:
-        totals = pull_source(client, source, as_of=day, accept_removed=accept_removed)
-    if as_json:
-        print_json(totals)
-    else:
-        print_pull_totals(totals)
+    pulled_source(session.project, source)
+    totals = pull_source(session.client, source, as_of=as_of, accept_removed=accept_removed)
+    return Result(totals, partial(print_pull_totals, totals))
 
 
 def pull_source(client: Client, source: str, *, as_of: str | None, accept_removed: int = 0) -> PullTotals:
     """Pull a source as of an ISO date, None for today, and show the progress. Arguments and errors: `Client.pull`."""
-    from slackwater.cli.running import show_states
+    from slackwater.cli.running import shown_states
 
-    with ProgressBoard() as progress:
-        return client.pull(
-            source, as_of=as_of, accept_removed=accept_removed, on_progress=partial(show_states, progress)
-        )
+    with shown_states() as on_progress:
+        return client.pull(source, as_of=as_of, accept_removed=accept_removed, on_progress=on_progress)
 
 
 def print_pull_totals(totals: Mapping[str, Any]) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import print_json, print_note, print_text
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.output import print_note, print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.client.arguments import pushed_source
-from slackwater.client.workspace import find_workspace
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -20,16 +20,7 @@ if TYPE_CHECKING:
 _PRINTED_REASONS = 5
 
 
-def register(app: typer.Typer) -> None:
-    """Add `push`."""
-    app.command(
-        epilog=examples(
-            "slackwater push weather weather-2013-03-08.ndjson",
-            "zcat events.gz | slackwater push weather - --json",
-        )
-    )(push)
-
-
+@command("slackwater push weather weather-2013-03-08.ndjson", "zcat events.gz | slackwater push weather - --json")
 def push(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A source of the project that has `push`.", show_default=False)
@@ -49,9 +40,9 @@ def push(
             show_default=False,
         ),
     ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Send a file of events to the API.
 
     The same file can be sent again: events that are stored already count as duplicates. Rejected events are kept with
@@ -59,15 +50,11 @@ def push(
     """
     from slackwater.client.events import read_events
 
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    pushed_source(definitions, source)
+    pushed_source(session.project, source)
     # A wrong file is reported before any cloud is contacted.
     events = read_events(file)
-    from slackwater.client.client import Client
-
-    task = f"push {source}"
-    with Client.open(workspace, definitions) as client, ProgressBoard() as progress:
+    task, client = f"push {source}", session.client
+    with ProgressBoard() as progress:
         progress.update(task, note=counted(len(events), "event"))
         totals = client.push(
             source,
@@ -76,12 +63,7 @@ def push(
             on_progress=lambda now: progress.update(task, note=f"{now.events:,} of {len(events):,} events"),
         )
         progress.update(task, TaskState.DONE if totals.ok else TaskState.FAILED, note=counted(totals.events, "event"))
-    if as_json:
-        print_json(asdict(totals))
-    else:
-        print_push_totals(totals)
-    if not totals.ok:
-        raise typer.Exit(1)
+    return Result(asdict(totals), partial(print_push_totals, totals), exit_code=0 if totals.ok else 1)
 
 
 def print_push_totals(totals: PushTotals) -> None:

@@ -6,28 +6,20 @@ from typing import Annotated
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_note, print_table
-from slackwater.client.workspace import find_workspace
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import date_option
+from slackwater.cli.output import print_note, print_table
 from slackwater.formatting import counted
 
 
-def register(app: typer.Typer) -> None:
-    """Add `query`."""
-    app.command(
-        epilog=examples(
-            "slackwater query \"SELECT * FROM daily_delays WHERE date = '2013-03-10' ORDER BY flights DESC\"",
-            "slackwater query 'SELECT date, count(*) AS events FROM raw.weather GROUP BY ALL' --json",
-            'slackwater query "FROM daily_delays" --date 2013-03-10 --version 1',
-        )
-    )(query)
-
-
+@command(
+    "slackwater query \"SELECT * FROM daily_delays WHERE date = '2013-03-10' ORDER BY flights DESC\"",
+    "slackwater query 'SELECT date, count(*) AS events FROM raw.weather GROUP BY ALL' --json",
+    'slackwater query "FROM daily_delays" --date 2013-03-10 --version 1',
+)
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One statement of DuckDB's SQL.", show_default=False)],
-    date: Annotated[
-        str | None, typer.Option(metavar="DATE", help="The day whose version is read.", show_default=False)
-    ] = None,
+    date: Annotated[str | None, date_option(text="The day whose version is read.")] = None,
     version: Annotated[
         int | None,
         typer.Option(
@@ -36,9 +28,9 @@ def query(
             show_default=False,
         ),
     ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Query published tables and raw partitions with SQL.
 
     A published table has its pipeline's name; the raw partitions of a source are the table raw.SOURCE.
@@ -46,16 +38,10 @@ def query(
     In JSON, dates and times are ISO 8601 (times with a timezone in UTC), decimals are numbers, NaN and infinities are
     null.
     """
-    day = read_date(date, option="--date") if date else None
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    from slackwater.client.client import Client
+    result = session.client.query(sql, date=date, version=version)
 
-    with Client.open(workspace, definitions) as client:
-        result = client.query(sql, date=day, version=version)
-        columns, rows = result.columns, result.rows
-    if as_json:
-        print_json({"columns": columns, "rows": rows})
-    else:
-        print_table(columns, rows)
-        print_note(counted(len(rows), "row"))
+    def view() -> None:
+        print_table(result.columns, result.rows)
+        print_note(counted(len(result.rows), "row"))
+
+    return Result({"columns": result.columns, "rows": result.rows}, view)

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import UTC, datetime
-from datetime import date as date_type
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_note, print_text
-from slackwater.cli.progress import ProgressBoard
-from slackwater.client.workspace import find_workspace, project_of
+from slackwater.cli.command import INTERRUPTED, Result, Session, command
+from slackwater.cli.options import date_option
+from slackwater.cli.output import print_note, print_text
+from slackwater.client.arguments import check_begun
+from slackwater.client.workspace import project_of
 from slackwater.errors import InputError, RunFailed
 from slackwater.formatting import counted
-from slackwater.runs.day import day_of
 
 if TYPE_CHECKING:
     from slackwater.client.days.runs import RunResult, RunSeconds
     from slackwater.project.project import Project
 
 
-def register(app: typer.Typer) -> None:
-    """Add `run`."""
-    app.command(
-        epilog=examples(
-            "slackwater run daily_delays --date 2013-03-08",
-            "slackwater run daily_delays --date 2013-03-08 --force",
-            "slackwater run daily_delays --from 2013-03-01 --to 2013-03-31 --parallel 4",
-            "slackwater run pipelines/new.yaml --date 2013-03-08",
-        )
-    )(run)
-
-
+@command(
+    "slackwater run daily_delays --date 2013-03-08",
+    "slackwater run daily_delays --date 2013-03-08 --force",
+    "slackwater run daily_delays --from 2013-03-01 --to 2013-03-31 --parallel 4",
+    "slackwater run pipelines/new.yaml --date 2013-03-08",
+)
 def run(
     pipeline: Annotated[
         str,
@@ -46,18 +38,9 @@ def run(
         ),
     ],
     *,
-    date: Annotated[
-        str | None, typer.Option(metavar="DATE", help="The day, in the pipeline's timezone.", show_default=False)
-    ] = None,
-    first: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="DATE", help="Run the missing and failed days from this one.", show_default=False
-        ),
-    ] = None,
-    last: Annotated[
-        str | None, typer.Option("--to", metavar="DATE", help="The last day of the range.", show_default=False)
-    ] = None,
+    date: Annotated[str | None, date_option(text="The day, in the pipeline's timezone.")] = None,
+    first: Annotated[str | None, date_option("--from", text="Run the missing and failed days from this one.")] = None,
+    last: Annotated[str | None, date_option("--to", text="The last day of the range.")] = None,
     parallel: Annotated[
         int | None,
         typer.Option(
@@ -73,9 +56,8 @@ def run(
         bool, typer.Option("--stale", help="Also run days published from an older definition or older code.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Run even if inputs and definition are unchanged.")] = False,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    session: Session,
+) -> Result:
     """Run one day of a pipeline and publish it, or the missing and failed days of a range.
 
     The new version replaces the one that was published for this day before. A pipeline that is given by its file need
@@ -84,56 +66,43 @@ def run(
     """
     if first is not None or last is not None:
         dates = _range(first, last, misplaced={"--date": date, "--force": force})
-        workspace = find_workspace(project)
-        definitions = workspace.load_definitions()
         from slackwater.cli.backfill import run_backfill
 
-        run_backfill(
-            workspace,
-            definitions,
-            pipeline,
-            dates,
-            parallel=parallel or 1,
-            stale=stale,
-            project=project,
-            as_json=as_json,
-        )
-        return
+        return run_backfill(session, pipeline, dates, parallel=parallel or 1, stale=stale)
     if date is None:
         raise InputError("--date is missing: give one day with --date, or a range of days with --from and --to")
     if parallel or stale:
         raise InputError(f"{'--parallel' if parallel else '--stale'} needs a range of days: --from and --to")
-    day, is_file = read_date(date, option="--date"), pipeline.endswith((".yaml", ".yml"))
-    workspace = find_workspace(project_of(Path(pipeline), project) if is_file else project)
-    definitions = workspace.load_definitions()
-    if not is_file:
-        timezone = definitions.pipeline(pipeline).timezone
-        if day_of(date_type.fromisoformat(day), timezone).start > datetime.now(UTC):
-            raise InputError(f"--date: {day} has not begun in {timezone}")
-    from slackwater.cli.running import show_states
-    from slackwater.client.client import Client
+    is_file = pipeline.endswith((".yaml", ".yml"))
+    if is_file:
+        session.folder = project_of(Path(pipeline), session.folder)
+    else:
+        check_begun(date, session.project.pipeline(pipeline).timezone, name="--date")
+    from slackwater.cli.running import shown_states
+
+    client = session.client
+    try:
+        with ExitStack() as stack:
+            started = (
+                stack.enter_context(client.run_file(pipeline, date, force=force))
+                if is_file
+                else client.run(pipeline, date, force=force)
+            )
+            result = started.wait(on_progress=stack.enter_context(shown_states()))
+    except RunFailed as error:
+        name = Path(pipeline).stem if is_file else pipeline
+        hint = f"its log{_move_hint(name, session.project)}: slackwater logs {name} --date {date}"
+        raise RunFailed(f"{name} for {date}: {error}\n  {hint}") from error
+    except KeyboardInterrupt as error:
+        continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
+        print_note("The run was stopped." if is_file else continues, style="yellow")
+        raise typer.Exit(INTERRUPTED) from error
+    return Result(run_document(result), partial(_print_run, result, session.project))
+
+
+def _print_run(result: RunResult, definitions: Project) -> None:
     from slackwater.runs.inputs.untaken_files import describe_untaken
 
-    with Client.open(workspace, definitions) as client:
-        try:
-            start = (
-                client.run_file(pipeline, day, force=force)
-                if is_file
-                else nullcontext(client.run(pipeline, day, force=force))
-            )
-            with start as started, ProgressBoard() as progress:
-                result = started.wait(on_progress=partial(show_states, progress))
-        except RunFailed as error:
-            name = Path(pipeline).stem if is_file else pipeline
-            hint = f"its log{_move_hint(name, definitions)}: slackwater logs {name} --date {day}"
-            raise RunFailed(f"{name} for {day}: {error}\n  {hint}") from error
-        except KeyboardInterrupt as error:
-            continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
-            print_note("The run was stopped." if is_file else continues, style="yellow")
-            raise typer.Exit(130) from error
-    if as_json:
-        print_json(run_document(result))
-        return
     run_, publication = result.run, result.publication
     verb = "published" if result.outcome == "published" else "unchanged, published before:"
     print_text(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, AttemptNumber, ProjectFolder, examples, read_date
-from slackwater.cli.output import format_usd, print_json, print_table, print_text, value_lines
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import AttemptNumber, date_option
+from slackwater.cli.output import format_usd, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
-from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,19 +22,13 @@ _COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seco
 _STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds")
 
 
-def register(app: typer.Typer) -> None:
-    """Add `runs`."""
-    app.command(
-        epilog=examples(
-            "slackwater runs",
-            "slackwater runs daily_delays --date 2013-03-08 --json",
-            "slackwater runs daily_delays --date 2013-03-08 --timeline",
-            "slackwater runs 0f3b5f0c2d1e",
-        )
-    )(runs)
-
-
-def runs(  # noqa: PLR0917 - the command line's own options
+@command(
+    "slackwater runs",
+    "slackwater runs daily_delays --date 2013-03-08 --json",
+    "slackwater runs daily_delays --date 2013-03-08 --timeline",
+    "slackwater runs 0f3b5f0c2d1e",
+)
+def runs(
     run: Annotated[
         str | None,
         typer.Argument(
@@ -42,17 +38,14 @@ def runs(  # noqa: PLR0917 - the command line's own options
             show_default=False,
         ),
     ] = None,
-    date: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="One day, with what each step of its last run did.", show_default=False),
-    ] = None,
+    date: Annotated[str | None, date_option(text="One day, with what each step of its last run did.")] = None,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Print the timeline of the day's last run, as for a run id.")
     ] = False,
     attempt: AttemptNumber = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """List runs in the order of date and attempt, or print the timeline of one.
 
     A timeline shows when each stage waited, started and worked, its rows, the slowest step, and the share of
@@ -61,39 +54,35 @@ def runs(  # noqa: PLR0917 - the command line's own options
     With --date, also list the steps of the day's last run (with --json, of all its runs): rows in and out, parameters,
     and effect. Spark computes the steps of a stage together, so they have the same seconds.
     """
-    day = read_date(date, option="--date") if date else None
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    from slackwater.client.client import Client
     from slackwater.client.days.attempts import check_run_name, is_run_id
-    from slackwater.runs.inputs.untaken_files import describe_untaken
 
-    if run and (timeline or is_run_id(run, definitions.pipelines)):
-        check_run_name(run, definitions.pipelines, date=day)
-        with Client.open(workspace, definitions) as client:
-            shown = client.timeline(client.attempt(run, date=day, attempt=attempt))
-        if as_json:
-            print_json(run_record_document(shown.record) | {"timeline": timeline_document(shown)})
-        else:
-            show_timeline(shown)
-        return
+    if run and (timeline or is_run_id(run, session.project.pipelines)):
+        check_run_name(run, session.project.pipelines, date=date)
+        shown = session.client.timeline(session.client.attempt(run, date=date, attempt=attempt))
+        document = run_record_document(shown.record) | {"timeline": timeline_document(shown)}
+        return Result(document, partial(show_timeline, shown))
     if timeline or attempt:
         raise InputError("--timeline and --attempt: they are for one run: add RUN, a run id or a pipeline with --date")
-    names = [definitions.pipeline(run).pipeline] if run else sorted(definitions.pipelines)
-    with Client.open(workspace, definitions) as client:
-        records = client.runs(run, day)
-        last_runs = list({record.run.pipeline: record for record in records}.values()) if day else []
-        detailed = records if as_json and day else last_runs
-        steps = [client.steps(record) for record in detailed]
-    if as_json:
-        more = [steps_document(of_run) for of_run in steps] if day else [{} for _ in records]
-        documents = [run_record_document(record) | of_run for record, of_run in zip(records, more, strict=True)]
-        print_json({"runs": documents})
-        return
-    if not records:
-        of_day = f" for {day}" if day else ""
-        print_text(f"no runs{of_day} yet (slackwater run {names[0] if names else 'PIPELINE'} --date {day or 'DATE'})")
-        return
+    names = [session.project.pipeline(run).pipeline] if run else sorted(session.project.pipelines)
+    client = session.client
+    records = client.runs(run, date)
+    steps = [client.steps(record) for record in records] if date else []
+    if date:
+        documents = [
+            run_record_document(record) | steps_document(of_run) for record, of_run in zip(records, steps, strict=True)
+        ]
+    else:
+        documents = [run_record_document(record) for record in records]
+    of_day = f" for {date}" if date else ""
+    missing = f"no runs{of_day} yet (slackwater run {names[0] if names else 'PIPELINE'} --date {date or 'DATE'})"
+    last_runs = {record.run.pipeline: (record, of_run) for record, of_run in zip(records, steps, strict=False)}
+    return Result({"runs": documents}, partial(_show_runs, records, last_runs.values()) if records else missing)
+
+
+def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, RunSteps]]) -> None:
+    """Print a line for each run, what was notable about it, and the steps."""
+    from slackwater.runs.inputs.untaken_files import describe_untaken
+
     rows = [
         (
             record.run.pipeline,
@@ -116,7 +105,7 @@ def runs(  # noqa: PLR0917 - the command line's own options
             print_text(f"{title}: {record.error}", style="red")
         for note in describe_untaken(record.files_not_taken):
             print_text(f"{title}: {note}", style="yellow")
-    for last, of_run in zip(last_runs, steps, strict=True):
+    for last, of_run in steps:
         print_text("")
         show_steps(last, of_run)
 

@@ -1,8 +1,9 @@
-"""`slackwater sideline`: rejected events and their reasons."""
+"""`slackwater sideline`: rejected events and their reasons. `slackwater buffer`: events that wait to be stored."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from datetime import date as date_type
 from itertools import chain, groupby, islice
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_note, print_table, print_text
-from slackwater.client.workspace import find_workspace
+from slackwater.cli.command import Result, Session, command, command_group
+from slackwater.cli.options import date_option
+from slackwater.cli.output import print_note, print_table, print_text
+from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
@@ -26,76 +28,56 @@ _DEFAULT_DAYS = 7
 # Characters of an event that a terminal shows.
 _EVENT_WIDTH = 60
 
-Date = Annotated[
-    str | None, typer.Option(metavar="DATE", help="Events that were received on this day (UTC).", show_default=False)
-]
+Date = Annotated[str | None, date_option("--date", text="Events that were received on this day (UTC).")]
 
-group = typer.Typer(name="sideline", help="Rejected events and their reasons.", no_args_is_help=True)
+group = command_group("sideline", "Rejected events and their reasons.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add `sideline list` and `sideline show`."""
-    app.add_typer(group)
-
-
-@group.command(
-    "list", epilog=examples("slackwater sideline list", "slackwater sideline list weather --since 2013-03-08")
-)
+@command("slackwater sideline list", "slackwater sideline list weather --since 2013-03-08", name="list", group=group)
 def list_(
     source: Annotated[
         str | None,
         typer.Argument(metavar="SOURCE", help="A source of the project. Default: all.", show_default=False),
     ] = None,
     date: Date = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="Events that were received on this day (UTC) or later.", show_default=False),
-    ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    since: Annotated[str | None, date_option(text="Events that were received on this day (UTC) or later.")] = None,
+    *,
+    session: Session,
+) -> Result:
     """Count rejected events by day, source and rule, the latest day first.
 
     Without --date and --since: the last seven days.
     """
     days = read_days(date, since)
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    names = [definitions.source(source).source] if source else sorted(definitions.sources)
-    from slackwater.client.client import Client
+    names = [session.project.source(source).source] if source else sorted(session.project.sources)
+    by_source = chain.from_iterable(session.client.rejects.days(name, days) for name in names)
+    rejected_days = sorted(by_source, key=lambda day: day.date, reverse=True)
+    documents = [
+        {
+            "source": day.source,
+            "date": day.date,
+            "rejected": day.events,
+            "batches": day.batches,
+            "rules": dict(day.rules.most_common()),
+        }
+        for day in rejected_days
+    ]
 
-    with Client.open(workspace, definitions) as client:
-        by_source = chain.from_iterable(client.rejects.days(name, days) for name in names)
-        rejected_days = sorted(by_source, key=lambda day: day.date, reverse=True)
-    if as_json:
-        documents = [
-            {
-                "source": day.source,
-                "date": day.date,
-                "rejected": day.events,
-                "batches": day.batches,
-                "rules": dict(day.rules.most_common()),
-            }
-            for day in rejected_days
-        ]
-        print_json({"days": documents})
-    elif rejected_days:
+    def view() -> None:
         rows = []
         for day in rejected_days:
             rules = ", ".join(f"{rule} {count:,}" for rule, count in day.rules.most_common())
             rows.append((day.date, day.source, day.events, day.batches, rules))
         print_table(("date (UTC)", "source", "rejected", "batches", "by rule"), rows)
-    else:
-        of_source = f" of {source}" if source else ""
-        print_text(f"no rejected events{of_source} {_period(days)}")
+
+    missing = f"no rejected events{f' of {source}' if source else ''} {_period(days)}"
+    return Result({"days": documents}, view if rejected_days else missing)
 
 
-@group.command(
-    epilog=examples(
-        "slackwater sideline show weather", "slackwater sideline show weather --date 2013-03-08 --limit 100"
-    )
+@command(
+    "slackwater sideline show weather", "slackwater sideline show weather --date 2013-03-08 --limit 100", group=group
 )
-def show(  # noqa: PLR0917 - the command line's own options
+def show(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source of the project.", show_default=False)],
     date: Date = None,
     batch: Annotated[
@@ -103,9 +85,9 @@ def show(  # noqa: PLR0917 - the command line's own options
         typer.Option(metavar="ID", help="Events of this batch or file, received on any day.", show_default=False),
     ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Print at most N events.")] = 20,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Print rejected events with their reasons, the latest batch first.
 
     Without --date and --batch: the last seven days. On a terminal, long events are cut.
@@ -113,41 +95,36 @@ def show(  # noqa: PLR0917 - the command line's own options
     if date and batch:
         raise InputError("--date and --batch: give one of them")
     days = read_days(date, None)
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
-    definitions.source(source)
-    from slackwater.client.client import Client
-
-    with Client.open(workspace, definitions) as client:
-        rejects = client.rejects
-        stored = rejects.events_of_batch(source, batch) if batch else rejects.events(source, days)
-        # One more than is printed, to know whether there are more.
-        events = list(islice(stored, limit + 1))
+    session.project.source(source)
+    rejects = session.client.rejects
+    stored = rejects.events_of_batch(source, batch) if batch else rejects.events(source, days)
+    # One more than is printed, to know whether there are more.
+    events = list(islice(stored, limit + 1))
     printed, more = events[:limit], len(events) > limit
-    if as_json:
-        documents = [{"date": event.date, **event.record.model_dump()} for event in printed]
-        print_json({"source": source, "events": documents, "more": more})
-    elif printed:
+
+    def view() -> None:
         _print_events(source, printed)
         if more:
             print_note(f"these are the first {limit:,} events (to see more: --limit N)", style="yellow")
-    else:
-        print_text(f"no rejected events of {source} {f'in batch {batch}' if batch else _period(days)}")
+
+    documents = [{"date": event.date, **event.record.model_dump()} for event in printed]
+    missing = f"no rejected events of {source} {f'in batch {batch}' if batch else _period(days)}"
+    return Result({"source": source, "events": documents, "more": more}, view if printed else missing)
 
 
 def read_days(date: str | None, since: str | None) -> list[str]:
     """Return the days (UTC) that `--date` or `--since` select, the latest first; by default the last seven days.
 
-    Raises `InputError` for both options, a wrong date, or a `--since` after today.
+    Raises `InputError` for both options, or a `--since` after today.
     """
     if date and since:
         raise InputError("--date and --since: give one of them")
     if date:
-        return [read_date(date, option="--date")]
+        return [date]
     today = _today()
     first = today - timedelta(days=_DEFAULT_DAYS - 1)
     if since:
-        first = date_type.fromisoformat(read_date(since, option="--since"))
+        first = date_type.fromisoformat(since)
     if first > today:
         raise InputError(f"--since: {since} has not begun in UTC")
     return [(today - timedelta(days=back)).isoformat() for back in range((today - first).days + 1)]
@@ -179,3 +156,45 @@ def _print_events(source: str, events: Sequence[RejectedEventOnDay]) -> None:
         print_table(("index", "line", "rule", "reason", "event"), rows)
         if more := sum(event.record.rows - 1 for event in of_batch):
             print_note(f"and {counted(more, 'row')} more: the file was rejected as a whole", style="yellow")
+
+
+buffer_group = command_group("buffer", "The queue of events that wait to be stored.")
+
+
+@command("slackwater buffer status", "slackwater buffer status --json", group=buffer_group)
+def status(*, session: Session) -> Result:
+    """Count the messages in the queue and the dead letters.
+
+    A message is one batch of events of a source with `buffer: queue`. A dead letter is a message that could not be
+    stored. The counts are approximate.
+    """
+    depth = session.client.buffer.depth()
+
+    def view() -> None:
+        messages = counted(depth.waiting, "message")
+        print_text(f"{messages} waiting, {depth.in_flight:,} being stored, {depth.dead:,} could not be stored")
+        if depth.dead:
+            print_note(
+                "The log of the function store-events has the reason. Remove the cause, then: "
+                "slackwater buffer redrive",
+                style="yellow",
+            )
+
+    return Result(asdict(depth), view)
+
+
+@command("slackwater buffer redrive", "slackwater buffer redrive --json", group=buffer_group)
+def redrive(*, session: Session) -> Result:
+    """Send the dead letters back to the queue.
+
+    Dead letters are messages that could not be stored. First remove the cause of the failure. An event that is sent
+    back twice is stored once.
+    """
+    moved, buffer = 0, session.client.buffer
+    with ProgressBoard() as progress:
+        progress.update("redrive")
+        for moved in buffer.redrive():
+            progress.update("redrive", note=counted(moved, "message"))
+        progress.update("redrive", TaskState.DONE, note=counted(moved, "message"))
+    sent = f"{counted(moved, 'message')} sent back to the queue (to see what is stored: slackwater buffer status)"
+    return Result({"moved": moved}, sent if moved else "nothing to send back: there are no dead letters")

@@ -4,47 +4,44 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples
+from slackwater.cli.command import Result, Session, command, command_group, epilog
 from slackwater.cli.output import print_json, print_note, print_table, print_text
-from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.receiver.inference.infer import InferredDefinition
+    from slackwater.sources.definition import Source
 
-group = typer.Typer(name="source", help="Definitions of sources.", no_args_is_help=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add `source validate`, `source schema` and `source infer`."""
-    app.add_typer(group)
+group = command_group("source", "Definitions of sources.")
 
 
-@group.command(epilog=examples("slackwater source validate", "slackwater source validate sources/flights.yaml"))
+@command("slackwater source validate", "slackwater source validate sources/flights.yaml", group=group)
 def validate(
     file: Annotated[
         Path | None,
         typer.Argument(metavar="FILE", help="The YAML file of one source. Default: all sources of the project."),
     ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Check the definitions of sources, and print their columns."""
     from slackwater.project.project import load_source
 
-    sources = [load_source(file)] if file else list(find_workspace(project).load_definitions().sources.values())
-    if as_json:
-        documents = [source.model_dump(by_alias=True) | {"columns": source.columns} for source in sources]
-        print_json({"sources": documents})
-        return
+    sources = [load_source(file)] if file else list(session.project.sources.values())
+    documents = [source.model_dump(by_alias=True) | {"columns": source.columns} for source in sources]
+    return Result({"sources": documents}, partial(_print_columns, sources))
+
+
+def _print_columns(sources: Sequence[Source]) -> None:
     for source in sources:
         print_text(f"{source.source}: valid, {counted(len(source.columns), 'column')}", style="green")
         rows = []
@@ -55,7 +52,7 @@ def validate(
         print_table(("column", "type", "from"), rows)
 
 
-@group.command(epilog=examples("slackwater source schema > source.schema.json"))
+@group.command(epilog=epilog("slackwater source schema > source.schema.json"))
 def schema() -> None:
     """Print the JSON Schema of source definitions.
 
@@ -66,12 +63,11 @@ def schema() -> None:
     print_json(source_schema())
 
 
-@group.command(
-    epilog=examples(
-        "slackwater source infer orders-2013-03-08.csv",
-        "slackwater source infer orders.csv.gz --output sources/orders.yaml",
-        "slackwater source infer https://partner.example/out/orders-2013-03-08.parquet --name orders --json",
-    )
+@command(
+    "slackwater source infer orders-2013-03-08.csv",
+    "slackwater source infer orders.csv.gz --output sources/orders.yaml",
+    "slackwater source infer https://partner.example/out/orders-2013-03-08.parquet --name orders --json",
+    group=group,
 )
 def infer(
     sample: Annotated[
@@ -96,8 +92,7 @@ def infer(
             show_default=False,
         ),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Write the definition of a source from a sample file.
 
     At most 100,000 rows and 16 MiB are read. Comments state the evidence. What the values do not decide, such as day
@@ -117,7 +112,8 @@ def infer(
                 stream.write(inferred.definition)
         except OSError as error:
             raise InputError(f"--output: {output}: {error.strerror}") from error
-    _print_inferred(inferred, output, as_json=as_json)
+    document = {**vars(inferred), "output": output and str(output)}
+    return Result(document, partial(_print_inferred, inferred, output))
 
 
 class _SampleFile(NamedTuple):
@@ -176,10 +172,7 @@ def _source_name(name: str | None, output: Path | None) -> str | None:
         raise InputError(f"{option}: {name!r} is no name of a source: use a letter, then a-z, 0-9 and _") from error
 
 
-def _print_inferred(inferred: InferredDefinition, output: Path | None, *, as_json: bool) -> None:
-    if as_json:
-        print_json({**vars(inferred), "output": output and str(output)})
-        return
+def _print_inferred(inferred: InferredDefinition, output: Path | None) -> None:
     if output:
         rows = f"{'' if inferred.is_complete else 'the first '}{counted(inferred.rows, 'row')}"
         print_text(f"{output}: {counted(len(inferred.fields), 'field')} from {rows}", style="green")

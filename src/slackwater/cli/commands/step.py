@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, examples
-from slackwater.cli.output import print_json, print_note, print_table, print_text, value_lines
-from slackwater.cli.silence import silent_spark
+from slackwater.cli.command import Result, command, command_group
+from slackwater.cli.output import print_note, print_table, print_text, value_lines
+from slackwater.cli.spark import silent_spark
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
@@ -20,34 +21,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.arrow.reference import StepRecord
+    from slackwater.steps.documentation import StepDescription
 
-group = typer.Typer(name="step", help="Steps of pipelines: list them, and run one.", no_args_is_help=True)
+group = command_group("step", "Steps of pipelines: list them, and run one.")
 
 _INPUT = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
 StepName = Annotated[str, typer.Argument(metavar="NAME", help="The name of a step.", show_default=False)]
 
 
-def register(app: typer.Typer) -> None:
-    """Add `step list`, `step show` and `step run`."""
-    app.add_typer(group)
-
-
-@group.command("list", epilog=examples("slackwater step list", "slackwater step list --json"))
-def list_steps(as_json: AsJson = False) -> None:
+@command("slackwater step list", "slackwater step list --json", name="list", group=group)
+def list_steps() -> Result:
     """List all steps, also those of installed packages."""
     from slackwater.steps.documentation import describe
     from slackwater.steps.registry import registry
 
     described = sorted(map(describe, registry()), key=lambda step: ("extract", "transform", "load").index(step.kind))
     rows = [{"name": step.name, "kind": step.kind, "summary": step.summary} for step in described]
-    if as_json:
-        print_json({"steps": rows})
-    else:
-        print_table(("step", "kind", "summary"), [tuple(row.values()) for row in rows])
+    table = partial(print_table, ("step", "kind", "summary"), [tuple(row.values()) for row in rows])
+    return Result({"steps": rows}, table)
 
 
-@group.command(epilog=examples("slackwater step show clean_nan", "slackwater step show clean_nan --json"))
-def show(name: StepName, as_json: AsJson = False) -> None:
+@command("slackwater step show clean_nan", "slackwater step show clean_nan --json", group=group)
+def show(name: StepName) -> Result:
     """Show what a step does, its inputs and its parameters.
 
     In JSON, `schema` is the JSON Schema of the parameters.
@@ -55,9 +50,10 @@ def show(name: StepName, as_json: AsJson = False) -> None:
     from slackwater.steps.documentation import describe
 
     step = describe(name)
-    if as_json:
-        print_json(asdict(step))
-        return
+    return Result(asdict(step), partial(_show_step, step))
+
+
+def _show_step(step: StepDescription) -> None:
     print_text(f"{step.name} ({step.kind}): {step.summary}", style="bold")
     for text in (step.details, f"Inputs: {step.inputs}"):
         if text:
@@ -69,13 +65,12 @@ def show(name: StepName, as_json: AsJson = False) -> None:
         )
 
 
-@group.command(
-    epilog=examples(
-        "slackwater step run clean_nan --input in.parquet --with strategy=median --output out.parquet",
-        "slackwater step run clean_nan --input in.csv --with 'columns={age: mean, city: {constant: unknown}}'",
-        "slackwater step run join --input left=a.parquet --input right=b.parquet --with keys=[id] --with how=left",
-        "slackwater step run read_csv --with path=in.csv --with 'fields={id: int64, at: timestamp}' --json",
-    )
+@command(
+    "slackwater step run clean_nan --input in.parquet --with strategy=median --output out.parquet",
+    "slackwater step run clean_nan --input in.csv --with 'columns={age: mean, city: {constant: unknown}}'",
+    "slackwater step run join --input left=a.parquet --input right=b.parquet --with keys=[id] --with how=left",
+    "slackwater step run read_csv --with path=in.csv --with 'fields={id: int64, at: timestamp}' --json",
+    group=group,
 )
 def run(
     name: StepName,
@@ -102,8 +97,7 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Write the rows to this file: .parquet or .csv.", show_default=False),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Run one step on files of this machine, without a cloud.
 
     Without --output, the rows are printed. What the step did is printed to standard error.
@@ -127,12 +121,14 @@ def run(
         _write(result.table, output)
     document: dict[str, Any] = {"record": result.record.model_dump(mode="json")}
     rows = [] if is_load or output else list(zip(*(column.to_pylist() for column in result.table.columns), strict=True))
-    if as_json:
-        print_json(document if is_load or output else {"columns": result.table.column_names, "rows": rows, **document})
-        return
-    if not is_load and not output:
-        print_table(result.table.column_names, rows)
-    _print_record(result.record)
+    shown = not is_load and not output
+
+    def view() -> None:
+        if shown:
+            print_table(result.table.column_names, rows)
+        _print_record(result.record)
+
+    return Result({"columns": result.table.column_names, "rows": rows, **document} if shown else document, view)
 
 
 def _read_inputs(inputs: Sequence[str]) -> pa.Table | dict[str, pa.Table] | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import print_json, print_note, print_table, print_text
-from slackwater.client.workspace import find_workspace
+from slackwater.cli.command import Result, Session, command, command_group
+from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
@@ -21,20 +21,14 @@ _COLUMNS = ("id", "partner", "sources", "created (UTC)", "expires (UTC)", "state
 # 6 digits or more of a SHA-256 digest in hexadecimal: fewer would often belong to several tokens.
 _ID_PREFIX = re.compile(r"[0-9a-f]{6,64}")
 
-group = typer.Typer(name="token", help="Bearer tokens with which partners push.", no_args_is_help=True)
+group = command_group("token", "Bearer tokens with which partners push.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add `token create`, `token list` and `token revoke`."""
-    app.add_typer(group)
-
-
-@group.command(
-    epilog=examples(
-        "slackwater token create acme --source weather",
-        "slackwater token create acme --source weather --source flights --days 90",
-        "slackwater token create auditor --source '*' --json",
-    )
+@command(
+    "slackwater token create acme --source weather",
+    "slackwater token create acme --source weather --source flights --days 90",
+    "slackwater token create auditor --source '*' --json",
+    group=group,
 )
 def create(
     partner: Annotated[
@@ -61,9 +55,9 @@ def create(
             show_default=False,
         ),
     ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Create a token and print it.
 
     The token is printed only now, because only its hash is stored. A partner can have two valid tokens: to replace one,
@@ -71,51 +65,40 @@ def create(
     """
     from slackwater.receiver.push.tokens import ALL_SOURCES, check_partner_name
 
-    workspace = find_workspace(project)
-    definitions = workspace.load_definitions()
+    definitions = session.project
     check_partner_name(partner)
     for name in source:
         if name != ALL_SOURCES and definitions.source(name).push is None:
             raise InputError(f"--source: {name!r} is not pushed: its definition has no `push`")
-    from slackwater.client.client import Client
-
     expires_at = datetime.now(UTC) + timedelta(days=days) if days else None
-    with Client.open(workspace, definitions) as client:
-        new = client.tokens.create(partner, source, expires_at=expires_at)
-    if as_json:
-        print_json({**token_document(new.token), "token": new.plain})
-        return
-    until = f" until {_format_time(expires_at)} UTC" if expires_at else ""
-    sources = ", ".join(sorted(new.token.sources))
-    # The note goes to standard error, so that standard output has the token alone.
-    print_note(f"{partner} may push to {sources}{until} with this token. Its id is {new.token.id}; it is printed once:")
-    print_text(new.plain)
+    new = session.client.tokens.create(partner, source, expires_at=expires_at)
+
+    def view() -> None:
+        until = f" until {_format_time(expires_at)} UTC" if expires_at else ""
+        sources = ", ".join(sorted(new.token.sources))
+        # The note goes to standard error, so that standard output has the token alone.
+        print_note(
+            f"{partner} may push to {sources}{until} with this token. Its id is {new.token.id}; it is printed once:"
+        )
+        print_text(new.plain)
+
+    return Result({**token_document(new.token), "token": new.plain}, view)
 
 
-@group.command("list", epilog=examples("slackwater token list", "slackwater token list acme --json"))
+@command("slackwater token list", "slackwater token list acme --json", name="list", group=group)
 def list_(
     partner: Annotated[
         str | None,
         typer.Argument(metavar="PARTNER", help="The partner's name. Default: all partners.", show_default=False),
     ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """List tokens by partner and age, also expired and revoked ones.
 
     The tokens themselves are never shown.
     """
-    from slackwater.client.client import Client
-
-    with Client.open(find_workspace(project)) as client:
-        tokens = client.tokens.all()
-    chosen = [token for token in tokens if partner in {None, token.partner}]
-    if as_json:
-        print_json({"tokens": [token_document(token) for token in chosen]})
-        return
-    if not chosen:
-        print_text(f"no tokens yet (slackwater token create {partner or 'PARTNER'} --source SOURCE)")
-        return
+    chosen = [token for token in session.client.tokens.all() if partner in {None, token.partner}]
     now = datetime.now(UTC)
     rows = [
         (
@@ -128,10 +111,12 @@ def list_(
         )
         for token in chosen
     ]
-    print_table(_COLUMNS, rows)
+    missing = f"no tokens yet (slackwater token create {partner or 'PARTNER'} --source SOURCE)"
+    document = {"tokens": [token_document(token) for token in chosen]}
+    return Result(document, partial(print_table, _COLUMNS, rows) if rows else missing)
 
 
-@group.command(epilog=examples("slackwater token revoke 3f2a91c04b7d", "slackwater token revoke --all acme --json"))
+@command("slackwater token revoke 3f2a91c04b7d", "slackwater token revoke --all acme --json", group=group)
 def revoke(
     token: Annotated[
         str | None,
@@ -141,9 +126,9 @@ def revoke(
         str | None,
         typer.Option("--all", metavar="PARTNER", help="Revoke every valid token of this partner.", show_default=False),
     ] = None,
-    project: ProjectFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    session: Session,
+) -> Result:
     """Revoke a token, or all tokens of a partner.
 
     The API refuses a revoked token after half a minute at the latest.
@@ -157,20 +142,14 @@ def revoke(
             "ID: 6 digits or more of an id are expected, such as 3f2a91c04b7d (slackwater token list shows the ids; "
             "all tokens of a partner: slackwater token revoke --all PARTNER)"
         )
-    from slackwater.client.client import Client
-
-    with Client.open(find_workspace(project)) as client:
-        known = client.tokens.all()
-        chosen = [_token_with_id(digits, known)] if all_of is None else _valid_tokens(all_of, known)
-        for item in chosen:
-            client.tokens.revoke(item)
-    if as_json:
-        print_json({"revoked": [token_document(item) | {"state": "revoked"} for item in chosen]})
-    elif not chosen:
-        print_text(f"{all_of} has no valid token")
-    else:
-        for item in chosen:
-            print_text(f"revoked {item.id} of {item.partner}")
+    tokens = session.client.tokens
+    known = tokens.all()
+    chosen = [_token_with_id(digits, known)] if all_of is None else _valid_tokens(all_of, known)
+    for item in chosen:
+        tokens.revoke(item)
+    lines = "\n".join(f"revoked {item.id} of {item.partner}" for item in chosen)
+    document = {"revoked": [token_document(item) | {"state": "revoked"} for item in chosen]}
+    return Result(document, lines or f"{all_of} has no valid token")
 
 
 def token_document(token: Token) -> dict[str, Any]:

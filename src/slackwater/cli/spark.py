@@ -1,15 +1,35 @@
-"""Ctrl-C while this process starts Spark and waits for it."""
+"""Spark in this process: its output is hidden, and Ctrl-C ends it."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Thread
 from types import FrameType
 from typing import Any
 
-from slackwater.cli.silence import silent_spark
+
+@contextmanager
+def silent_spark() -> Iterator[None]:
+    """Hide what Spark writes: its JVM keeps the standard output and error of the process that starts it."""
+    with Path(os.devnull).open("w") as nothing:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        saved = [(number, os.dup(number)) for number in (1, 2)]
+        for number, _ in saved:
+            os.dup2(nothing.fileno(), number)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, copy in saved:
+                os.dup2(copy, number)
+                os.close(copy)
 
 
 @contextmanager

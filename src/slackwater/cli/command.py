@@ -1,0 +1,171 @@
+"""What all commands share: `@command` adds options to a function that returns a document and a view of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+
+import typer
+from typer.core import TyperGroup
+
+from slackwater.cli.output import print_json, print_text
+from slackwater.client.workspace import Workspace, find_workspace
+
+if TYPE_CHECKING:
+    from slackwater.client.client import Client
+    from slackwater.project.project import Project
+
+# The exit code by which shells report an interruption: 128 and the number of SIGINT.
+INTERRUPTED = 130
+
+ProjectFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--project",
+        metavar="DIR",
+        help="The project folder (sources/, pipelines/). Default: this folder if it has sources/, else the example.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on standard output.")]
+
+app = typer.Typer(
+    name="slackwater",
+    help="Receive data from partners, process it day by day on Spark, publish it, and run days with late data again.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # help drawn by rich takes twice as long to appear
+    epilog="An error prints a message; with --debug, anywhere, also a traceback.",
+)
+
+
+# Without a callback, typer makes the only command of an app the app itself.
+@app.callback()
+def _root() -> None:
+    pass
+
+
+class Result(NamedTuple):
+    """Result of a command."""
+
+    document: Any
+    """What `--json` prints."""
+    view: str | Callable[[], None] | None = None
+    """What people see: a text, or a function that prints. By default it is the document."""
+    exit_code: int = 0
+
+
+class Session:
+    """The project that a command works with, and the client of its deployed system. Each is opened when it is used.
+
+    The errors of `find_workspace`, `Workspace.load_definitions` and `Client.open` are raised then.
+    """
+
+    def __init__(self, folder: Path | None, *, as_json: bool) -> None:
+        """`folder` is the option `--project`, `as_json` whether the command prints its document."""
+        self.folder = folder
+        self.as_json = as_json
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The folders of the project."""
+        return find_workspace(self.folder)
+
+    @cached_property
+    def project(self) -> Project:
+        """The sources and pipelines of the project."""
+        return self.workspace.load_definitions()
+
+    @cached_property
+    def client(self) -> Client:
+        """The client. It is closed when the command has returned."""
+        from slackwater.client.client import Client
+
+        return self._stack.enter_context(Client.open(self.workspace, self.project))
+
+
+class ListGroup(TyperGroup):
+    """A group whose command is `list` if the arguments name no other: `files SOURCE` means `files list SOURCE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, with `list` in front if they begin with no command."""
+        named = bool(args) and args[0] in {*self.commands, "--help"}
+        if not named and (args or not self.no_args_is_help):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+def command_group(
+    name: str, text: str, *, kind: type[TyperGroup] = TyperGroup, no_args_is_help: bool = True
+) -> typer.Typer:
+    """Add a group of commands to the command line, and return it. `text` is its help."""
+    group = typer.Typer(name=name, help=text, cls=kind, no_args_is_help=no_args_is_help)
+
+    # The only command of a group would otherwise be the group itself.
+    @group.callback()
+    def _group() -> None:
+        pass
+
+    app.add_typer(group)
+    return group
+
+
+def command(
+    *examples: str, name: str | None = None, group: typer.Typer = app
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Add a function to the command line, with `--json`, and with `--project` where it has a parameter `session`.
+
+    The function returns a `Result`, of which the document is printed, or the view. `examples` are at the end of its
+    help, one on each line; its name is `name`, by default that of the function.
+    """
+
+    def add(function: Callable[..., Result]) -> Callable[..., Result]:
+        def run(*, as_json: bool, session: Path | None = None, **arguments: Any) -> None:
+            with Session(session, as_json=as_json) as opened:
+                if "session" in own:
+                    arguments["session"] = opened
+                result = function(**arguments)
+            if as_json or result.view is None:
+                print_json(result.document)
+            elif isinstance(result.view, str):
+                print_text(result.view)
+            else:
+                result.view()
+            raise typer.Exit(result.exit_code)
+
+        own = dict(inspect.signature(function, eval_str=True).parameters)
+        shared = {"session": (ProjectFolder, None), "as_json": (AsJson, False)}
+        parameters = []
+        for key in (*own, "as_json"):
+            annotation, default = shared[key] if key in shared else (own[key].annotation, own[key].default)
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(key, keyword, annotation=annotation, default=default))
+        # typer reads options from the signature.
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__doc__ = function.__doc__
+        group.command(name or function.__name__.rstrip("_"), epilog=epilog(*examples))(run)
+        return function
+
+    return add
+
+
+def epilog(*examples: str) -> str:
+    """Return the text with examples at the end of a command's help, one on each line."""
+    # In help texts, click joins the lines of a paragraph unless it begins with a line that has only `\b`.
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in examples)))

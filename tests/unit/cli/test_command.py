@@ -1,0 +1,89 @@
+"""What `@command` does for every command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+
+from slackwater.cli.command import Result, command
+from slackwater.cli.main import run
+from slackwater.client.client import Client
+
+pytestmark = pytest.mark.unit
+
+PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
+
+
+class RecordedClient:
+    """A client that records when it is opened and closed."""
+
+    def __init__(self, events):
+        self.events = events
+
+    def __enter__(self):
+        self.events.append("opened")
+        return self
+
+    def __exit__(self, *_):
+        self.events.append("closed")
+
+
+@pytest.fixture
+def events(monkeypatch):
+    recorded = []
+    monkeypatch.setattr(Client, "open", lambda *_: RecordedClient(recorded))
+    return recorded
+
+
+def call(function, *arguments):
+    """Run a function as a command; return the exit code."""
+    group = typer.Typer()
+    command("slackwater any", group=group)(function)
+    code = typer.main.get_command(group)(list(arguments), standalone_mode=False)
+    return code or 0
+
+
+def test_a_client_is_opened_when_it_is_used_and_closed_before_the_view(events, capsys):
+    def used(*, session: object) -> Result:
+        events.append(session.project.source("flights").source)
+        assert session.client is session.client
+        return Result({}, lambda: events.append("shown"))
+
+    assert call(used, "--project", str(PROJECT)) == 0
+    assert events == ["flights", "opened", "closed", "shown"]
+
+
+def test_without_a_use_no_client_is_opened_and_a_failure_closes_one(events):
+    def unused(*, session: object) -> Result:
+        return Result({"project": str(session.workspace.project)})
+
+    def failing(*, session: object) -> Result:
+        raise LookupError(session.client)
+
+    assert call(unused, "--project", str(PROJECT)) == 0
+    assert events == []
+    with pytest.raises(LookupError):
+        call(failing, "--project", str(PROJECT))
+    assert events == ["opened", "closed"]
+
+
+@pytest.mark.parametrize(
+    ("view", "options", "printed"),
+    [("a text", [], "a text\n"), ("a text", ["--json"], '{"a": 1}\n'), (None, [], '{"a": 1}\n')],
+)
+def test_the_document_is_printed_or_the_view_and_the_exit_code_is_the_result_s(capsys, view, options, printed):
+    def shown() -> Result:
+        return Result({"a": 1}, view, exit_code=3)
+
+    assert call(shown, *options) == 3
+    assert capsys.readouterr().out == printed
+
+
+def test_a_date_that_is_none_names_its_option(capsys):
+    for date in ("yesterday", ""):
+        assert run(["cost", "--from", date, "--json", "--project", str(PROJECT)]) == 2
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert error["message"] == f"--from: {date!r} is not a date such as 2013-03-08"
