@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from slackwater.aws.clients import client
-from slackwater.aws.connect import partner_of
+from slackwater.aws.connect import connector_of
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import s3_store
 from slackwater.aws.partitions import create_raw_writer
@@ -54,7 +54,7 @@ def fetch_file(options: argparse.Namespace) -> FetchResult:
     source = Project.model_validate_json(store.get(options.project)).source(options.source)
     max_file_mb = source.require_pull().max_file_mb
     max_file_bytes = max_file_mb * 10**6 if max_file_mb else _MAX_FILE_BYTES
-    with partner_of(source, allow=options.outbound_allow, max_file_bytes=max_file_bytes) as partner:
+    with connector_of(source, allow=options.outbound_allow, max_file_bytes=max_file_bytes) as partner:
         fetcher = FileFetcher(
             source=source,
             partner=partner,

@@ -12,7 +12,7 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
 from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG, client
-from slackwater.aws.connect import partner_of
+from slackwater.aws.connect import connector_of
 from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.emf import put_counts
@@ -131,7 +131,7 @@ def fetch(resources: FetchFileResources, source: Source, request: FetchFileReque
     # Without jobs, a file of any size is attempted here, so that the file cache gets the reason of the failure.
     if pull.needs_jobs:
         expect_function_size(item, max_bytes=max_bytes)
-    with partner_of(source, allow=resources.outbound_allow, max_file_bytes=max_bytes) as partner:
+    with connector_of(source, allow=resources.outbound_allow, max_file_bytes=max_bytes) as partner:
         fetcher = FileFetcher(
             source=source,
             partner=partner,

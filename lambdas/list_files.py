@@ -12,7 +12,7 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel
 
 from slackwater.aws.clients import client
-from slackwater.aws.connect import partner_of
+from slackwater.aws.connect import connector_of
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.emf import put_metric
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
@@ -80,7 +80,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     # `max_file_bytes` limits downloads, and a listing downloads no file.
     now = datetime.now(UTC)
     records_removed = resources.project.records_removed(source.source)
-    with partner_of(source, allow=resources.environment.outbound_allow, max_file_bytes=0) as partner:
+    with connector_of(source, allow=resources.environment.outbound_allow, max_file_bytes=0) as partner:
         plan = plan_pull(
             source,
             as_of=request.as_of,

@@ -127,7 +127,7 @@ def _handler(web: Web) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def partner_of(
+def connector_of(
     url: str,
     *,
     allow: Sequence[str] = (),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,34 @@ def test_only_our_own_functions_run(assembly: Assembly) -> None:
     assert len(names) >= 10
     for function in functions:
         properties = function["Properties"]
-        assert properties["Handler"].endswith(".handler")
+        module = properties["FunctionName"].removeprefix("slackwater-").replace("-", "_")
+        assert properties["Handler"] == f"{module}.handler"
         assert properties["LoggingConfig"]["LogFormat"] == "JSON"
         assert len(properties["Layers"]) == 1
         variables = properties["Environment"]["Variables"]
         assert {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"} < variables.keys()
         assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Slackwater/slackwater"
+
+
+def test_a_changed_function_changes_no_other_and_neither_does_bytecode(tmp_path: Path) -> None:
+    def assets() -> list[str]:
+        stack = Stack()
+        library = Library(stack, "Library", settings=load_settings({}), artefact=tmp_path, lambdas=lambdas)
+        for name in ("check_days", "record_run"):
+            library.function(name, description="Any", environment={}, timeout=Duration.minutes(1))
+        functions = Template.from_stack(stack).find_resources("AWS::Lambda::Function").values()
+        by_name = {function["Properties"]["Handler"]: function["Properties"]["Code"]["S3Key"] for function in functions}
+        return [by_name["check_days.handler"], by_name["record_run.handler"]]
+
+    lambdas = tmp_path / "lambdas"
+    shutil.copytree(ROOT / "lambdas", lambdas, ignore=shutil.ignore_patterns("__pycache__"))
+    changed, other = assets()
+    (lambdas / "__pycache__").mkdir()
+    (lambdas / "__pycache__" / "check_days.cpython-311.pyc").write_bytes(b"1")
+    assert assets() == [changed, other]
+    (lambdas / "check_days.py").write_text("handler = None")
+    assert assets()[0] != changed
+    assert assets()[1] == other
 
 
 @pytest.mark.parametrize(("level", "passed"), [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("ERROR", "INFO")])

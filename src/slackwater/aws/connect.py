@@ -25,7 +25,7 @@ _MAX_SESSION_NAME = 64
 _SECRETS = CloudSecrets()
 
 
-def partner_of(source: Source, *, allow: str, max_file_bytes: int) -> AbstractContextManager[Connector]:
+def connector_of(source: Source, *, allow: str, max_file_bytes: int) -> AbstractContextManager[Connector]:
     """Open the partner with this account's secrets.
 
     `allow` is the setting `outbound_allow`, its entries separated by commas. Raises what `open_connector` raises.
@@ -52,12 +52,16 @@ def open_connector(source: Source, *, outbound: Outbound, secrets: Secrets, max_
             yield S3Connector(pull, s3=s3, max_file_bytes=max_file_bytes)
         else:
             credentials = secrets.read(pull.credentials) if pull.credentials else None
-            partner: HttpConnector | SftpConnector
+            connector: HttpConnector | SftpConnector
             if pull.scheme == "sftp" and credentials is not None:  # an sftp source without them is not valid
                 # Importing paramiko takes 0.1 s, which pulls over HTTP and S3 should not wait for.
                 from slackwater.receiver.connectors.sftp_connector import SftpConnector  # noqa: PLC0415
 
-                partner = SftpConnector(pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes)
+                connector = SftpConnector(
+                    pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes
+                )
             else:
-                partner = HttpConnector(pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes)
-            yield opened.enter_context(closing(partner))
+                connector = HttpConnector(
+                    pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes
+                )
+            yield opened.enter_context(closing(connector))

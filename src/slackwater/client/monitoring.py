@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from slackwater.aws.executions.state_machines import ExecutionView
+from slackwater.client.arguments import check_begun
 from slackwater.client.days.executions import Executions, execution_error
-from slackwater.errors import CloudError, InputError, SlackwaterError
+from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.check.window import today
 from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, LateDecision, report_uri
@@ -188,8 +189,7 @@ def days_to_monitor(project: Project, pipelines: Iterable[str], as_of: str | Non
     wanted = [project.pipeline(pipeline).pipeline for pipeline in pipelines]
     for pipeline in sorted(wanted, key=pipeline_order(project.pipelines).index):
         definition = project.pipeline(pipeline)
-        current = today(definition, datetime.now(UTC)).isoformat()
-        if as_of and as_of > current:
-            raise InputError(f"{name}: {as_of} has not begun in {definition.timezone}")
-        days[pipeline] = as_of or current
+        if as_of:
+            check_begun(as_of, definition.timezone, name=name)
+        days[pipeline] = as_of or today(definition, datetime.now(UTC)).isoformat()
     return days

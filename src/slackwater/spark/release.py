@@ -27,16 +27,15 @@ _PACKAGES = (
     "slackwater.aws.dynamodb",
     "slackwater.late",
     "slackwater.outbound",
+    "slackwater.receiver.connectors",
     "slackwater.receiver.formats",
     "slackwater.receiver.parsing",
-    "slackwater.receiver.connectors",
     "slackwater.receiver.pull",
     "slackwater.receiver.writing",
     "slackwater.runs",
     "slackwater.spark",
     "slackwater.steps",
 )
-_CONNECTORS = "slackwater.aws.connect"
 
 
 def check_release(
@@ -69,7 +68,7 @@ def check_release(
 def import_packages() -> int:
     """Import all modules that jobs use; return their number. Raises `ImportError`."""
     names = [
-        _CONNECTORS,
+        "slackwater.aws.connect",  # of its package, jobs use this module and what it imports
         *(
             module.name
             for package in _PACKAGES

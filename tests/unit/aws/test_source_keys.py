@@ -117,7 +117,7 @@ def fetch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, s3: S
     for module in (fetch_function, fetch_job):
         [item] = Pull({FIRST: FILE}).plan().items
         monkeypatch.setattr(module, "read_item", lambda *_, item=item: item)
-        monkeypatch.setattr(module, "partner_of", lambda *_, **__: nullcontext(MemoryConnector({FIRST: FILE})))
+        monkeypatch.setattr(module, "connector_of", lambda *_, **__: nullcontext(MemoryConnector({FIRST: FILE})))
         monkeypatch.setattr(module, "DynamoFileCache", lambda *_: MemoryFileCache())
     function: Callable[[Source], None] = request.param
     return function

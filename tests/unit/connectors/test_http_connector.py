@@ -14,7 +14,7 @@ from examples.nyc_flights.partner import PartnerServer
 from slackwater.errors import FileTooLarge, FileVanished, OutboundRefused, PartnerError
 from slackwater.receiver.connectors.http_connector import HttpConnector
 from slackwater.sources.file_pattern import FilePattern
-from tests.fakes_web import Reply, Web, fetched, partner_of, rest
+from tests.fakes_web import Reply, Web, connector_of, fetched, rest
 
 pytestmark = pytest.mark.unit
 
@@ -26,7 +26,7 @@ RANGES = {"Accept-Ranges": "bytes", "ETag": '"one"'}
 
 @pytest.fixture
 def partner(web, waits):
-    with partner_of(f"{web.url}/files", waits=waits) as partner:
+    with connector_of(f"{web.url}/files", waits=waits) as partner:
         yield partner
 
 
@@ -36,7 +36,7 @@ def names(partner: HttpConnector) -> list[str]:
 
 class TestFetch:
     def test_a_file_of_the_example_server_is_fetched(self, tmp_path):
-        with PartnerServer(tmp_path) as server, partner_of(server.url) as partner:
+        with PartnerServer(tmp_path) as server, connector_of(server.url) as partner:
             server.put("2013-03-08 b#1?%2F.csv", CONTENT)
             (file,) = partner.list(FilePattern("{date}*"), [date(2013, 3, 8)])
             into = io.BytesIO()
@@ -51,12 +51,12 @@ class TestFetch:
 
     def test_the_query_of_the_url_is_sent_with_each_file(self, web):
         web.on("/files/2013/03/a%20b.csv?key=1", Reply(body=CONTENT))
-        with partner_of(f"{web.url}/files/?key=1") as partner:
+        with connector_of(f"{web.url}/files/?key=1") as partner:
             assert fetched(partner, "2013/03/a b.csv") == CONTENT
 
     def test_a_url_without_a_path_is_the_root(self, web):
         web.on(f"/{NAME}", Reply(body=CONTENT))
-        with partner_of(web.url) as partner:
+        with connector_of(web.url) as partner:
             assert fetched(partner) == CONTENT
 
     @pytest.mark.parametrize("status", [404, 410])
@@ -68,14 +68,14 @@ class TestFetch:
 
     def test_a_file_of_the_maximum_size_is_fetched(self, web):
         web.on(PATH, Reply(body=CONTENT))
-        with partner_of(f"{web.url}/files", max_file_bytes=len(CONTENT)) as partner:
+        with connector_of(f"{web.url}/files", max_file_bytes=len(CONTENT)) as partner:
             assert fetched(partner) == CONTENT
 
     def test_a_file_that_is_too_large_is_not_read(self, web, waits):
         web.on(PATH, Reply(body=CONTENT, headers={"Content-Length": "1000000000001"}))
         into = io.BytesIO()
         with (
-            partner_of(f"{web.url}/files", max_file_bytes=10**12, waits=waits) as partner,
+            connector_of(f"{web.url}/files", max_file_bytes=10**12, waits=waits) as partner,
             pytest.raises(FileTooLarge, match=f"{NAME}: larger than 1,000,000,000,000 bytes"),
         ):
             partner.fetch(NAME, into)
@@ -85,7 +85,7 @@ class TestFetch:
         endless = httpx.MockTransport(lambda _: httpx.Response(200, content=iter([b"x" * 600] * 1000)))
         into = io.BytesIO()
         with (
-            partner_of("http://127.0.0.1/", max_file_bytes=1000, transport=endless) as partner,
+            connector_of("http://127.0.0.1/", max_file_bytes=1000, transport=endless) as partner,
             pytest.raises(FileTooLarge),
         ):
             partner.fetch(NAME, into)
@@ -128,7 +128,7 @@ class TestRetries:
     def test_a_refused_connection_is_retried_and_reported(self, waits):
         with Web() as gone:
             url = gone.url
-        with partner_of(url, waits=waits) as partner, pytest.raises(PartnerError, match=f"{url}.*refused"):
+        with connector_of(url, waits=waits) as partner, pytest.raises(PartnerError, match=f"{url}.*refused"):
             names(partner)
         assert len(waits) == 3
 
@@ -138,7 +138,7 @@ class TestRetries:
             raise httpx.ReadTimeout("")
 
         with (
-            partner_of("http://127.0.0.1/", transport=httpx.MockTransport(silent), waits=waits) as partner,
+            connector_of("http://127.0.0.1/", transport=httpx.MockTransport(silent), waits=waits) as partner,
             pytest.raises(PartnerError, match="ReadTimeout"),
         ):
             names(partner)
@@ -175,7 +175,7 @@ class TestRedirects:
     def test_a_redirect_to_an_allowed_host_is_followed(self, web, other):
         web.on(PATH, Reply(302, headers={"Location": f"{other.url}/file"}))
         other.on("/file", Reply(body=CONTENT))
-        with partner_of(f"{web.url}/files", allow=[other.entry]) as partner:
+        with connector_of(f"{web.url}/files", allow=[other.entry]) as partner:
             assert fetched(partner) == CONTENT
 
     def test_a_retry_follows_the_redirect_again(self, web, partner):
@@ -206,7 +206,7 @@ class TestRedirects:
         responses = iter(
             [httpx.Response(302, headers={"location": "/x"}, content=body()), httpx.Response(200, content=CONTENT)]
         )
-        with partner_of("http://127.0.0.1/", transport=httpx.MockTransport(lambda _: next(responses))) as partner:
+        with connector_of("http://127.0.0.1/", transport=httpx.MockTransport(lambda _: next(responses))) as partner:
             assert fetched(partner) == CONTENT
 
     @pytest.mark.parametrize(

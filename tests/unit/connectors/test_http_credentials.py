@@ -15,7 +15,7 @@ from slackwater.outbound.guard import GuardedTransport, Outbound
 from slackwater.receiver.connectors.http_connector import HttpConnector
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
-from tests.fakes_web import Reply, Web, fetched, partner_of, rest, tls_contexts
+from tests.fakes_web import Reply, Web, connector_of, fetched, rest, tls_contexts
 
 pytestmark = pytest.mark.unit
 
@@ -40,14 +40,14 @@ class TestCredentials:
     def test_credentials_are_sent_with_every_request(self, web, credentials, header):
         web.on("/files", Reply(body=b"[]"))
         web.on(PATH, Reply(body=CONTENT, headers=RANGES, sent=10), rest(CONTENT, 10))
-        with partner_of(f"{web.url}/files", credentials=credentials) as partner:
+        with connector_of(f"{web.url}/files", credentials=credentials) as partner:
             names(partner)
             fetched(partner)
         assert [request.headers["authorization"] for request in web.requests] == [header] * 3
 
     def test_no_header_is_sent_without_credentials(self, web):
         web.on(PATH, Reply(body=CONTENT))
-        with partner_of(f"{web.url}/files") as partner:
+        with connector_of(f"{web.url}/files") as partner:
             fetched(partner)
         assert "authorization" not in web.requests[0].headers
 
@@ -57,7 +57,7 @@ class TestCredentials:
         other.on("/there", Reply(302, headers={"Location": "/and-there"}))
         other.on("/and-there", Reply(302, headers={"Location": f"{web.url}/and-back"}))
         web.on("/and-back", Reply(body=CONTENT))
-        with partner_of(f"{web.url}/files", allow=[other.entry], credentials=TOKEN) as partner:
+        with connector_of(f"{web.url}/files", allow=[other.entry], credentials=TOKEN) as partner:
             assert fetched(partner) == CONTENT
         assert ["authorization" in request.headers for request in web.requests] == [True, True, True]
         assert ["authorization" in request.headers for request in other.requests] == [False, False]
@@ -71,7 +71,7 @@ class TestCredentials:
             return httpx.Response(302, headers={"location": f"{to}?token=hush"})
 
         with (
-            partner_of("https://127.0.0.1/", transport=httpx.MockTransport(redirect)) as partner,
+            connector_of("https://127.0.0.1/", transport=httpx.MockTransport(redirect)) as partner,
             pytest.raises(OutboundRefused, match=f"^{to}: not encrypted, but an https server links to it$"),
         ):
             fetched(partner)
@@ -81,7 +81,7 @@ class TestCredentials:
         key = Credentials(username="partner", private_key="hush")
         with (
             pytest.raises(DefinitionError, match="need a `token`, or a `username` with a `password`") as refused,
-            partner_of("https://127.0.0.1/", credentials=key),
+            connector_of("https://127.0.0.1/", credentials=key),
         ):
             pass
         assert "hush" not in str(refused.value)
@@ -90,7 +90,7 @@ class TestCredentials:
         caplog.set_level(logging.INFO)
         web.on("/files?key=hush", Reply(302, headers={"Location": "/signed?signature=hush"}))
         web.on("/signed?signature=hush", Reply(401))
-        with partner_of(f"{web.url}/files?key=hush", credentials=TOKEN) as partner:
+        with connector_of(f"{web.url}/files?key=hush", credentials=TOKEN) as partner:
             for act in (names, fetched):
                 with pytest.raises(PartnerError) as refused:
                     act(partner)
@@ -102,7 +102,7 @@ class TestCredentials:
         for name in ("", "httpx", "httpcore"):
             caplog.set_level(logging.DEBUG, logger=name or None)
         web.on("/files?key=hush", Reply(body=b"[]"))
-        with partner_of(f"{web.url}/files?key=hush", credentials=TOKEN) as partner:
+        with connector_of(f"{web.url}/files?key=hush", credentials=TOKEN) as partner:
             names(partner)
         assert len(web.requests) == 1
         assert "hush" not in caplog.text
@@ -123,7 +123,7 @@ class TestCredentials:
         unchecked = Credentials.model_construct(token=SecretStr(token))
         waits: list[float] = []
         with (
-            partner_of(f"{web.url}/files", credentials=unchecked, waits=waits) as partner,
+            connector_of(f"{web.url}/files", credentials=unchecked, waits=waits) as partner,
             pytest.raises(PartnerError, match=f"^{web.url}{PATH}: HTTP cannot send the request's headers") as refused,
         ):
             fetched(partner)
@@ -151,7 +151,7 @@ class TestTls:
     def partner(self, host: str, web: Web, trust: ssl.SSLContext | None):
         guard = Outbound.of([f"127.0.0.1:{web.port}"], resolve=lambda _host, _port: ["127.0.0.1"])
         transport = GuardedTransport(guard, trust=trust)
-        return partner_of(f"https://{host}:{web.port}/files", transport=transport, credentials=TOKEN)
+        return connector_of(f"https://{host}:{web.port}/files", transport=transport, credentials=TOKEN)
 
     def test_the_host_name_is_sent_and_verified(self, web, requested_names):
         with self.partner("files.example", web, self.trust) as partner:

@@ -13,7 +13,7 @@ from slackwater.receiver.connectors import http_listing, json_page
 from slackwater.receiver.connectors.connector import ListedFile
 from slackwater.receiver.connectors.http_connector import HttpConnector
 from slackwater.sources.file_pattern import FilePattern
-from tests.fakes_web import Reply, Web, partner_of
+from tests.fakes_web import Reply, Web, connector_of
 
 pytestmark = pytest.mark.unit
 
@@ -22,7 +22,7 @@ DAYS = (date(2013, 3, 8), date(2013, 3, 9))
 
 @pytest.fixture
 def partner(web):
-    with partner_of(f"{web.url}/files") as partner:
+    with connector_of(f"{web.url}/files") as partner:
         yield partner
 
 
@@ -78,7 +78,7 @@ class TestJson:
     @pytest.mark.parametrize("url", ["/files", "/files/", "/files?all=1", ""])
     def test_the_url_is_requested_as_configured(self, web, url):
         web.on(url or "/", array("a"))
-        with partner_of(f"{web.url}{url}") as partner:
+        with connector_of(f"{web.url}{url}") as partner:
             assert letters(partner) == ["a"]
 
     def test_the_next_links_of_the_body_are_followed(self, web, partner):
@@ -98,7 +98,7 @@ class TestJson:
         web.on("/files", Reply(302, headers={"Location": f"{other.url}/a/b"}))
         other.on("/a/b", page("a", then="c"))
         other.on("/a/c", page("b"))
-        with partner_of(f"{web.url}/files", allow=[other.entry]) as partner:
+        with connector_of(f"{web.url}/files", allow=[other.entry]) as partner:
             assert letters(partner) == ["a", "b"]
 
     def test_a_page_that_fails_for_a_while_is_retried(self, web, partner):
@@ -160,7 +160,7 @@ class TestJson:
         web.on("/files?page=2", page("b", then=f"{other.url}/files"))
         other.on("/files", page("c", then=f"{web.url}/last"))
         web.on("/last", page("d"))
-        with partner_of(f"{web.url}/files", allow=[other.entry], credentials=Credentials(token="hush")) as partner:
+        with connector_of(f"{web.url}/files", allow=[other.entry], credentials=Credentials(token="hush")) as partner:
             assert letters(partner) == ["a", "b", "c", "d"]
         assert [request.headers.get("authorization") for request in web.requests] == ["Bearer hush"] * 3
         assert [request.headers.get("authorization") for request in other.requests] == [None]
@@ -247,11 +247,11 @@ class TestHtml:
 
     @pytest.fixture
     def partner(self, web):
-        with partner_of(f"{web.url}/files", listing="html") as partner:
+        with connector_of(f"{web.url}/files", listing="html") as partner:
             yield partner
 
     def test_the_files_of_the_example_server_are_listed(self, tmp_path):
-        with PartnerServer(tmp_path) as server, partner_of(server.url, listing="html") as partner:
+        with PartnerServer(tmp_path) as server, connector_of(server.url, listing="html") as partner:
             for name in ("2013-03-08 a&b#?%41.csv", "2013-03-09.csv", "2013-03-10.csv"):
                 server.put(name, "x")
             listed = partner.list(FilePattern("{date}*.csv"), DAYS)
@@ -262,7 +262,7 @@ class TestHtml:
     def test_the_index_page_of_the_folder_is_requested(self, web, url):
         path, _, query = url.rstrip("/").partition("?")
         web.on(f"{path}/{'?' if query else ''}{query}", index("2013-03-08"))
-        with partner_of(f"{web.url}{url}", listing="html") as partner:
+        with connector_of(f"{web.url}{url}", listing="html") as partner:
             assert names(partner, "{date}") == ["2013-03-08"]
 
     def test_only_files_of_the_requested_days_are_listed(self, web, partner):
@@ -356,7 +356,7 @@ class TestHtml:
 class TestWithoutListing:
     @pytest.fixture
     def partner(self, web):
-        with partner_of(f"{web.url}/files", files="{date:%Y}/{date}.csv", listing="none") as partner:
+        with connector_of(f"{web.url}/files", files="{date:%Y}/{date}.csv", listing="none") as partner:
             yield partner
 
     def requests(self, web: Web) -> list[tuple[str, str, str | None]]:
@@ -452,7 +452,7 @@ class TestWithoutListing:
         assert {request.method for request in web.requests} == {"HEAD"}
 
     def test_the_files_of_the_example_server_are_listed(self, tmp_path):
-        with PartnerServer(tmp_path) as server, partner_of(server.url, files="{date}", listing="none") as partner:
+        with PartnerServer(tmp_path) as server, connector_of(server.url, files="{date}", listing="none") as partner:
             server.put("2013-03-09", "hello")
             (file,) = self.list(partner, "{date}")
             assert (file.name, file.size, file.etag) == ("2013-03-09", 5, server.listing()[0]["etag"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from examples.nyc_flights.partner import PartnerServer
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
-from tests.fakes_web import Reply, Web, fetched, partner_of, rest
+from tests.fakes_web import Reply, Web, connector_of, fetched, rest
 
 pytestmark = pytest.mark.unit
 
@@ -25,7 +25,7 @@ RANGES = {"Accept-Ranges": "bytes", "ETag": '"one"'}
 
 @pytest.fixture
 def partner(web, waits):
-    with partner_of(f"{web.url}/files", waits=waits) as partner:
+    with connector_of(f"{web.url}/files", waits=waits) as partner:
         yield partner
 
 
@@ -135,11 +135,11 @@ class TestResuming:
 
     def test_a_file_that_grows_beyond_the_limit_before_the_resume_is_refused(self, web):
         web.on(PATH, self.broken(), Reply(body=CONTENT * 2, headers=RANGES))
-        with partner_of(f"{web.url}/files", max_file_bytes=len(CONTENT)) as partner, pytest.raises(FileTooLarge):
+        with connector_of(f"{web.url}/files", max_file_bytes=len(CONTENT)) as partner, pytest.raises(FileTooLarge):
             fetched(partner)
 
     def test_a_download_from_the_example_server_resumes(self, tmp_path):
-        with PartnerServer(tmp_path) as server, partner_of(server.url) as partner:
+        with PartnerServer(tmp_path) as server, connector_of(server.url) as partner:
             server.put(NAME, CONTENT)
             server.cutting[f"/flights/{NAME}"] = [6_000, 1_000]
             assert fetched(partner) == CONTENT
@@ -174,7 +174,7 @@ class TestResuming:
             )
 
         into = io.BytesIO()
-        with partner_of("http://127.0.0.1/", transport=httpx.MockTransport(respond)) as partner:
+        with connector_of("http://127.0.0.1/", transport=httpx.MockTransport(respond)) as partner:
             try:
                 download = partner.fetch(NAME, into)
             except PartnerError as error:

@@ -276,7 +276,7 @@ class TestFunctions:
         for file in pull()[1]:
             file()
         nothing = SimpleNamespace(list=lambda pattern, dates: [])
-        monkeypatch.setattr(list_files, "partner_of", lambda *_, **__: nullcontext(nothing))
+        monkeypatch.setattr(list_files, "connector_of", lambda *_, **__: nullcontext(nothing))
         monkeypatch.setattr(Project, "records_removed", lambda *_: True)
         assert pull()[0]["doubtful"] == 15
         # A pull of a past date says nothing about today.

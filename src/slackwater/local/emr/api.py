@@ -36,6 +36,7 @@ _DEFAULTS: dict[str, Any] = {
     "autoStartConfiguration": {"enabled": True},
     "autoStopConfiguration": {"enabled": True, "idleTimeoutMinutes": 15},
 }
+_SERVICE = "emr-serverless.amazonaws.com"
 
 
 def start_limit(clock: Callable[[], float]) -> RateLimit:
@@ -272,9 +273,6 @@ class RateLimit:
             return False
         self._tokens[scope] = tokens - 1, now
         return True
-
-
-_SERVICE = "emr-serverless.amazonaws.com"
 
 
 def authorize(principal: Principal, operation: str, request: Mapping[str, Any]) -> None:

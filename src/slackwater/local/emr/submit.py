@@ -35,6 +35,17 @@ _PROPERTIES = {
 }
 # Properties that the service sets itself; it refuses jobs that set them.
 _SERVICE_PROPERTIES = ("spark.master", "spark.submit.deployMode")
+# Those of emr-spark-8.1.0: the Release Guide names 3.11 and 3.13, the release notes of EMR Serverless 3.12.
+IMAGE_PYTHONS = ("3.11", "3.12", "3.13")
+_IMAGE_PROGRAM = re.compile(r"(?:/usr/bin/)?python(3\.\d+)")
+_PYTHON_PROPERTIES = (
+    f"{DRIVER_ENVIRONMENT}PYSPARK_PYTHON",
+    f"{DRIVER_ENVIRONMENT}PYSPARK_DRIVER_PYTHON",
+    "spark.executorEnv.PYSPARK_PYTHON",
+    "spark.pyspark.python",
+    "spark.pyspark.driver.python",
+)
+_START_SECONDS = 30
 
 
 @dataclass
@@ -122,19 +133,6 @@ def _set_option(submission: Submission, option: str, value: str) -> None:
 
 def _split(items: str) -> list[str]:
     return [item.strip() for item in items.split(",") if item.strip()]
-
-
-# Those of emr-spark-8.1.0: the Release Guide names 3.11 and 3.13, the release notes of EMR Serverless 3.12.
-IMAGE_PYTHONS = ("3.11", "3.12", "3.13")
-_IMAGE_PROGRAM = re.compile(r"(?:/usr/bin/)?python(3\.\d+)")
-_PYTHON_PROPERTIES = (
-    f"{DRIVER_ENVIRONMENT}PYSPARK_PYTHON",
-    f"{DRIVER_ENVIRONMENT}PYSPARK_DRIVER_PYTHON",
-    "spark.executorEnv.PYSPARK_PYTHON",
-    "spark.pyspark.python",
-    "spark.pyspark.driver.python",
-)
-_START_SECONDS = 30
 
 
 def use_local_pythons(submission: Submission) -> Submission:

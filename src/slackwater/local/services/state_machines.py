@@ -33,6 +33,7 @@ _previous: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("pre
 _branches: contextvars.ContextVar[tuple[Any, Mapping[str, Any]]] = contextvars.ContextVar(
     "branches", default=(None, {})
 )
+_POLL_SECONDS = 0.05
 
 
 class TaskAbandoned(SystemExit):
@@ -227,9 +228,6 @@ def split_resource(details: Any) -> Any:
         return details
     service, _, action = resource.removeprefix(_INTEGRATION).partition(":")
     return {**details, "resourceType": service, "resource": action}
-
-
-_POLL_SECONDS = 0.05
 
 
 def stop_with_parents() -> None:

@@ -37,6 +37,25 @@ _BLOCK = 2**16
 _NO_SUCH_METHOD = frozenset({405, 501})
 # RFC 9110: `bytes 0-0/1234`, `bytes 0-0/*` (unknown size), or `bytes */1234` with status 416. 18 digits fit an int64.
 _CONTENT_RANGE = re.compile(r"bytes (?:[0-9]+-[0-9]+|\*)/(?P<total>[0-9]{1,18}|\*)")
+# An attribute: a name, and a value with double, single or no quotes.
+_ATTRIBUTE = r"""[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])[^\s>]++)?+)?+"""
+_TAG_OR_COMMENT = re.compile(
+    rf"""
+    <!--.*?(?:-->|\Z)                                       # a comment
+    | <(script|style)(?=[\s/>]).*?(?:</\1|\Z)                # contents that are not HTML
+    | <(?P<tag>[a-z][^\s/>]*+)(?P<attributes>(?:[\s/]++|{_ATTRIBUTE})*+)(?P<end>>?+)
+    """,
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+# One attribute of a tag, or the blanks between two attributes. Only the value of `href` gets a group.
+_HREF = re.compile(
+    rf"""
+    [\s/]++
+    | href\s*+=\s*+(?:"(?P<double>[^"]*+)"|'(?P<single>[^']*+)'|(?!["'])(?P<bare>[^\s>]++))
+    | {_ATTRIBUTE}
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 class LimitedBody:
@@ -173,26 +192,6 @@ def request_headers(session: HttpSession, method: Method, headers: Mapping[str, 
 
 # Possessive quantifiers (`*+`, `++`) do not backtrack, because that would take quadratic time for broken pages. Text
 # that starts like a tag or a comment is consumed up to its end, or to the end of the page if it has none.
-
-# An attribute: a name, and a value with double, single or no quotes.
-_ATTRIBUTE = r"""[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])[^\s>]++)?+)?+"""
-_TAG_OR_COMMENT = re.compile(
-    rf"""
-    <!--.*?(?:-->|\Z)                                       # a comment
-    | <(script|style)(?=[\s/>]).*?(?:</\1|\Z)                # contents that are not HTML
-    | <(?P<tag>[a-z][^\s/>]*+)(?P<attributes>(?:[\s/]++|{_ATTRIBUTE})*+)(?P<end>>?+)
-    """,
-    re.IGNORECASE | re.DOTALL | re.VERBOSE,
-)
-# One attribute of a tag, or the blanks between two attributes. Only the value of `href` gets a group.
-_HREF = re.compile(
-    rf"""
-    [\s/]++
-    | href\s*+=\s*+(?:"(?P<double>[^"]*+)"|'(?P<single>[^']*+)'|(?!["'])(?P<bare>[^\s>]++))
-    | {_ATTRIBUTE}
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
 
 
 def index_names(page: str, url: str) -> Iterator[str]:

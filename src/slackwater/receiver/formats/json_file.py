@@ -25,6 +25,8 @@ from slackwater.sources.event_schema import partner_schema
 
 _NOT_WHITESPACE = re.compile(r"[^ \t\r\n]")
 _DECODER = json.JSONDecoder()
+# `read_json_lines` requires a limit, which pushed bodies need. This one exceeds the bytes of any block.
+_NO_LIMIT = 4 * MAX_RECORD_BYTES
 
 
 class _Element(NamedTuple):
@@ -156,10 +158,6 @@ class ArrayReader:
         """Return the error for the character `offset` after the position."""
         character = self._discarded + self._position + offset
         return DataError(f"{self._name}: {problem} (about character {character:,})")
-
-
-# `read_json_lines` requires a limit, which pushed bodies need. This one exceeds the bytes of any block.
-_NO_LIMIT = 4 * MAX_RECORD_BYTES
 
 
 class _LineFormat:
