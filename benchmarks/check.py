@@ -23,7 +23,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from slackwater.costs.prices import REFERENCE_ARCHITECTURE, reference_prices
 from slackwater.late.check.checker import Checker
 from slackwater.late.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
@@ -44,6 +43,7 @@ TIMEZONES = ("UTC", "America/New_York", "Asia/Kathmandu")
 _SECONDS, _MEGABYTES, _USD = 60.0, 512, 0.05
 # Of the deployed function (`infra/stacks/late.py`), which has a whole vCPU, as the check has here.
 _FUNCTION_MEGABYTES = 1769
+_USD_PER_LAMBDA_GB_SECOND = 0.0000166667
 # Of us-east-1, on-demand, 2026-11-23: `AmazonS3` and `AmazonDynamoDB` in AWS's price list (docs/cost.md).
 _USD_PER_1000_S3_LISTS = _USD_PER_1000_S3_PUTS = 0.005
 _USD_PER_1000_S3_GETS = 0.0004
@@ -342,10 +342,7 @@ def check_once(timezone: str) -> dict[str, Any]:
             count["read"] * _USD_PER_MILLION_DYNAMODB_READS + count["write"] * _USD_PER_MILLION_DYNAMODB_WRITES
         )
         / 10**6,
-        "Lambda": seconds
-        * _FUNCTION_MEGABYTES
-        / 1024
-        * reference_prices().architectures[REFERENCE_ARCHITECTURE].usd_per_lambda_gb_second,
+        "Lambda": seconds * _FUNCTION_MEGABYTES / 1024 * _USD_PER_LAMBDA_GB_SECOND,
     }
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": seconds, "megabytes": megabytes, "requests": dict(count), "usd": usd}

@@ -25,12 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.late_months import BYTES_PER_ROW, FILES, DayHistory, DayState, Outcome, history
-from slackwater.costs.prices import REFERENCE_ARCHITECTURE, Workers, reference_prices
+from slackwater.costs.prices import read_prices
 from slackwater.late.check.facts import DayFacts, DayInputs, SourceThresholds
 from slackwater.late.check.limits import decide_with_limits, usage_date
 from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
-from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
@@ -51,7 +50,7 @@ JOB_SECONDS = 60
 def policy_rule(days: Sequence[DayState], now: datetime, *, definition: Pipeline) -> list[LateDecision]:
     """Decide with the library, as a check does. A day with equal inputs is not late and needs no call."""
     late = [_facts(day) for day in days if day.files != day.read]
-    # One check decides on each calendar day, so none before it has reserved a re-run.
+    # One check decides on each calendar day, so none before it has counted a re-run.
     usage = RerunUsage(pipeline=definition.pipeline, date=usage_date(definition, now))
     limited = decide_with_limits(definition, late, usage=usage, estimate=lambda _: rerun_usd(), now=now)
     by_date = {decision.date: decision.decision for decision in limited.days}
@@ -201,10 +200,12 @@ def _outcomes(seeds: range) -> dict[str, Outcome]:
 
 @cache
 def rerun_usd() -> float:
-    """Return the price of one re-run of a small day with the default workers: a driver and an executor."""
-    sizes = {"driver": {"vcpu": 1, "memory_gb": 4}, "executor": {"vcpu": 2, "memory_gb": 7}, "max_executors": 1}
-    workers = Workers.of(SparkSizes(), SparkSizes.model_validate(sizes))
-    return reference_prices().architectures[REFERENCE_ARCHITECTURE].job_usd(workers, JOB_SECONDS, executors=1)
+    """Return the price of one re-run of a small day with the default workers: 3 vCPU and 11 GB, of both together."""
+    region = read_prices("us-east-1")
+    prices = region.architectures["x86_64"] if region else None
+    if prices is None:
+        raise FileNotFoundError("slackwater/costs/us-east-1.json: missing in this package")
+    return JOB_SECONDS / 3600 * (3 * prices.usd_per_vcpu_hour + 11 * prices.usd_per_gb_hour)
 
 
 def run(_rounds: int, histories: int = HISTORIES) -> dict[str, Any]:

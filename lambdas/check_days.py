@@ -26,11 +26,10 @@ from slackwater.errors import SlackwaterError
 from slackwater.late.arrival_messages import seconds_to_wait
 from slackwater.late.changes.definition_notices import DefinitionNotifier, kept_days
 from slackwater.late.changes.table_notices import TableNotifier
-from slackwater.late.check.budget import budget_percent
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.deferred import later_checks
 from slackwater.late.check.holds import days_on_hold
-from slackwater.late.check.limits import usage_date
+from slackwater.late.check.limits import budget_percent, usage_date
 from slackwater.late.check.tasks import day_tasks
 from slackwater.late.check.window import today, window_start
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision

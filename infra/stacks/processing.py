@@ -114,7 +114,6 @@ class ProcessingStack(Stack):
                     warehouse=f"s3://{storage.warehouse.bucket_name}/",
                     region=self.region,
                 ),
-                "SparkSizes": settings.spark_sizes.model_dump_json(),
                 "ConcurrentRuns": str(settings.concurrent_runs),
                 # The value of an output must not be empty.
                 **({"OutboundAllow": allowed} if (allowed := self.job_values["OutboundAllow"]) else {}),

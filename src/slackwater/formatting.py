@@ -34,6 +34,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def rounded_usd(amount: float) -> str:
+    """Return a price with two decimals, or two digits below 1 USD: `12.30 USD`, `0.0042 USD`."""
+    return f"{amount:.2f} USD" if amount >= 1 else f"{amount:.2g} USD"
+
+
 def shortened(value: str, most: int) -> str:
     """Return the string with at most `most` characters, at least 8: the middle of a longer one is left out.
 

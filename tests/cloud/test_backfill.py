@@ -69,7 +69,6 @@ def backfiller(cloud):
             backfill_machine_arn=arn,
             project_uri=cloud.outputs()["ProjectUri"],
             pipeline_machine_prefix=prefix,
-            spark_sizes=cloud.outputs()["SparkSizes"],
             concurrent_runs=int(cloud.outputs()["ConcurrentRuns"]),
         ),
     )

@@ -557,12 +557,6 @@ def test_the_outputs_are_those_that_the_library_reads(assembly: Assembly) -> Non
     assert {field.alias for field in Deployment.model_fields.values() if field.is_required()} <= outputs
 
 
-def test_the_workers_of_the_outputs_are_those_of_jobs(assembly: Assembly) -> None:
-    output = assembly.templates["slackwater-processing"]["Outputs"]["SparkSizes"]["Value"]
-    driver, executor = {"vcpu": 1, "memory_gb": 4}, {"vcpu": 2, "memory_gb": 7}
-    assert json.loads(output) == {"driver": driver, "executor": executor, "max_executors": 2}
-
-
 def test_the_number_of_jobs_in_the_outputs_is_that_of_the_application(assembly: Assembly) -> None:
     (application,) = assembly.resources("AWS::EMRServerless::Application").values()
     output = assembly.templates["slackwater-processing"]["Outputs"]["ConcurrentRuns"]["Value"]

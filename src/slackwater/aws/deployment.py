@@ -72,8 +72,6 @@ class Deployment(BaseModel):
     """URI of the entry point of the job that `slackwater doctor --job` runs."""
     spark_submit_parameters: str
     """The parameters of every Spark job."""
-    spark_sizes: str
-    """The workers of a job whose pipeline states none: `slackwater.pipeline.spark_workers.SparkSizes` as JSON."""
     concurrent_runs: int
     """How many Spark jobs run at the same time. Further ones wait in the application's queue."""
 

@@ -43,13 +43,15 @@ _TYPES = {
     "rows": LongType(),
     "bytes": LongType(),
     "rows_differing": LongType(),
+    "rows_before": LongType(),
+    "table_rows": LongType(),
     "attempt": IntegerType(),
     "notified": BooleanType(),
 }
 _OPTIONAL = frozenset(
     {
         *("file", "lateness_hours", "execution", "attempt"),
-        *("cost_usd", "rows_differing", "metric", "metric_change_percent"),
+        *("cost_usd", "rows_differing", "metric", "metric_change_percent", "rows_before", "table_rows"),
     }
 )
 _SCHEMA = Schema(
@@ -128,14 +130,19 @@ class IcebergLedger:
 
     def _table(self) -> Table:
         try:
-            return self.catalog.load_table(self._name)
+            table = self.catalog.load_table(self._name)
         except NoSuchTableError:
             try:
                 return self.catalog.create_table(
                     self._name, schema=_SCHEMA, partition_spec=_PARTITIONS, properties=_PROPERTIES
                 )
             except TableAlreadyExistsError:  # another execution was faster
-                return self.catalog.load_table(self._name)
+                table = self.catalog.load_table(self._name)
+        if len(table.schema().fields) < len(_SCHEMA.fields):
+            # An older release has created it. Of two executions at the same time, one fails and is repeated.
+            with table.update_schema() as update:
+                update.union_by_name(_SCHEMA)
+        return table
 
 
 def _expire_snapshots(table: Table) -> None:

@@ -19,7 +19,7 @@ from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.client.days.backfill import BackfillObserver, BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
 from slackwater.errors import RunFailed
-from slackwater.formatting import counted, duration
+from slackwater.formatting import counted, duration, rounded_usd
 
 
 def run_backfill(session: Session, pipeline: str, dates: tuple[str, str], *, parallel: int, stale: bool) -> Result:
@@ -114,12 +114,10 @@ def estimate_text(estimate: Estimate | None, *, parallel: int) -> str:
     """Return an estimate for people, with what it is computed from."""
     if estimate is None:
         return "no estimate: no run yet"
-    low, high = (f"{usd:.2f}" if usd >= 1 else f"{usd:.2g}" for usd in estimate.usd)
-    price = low if low == high else f"{low} to {high}"
     at_once = f" with {parallel} days at the same time" if parallel > 1 else ""
-    computed_from = f"median of {counted(estimate.runs, 'run')}; prices: {estimate.prices}"
+    price = "" if estimate.usd is None else f", and {rounded_usd(estimate.usd)} on AWS"
     seconds = duration(timedelta(seconds=estimate.seconds))
-    return f"about {seconds}{at_once}, and {price} USD for Spark on AWS ({computed_from})"
+    return f"about {seconds}{at_once}{price} (median of {counted(estimate.runs, 'run')})"
 
 
 def command_line(pipeline: str, first: str, last: str, *, parallel: int, stale: bool, project: Path | None) -> str:

@@ -309,16 +309,10 @@ class Client(Resources):
         The proposed ones miss no change of a metric above `max_effect` percent. Raises `UnknownName`, and `InputError`
         when there are too few re-runs.
         """
-        from slackwater.client.suggest import suggest_thresholds
+        from slackwater.late.suggest import suggest_thresholds
 
-        return suggest_thresholds(
-            self.project.pipeline(pipeline),
-            table=self.run_table,
-            store=self.store,
-            exchange_bucket=self.connection.deployment.exchange_bucket,
-            now=_now(),
-            max_effect=max_effect,
-        )
+        definition = self.project.pipeline(pipeline)
+        return suggest_thresholds(definition, query=lambda sql: self.query(sql).rows, now=_now(), max_effect=max_effect)
 
     def release(self, pipeline: str, date: Date, *, reason: str) -> RunHandle:
         """Start a run of a day with its present inputs, although they have lost rows or its audit failed.

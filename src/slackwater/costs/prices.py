@@ -4,33 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
 from slackwater.errors import InputError
 from slackwater.model import Model, first_error
-from slackwater.pipeline.spark_workers import SparkSizes, WorkerSize
-
-MINIMUM_SECONDS = 60
-"""EMR Serverless bills each worker for at least this time."""
-
-REFERENCE_REGION, REFERENCE_ARCHITECTURE = "us-east-1", "x86_64"
 
 Price = Annotated[float, Field(ge=0)]
-
-
-class Workers(Model):
-    """The workers of a job. It starts with one executor; Spark adds executors while tasks wait."""
-
-    driver: WorkerSize
-    executor: WorkerSize
-    max_executors: int
-
-    @classmethod
-    def of(cls, sizes: SparkSizes, defaults: SparkSizes) -> Self:
-        """Return the workers of a pipeline's jobs. What `sizes` lacks is that of `defaults`, which lacks nothing."""
-        return cls.model_validate({**defaults.model_dump(), **sizes.model_dump(exclude_none=True)})
 
 
 class ComputePrices(Model):
@@ -42,17 +23,6 @@ class ComputePrices(Model):
     usd_per_storage_gb_hour: Price
     """For a GB of a Spark worker's disk. The first 20 GB of each worker are free, and not in the billed hours."""
     usd_per_lambda_gb_second: Price
-
-    def job_usd(self, workers: Workers, seconds: float, *, executors: int) -> float:
-        """Return the price of a job in USD whose driver and executors all work for `seconds`.
-
-        Storage is not included: our workers have no more than the 20 GB that are free.
-        """
-        hours = max(seconds, MINIMUM_SECONDS) / 3600
-        return hours * sum(
-            count * (size.vcpu * self.usd_per_vcpu_hour + size.memory_gb * self.usd_per_gb_hour)
-            for count, size in ((1, workers.driver), (executors, workers.executor))
-        )
 
 
 class PriceSource(Model):
@@ -101,11 +71,3 @@ def no_prices(region: str, architecture: str) -> str:
 
 def _file_name(region: str) -> str:
     return f"src/slackwater/costs/{region}.json"
-
-
-def reference_prices() -> RegionPrices:
-    """Return the prices of `REFERENCE_REGION`, for expectations that need not be those of a deployment."""
-    prices = read_prices(REFERENCE_REGION)
-    if prices is None:
-        raise FileNotFoundError(f"slackwater/costs/{REFERENCE_REGION}.json: missing in this package")
-    return prices

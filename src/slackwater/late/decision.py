@@ -124,8 +124,9 @@ class DecisionFigures(Record):
     """How long late data of these inputs may wait, the least of them; None if none has a limit."""
     is_aged: bool = False
     """Whether late data of an input has waited for so long."""
-    input_bytes: int = 0
+    input_rows: int = 0
     """What a re-run would read."""
+    input_bytes: int = 0
     attempt: int = 0
     """The attempt that a re-run would get."""
     last_rerun_at: datetime | None = None
@@ -141,7 +142,7 @@ class DecisionFigures(Record):
     """Other re-runs of today."""
     max_reruns: int | None = None
     position: int | None = None
-    """Of the day among the re-runs of its check, from 0, by `late.order`; None if the day does not run again."""
+    """Of the day among the re-runs of its check, from 0; None if the day does not run again."""
     not_before: datetime | None = None
     """From when on a deferred day may run again, UTC."""
 

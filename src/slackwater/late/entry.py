@@ -36,6 +36,8 @@ class LateInput(Record):
     arrived: datetime
     rows: int
     bytes: int
+    rows_before: int | None = None
+    """That the published run has read of the source; None of a definition, and in what older releases have stored."""
 
     @property
     def key(self) -> InputKey:
@@ -79,6 +81,10 @@ class LedgerEntry(NamedTuple):
     """Whether people were sent a message about the run's version."""
     month: str
     """Of `decided_at`, UTC, such as 2013-03: the partition of the table."""
+    rows_before: int | None = None
+    """That the run before has read of the source."""
+    table_rows: int | None = None
+    """Of the version that the run has published; None without a run."""
 
     @property
     def key(self) -> InputKey:
@@ -93,9 +99,11 @@ def late_inputs(before: InputManifest, now: InputManifest, *, sources: Iterable[
     """
     inputs: list[LateInput] = []
     for source in sources:
-        changes = object_changes(before.of_source(source), now.of_source(source))
-        inputs += [_late_input(item, change) for item, change in changes.new]
-        inputs += [_late_input(item, change) for item, change in changes.gone if change is Change.REMOVED]
+        earlier = before.of_source(source)
+        changes = object_changes(earlier, now.of_source(source))
+        gone = [(item, change) for item, change in changes.gone if change is Change.REMOVED]
+        rows = sum(item.rows for item in earlier)
+        inputs += [_late_input(item, change, rows_before=rows) for item, change in (*changes.new, *gone)]
     return tuple(sorted(inputs, key=lambda item: (item.source, item.uri, item.etag)))
 
 
@@ -104,7 +112,7 @@ def definition_input(digest: str, *, at: datetime) -> LateInput:
     return LateInput(source=DEFINITION, file=None, uri="", etag=digest, change=DEFINITION, arrived=at, rows=0, bytes=0)
 
 
-def _late_input(item: InputObject, change: Change) -> LateInput:
+def _late_input(item: InputObject, change: Change, *, rows_before: int) -> LateInput:
     return LateInput(
         source=item.source,
         file=item.file,
@@ -114,4 +122,5 @@ def _late_input(item: InputObject, change: Change) -> LateInput:
         arrived=item.arrived,
         rows=item.rows,
         bytes=item.bytes,
+        rows_before=rows_before,
     )

@@ -176,6 +176,7 @@ class Ledger:
                 started_at=run.started_at,
                 inputs=inputs,
                 cost_usd=costs[attempt],
+                table_rows=run.publication.rows if run.publication else None,
                 effect=effects[attempt],
             )
             for attempt, (run, inputs) in new.items()

@@ -24,6 +24,8 @@ class TakenIn:
     started_at: datetime
     inputs: tuple[LateInput, ...]
     cost_usd: float | None
+    table_rows: int | None
+    """Of the version that the run has published."""
     effect: Effect
 
 
@@ -112,7 +114,8 @@ def taken_in_entries(taken: TakenIn, decided: Sequence[Decided], pipeline: str, 
             reason=item.day.reason if item else f"attempt {taken.attempt} has read it, without the decision of a check",
             execution=item.check.execution if item else None,
         )
-        entries.append(_with_effect(entry._replace(attempt=taken.attempt, cost_usd=share), taken.effect))
+        entry = entry._replace(attempt=taken.attempt, cost_usd=share, table_rows=taken.table_rows)
+        entries.append(_with_effect(entry, taken.effect))
     return entries
 
 
@@ -225,4 +228,5 @@ def _entry(
         metric_change_percent=None,
         notified=False,
         month=decided_at.astimezone(UTC).strftime("%Y-%m"),
+        rows_before=late.rows_before,
     )

@@ -1,19 +1,24 @@
-"""Proposes thresholds for late data from the past re-runs of a pipeline: what each would have saved and missed."""
+"""Proposes thresholds for late data from the past re-runs in the ledger: what each would have saved and missed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Any, NamedTuple
 
 from slackwater.errors import InputError
-from slackwater.late.check.thresholds import LateAmount, late_amount, reached_thresholds
-from slackwater.late.comparison import Comparison, MetricChange, RowCounts
-from slackwater.late.effect import effect_of
+from slackwater.late.check.thresholds import LateAmount, reached_thresholds
+from slackwater.late.check.window import today
+from slackwater.late.entry import DEFINITION
 from slackwater.model import Record
-from slackwater.runs.record import RunRecord
+from slackwater.pipeline.definition import LEDGER_TABLE, Pipeline
+from slackwater.runs.inputs.difference import Amount
 from slackwater.sources.late_thresholds import LateThresholds
 
+DAYS = 90
+"""The re-runs of so many days before today are read."""
 _CANDIDATES: Mapping[str, Sequence[float]] = {
     "percent": (0.1, 0.2, 0.5, 1, 2, 5, 10, 20),
     "rows": (1, 10, 100, 1_000, 10_000, 100_000),
@@ -24,20 +29,51 @@ MIN_RERUNS = 5
 """Past re-runs that a proposal needs."""
 
 
+_QUERY = """
+SELECT date, attempt, source,
+  max(rows_before) AS rows_before, count(DISTINCT uri) AS objects, sum(rows)::BIGINT AS rows,
+  sum(bytes)::BIGINT AS bytes, count(DISTINCT file) FILTER (change <> 'added') AS changed_files,
+  CASE WHEN count(*) = count(cost_usd) THEN sum(cost_usd) END AS usd,
+  max(rows_differing) AS differing, max(metric) AS metric, max(metric_change_percent) AS change_percent,
+  max(table_rows) AS table_rows, bool_or(change = 'removed' AND file IS NULL) AS is_lost
+FROM {ledger}
+WHERE month >= '{month}' AND pipeline = '{pipeline}' AND date >= DATE '{first}' AND attempt IS NOT NULL
+GROUP BY date, attempt, source
+ORDER BY date, attempt, source
+"""
+
+
+class LateSource(NamedTuple):
+    """What the ledger has of one input of one re-run, in the order of the query's columns."""
+
+    date: Any
+    attempt: int
+    source: str
+    rows_before: int | None
+    objects: int
+    rows: int
+    bytes: int
+    changed_files: int
+    usd: float | None
+    differing: int | None
+    metric: str | None
+    change_percent: float | None
+    table_rows: int | None
+    is_lost: bool
+
+
 class PastRerun(Record):
-    """A re-run for late data that was compared with the version before it."""
+    """A re-run for late data that was compared with an earlier version."""
 
     date: str
-    before: int
-    """The attempt of the version before."""
-    attempt: int
     late: dict[str, LateAmount]
     """By source or table, without those whose changes decide nothing."""
     usd: float | None
     """What the re-run has cost; None if unknown."""
-    metrics: tuple[MetricChange, ...]
-    rows: RowCounts
-    """Rows may move between keys while no total changes."""
+    change_percent: float
+    """The largest change of a metric; without metrics, the rows that differ in percent of all. It may be infinite."""
+    differing: int
+    """Rows that differ. Rows may move between keys while no total changes."""
 
 
 class Candidate(Record):
@@ -66,7 +102,7 @@ class Suggestion(Record):
     """The first day whose re-runs count, an ISO date."""
     reruns: int
     skipped: int
-    """Re-runs that were compared only with a version before the previous one, so that their late data is not known."""
+    """Re-runs whose effect is not known: they were not compared, or a release before 0.2.0 has written their rows."""
     usd: float | None
     """What all of the past re-runs have cost; None if the cost of one is unknown."""
     max_effect: float
@@ -78,49 +114,37 @@ class Suggestion(Record):
     new data does not reach it: with two of them, a day runs again when it reaches either."""
 
 
-def past_rerun(comparison: Comparison, run: RunRecord | None, *, inputs: Collection[str]) -> PastRerun | None:
-    """Return the re-run of a comparison with the cost of `run`, or None if not only late data has caused it.
-
-    A new definition or other code may have changed the table instead of the late data, lost rows, or a rollback.
-    `inputs` are the sources and tables whose changes decide about a day.
-    """
-    if run and run.rollback:
-        return None
-    before, after = comparison.before, comparison.after
-    differences = [source for source in comparison.inputs if source.source in inputs]
-    late = {source.source: late_amount(source) for source in differences if source.unprocessed.objects}
-    has_lost_rows = any(source.lost_rows for source in differences)
-    if not late or has_lost_rows or (before.definition, before.code) != (after.definition, after.code):
-        return None
-    return PastRerun(
-        date=comparison.date,
-        before=before.attempt,
-        attempt=after.attempt,
-        late=late,
-        usd=run.cost.usd if run and run.cost else None,
-        metrics=comparison.metrics,
-        rows=comparison.rows,
-    )
-
-
-def suggest(
-    pipeline: str, reruns: Sequence[PastRerun], *, first: str, max_effect: float, skipped: int = 0
+def suggest_thresholds(
+    definition: Pipeline, *, query: Callable[[str], Sequence[tuple[Any, ...]]], now: datetime, max_effect: float
 ) -> Suggestion:
+    """Return the thresholds that the re-runs of the latest `DAYS` days suggest, by one query of the ledger.
+
+    `query` returns the rows of a SQL statement. The proposed thresholds miss no change above `max_effect` percent.
+    Raises `InputError` when there are too few re-runs.
+    """
+    first = (today(definition, now) - timedelta(days=DAYS)).isoformat()
+    sql = _QUERY.format(ledger=LEDGER_TABLE, pipeline=definition.pipeline, first=first, month=first[:7])
+    return suggest(definition, [LateSource(*row) for row in query(sql)], first=first, max_effect=max_effect)
+
+
+def suggest(definition: Pipeline, rows: Iterable[LateSource], *, first: str, max_effect: float) -> Suggestion:
     """Return what each threshold would have done, and propose those that miss no effect over `max_effect` percent.
 
-    `reruns` are those of the days since `first` without `skipped` others. Raises `InputError` when there are fewer than
-    `MIN_RERUNS`.
+    `rows` are those of the days since `first`, in order of date and attempt. Raises `InputError` when there are fewer
+    than `MIN_RERUNS`.
     """
+    runs = [tuple(of_run) for _, of_run in groupby(rows, lambda row: (row.date, row.attempt))]
+    skipped = sum(1 for of_run in runs if not _is_known(of_run) and _late_amounts(definition, of_run))
+    sequences = list(_sequences(definition, runs))
+    reruns = [rerun for sequence in sequences for rerun in sequence]
     if len(reruns) < MIN_RERUNS:
         raise InputError(
-            f"{pipeline}: {len(reruns)} compared re-runs for late data since {first}, and a proposal needs "
-            f"{MIN_RERUNS}: set `late` by hand until there are more; {skipped} others were not compared with the "
-            "version before them"
+            f"{definition.pipeline}: {len(reruns)} compared re-runs for late data since {first}, and a proposal needs "
+            f"{MIN_RERUNS}: set `late` by hand until there are more; the effect of {skipped} others is not known"
         )
-    sequences = list(_sequences(reruns))
     candidates = [_candidate(name, value, sequences) for name, values in _CANDIDATES.items() for value in values]
     return Suggestion(
-        pipeline=pipeline,
+        pipeline=definition.pipeline,
         first=first,
         reruns=len(reruns),
         skipped=skipped,
@@ -128,6 +152,58 @@ def suggest(
         max_effect=max_effect,
         candidates=tuple(candidates),
         proposed=tuple(_proposed(candidates, reruns, max_effect=max_effect)),
+    )
+
+
+def _sequences(definition: Pipeline, runs: Iterable[Sequence[LateSource]]) -> Iterator[list[PastRerun]]:
+    """Yield the re-runs of each day that follow each other without another version in between, in order.
+
+    A version that does not count has taken in all late data before it.
+    """
+    for _, of_day in groupby(runs, lambda of_run: of_run[0].date):
+        for counts, sequence in groupby((_past_rerun(definition, of_run) for of_run in of_day), bool):
+            if counts:
+                yield [rerun for rerun in sequence if rerun]
+
+
+def _is_known(of_run: Sequence[LateSource]) -> bool:
+    return all(None not in (row.rows_before, row.differing, row.table_rows) for row in of_run)
+
+
+def _late_amounts(definition: Pipeline, of_run: Iterable[LateSource]) -> dict[str, LateAmount]:
+    """Return the late data of the sources and tables that decide about a day."""
+    return {
+        row.source: LateAmount(
+            rows_before=row.rows_before or 0,
+            late=Amount(objects=row.objects, rows=row.rows, bytes=row.bytes),
+            changed_files=row.changed_files,
+        )
+        for row in of_run
+        if row.source in definition.rerun_inputs
+    }
+
+
+def _past_rerun(definition: Pipeline, of_run: Sequence[LateSource]) -> PastRerun | None:
+    """Return a re-run of the ledger, or None if its effect is not known, or if not only late data has caused it.
+
+    A new definition may have changed the table instead, or lost rows.
+    """
+    late = _late_amounts(definition, of_run)
+    if not late or not _is_known(of_run) or any(row.is_lost or row.source == DEFINITION for row in of_run):
+        return None
+    row, prices = of_run[0], [row.usd for row in of_run]
+    differing = row.differing or 0
+    change = math.inf if row.change_percent is None else row.change_percent
+    if not definition.publish.metrics:
+        change = 100 * differing / max(row.table_rows or 0, 1)
+    elif row.metric is None:
+        change = 0.0
+    return PastRerun(
+        date=str(row.date),
+        late=late,
+        usd=None if None in prices else sum(filter(None, prices)),
+        change_percent=change,
+        differing=differing,
     )
 
 
@@ -162,19 +238,6 @@ def _largest_amounts(reruns: Iterable[PastRerun]) -> Mapping[str, float]:
     }
 
 
-def _sequences(reruns: Iterable[PastRerun]) -> Iterator[list[PastRerun]]:
-    """Yield the re-runs of each day that follow each other without another version in between, in order."""
-    for _, of_day in groupby(sorted(reruns, key=lambda rerun: (rerun.date, rerun.attempt)), lambda rerun: rerun.date):
-        sequence = list[PastRerun]()
-        for rerun in of_day:
-            if sequence and rerun.before != sequence[-1].attempt:
-                # Another version has taken in all late data before it.
-                yield sequence
-                sequence = []
-            sequence.append(rerun)
-        yield sequence
-
-
 def _candidate(threshold: str, value: float, sequences: Iterable[Sequence[PastRerun]]) -> Candidate:
     thresholds = LateThresholds.model_validate({threshold: value})
     caused, missed = list[PastRerun](), list[list[PastRerun]]()
@@ -187,7 +250,7 @@ def _candidate(threshold: str, value: float, sequences: Iterable[Sequence[PastRe
             if any(reached_thresholds(amount, thresholds) for amount in amounts.values()):
                 caused.append(rerun)
                 waiting, amounts = [], {}
-        if any(rerun.rows.differing for rerun in waiting):
+        if any(rerun.differing for rerun in waiting):
             missed.append(waiting)
     largest = max(missed, key=_effect, default=None)
     effect = _effect(largest) if largest else 0.0
@@ -196,7 +259,7 @@ def _candidate(threshold: str, value: float, sequences: Iterable[Sequence[PastRe
         value=value,
         reruns=len(caused),
         usd=_total(caused),
-        missed=sum(1 for waiting in missed for rerun in waiting if rerun.rows.differing),
+        missed=sum(1 for waiting in missed for rerun in waiting if rerun.differing),
         largest_missed=effect if math.isfinite(effect) else None,
         largest_missed_date=largest[0].date if largest else None,
     )
@@ -211,23 +274,11 @@ def _added(earlier: LateAmount | None, late: LateAmount) -> LateAmount:
 
 
 def _effect(sequence: Sequence[PastRerun]) -> float:
-    """Return the effect of re-runs that follow each other, in percent: of their first version compared with the last.
+    """Return the effect of re-runs that follow each other, in percent: their changes one upon the other.
 
     Without metrics it is an upper bound, because a row may have changed more than once.
     """
-    first, last = sequence[0], sequence[-1]
-    before = {metric.metric: metric.before for metric in first.metrics}
-    metrics = [
-        item.model_copy(update={"before": before[item.metric]}) for item in last.metrics if item.metric in before
-    ]
-    rows = RowCounts(
-        before=first.rows.before,
-        after=last.rows.after,
-        added=sum(rerun.rows.added for rerun in sequence),
-        removed=sum(rerun.rows.removed for rerun in sequence),
-        changed=sum(rerun.rows.changed for rerun in sequence),
-    )
-    return effect_of(metrics, rows)
+    return 100 * abs(math.prod(1 + rerun.change_percent / 100 for rerun in sequence) - 1)
 
 
 def _total(reruns: Sequence[PastRerun]) -> float | None:

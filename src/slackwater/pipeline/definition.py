@@ -106,13 +106,20 @@ class Late(Model):
     """A day that was run again runs again at the earliest so many hours after that run started."""
     max_reruns_per_day: Annotated[int, Field(ge=1, le=1000)] = 50
     """How many re-runs the checks of one calendar day start at most, in the pipeline's timezone."""
-    order: Literal["oldest", "newest", "largest"] = "oldest"
-    """Which days run again first when not all may: the oldest or newest dates, or those with the most late rows. The
-    oldest dates are the first to leave the window."""
     worth_per_percent: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """What one percent of late rows is worth, in USD. A day whose re-run is estimated to cost more is not run again."""
     budget_per_day: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """What the re-runs that the checks of one calendar day start may cost together, in USD, by estimate."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_order(cls, value: Any) -> Any:
+        """Refuse the former key `order` with another order than `oldest`, which deployed projects contain."""
+        if not isinstance(value, dict) or "order" not in value:
+            return value
+        if value["order"] != "oldest":
+            raise Faults(Fault(path=("order",), at_key=True, message="the oldest days run again first: remove it"))
+        return {key: item for key, item in value.items() if key != "order"}
 
 
 class Pipeline(Model):

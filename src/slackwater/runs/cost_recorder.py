@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from slackwater.costs.cost import RunUsage, give_up, price_run
 from slackwater.errors import AccessDenied, CloudError, Throttled, Unavailable
 from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, attempt_costs
+from slackwater.runs.cost_estimate import PastRuns, expected_usd, latest_runs, shows_price
 from slackwater.runs.record import RunRecord
 
 GIVE_UP_AFTER = timedelta(days=7)
@@ -43,7 +44,7 @@ class DueCost(NamedTuple):
     """`ComparisonRun.execution_name`; empty for a run."""
 
 
-class CostTable(Protocol):
+class CostTable(PastRuns, Protocol):
     """The run table as costs use it. All methods raise `CloudError` when the table cannot be read or written."""
 
     def costs_due(self, pipeline: str) -> Iterator[DueCost]:
@@ -118,9 +119,14 @@ class CostRecorder:
     def record(self, record: Priced) -> Priced | None:
         """Record what `price` returns, and return it; None if another process has recorded a cost meanwhile.
 
-        Raises `CloudError`, `AccessDenied`, and `InputError` if the price file is not valid.
+        A run gets what it was expected to cost beside its first price. Raises `CloudError`, `AccessDenied`, and
+        `InputError` if the price file is not valid.
         """
         priced = self.price(record)
+        if isinstance(priced, RunRecord) and priced.estimated_usd is None and shows_price(priced):
+            runs = latest_runs(self.table, priced.run.pipeline, last=priced.run.date)
+            earlier = [run for run in runs if run.started_at < priced.started_at]
+            priced = priced.model_copy(update={"estimated_usd": expected_usd(earlier, priced.run.rows)})
         return priced if priced == record or self.table.save_cost(priced) else None
 
     def attempt_costs(self, pipeline: str, date: str, *, before: int, after: int) -> AttemptCosts:

@@ -199,6 +199,8 @@ class RunRecord(UpdatedRecord):
     """None until AWS was first asked, and for runs of older versions."""
     cost_version: int = 0
     """Counts the writes of the cost: one succeeds only while the stored number is the one that was read."""
+    estimated_usd: float | None = None
+    """What the run was expected to cost by the price of the runs before it; None if it shows no price of its own."""
 
     @property
     def frozen_at(self) -> datetime:

@@ -10,7 +10,7 @@ from pydantic import Field
 from slackwater.model import UpdatedRecord
 
 
-class ReservedRerun(UpdatedRecord):
+class CountedRerun(UpdatedRecord):
     """A re-run that a check has decided on. Date and attempt identify it: a repeated check does not count it again."""
 
     date: str
@@ -26,14 +26,14 @@ class ReservedRerun(UpdatedRecord):
 class RerunUsage(UpdatedRecord):
     """The re-runs of one pipeline that its checks have started on one calendar day.
 
-    `version` counts the writes, as in `DayRecord`: parallel checks cannot both reserve the last re-run.
+    `version` counts the writes, as in `DayRecord`: parallel checks cannot both count the last re-run.
     """
 
     pipeline: str
     date: str
     """The calendar day in the pipeline's timezone."""
     version: int = 0
-    reruns: tuple[ReservedRerun, ...] = ()
+    reruns: tuple[CountedRerun, ...] = ()
 
     @property
     def usd(self) -> float:
@@ -41,5 +41,5 @@ class RerunUsage(UpdatedRecord):
         return sum(item.usd or 0.0 for item in self.reruns)
 
     def has(self, date: str, attempt: int) -> bool:
-        """Whether the re-run is reserved."""
+        """Whether the re-run is counted."""
         return any((item.date, item.attempt) == (date, attempt) for item in self.reruns)

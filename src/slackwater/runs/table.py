@@ -74,7 +74,7 @@ class RunTable(Protocol):
         """Return the comparisons of a day that have started a job, in order of the later version."""
 
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
-        """Return the re-runs that checks have reserved on a calendar day; version 0 and none of them without one."""
+        """Return the re-runs that checks have counted on a calendar day; version 0 and none of them without one."""
 
     def save_rerun_usage(self, usage: RerunUsage) -> None:
         """Write the re-runs of a calendar day with the next version.

@@ -9,10 +9,12 @@ from datetime import UTC, date, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from botocore import xform_name
 from botocore.exceptions import ReadTimeoutError
 from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.schema import Schema
 
 from lambdas import write_ledger
 from slackwater.aws import ledger_table
@@ -33,7 +35,7 @@ ENTRY = LedgerEntry(
     arrived=datetime(2013, 3, 12, 1, 2, 3, 456, tzinfo=UTC), lateness_hours=21.5, rows=3, bytes=4,
     decided_at=datetime(2013, 4, 1, tzinfo=UTC), decision="rerun", rule="grown", reason="it's 'late'", execution="m",
     attempt=2, cost_usd=0.25, rows_differing=7, metric="flights", metric_change_percent=-1.5, notified=True,
-    month="2013-04",
+    month="2013-04", rows_before=100, table_rows=50,
 )  # fmt: skip
 OTHERS = [
     ENTRY._replace(date=date(2013, 3, 9)),
@@ -96,6 +98,19 @@ def test_rows_are_read_by_pipeline_and_day_and_a_stale_version_adds_nothing(ledg
     assert [row.etag for row in ledger.read("p", ["2013-03-10", "2013-03-09"]).entries].count("2") == 1
     assert len(ledger.read("p", ["2013-03-10", "2013-03-09"]).entries) == 4
     assert ledger.read("p", {"2013-03-11"}).entries == []
+
+
+def test_a_table_of_an_older_release_gets_the_new_columns_and_keeps_its_rows(ledger):
+    columns = [field for field in ledger_table._SCHEMA.fields if field.name not in ("rows_before", "table_rows")]
+    table = ledger.catalog.create_table(
+        "warehouse.ledger", schema=Schema(*columns), partition_spec=ledger_table._PARTITIONS
+    )
+    old = {key: value for key, value in ENTRY._asdict().items() if key not in ("rows_before", "table_rows")}
+    table.append(pa.Table.from_pylist([old], schema=Schema(*columns).as_arrow()))
+    state = ledger.read("p", {"2013-03-10"})
+    assert state.entries == [ENTRY._replace(rows_before=None, table_rows=None)]
+    assert ledger.write([ENTRY._replace(etag="2")], replaced=[], version=state.version)
+    assert sorted(row.table_rows or 0 for row in ledger.read("p", {"2013-03-10"}).entries) == [0, 50]
 
 
 def test_old_snapshots_leave_the_metadata_and_no_row_is_lost(ledger, monkeypatch):

@@ -13,7 +13,7 @@ from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.definition_notice import DefinitionNotice
 from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
-from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
+from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
 from tests.fakes_runs import RUN_TABLE
 
 pytestmark = pytest.mark.unit
@@ -281,15 +281,15 @@ def test_a_refused_write_of_a_day_is_a_conflict_throttling_or_a_failure(dynamodb
     assert type(raised.value) is expected
 
 
-def test_reserved_re_runs_are_written_over_the_version_that_was_read_or_not_at_all(table):
+def test_counted_re_runs_are_written_over_the_version_that_was_read_or_not_at_all(table):
     unused = table.rerun_usage("p", "2013-03-13")
     assert unused == RerunUsage(pipeline="p", date="2013-03-13")
-    rerun = ReservedRerun(date="2013-03-10", attempt=2, at=RUN.started_at, usd=0.02)
+    rerun = CountedRerun(date="2013-03-10", attempt=2, at=RUN.started_at, usd=0.02)
     table.save_rerun_usage(unused.model_copy(update={"reruns": (rerun,)}))
     stored = table.rerun_usage("p", "2013-03-13")
     assert (stored.version, stored.reruns) == (1, (rerun,))
     for overtaken in (unused, stored.model_copy(update={"version": 2})):
-        with pytest.raises(DayChanged, match="p: another check has reserved re-runs"):
+        with pytest.raises(DayChanged, match="p: another check has counted re-runs"):
             table.save_rerun_usage(overtaken)
     assert table.rerun_usage("p", "2013-03-13") == stored
     # They are neither days nor runs, and each calendar day and pipeline has its own.
@@ -311,8 +311,8 @@ def test_the_message_about_a_definition_is_written_over_the_version_that_was_rea
     assert (table.runs("p"), table.days("p", "0001-01-01", "9999-12-31")) == ([], [])
 
 
-def test_the_largest_number_of_reserved_re_runs_fits_into_an_item(table):
-    rerun = ReservedRerun(date="2013-03-10", attempt=10**6, at=RUN.started_at, usd=1 / 3)
+def test_the_largest_number_of_counted_re_runs_fits_into_an_item(table):
+    rerun = CountedRerun(date="2013-03-10", attempt=10**6, at=RUN.started_at, usd=1 / 3)
     table.save_rerun_usage(RerunUsage(pipeline="p" * 63, date="2013-03-13", reruns=(rerun,) * 1000))
     assert len(table.rerun_usage("p" * 63, "2013-03-13").reruns) == 1000
 

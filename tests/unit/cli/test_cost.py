@@ -62,10 +62,11 @@ def shown(monkeypatch, capsys):
 LATE = {"reasons": (RunReason.LATE_DATA,)}
 RECORDS = (
     priced("2013-03-09", 1, 0.01),
-    priced("2013-03-10", 1, 0.02, reasons=(RunReason.FIRST,)),
+    priced("2013-03-10", 1, 0.02, estimated_usd=0.02, reasons=(RunReason.FIRST,)),
     priced("2013-03-10", 2, 0.03, state=RunState.FAILED, **LATE),
-    priced("2013-03-10", 3, 0.04, **LATE),
-    priced("2013-03-10", 4, 0.05, reasons=(RunReason.NEW_CODE,)),
+    # Expected to cost half as much, a quarter more, and exactly as much: the median is off by 25 percent.
+    priced("2013-03-10", 3, 0.04, estimated_usd=0.02, **LATE),
+    priced("2013-03-10", 4, 0.05, estimated_usd=0.0625, reasons=(RunReason.NEW_CODE,)),
     priced("2013-03-11", 1, None),
     a_record(9).model_copy(update={"state": RunState.RUNNING, "ended_at": None}),
 )
@@ -75,10 +76,10 @@ def test_the_table_has_a_line_for_each_day_and_the_total(shown):
     _, text = shown("cost", "daily_delays", records=RECORDS)
     lines = [line.split() for line in text.out.splitlines()]
     assert lines[-6:-2] == [
-        ["daily_delays", "2013-03-09", "1", "0", "0", "0.1", "0.4", "0.010000", "0.000000", "0.000000"],
-        ["daily_delays", "2013-03-10", "4", "3", "1", "0.4", "1.6", "0.140000", "0.000000", "0.070000"],
-        ["daily_delays", "2013-03-11", "1", "0", "0", "-", "-", "-", "0.000000", "0.000000"],
-        ["total", "6", "3", "1", "0.5", "2", "0.150000", "0.000000", "0.070000"],
+        ["daily_delays", "2013-03-09", "1", "0", "0", "0.1", "0.4", "0.010000", "0.000000", "0.000000", "-"],
+        ["daily_delays", "2013-03-10", "4", "3", "1", "0.4", "1.6", "0.140000", "0.000000", "0.070000", "25", "%"],
+        ["daily_delays", "2013-03-11", "1", "0", "0", "-", "-", "-", "0.000000", "0.000000", "-"],
+        ["total", "6", "3", "1", "0.5", "2", "0.150000", "0.000000", "0.070000", "25", "%"],
     ]
     assert text.out.splitlines()[-2:] == ["prices: us-east-1, 2026-11-22", "1 unknown price: not in the USD"]
 
@@ -100,6 +101,7 @@ def test_the_document_has_the_sums(shown):
         "late_data_usd": 0.07,
         "unknown": 1,
         "pending": 1,
+        "estimate_error_percent": 25.0,
     }
 
 
@@ -118,7 +120,7 @@ def test_comparisons_are_part_of_the_costs_of_their_day(shown):
     assert (total["usd"], total["late_data_usd"]) == (0.15 + 3, 0.07 + 1)
     assert (total["unknown"], total["pending"]) == (2, 2)
     _, text = shown("cost", "daily_delays", records=RECORDS, comparisons=comparisons)
-    assert ["total", "6", "3", "1", "2.5", "2", "3.150000", "3.000000", "1.070000"] in [
+    assert ["total", "6", "3", "1", "2.5", "2", "3.150000", "3.000000", "1.070000", "25", "%"] in [
         line.split() for line in text.out.splitlines()
     ]
 

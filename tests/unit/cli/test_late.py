@@ -13,18 +13,16 @@ from slackwater.client.client import Client
 from slackwater.errors import Throttled
 from slackwater.late.changes.job_claims import ComparisonGivenUp, given_up_uri
 from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
-from slackwater.late.check.thresholds import LateAmount
-from slackwater.late.comparison import RowCounts
-from slackwater.late.suggest import PastRerun, suggest
+from slackwater.late.suggest import suggest
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
 from slackwater.receiver.pull.removed_files import save_doubtful
-from slackwater.runs.inputs.difference import Amount
 from slackwater.runs.record import TableNotice
 from tests.example_project import example_project
 from tests.fakes_check import PIPELINE, five_days
 from tests.fakes_cli import a_client, use_client
 from tests.unit.late.test_holds import DAY, NOON, decisions
+from tests.unit.late.test_suggest import DEFINITION, of_days, rerun
 
 pytestmark = pytest.mark.unit
 
@@ -212,12 +210,10 @@ def test_an_interrupted_release_names_the_way_to_start_its_run(world, capsys, mo
 
 @pytest.mark.parametrize("skipped", [0, 2])
 def test_re_runs_that_a_suggestion_does_not_count_are_named(world, capsys, monkeypatch, skipped):
-    late = LateAmount(rows_before=100, late=Amount(objects=1, rows=1, bytes=1), changed_files=1)
-    rows = RowCounts(before=9, after=9, added=0, removed=0, changed=1)
-    past = [PastRerun(date=DAY, before=1, attempt=2, late={"a": late}, usd=0.1, metrics=(), rows=rows)] * 5
-    suggestion = suggest(PIPELINE, past, first=DAY, max_effect=1, skipped=skipped)
+    past = of_days(*[rerun(1, 100, files=1)] * 5, *[rerun(1, 100, differing=None)] * skipped)
+    suggestion = suggest(DEFINITION, past, first=DAY, max_effect=1)
     monkeypatch.setattr(Client, "suggest_thresholds", lambda *_, **__: suggestion)
     assert run(["late", "suggest", PIPELINE, *PROJECT]) == 0
-    line, printed = "2 re-runs not compared with the version before: not counted", capsys.readouterr().out
+    line, printed = "2 re-runs whose effect is not known: not counted", capsys.readouterr().out
     assert (line in printed) == (skipped == 2)
     assert "  late: {changed_files: 1}  # 5 re-runs, only next to percent or rows\n" in printed

@@ -16,13 +16,11 @@ from slackwater.client.days.backfill_plan import (
     DayKind,
     days_of_range,
     estimate,
-    job_seconds,
     kinds_of_days,
     published_runs,
 )
-from slackwater.costs.prices import Workers, reference_prices
+from slackwater.costs.cost import RunCost
 from slackwater.errors import AccessDenied, CloudError, InputError, NotDeployed, Throttled, Unavailable
-from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project.project import CodeDigests, load_definitions
 from slackwater.runs.record import (
     ActiveRun,
@@ -43,14 +41,10 @@ pytestmark = pytest.mark.unit
 
 PROJECT = load_definitions(Path("examples/nyc_flights"))
 PIPELINE, NOW = "daily_delays", datetime(2013, 4, 1, 12, tzinfo=UTC)
-DEFAULTS = SparkSizes.model_validate(
-    {"driver": {"vcpu": 1, "memory_gb": 4}, "executor": {"vcpu": 2, "memory_gb": 7}, "max_executors": 2}
-)
 DEPLOYMENT = SimpleNamespace(
     backfill_machine_arn="arn:aws:states:r:0:stateMachine:slackwater-backfill",
     pipeline_machine_prefix="arn:aws:states:r:0:stateMachine:slackwater-pipeline-",
     project_uri="s3://assets/project.json",
-    spark_sizes=DEFAULTS.model_dump_json(),
     concurrent_runs=3,
 )
 
@@ -66,8 +60,8 @@ def a_run(date, *, attempt=1, run_id=None):
     )  # fmt: skip
 
 
-def publication(seconds=1.0):
-    return Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=seconds)
+def publication():
+    return Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1.0)
 
 
 def a_day(date, **changes):
@@ -76,22 +70,19 @@ def a_day(date, **changes):
     return DayRecord(**{"pipeline": PIPELINE, "date": date, "attempts": 1, "published": published, **changes})
 
 
-def a_record(date, *, seconds=20.0, stages=(5.0,), kept=(), publishing=1.0):
-    """A published run that took `seconds`; its jobs worked as long as `stages` and `publishing` say."""
-    run = a_run(date)
-
-    def stage(prefix, work):
-        reference = ArrowReference(manifest=f"{prefix}s/m", rows=1, bytes=1, files=1, seconds=work)
-        return StageRecord(stage="s", reference=reference)
-
+def a_record(date, *, seconds=20.0, rows=1, usd=None):
+    """A published run of one stage that took `seconds`, has read so many rows and has cost `usd`."""
+    run = a_run(date).model_copy(update={"rows": rows})
+    reference = ArrowReference(manifest=f"{run.prefix}s/m", rows=1, bytes=1, files=1, seconds=5)
     return RunRecord(
         run=run,
         state=RunState.PUBLISHED,
         execution="arn:e",
         started_at=BEGIN,
         ended_at=BEGIN + timedelta(seconds=seconds),
-        publication=publication(publishing),
-        stages=(*(stage("s3://x/runs/earlier/", work) for work in kept), *(stage(run.prefix, work) for work in stages)),
+        publication=publication(),
+        stages=(StageRecord(stage="s", reference=reference),),
+        cost=None if usd is None else RunCost(usd=usd, complete=True),
     )
 
 
@@ -182,35 +173,16 @@ def test_an_estimate_is_computed_from_the_published_runs_nearest_to_the_range(pu
     assert (found[: len(expected)], len(found)) == (expected, min(len(published), 20))
 
 
-def test_an_estimate_is_the_median_of_the_runs_for_the_days_in_a_row():
-    workers = Workers.of(SparkSizes(), DEFAULTS)
+def test_an_estimate_is_the_median_of_the_runs_for_the_days_in_a_row_and_the_price_of_all_rows():
     runs = [
-        a_record("2013-03-08", seconds=seconds, stages=work)
-        for seconds, work in ((10, [5]), (30, [99, 359]), (90, [360]))
+        a_record("2013-03-08", seconds=seconds, rows=rows, usd=usd)
+        for seconds, rows, usd in ((10, 1000, 0.01), (30, 4000, 0.01), (90, 2000, None))
     ]
-    result = estimate(runs, days=5, parallel=2, workers=workers, prices=reference_prices())
-    assert (result.runs, result.seconds) == (3, 90)
-    # Prices by hand, USD for an hour: a driver of 1 vCPU and 4 GB, executors of 2 vCPU and 7 GB. The jobs are billed
-    # for 60 s, for 99 and 360 s, and for 361 s, so the median run is the third one.
-    driver, executor = 0.052624 + 4 * 0.0057785, 2 * 0.052624 + 7 * 0.0057785
-    hours = 5 * 361 / 3600
-    assert result.usd == pytest.approx((hours * (driver + executor), hours * (driver + 2 * executor)))
-    assert result.prices == "us-east-1, x86_64, 2026-11-23"
-
-
-def test_a_pipeline_with_workers_of_its_own_costs_what_they_cost():
-    own = SparkSizes.model_validate({"executor": {"vcpu": 4, "memory_gb": 16}, "max_executors": 3})
-    workers = Workers.of(own, DEFAULTS)
-    assert (workers.driver, workers.executor, workers.max_executors) == (DEFAULTS.driver, own.executor, 3)
-    cheap, dear = estimate([a_record("2013-03-08")], days=1, parallel=1, workers=workers, prices=reference_prices()).usd
-    assert dear - cheap == pytest.approx(2 * (4 * 0.052624 + 16 * 0.0057785) / 60)
-
-
-def test_a_stage_that_was_kept_costs_nothing_and_without_a_run_there_is_no_estimate():
-    assert job_seconds(a_record("2013-03-08", stages=(3.0, 4.0), kept=(50.0,), publishing=2.0)) == [3.0, 6.0]
-    assert job_seconds(a_record("2013-03-08", stages=(), publishing=2.0)) == [2.0]
-    workers = Workers.of(SparkSizes(), DEFAULTS)
-    assert estimate([], days=3, parallel=1, workers=workers, prices=reference_prices()) is None
+    result = estimate(runs, days=5, parallel=2)
+    # Five days of the median of 2,000 rows, at the median of 10 and 2.5 USD for a million of them.
+    assert (result.runs, result.seconds, result.usd) == (3, 90, pytest.approx(5 * 2000 * 6.25 / 1e6))
+    assert estimate(runs[2:], days=1, parallel=1).usd is None
+    assert estimate([], days=3, parallel=1) is None
 
 
 class Days:

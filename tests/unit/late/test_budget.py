@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater.late.check.budget import budget_percent
+from slackwater.late.check.limits import budget_percent
 from slackwater.late.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
-from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
+from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
 
 pytestmark = pytest.mark.unit
 
@@ -18,7 +18,7 @@ BUDGET = Late(budget_per_day=2)
 
 def started(*usd):
     at = datetime(2013, 3, 12, tzinfo=UTC)
-    reruns = [ReservedRerun(date="2013-03-10", attempt=number, at=at, usd=price) for number, price in enumerate(usd, 1)]
+    reruns = [CountedRerun(date="2013-03-10", attempt=number, at=at, usd=price) for number, price in enumerate(usd, 1)]
     return RerunUsage(pipeline="p", date="2013-03-12", reruns=tuple(reruns))
 
 

@@ -18,7 +18,7 @@ from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.cost_recorder import RecordedCosts
 from slackwater.runs.record import publication_uri
-from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
+from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World
 from tests.fakes_notification import Outbox, a_comparison
 from tests.fakes_receiver import MemoryEventCounts
@@ -187,8 +187,8 @@ def test_a_check_of_today_puts_how_much_of_its_budget_a_pipeline_needs(world, ch
     late = Late(budget_per_day=4)
     changed = {PIPELINE: definition.model_copy(update={"late": late})}
     world.project = world.project.model_copy(update={"pipelines": changed})
-    reserved = ReservedRerun(date="2013-03-09", attempt=2, at=NOW, usd=3)
-    world.table.save_rerun_usage(RerunUsage(pipeline=PIPELINE, date="2013-03-13", reruns=(reserved,)))
+    counted = CountedRerun(date="2013-03-09", attempt=2, at=NOW, usd=3)
+    world.table.save_rerun_usage(RerunUsage(pipeline=PIPELINE, date="2013-03-13", reruns=(counted,)))
     check(days=days)
     assert metrics.put[Metric.BUDGET_PERCENT, PIPELINE] == 75
     metrics.put.clear()
@@ -221,7 +221,7 @@ def test_late_data_that_a_limit_defers_is_unprocessed_and_a_cool_down_is_no_reas
             world.add("flights", "2013-03-10", "20", name="second", rows=300)
             world.add("flights", "2013-03-11", "20", name="late", rows=40)
         check()
-        # The first check runs 2013-03-11 again, the second one as well: its own reservation does not count.
+        # The first check runs 2013-03-11 again, the second one as well: what it has counted does not stop it.
         assert metrics.put[Metric.DAYS_RERUN, PIPELINE] == 1
         assert metrics.put[Metric.LATE_BYTES_UNPROCESSED, PIPELINE] == (0 if cool_down_hours else 300)
 

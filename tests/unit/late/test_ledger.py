@@ -496,7 +496,7 @@ def test_the_largest_change_is_relative_to_the_earlier_total():
 def test_two_inputs_over_one_published_day_are_two_rows_with_the_whole_cost():
     item = {"uri": "upstream/date=2013-03-10", "etag": "digest", "change": Change.ADDED, "file": None, "bytes": 0}
     inputs = tuple(LateInput(source=source, rows=10, arrived=AT, **item) for source in ("daily", "weekly"))
-    taken = TakenIn(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, effect=Effect())
+    taken = TakenIn(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, table_rows=5, effect=Effect())
     arguments = {"pipeline": PIPELINE, "timezone": "UTC", "checks": (), "running": (), "taken_in": [taken]}
     rows = new_entries((), **arguments)
     assert [(row.source, row.rows, row.cost_usd) for row in rows] == [("daily", 10, 2.0), ("weekly", 10, 2.0)]
@@ -507,7 +507,7 @@ def test_a_run_whose_only_row_has_the_key_of_an_older_version_keeps_its_cost():
     """Older versions wrote one row for two inputs over one published day."""
     item = {"uri": "upstream/date=2013-03-10", "etag": "digest", "change": Change.ADDED, "file": None, "bytes": 0}
     inputs = tuple(LateInput(source=source, rows=10, arrived=AT, **item) for source in ("daily", "weekly"))
-    taken = TakenIn(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, effect=Effect())
+    taken = TakenIn(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, table_rows=5, effect=Effect())
     arguments = {"pipeline": PIPELINE, "timezone": "UTC", "checks": (), "running": ()}
     (known, _) = new_entries((), taken_in=[taken], **arguments)
     known = known._replace(cost_usd=4.0)

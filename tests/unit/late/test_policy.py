@@ -165,7 +165,7 @@ def test_a_day_that_keeps_failing_takes_no_re_run_of_another_day():
     for date in (DAY, "2013-03-11"):
         world.add("flights", date, "18", name="late", rows=500)
     days = {day.date: day for day in world.check().days}
-    # The failing day is the older one, and the order is `oldest`.
+    # The failing day is the older one.
     assert (days["2013-03-11"].decision, days["2013-03-11"].rule) == (LateDecision.RERUN, DecisionRule.GROWN)
     assert (days[DAY].decision, days[DAY].rule) == (LateDecision.DEFER, DecisionRule.TOO_MANY)
     world.time += timedelta(days=1)
@@ -208,51 +208,51 @@ def test_a_released_day_that_may_have_published_is_repaired_within_the_cool_down
 
 
 def test_the_checks_of_one_day_share_the_largest_number_of_re_runs():
-    world = with_policy(five_days(), max_reruns_per_day=2, order="newest")
+    world = with_policy(five_days(), max_reruns_per_day=2)
     for number in range(8, 13):
         world.add("weather", f"2013-03-{number:02}", "18", name="late", rows=5)
 
     def reruns():
         return [day.date for day in world.check().days if day.decision is LateDecision.RERUN]
 
-    assert reruns() == ["2013-03-11", "2013-03-12"]
+    assert reruns() == ["2013-03-08", "2013-03-09"]
     # A repeated check, and one after the days have run, start no others.
-    assert reruns() == ["2013-03-11", "2013-03-12"]
-    for date in ("2013-03-11", "2013-03-12"):
+    assert reruns() == ["2013-03-08", "2013-03-09"]
+    for date in ("2013-03-08", "2013-03-09"):
         rerun(world, date)
     assert reruns() == []
     world.time += timedelta(days=1)
-    assert reruns() == ["2013-03-09", "2013-03-10"]
+    assert reruns() == ["2013-03-10", "2013-03-11"]
 
 
-def test_a_year_of_late_days_runs_again_from_the_newest_day_on_as_many_each_day_as_the_limit_allows():
-    world, first = with_policy(World(), window_days=366, order="newest"), NOW.date() - timedelta(days=365)
+def test_a_year_of_late_days_runs_again_from_the_oldest_day_on_as_many_each_day_as_the_limit_allows():
+    # The second check is on the next day: the window still has the oldest day.
+    world, first = with_policy(World(), window_days=366), NOW.date() - timedelta(days=365)
     dates = [(first + timedelta(days=number)).isoformat() for number in range(365)]
     for date in dates:
         world.add("weather", date, "17", rows=1000)
         world.publish(date)
         world.add("weather", date, "18", name="late", rows=5)
-    newest_first = dates[::-1]
     for number in range(2):
         report = world.check()
-        expected = newest_first[50 * number : 50 * (number + 1)]
+        expected = dates[50 * number : 50 * (number + 1)]
         # `parallel_days` of them run at the same time, and start in this order.
         assert [task.date for task in day_tasks(report) if task.action is DayAction.RERUN] == expected
         rules = {day.date: (day.decision, day.rule) for day in report.days}
-        waiting = newest_first[50 * (number + 1) :]
+        waiting = dates[50 * (number + 1) :]
         assert {rules[date] for date in waiting} == {(LateDecision.DEFER, DecisionRule.TOO_MANY)}
         for date in expected:
             rerun(world, date)
         world.time += timedelta(days=1)
 
 
-def test_of_two_parallel_checks_only_one_reserves_the_last_re_run():
-    world = with_policy(five_days(), max_reruns_per_day=1, order="newest")
+def test_of_two_parallel_checks_only_one_counts_the_last_re_run():
+    world = with_policy(five_days(), max_reruns_per_day=1)
     world.add("weather", DAY, "18", name="late", rows=5)
     table, overtaken = world.table, []
 
     class Overtaken:
-        """The table of a check, whose first reservation another check overtakes with a day of its own."""
+        """The table of a check, whose first count another check overtakes with a day of its own."""
 
         def __getattr__(self, name):
             return getattr(table, name)
@@ -261,8 +261,8 @@ def test_of_two_parallel_checks_only_one_reserves_the_last_re_run():
             if not overtaken:
                 overtaken.append(usage)
                 world.table = table
-                world.add("weather", "2013-03-12", "18", name="late", rows=5)
-                assert decision_of(world, "2013-03-12").decision is LateDecision.RERUN
+                world.add("weather", "2013-03-09", "18", name="late", rows=5)
+                assert decision_of(world, "2013-03-09").decision is LateDecision.RERUN
                 world.table = self
             table.save_rerun_usage(usage)
 
@@ -270,7 +270,7 @@ def test_of_two_parallel_checks_only_one_reserves_the_last_re_run():
     day = decision_of(world)
     assert (day.decision, day.rule) == (LateDecision.DEFER, DecisionRule.TOO_MANY)
     [usage] = table.usage.values()
-    assert [item.date for item in usage.reruns] == ["2013-03-12"]
+    assert [item.date for item in usage.reruns] == ["2013-03-09"]
     with pytest.raises(DayChanged):
         table.save_rerun_usage(overtaken[0])
 
@@ -293,3 +293,7 @@ def test_attempts_whose_execution_died_count_as_failed():
     day = decision_of(world)
     assert (day.decision, day.rule) == (LateDecision.HOLD, DecisionRule.FAILED)
     assert "attempt 4 with: its execution ended without an outcome" in day.reason
+
+
+def test_a_deployed_project_with_the_former_key_order_is_read():
+    assert Late.model_validate({"order": "oldest", "budget_per_day": 2}) == Late(budget_per_day=2)

@@ -18,7 +18,7 @@ from slackwater.model import Record
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Publication, RunRecord, RunState, StageRecord
-from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
+from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
 from tests.fakes_check import five_days
 from tests.fakes_notification import a_comparison, a_run
 from tests.unit.aws.test_file_cache import CONTENT, ENTRY
@@ -49,7 +49,7 @@ COMPARISON_RUN = ComparisonRun(pipeline="p", date="2013-03-10", before=1, after=
 USAGE = RerunUsage(
     pipeline="p",
     date="2013-03-10",
-    reruns=(ReservedRerun(date="2013-03-01", attempt=2, at=NOW),),
+    reruns=(CountedRerun(date="2013-03-01", attempt=2, at=NOW),),
 )
 
 

@@ -149,14 +149,14 @@ class DynamoRunTable(LateDayItems, CostItems):
                 raise
 
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
-        """Return the re-runs that checks have reserved on a calendar day."""
+        """Return the re-runs that checks have counted on a calendar day."""
         record = self._record(pipeline, f"reruns#{date}")
         return RerunUsage.model_validate_json(record) if record else RerunUsage(pipeline=pipeline, date=date)
 
     def save_rerun_usage(self, usage: RerunUsage) -> None:
         """Write the re-runs of a calendar day. Raises `DayChanged` when the stored version is not `usage.version`."""
-        with translated(f"reserve re-runs of {usage.pipeline} on {usage.date}"):
-            self._put_next(usage, f"reruns#{usage.date}", changed="another check has reserved re-runs")
+        with translated(f"count re-runs of {usage.pipeline} on {usage.date}"):
+            self._put_next(usage, f"reruns#{usage.date}", changed="another check has counted re-runs")
 
     def definition_notice(self, pipeline: str) -> DefinitionNotice:
         """Return the latest message about a new definition of the pipeline."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     *("pipeline", "date", "runs", "re-runs", "failed", "vCPU-h", "GB-h"),
-    *("USD", "USD comparison", "USD late data"),
+    *("USD", "USD comparison", "USD late data", "estimate off by"),
 )
 
 # Fields of a `DayCost` that `slackwater runs` shows.
@@ -74,7 +74,7 @@ def _show_days(days: Sequence[DayCost], total: CostTotals) -> None:
 
 
 def _cells(totals: CostTotals) -> tuple[Any, ...]:
-    hours = (totals.vcpu_hours, totals.memory_gb_hours)
+    hours, error = (totals.vcpu_hours, totals.memory_gb_hours), totals.estimate_error_percent
     return (
         totals.runs,
         totals.reruns,
@@ -83,6 +83,7 @@ def _cells(totals: CostTotals) -> tuple[Any, ...]:
         format_usd(totals.usd),
         format_usd(totals.comparison_usd),
         format_usd(totals.late_data_usd),
+        "-" if error is None else f"{error:g} %",
     )
 
 

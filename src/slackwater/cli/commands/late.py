@@ -213,7 +213,7 @@ def _print_suggestion(suggestion: Suggestion) -> None:
         ],
     )
     if suggestion.skipped:
-        print_text(f"{counted(suggestion.skipped, 're-run')} not compared with the version before: not counted")
+        print_text(f"{counted(suggestion.skipped, 're-run')} whose effect is not known: not counted")
     if not suggestion.proposed:
         print_text(
             f"every threshold would have missed a change above {suggestion.max_effect:g} %: "

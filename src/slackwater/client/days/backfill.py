@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,19 +16,16 @@ from slackwater.client.days.backfill_plan import (
     MAX_PARALLEL,
     BackfillPlan,
     DayKind,
-    Estimate,
     days_of_range,
     estimate,
     kinds_of_days,
     published_runs,
 )
 from slackwater.client.days.executions import Executions, execution_error
-from slackwater.costs.prices import Workers, reference_prices
 from slackwater.errors import InputError, NotDeployed, SlackwaterError, Unavailable
-from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project.project import Project
 from slackwater.runs.freeze import is_stale
-from slackwater.runs.record import ActiveRun, DayRecord, Run
+from slackwater.runs.record import ActiveRun, Run
 from slackwater.runs.table import RunTable, is_running
 from slackwater.storage import ObjectStore
 
@@ -115,7 +112,14 @@ class Backfiller:
             parallel=parallel,
             concurrent_runs=self.deployment.concurrent_runs,
             days=days,
-            estimate=self._estimate(pipeline, records, dates, count=count, parallel=parallel) if count else None,
+            # Each day that runs has at least one job.
+            estimate=estimate(
+                published_runs(self.table, pipeline, records, dates),
+                days=count,
+                parallel=min(parallel, self.deployment.concurrent_runs),
+            )
+            if count
+            else None,
         )
 
     def run(self, plan: BackfillPlan, *, observer: BackfillObserver) -> BackfillResult:
@@ -152,19 +156,6 @@ class Backfiller:
         if pipeline not in deployed.pipelines:
             raise NotDeployed(f"the pipeline {pipeline} is not deployed: run slackwater deploy")
         return deployed
-
-    def _estimate(
-        self, pipeline: str, records: Sequence[DayRecord], dates: Sequence[str], *, count: int, parallel: int
-    ) -> Estimate | None:
-        defaults = SparkSizes.model_validate_json(self.deployment.spark_sizes)
-        return estimate(
-            published_runs(self.table, pipeline, records, dates),
-            days=count,
-            # Each day that runs has at least one job.
-            parallel=min(parallel, self.deployment.concurrent_runs),
-            workers=Workers.of(self.project.pipeline(pipeline).spark, defaults),
-            prices=reference_prices(),
-        )
 
 
 @dataclass(kw_only=True)

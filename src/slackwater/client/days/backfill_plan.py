@@ -9,8 +9,8 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from statistics import median
 
-from slackwater.costs.prices import REFERENCE_ARCHITECTURE, RegionPrices, Workers
 from slackwater.errors import InputError
+from slackwater.runs.cost_estimate import expected_usd
 from slackwater.runs.day import day_of
 from slackwater.runs.record import ActiveRun, DayRecord, Run, RunRecord
 from slackwater.runs.table import RunTable
@@ -52,10 +52,8 @@ class Estimate:
     """How many published runs it is computed from."""
     seconds: float
     """Until the last day is published."""
-    usd: tuple[float, float]
-    """The price of the Spark jobs if each has one executor, and if each has the most executors."""
-    prices: str
-    """Region, processor and date of the prices."""
+    usd: float | None
+    """The price of all days; None if none of the runs shows a price."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,38 +150,16 @@ def published_runs(
     return [run for run in runs if run]
 
 
-def estimate(
-    runs: Sequence[RunRecord], *, days: int, parallel: int, workers: Workers, prices: RegionPrices
-) -> Estimate | None:
+def estimate(runs: Sequence[RunRecord], *, days: int, parallel: int) -> Estimate | None:
     """Return what `days` are expected to take and cost, if each is like the median of `runs`; None without any.
 
-    The time is that of the days that run one after the other.
+    The time is that of the days that run one after the other, and the price that of the rows of all.
     """
     ended = [(run.ended_at - run.started_at).total_seconds() for run in runs if run.ended_at]
     if not ended:
         return None
-
-    compute = prices.architectures[REFERENCE_ARCHITECTURE]
-
-    def usd(executors: int) -> float:
-        jobs = [
-            [compute.job_usd(workers, seconds, executors=executors) for seconds in job_seconds(run)] for run in runs
-        ]
-        return days * median(map(sum, jobs))
-
     return Estimate(
         runs=len(ended),
         seconds=math.ceil(days / parallel) * median(ended),
-        usd=(usd(1), usd(workers.max_executors)),
-        prices=f"{prices.region}, {REFERENCE_ARCHITECTURE}, {prices.as_of}",
+        usd=expected_usd(runs, round(days * median(run.run.rows for run in runs))),
     )
-
-
-def job_seconds(record: RunRecord) -> list[float]:
-    """Return how long each Spark job of a published run has worked, in seconds. The start of Spark is not included."""
-    # A stage that was kept has its manifest under the prefix of the attempt that computed it.
-    references = [stage.reference for stage in record.stages]
-    seconds = [item.seconds for item in references if item.manifest.startswith(record.run.prefix)] or [0.0]
-    # The job of the last stage has also published the day.
-    seconds[-1] += record.publication.seconds if record.publication else 0.0
-    return seconds

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import fsum
+from statistics import median
 from typing import Protocol
 
 from slackwater.costs.cost import RunCost
@@ -49,6 +50,9 @@ class CostTotals:
     """Runs and comparisons whose price is unknown, so that `usd` lacks it."""
     pending: int
     """Runs and comparisons whose cost is not final yet."""
+    estimate_error_percent: float | None
+    """By how many percent of its price a run was expected to cost more or less: the median of the runs with an
+    estimate; None without any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +112,17 @@ def total_cost(records: Sequence[RunRecord], compared: Sequence[ComparisonRun]) 
         late_data_usd=_total(cost.usd for cost in _costs(late, of_late)) if late else 0.0,
         unknown=count - sum(cost.usd is not None for cost in costs),
         pending=count - sum(cost.complete for cost in costs),
+        estimate_error_percent=_estimate_error(records),
     )
+
+
+def _estimate_error(records: Iterable[RunRecord]) -> float | None:
+    errors = [
+        100 * abs(record.estimated_usd - record.cost.usd) / record.cost.usd
+        for record in records
+        if record.estimated_usd is not None and record.cost and record.cost.usd
+    ]
+    return round(median(errors), 1) if errors else None
 
 
 def _costs(records: Sequence[RunRecord], compared: Sequence[ComparisonRun]) -> list[RunCost]:

@@ -16,9 +16,9 @@ from slackwater.late.check.arrivals import arrival_hours, arrivals_of_day, last_
 from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
 from slackwater.late.check.facts import DayFacts
 from slackwater.late.check.holds import day_with_decision, ends_older_hold, older_days
+from slackwater.late.check.limits import decide_and_count
 from slackwater.late.check.older import update_late_days, waiting_dates
 from slackwater.late.check.read_facts import FactReader
-from slackwater.late.check.reservations import reserve_reruns
 from slackwater.late.check.rules import decide, rule_of
 from slackwater.late.check.window import CheckedDay, check_window, overdue_days
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision, report_uri
@@ -98,7 +98,7 @@ class Checker:
         # After that: a failure of AWS for all days is no reason to hold each of them.
         self._record_errors(checked, execution=execution)
         facts = [item.facts for item in checked]
-        limited = reserve_reruns(definition, facts, table=self.table, now=checked_at)
+        limited = decide_and_count(definition, facts, table=self.table, now=checked_at)
         decisions = tuple(
             self._record_limited(each, decision, execution) for each, decision in zip(facts, limited, strict=True)
         )

@@ -71,8 +71,10 @@ class DayInputs:
     """What has changed in the definition; None for nothing."""
     is_repeated: bool = False
     """Whether changed tables have run the day again too often."""
-    bytes: int = 0
+    rows: int = 0
     """Of all objects that a run would read."""
+    bytes: int = 0
+    """Of the same objects."""
     table_changes: tuple[TableChange, ...] = ()
     late_inputs: tuple[LateInput, ...] = ()
 
@@ -138,7 +140,7 @@ class Limits:
     price: float | None
     """Of a re-run in USD; None if no run has a price."""
     usage: RerunUsage
-    """The re-runs that checks have reserved today, also those of days before this one in the order."""
+    """The re-runs that checks have counted today, also those of days before this one in the order."""
     earlier_waits: bool = False
     """Whether a day before this one waits for the budget."""
     position: int = 0
@@ -163,7 +165,7 @@ class DayFacts:
     compared: DayInputs | None = None
     """None if the inputs were not compared."""
     limits: Limits | None = None
-    """None if they do not count: the check has not reserved its re-runs yet, or reserves none."""
+    """None if they do not count: the check has not counted its re-runs yet, or counts none."""
     error: SlackwaterError | None = None
     """Why the day could not be read, or its record not be written."""
 
@@ -253,12 +255,12 @@ class DayFacts:
 
     @property
     def cooled_limits(self) -> Limits | None:
-        """The limits of a re-run that a check may have reserved; None if none defers the day."""
+        """The limits of a re-run that a check may have counted; None if none defers the day."""
         return None if self.limits is None or not self.would_run or self.is_exempt_repair else self.limits
 
     @property
     def counted_limits(self) -> Limits | None:
-        """The limits of a re-run that no check has reserved; None if none defers the day."""
+        """The limits of a re-run that no check has counted; None if none defers the day."""
         limits = self.cooled_limits
         return None if limits is None or limits.usage.has(self.record.date, self.attempt) else limits
 
@@ -278,7 +280,7 @@ class DayFacts:
 
     @property
     def other_reruns(self) -> tuple[int, float]:
-        """How many other re-runs checks have reserved today, and their estimated price in USD."""
+        """How many other re-runs checks have counted today, and their estimated price in USD."""
         usage = self.limits.usage.reruns if self.limits else ()
         others = [item for item in usage if (item.date, item.attempt) != (self.record.date, self.attempt)]
         return len(others), sum(item.usd or 0.0 for item in others)
@@ -296,8 +298,8 @@ class DayFacts:
                 (limit.hours for name, limit in inputs.max_ages.items() if name in inputs.waits), default=None
             ),
             is_aged=bool(inputs.aged),
-            # A run would also read what only the new definition names.
-            input_bytes=inputs.bytes if inputs.definition else sum(item.now.bytes for item in differences),
+            input_rows=inputs.rows,
+            input_bytes=inputs.bytes,
             attempt=self.attempt,
             last_rerun_at=inputs.last_rerun_at,
         )

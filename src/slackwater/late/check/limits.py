@@ -1,4 +1,4 @@
-"""Decides about the days that would run again in the order in which they may, with the limits of their pipeline.
+"""Decides about the days that would run again, the oldest first, with the limits of their pipeline.
 
 The limits are a cool-down of each day, a number of re-runs and a budget of each calendar day. A day that has to wait is
 deferred: the next check decides again. A repair of an unknown outcome is not deferred, unless the latest attempts have
@@ -7,24 +7,23 @@ all failed: then late data that trickles in would run the day again with every c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
+from slackwater.errors import DayChanged, Unavailable
 from slackwater.late.check.facts import DayFacts, Limits
 from slackwater.late.check.rules import decide, rule_of
 from slackwater.late.check.window import today
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
-from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.definition import Late, Pipeline
+from slackwater.runs.cost_estimate import expected_usd, latest_runs
 from slackwater.runs.day import day_of
-from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
+from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
+from slackwater.runs.table import RunTable
 
-_ORDERS: dict[str, Callable[[DayFacts], Any]] = {
-    "oldest": lambda facts: facts.record.date,
-    "newest": lambda facts: tuple(-ord(character) for character in facts.record.date),
-    "largest": lambda facts: (-facts.amounts(facts.inputs.rerun_inputs).late_rows, facts.record.date),
-}
+# Checks of one pipeline seldom run in parallel, and each writes once.
+_MAX_CONFLICTS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +39,33 @@ def usage_date(definition: Pipeline, now: datetime) -> str:
     return today(definition, now).isoformat()
 
 
+def decide_and_count(
+    definition: Pipeline, days: Sequence[DayFacts], *, table: RunTable, now: datetime
+) -> tuple[DayDecision, ...]:
+    """Return the decisions about the days in the same order, and count the re-runs among them in the run table.
+
+    If another check counts re-runs at the same time, all days are decided again from their facts. A repeated call
+    does not count a re-run twice. Writes nothing if no day would run again. Raises `Unavailable` when other checks keep
+    changing the count: the same call can be repeated.
+    """
+    if not any(rule_of(facts).decision is LateDecision.RERUN for facts in days):
+        return tuple(decide(facts) for facts in days)
+    runs = latest_runs(table, definition.pipeline, last=max(facts.record.date for facts in days))
+    for _ in range(_MAX_CONFLICTS):
+        usage = table.rerun_usage(definition.pipeline, usage_date(definition, now))
+        result = decide_with_limits(
+            definition, days, usage=usage, estimate=lambda rows: expected_usd(runs, rows), now=now
+        )
+        if result.usage == usage:
+            return result.days
+        try:
+            table.save_rerun_usage(result.usage)
+        except DayChanged:
+            continue
+        return result.days
+    raise Unavailable(f"{definition.pipeline}: other checks keep changing the re-runs of {usage.date}: try again")
+
+
 def decide_with_limits(
     definition: Pipeline,
     days: Sequence[DayFacts],
@@ -50,18 +76,18 @@ def decide_with_limits(
 ) -> LimitedReruns:
     """Return the decisions about the days in the same order, and the usage to store.
 
-    `days` have no limits yet. `usage` are the re-runs that checks have reserved on the calendar day `usage_date`.
-    `estimate` returns the price of a run in USD that reads so many bytes, or None if no run has a price.
+    `days` have no limits yet. `usage` are the re-runs that checks have counted on the calendar day `usage_date`.
+    `estimate` returns the price of a run in USD that reads so many rows, or None if no run has a price.
     """
     policy, decisions = definition.late, dict[str, DayDecision]()
     tomorrow = day_of(today(definition, now) + timedelta(days=1), definition.timezone).start
     waiting = [facts for facts in days if rule_of(facts).decision is LateDecision.RERUN]
-    # Repairs and re-runs that an earlier call of this check has reserved come first: no limit applies to them. Days
-    # that keep failing come last, so that they take no place of others.
-    waiting.sort(key=lambda facts: (not _is_exempt(facts, usage), facts.keeps_failing, _ORDERS[policy.order](facts)))
+    # Repairs and re-runs that an earlier call of this check has counted come first: no limit applies to them. Days that
+    # keep failing come last, so that they take no place of others. The oldest dates are the first to leave the window.
+    waiting.sort(key=lambda facts: (not _is_exempt(facts, usage), facts.keeps_failing, facts.record.date))
     earlier_waits, position = False, 0
     for facts in waiting:
-        date, price = facts.record.date, estimate(facts.amounts(facts.inputs.rerun_inputs).input_bytes)
+        date, price = facts.record.date, estimate(facts.inputs.rows)
         limits = Limits(
             policy=policy,
             now=now,
@@ -74,7 +100,7 @@ def decide_with_limits(
         decision = decisions[date] = decide(replace(facts, limits=limits))
         if decision.decision is LateDecision.RERUN:
             position += 1
-            usage = _reserved(usage, facts, price, now)
+            usage = _counted(usage, facts, price, now)
         elif decision.rule is DecisionRule.OVER_BUDGET and decision.figures and decision.figures.not_before:
             earlier_waits = True
     return LimitedReruns(
@@ -83,12 +109,25 @@ def decide_with_limits(
     )
 
 
+def budget_percent(policy: Late, usage: RerunUsage, days: Iterable[DayDecision]) -> float | None:
+    """Return the estimated price of today's re-runs in percent of `late.budget_per_day`; None without a budget.
+
+    `usage` are those that checks have started today. The `days` that the budget defers count too: a budget is spent
+    when it does not suffice, not when it is used up to the last cent. A re-run without an estimate counts as 0.
+    """
+    if policy.budget_per_day is None:
+        return None
+    deferred = [day.figures for day in days if day.rule is DecisionRule.OVER_BUDGET and day.figures]
+    needed = usage.usd + sum(figures.estimated_usd or 0.0 for figures in deferred)
+    return 100 * needed / policy.budget_per_day
+
+
 def _is_exempt(facts: DayFacts, usage: RerunUsage) -> bool:
     return facts.is_exempt_repair or usage.has(facts.record.date, facts.attempt)
 
 
-def _reserved(usage: RerunUsage, facts: DayFacts, price: float | None, now: datetime) -> RerunUsage:
+def _counted(usage: RerunUsage, facts: DayFacts, price: float | None, now: datetime) -> RerunUsage:
     if usage.has(facts.record.date, facts.attempt):
         return usage
-    item = ReservedRerun(date=facts.record.date, attempt=facts.attempt, at=now, usd=price)
+    item = CountedRerun(date=facts.record.date, attempt=facts.attempt, at=now, usd=price)
     return usage.model_copy(update={"reruns": (*usage.reruns, item)})

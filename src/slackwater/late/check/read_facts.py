@@ -112,6 +112,7 @@ class FactReader:
         late = late_inputs(earlier, present, sources=reads.inputs)
         return DayInputs(
             digest=listed.digest,
+            rows=listed.rows,
             bytes=listed.bytes,
             differences=differences,
             thresholds=_thresholds(definition, project),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from humanize import naturalsize
 
-from slackwater.formatting import counted, hour_range, percentage, timestamp
+from slackwater.formatting import counted, hour_range, percentage, rounded_usd, timestamp
 from slackwater.late.check.facts import DayFacts, Limits
 from slackwater.late.check.thresholds import file_label, threshold_label
 from slackwater.late.decision import MAX_TABLE_RERUNS
@@ -192,7 +192,7 @@ def table_ignored(facts: DayFacts) -> tuple[str, ...]:
 def not_worth(facts: DayFacts) -> tuple[str, ...]:
     """Return why the day would run again, and the price and the worth of the re-run."""
     limits = _limits(facts)
-    price, worth = usd(limits.price or 0.0), usd(facts.worth_usd or 0.0)
+    price, worth = rounded_usd(limits.price or 0.0), rounded_usd(facts.worth_usd or 0.0)
     reason = f"a re-run costs about {price}, more than the late data is worth: {worth}, at "
     return (*why_rerun(facts), f"{reason}late.worth_per_percent {limits.policy.worth_per_percent:g}")
 
@@ -217,12 +217,16 @@ def too_many(facts: DayFacts) -> tuple[str, ...]:
 def over_budget(facts: DayFacts) -> tuple[str, ...]:
     """Return why the day would run again, and what is left of the budget."""
     limits, (_, spent) = _limits(facts), facts.other_reruns
-    price, budget, record = usd(limits.price or 0.0), usd(limits.policy.budget_per_day or 0.0), facts.record
+    price, budget, record = (
+        rounded_usd(limits.price or 0.0),
+        rounded_usd(limits.policy.budget_per_day or 0.0),
+        facts.record,
+    )
     if exceeds_budget(limits):
         reason = f"a re-run costs about {price}, more than late.budget_per_day, {budget}: raise it, or run "
         reason = f"{reason}the day by hand (slackwater run {record.pipeline} --date {record.date})"
     else:
-        cost = f"a re-run costs about {price}, and the re-runs of today {usd(spent)}"
+        cost = f"a re-run costs about {price}, and the re-runs of today {rounded_usd(spent)}"
         reason = f"{cost}: late.budget_per_day is {budget}, so it runs after {timestamp(limits.tomorrow)}"
     return (*why_rerun(facts), reason)
 
@@ -231,11 +235,6 @@ def exceeds_budget(limits: Limits) -> bool:
     """Return whether a re-run costs more than a whole budget."""
     budget = limits.policy.budget_per_day
     return budget is not None and (limits.price or 0.0) > budget
-
-
-def usd(amount: float) -> str:
-    """Return an amount in words: with two decimals, or two digits below 1 USD."""
-    return f"{amount:.2f} USD" if amount >= 1 else f"{amount:.2g} USD"
 
 
 def _limits(facts: DayFacts) -> Limits:

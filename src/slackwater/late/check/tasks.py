@@ -27,7 +27,7 @@ class DayTask(Record):
 def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
     """Return the days that the monitoring machine has to work on, in the order in which it starts them.
 
-    Re-runs come first, by the `late.order` of the pipeline, and then notifications that are due, by date: comparisons
+    Re-runs come first, the oldest day before the others, and then notifications that are due, by date: comparisons
     that take long delay no re-run. A day on hold is among them if its published version still needs a notification.
     """
     due, reruns = list(report.notifications_due), list[DayDecision]()

@@ -1,0 +1,64 @@
+"""What a run is expected to cost: the rows that it reads, at the median price per million rows of the latest runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Protocol
+
+from slackwater.runs.record import DayRecord, RunRecord, RunState
+
+_RUNS = 14
+"""How many priced runs an estimate is computed from, at most: those that have started last."""
+_DAYS = 14
+"""The runs of so many days are read."""
+
+
+class PastRuns(Protocol):
+    """The run table as an estimate reads it. Both methods raise `CloudError` when it cannot be read."""
+
+    def days(
+        self, pipeline: str, first: str, last: str, *, limit: int | None = None, latest_first: bool = False
+    ) -> list[DayRecord]:
+        """Return the records of the days from `first` to `last`, ISO dates, at most `limit`."""
+
+    def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
+        """Return the runs of the days from `first` to `last`, in order of date and attempt."""
+
+
+def latest_runs(table: PastRuns, pipeline: str, *, last: str) -> list[RunRecord]:
+    """Return the runs of the 14 latest days with a run up to the ISO date `last`, with those that were replaced."""
+    days = table.days(pipeline, "0001-01-01", last, limit=_DAYS, latest_first=True)
+    return table.runs_between(pipeline, days[-1].date, last) if days else []
+
+
+def usd_per_million_rows(runs: Iterable[RunRecord]) -> float | None:
+    """Return the median price in USD of a million rows that a run reads; None if no run shows a price.
+
+    Only those of the last 14 runs count that `shows_price` accepts. A few unusual runs, such as one whose job was
+    retried, change little.
+    """
+    priced = sorted(filter(shows_price, runs), key=lambda record: record.started_at)[-_RUNS:]
+    prices = [1e6 * usd / record.run.rows for record in priced if (usd := _usd(record)) is not None]
+    return median(prices) if prices else None
+
+
+def expected_usd(runs: Sequence[RunRecord], rows: int) -> float | None:
+    """Return what a run that reads `rows` is expected to cost in USD, from past runs; None if none shows a price."""
+    price = usd_per_million_rows(runs)
+    return None if price is None else round(price * rows / 1e6, 8)
+
+
+def shows_price(record: RunRecord) -> bool:
+    """Return whether a run shows what its rows cost: it has published rows that it has computed, and has a price.
+
+    A run with stages of earlier runs, or of added objects alone, was cheaper than its rows, and so is a rollback.
+    """
+    references = [stage.reference for stage in record.stages]
+    computed = all(item.manifest.startswith(record.run.prefix) and not item.is_merged for item in references)
+    is_published = record.state is RunState.PUBLISHED and record.rollback is None
+    return is_published and computed and record.run.rows > 0 and _usd(record) is not None
+
+
+def _usd(record: RunRecord) -> float | None:
+    return record.cost.usd if record.cost else None
