@@ -20,9 +20,9 @@ from unittest.mock import patch
 from examples.nyc_flights import feed
 from examples.nyc_flights.partner import PartnerServer
 from slackwater import Client
-from slackwater.cli.cdk import deploy
 from slackwater.client.events import read_events
 from slackwater.client.workspace import Workspace
+from slackwater.deploy.deploy import deploy
 from slackwater.local import cloud, layout
 from slackwater.local.emr.drivers import INPUT_BYTES
 from slackwater.local.emr.runner import SparkRunner

@@ -21,7 +21,6 @@ from examples.late_orders.feed import ORDERS, Feed
 from examples.nyc_flights.demo import Parts, run_days
 from examples.nyc_flights.partner import PartnerServer
 from slackwater import Client
-from slackwater.cli.cdk import deploy
 from slackwater.cli.commands.deploy import print_deployment
 from slackwater.cli.commands.monitor import (
     monitor_document,
@@ -34,6 +33,7 @@ from slackwater.cli.main import run as run_command
 from slackwater.cli.output import print_note, print_table, print_text, to_json_value
 from slackwater.client.days.costs import DayCost
 from slackwater.client.workspace import Workspace
+from slackwater.deploy.deploy import deploy
 from slackwater.errors import InputError, RunFailed, SlackwaterError
 from slackwater.local import cloud
 

@@ -17,18 +17,18 @@ from pathlib import Path
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import PartnerServer
 from slackwater import Client
-from slackwater.cli.cdk import deploy
 from slackwater.cli.commands.deploy import print_deployment
 from slackwater.cli.commands.monitor import monitor_pipeline, print_day_outcomes, print_decisions
 from slackwater.cli.commands.pull import print_pull_totals, pull_source
 from slackwater.cli.commands.push import print_push_totals
 from slackwater.cli.commands.run import format_breakdown
 from slackwater.cli.output import print_note, print_table, print_text
-from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.client.events import read_events
 from slackwater.client.workspace import Workspace
+from slackwater.deploy.deploy import deploy
 from slackwater.errors import PartnerError, RunFailed, SlackwaterError
 from slackwater.local import cloud
+from slackwater.progress import ProgressBoard, TaskState
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKSPACE = Workspace(root=ROOT, project=Path(__file__).resolve().parent)

@@ -12,7 +12,7 @@ from infra.constructs.alarms.alarms import DeploymentAlarms, alarm_names
 from infra.constructs.alarms.cloudwatch_metrics import QueueNames
 from infra.settings import Settings
 from slackwater.aws.deployment import ALARM_STACKS
-from slackwater.cli import cdk
+from slackwater.deploy import deploy as deployment
 from slackwater.project.project import load_project
 
 pytestmark = pytest.mark.cloud
@@ -48,12 +48,12 @@ def assemblies(project, tmp_path_factory):
 def deploy(bare, monkeypatch):
     """Return a function that deploys an assembly as `slackwater deploy` does: the stacks in order of dependency."""
     cloudformation = bare.client("cloudformation")
-    monkeypatch.setattr(cdk, "client", bare.client)
+    monkeypatch.setattr(deployment, "client", bare.client)
     monkeypatch.setattr("slackwater.aws.deletion._PAUSE", 0.05)
 
     def deploy_assembly(assembly):
-        cdk.release_removed_alarms(assembly, stack=f"{PREFIX}-composite-alarms")
-        cdk.delete_obsolete_alarms(assembly, prefix=PREFIX)
+        deployment.release_removed_alarms(assembly, stack=f"{PREFIX}-composite-alarms")
+        deployment.delete_obsolete_alarms(assembly, prefix=PREFIX, on_note=deployment.to_stderr)
         exists = {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}
         for name in (f"{PREFIX}-{stack}" for stack in ("monitoring", *ALARM_STACKS)):
             if (template := assembly / f"{name}.template.json").exists():

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.load import count_stored, push_load, read_until_stable
-from slackwater.cli.cdk import check_definitions
+from slackwater.deploy.deploy import check_definitions
 from slackwater.errors import DefinitionError
 from slackwater.project.project import load_project
 from tests.sftp_server import PASSWORD, USER

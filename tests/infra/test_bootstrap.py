@@ -15,10 +15,10 @@ from infra.app import add_stacks, create_app
 from infra.lint import context, placeholder_artefacts
 from infra.settings import load_settings
 from slackwater.aws.deployment import REQUIRED_BOOTSTRAP, bootstrap_version
-from slackwater.cli import cdk as cdk_module
-from slackwater.cli.cdk import Cdk
-from slackwater.cli.progress import ProgressBoard
+from slackwater.deploy import cdk as cdk_module
+from slackwater.deploy.cdk import Cdk
 from slackwater.errors import AccessDenied, InputError
+from slackwater.progress import ProgressBoard
 from tests.infra.assembly import policies
 
 pytestmark = pytest.mark.infra

@@ -13,11 +13,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws.deployment import STACKS, Deployment, read_deployment
-from slackwater.cli import cdk as cdk_module
-from slackwater.cli.cdk import Cdk, CdkOutput, check_definitions, stop_changed_application
-from slackwater.cli.progress import ProgressBoard
 from slackwater.client.workspace import Workspace
+from slackwater.deploy import deploy as deploy_module
+from slackwater.deploy.cdk import Cdk, CdkOutput
+from slackwater.deploy.deploy import check_definitions, stop_changed_application
 from slackwater.errors import CloudError, DefinitionError, NotDeployed
+from slackwater.progress import ProgressBoard
 from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
 from tests.fakes_runs import DictStore
@@ -234,7 +235,7 @@ def test_the_spark_application_is_stopped_only_if_the_deployment_changes_it_and_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, jobs: list[str], state: str | None
 ) -> None:
     account = OneStartedApplication(jobs)
-    monkeypatch.setattr(cdk_module, "client", lambda _service: account)
+    monkeypatch.setattr(deploy_module, "client", lambda _service: account)
     resource = {"Type": "AWS::EMRServerless::Application", "Properties": {"Name": name}}
     (tmp_path / "the-processing.template.json").write_text(json.dumps({"Resources": {"Spark": resource}}))
     if state is None:
@@ -275,20 +276,20 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
     for name, replacement in {
         "Cdk": FakeCdk,
         "client": lambda _: None,
-        "check_definitions": lambda _, *, prefix: prefixes.append(prefix),
+        "check_definitions": lambda _, *, prefix, on_note: prefixes.append(prefix),
         "ensure_log_role": lambda *_: prefixes.append("log role"),
-        "stop_changed_application": lambda _, *, stack: prefixes.append(stack),
+        "stop_changed_application": lambda _, *, stack, on_note: prefixes.append(stack),
         "release_removed_alarms": lambda _, *, stack: prefixes.append(stack),
-        "delete_obsolete_alarms": lambda _, *, prefix: prefixes.append(f"obsolete alarms of {prefix}"),
+        "delete_obsolete_alarms": lambda _, *, prefix, on_note: prefixes.append(f"obsolete alarms of {prefix}"),
         "read_deployment": lambda _, *, prefix: prefixes.append(prefix),
         "stack_states": lambda _, *, prefix: dict.fromkeys(
             [f"{prefix}-storage", f"{prefix}-schedule"], "UPDATE_COMPLETE"
         ),
     }.items():
-        monkeypatch.setattr(cdk_module, name, replacement)
+        monkeypatch.setattr(deploy_module, name, replacement)
     monkeypatch.setattr(Workspace, "load_project", lambda _: things())
     (tmp_path / f"{prefix}-storage.template.json").write_text("{}")
-    result = cdk_module.deploy(Workspace(root=tmp_path, project=tmp_path), {"log_level": "DEBUG"})
+    result = deploy_module.deploy(Workspace(root=tmp_path, project=tmp_path), {"log_level": "DEBUG"})
     assert result.obsolete == (f"{prefix}-schedule",)
     # Settings for another account fail the synthesis: nothing was written to this one before.
     stacks = [f"{prefix}-processing", f"{prefix}-composite-alarms", f"obsolete alarms of {prefix}"]
@@ -305,8 +306,8 @@ def account(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, tuple[str, dict[
     """The stacks of an account, and its objects."""
     stacks: dict[str, tuple[str, dict[str, str]]] = {}
     store = DictStore()
-    monkeypatch.setattr(cdk_module, "client", lambda service: FakeCloudFormation(stacks))
-    monkeypatch.setattr(cdk_module, "S3ObjectStore", lambda _s3: store)
+    monkeypatch.setattr(deploy_module, "client", lambda service: FakeCloudFormation(stacks))
+    monkeypatch.setattr(deploy_module, "S3ObjectStore", lambda _s3: store)
     return stacks, store
 
 

@@ -15,11 +15,11 @@ import typer
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.cli.command import INTERRUPTED, Result, Session
 from slackwater.cli.output import print_note, print_table, print_text
-from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.client.days.backfill import BackfillObserver, BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
 from slackwater.errors import RunFailed
 from slackwater.formatting import counted, duration, rounded_usd
+from slackwater.progress import ProgressBoard, TaskState
 
 
 def run_backfill(session: Session, pipeline: str, dates: tuple[str, str], *, parallel: int, stale: bool) -> Result:

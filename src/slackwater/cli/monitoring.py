@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.client.monitoring import MonitorObserver
 from slackwater.late.decision import CheckReport
+from slackwater.progress import ProgressBoard, TaskState
 
 _CHECK = "check the days"
 

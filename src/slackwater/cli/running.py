@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from slackwater.aws.executions.state_machines import ExecutionView
-from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.progress import ProgressBoard, TaskState
 
 # The other types (Choice, Pass, Succeed, Fail) take no time, so they are not shown.
 _SHOWN_TYPES = frozenset({"Task", "Map", "Parallel", "Wait"})

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws.composite_alarms import CompositeAlarmRules
-from slackwater.cli import cdk
+from slackwater.deploy import deploy as deployment
 from slackwater.errors import AccessDenied
 
 pytestmark = pytest.mark.unit
@@ -97,6 +97,6 @@ def test_a_deployment_reads_the_names_of_its_alarms_from_all_templates(tmp_path:
         }
         (tmp_path / f"s{number}.template.json").write_text(json.dumps({"Resources": resources}))
     account = Account({"c": 'ALARM("a1") OR ALARM("a2") OR ALARM("a3")'})
-    monkeypatch.setattr(cdk, "client", lambda _service: account)
-    cdk.release_removed_alarms(tmp_path, stack=STACK)
+    monkeypatch.setattr(deployment, "client", lambda _service: account)
+    deployment.release_removed_alarms(tmp_path, stack=STACK)
     assert account.put == {"c": 'ALARM("a1") OR ALARM("a2") OR FALSE'}

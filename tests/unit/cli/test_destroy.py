@@ -66,7 +66,7 @@ def account(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     account = Account(capsys, **{"slackwater-storage": STORAGE, "slackwater-receiver": RECEIVER})
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("SLACKWATER_PREFIX", "slackwater")
-    monkeypatch.setattr("slackwater.aws.clients.client", lambda _: account)
+    monkeypatch.setattr("slackwater.deploy.destroy.client", lambda _: account)
     monkeypatch.setattr("slackwater.aws.deletion._PAUSE", 0)
     return account
 

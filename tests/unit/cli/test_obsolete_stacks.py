@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.aws.deployment import ALARM_STACKS
-from slackwater.cli import cdk
-from slackwater.cli.cdk import DeployResult
 from slackwater.cli.main import run
+from slackwater.deploy import deploy as deploy_module
+from slackwater.deploy.deploy import DeployResult
 from slackwater.errors import CloudError
 from tests.fakes_cli import Terminal
 from tests.fakes_stacks import ALARM, BUCKET, COMPOSITE, ROLE, Aws
@@ -37,8 +37,8 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Aws:
     result = DeployResult(deployment=deployment, seconds={}, changed=[], obsolete=OBSOLETE)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("SLACKWATER_PREFIX", "slackwater")
-    monkeypatch.setattr("slackwater.aws.clients.client", lambda _: account)
-    monkeypatch.setattr("slackwater.cli.cdk.deploy", lambda *_: result)
+    monkeypatch.setattr("slackwater.deploy.destroy.client", lambda _: account)
+    monkeypatch.setattr("slackwater.deploy.deploy.deploy", lambda *_, **__: result)
     monkeypatch.setattr("slackwater.aws.deletion._PAUSE", 0)
     return account
 
@@ -88,7 +88,7 @@ def alarms(monkeypatch: pytest.MonkeyPatch) -> Aws:
     groups = {name: {"Failed": (ALARM, ""), "CDKMetadata": ("AWS::CDK::Metadata", "")} for name in (RUNS, LATE)}
     stacks = {**groups, COMPOSITES: {"Pipeline": (COMPOSITE, "")}, "slackwater-monitoring": {"Other": (ALARM, "")}}
     account = Aws(**stacks)
-    monkeypatch.setattr(cdk, "client", lambda _: account)
+    monkeypatch.setattr(deploy_module, "client", lambda _: account)
     monkeypatch.setattr("slackwater.aws.deletion._PAUSE", 0)
     return account
 
@@ -96,10 +96,10 @@ def alarms(monkeypatch: pytest.MonkeyPatch) -> Aws:
 def test_stacks_of_alarms_that_move_are_deleted_before_the_deployment_and_composite_alarms_first(
     alarms, tmp_path, capsys
 ):
-    cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    deploy_module.delete_obsolete_alarms(tmp_path, prefix="slackwater", on_note=deploy_module.to_stderr)
     assert alarms.deleted == [COMPOSITES, LATE, RUNS]
     assert f"deleted the stack {RUNS}: its alarms move" in " ".join(capsys.readouterr().err.split())
-    cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    deploy_module.delete_obsolete_alarms(tmp_path, prefix="slackwater", on_note=deploy_module.to_stderr)
     assert len(alarms.deleted) == 3
 
 
@@ -107,25 +107,25 @@ def test_stacks_of_alarms_that_stay_are_not_deleted(alarms, tmp_path):
     for name in ALARM_STACKS:
         if name != "late-alarms":
             (tmp_path / f"slackwater-{name}.template.json").write_text("{}")
-    cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    deploy_module.delete_obsolete_alarms(tmp_path, prefix="slackwater", on_note=deploy_module.to_stderr)
     assert alarms.deleted == [LATE]
 
 
 def test_a_stack_of_alarms_that_has_something_else_is_left_to_the_question(alarms, tmp_path):
     alarms.stacks[RUNS]["Kept"] = (BUCKET, "Retain")
-    cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+    deploy_module.delete_obsolete_alarms(tmp_path, prefix="slackwater", on_note=deploy_module.to_stderr)
     assert alarms.deleted == [COMPOSITES, LATE]
 
 
 def test_nothing_is_deleted_while_one_of_the_stacks_is_protected(alarms, tmp_path):
     alarms.protected = {RUNS}
     with pytest.raises(CloudError, match=f"cannot move .*\n.*--stack-name {RUNS}"):
-        cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+        deploy_module.delete_obsolete_alarms(tmp_path, prefix="slackwater", on_note=deploy_module.to_stderr)
     assert alarms.deleted == []
 
 
 def test_a_deployment_ends_before_it_creates_alarms_whose_names_are_still_taken(alarms, tmp_path):
     alarms.fails = {COMPOSITES: "a rule of yours names it"}
     with pytest.raises(CloudError, match="a rule of yours names it"):
-        cdk.delete_obsolete_alarms(tmp_path, prefix="slackwater")
+        deploy_module.delete_obsolete_alarms(tmp_path, prefix="slackwater", on_note=deploy_module.to_stderr)
     assert alarms.deleted == [COMPOSITES]

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from slackwater.cli import output
-from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.formatting import counted
+from slackwater.progress import ProgressBoard, TaskState
 from tests.fakes_cli import Terminal
 
 pytestmark = pytest.mark.unit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.cli.progress import ProgressBoard
 from slackwater.cli.running import show_states
+from slackwater.progress import ProgressBoard
 from tests.fakes_cli import FakeStates
 from tests.unit.client.test_runs import STATES, TYPES, followed
 

@@ -16,6 +16,7 @@ import slackwater.aws.clients as clients_module
 from slackwater import __version__
 from slackwater.aws.deployment import STACKS, Deployment
 from slackwater.cli.main import run
+from slackwater.deploy import doctor as doctor_module
 from slackwater.deploy.check_account import check_caller
 from slackwater.deploy.check_job import check_job
 from slackwater.deploy.finding import Status, supported_until
@@ -150,7 +151,7 @@ def doctor(monkeypatch, capsys):
 
     def doctor(*arguments, **answers):
         aws = FakeAws(HEALTHY | answers)
-        monkeypatch.setattr(clients_module, "client", aws.client)
+        monkeypatch.setattr(doctor_module, "client", aws.client)
         code = run(["doctor", "--json", *arguments, *PROJECT])
         return {check.pop("check"): check for check in json.loads(capsys.readouterr().out)["checks"]}, code
 
@@ -315,7 +316,7 @@ def test_a_missing_region_is_named_and_nothing_else_is_checked(doctor, monkeypat
     def no_region(service):
         raise InputError("no AWS region is set")
 
-    monkeypatch.setattr(clients_module, "client", no_region)
+    monkeypatch.setattr(doctor_module, "client", no_region)
     assert run(["doctor", *PROJECT]) == 1
     shown = capsys.readouterr().out
     assert "no AWS region is set" in shown

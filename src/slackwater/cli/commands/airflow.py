@@ -9,9 +9,9 @@ import typer
 
 from slackwater.cli.command import ProjectFolder, command_group, epilog
 from slackwater.cli.output import print_text
-from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.client.workspace import find_workspace
 from slackwater.errors import CloudError, NotDeployed
+from slackwater.progress import ProgressBoard, TaskState
 
 group = command_group("airflow", "Airflow on this machine, with the project's DAGs.")
 

@@ -14,7 +14,7 @@ from slackwater.cli.output import print_note, print_text
 
 if TYPE_CHECKING:
     from slackwater.aws.deletion import DeployedStack
-    from slackwater.cli.cdk import DeployResult
+    from slackwater.deploy.deploy import DeployResult
 
 
 @command(
@@ -50,8 +50,8 @@ def deploy(
     The target is the cloud in AWS_ENDPOINT_URL if it is set, else the local cloud if it runs, else AWS. Stacks that the
     project and the settings no longer need are named. On a terminal, the command asks whether to delete each.
     """
-    from slackwater.cli.cdk import deploy as deploy_stacks
-    from slackwater.cli.cdk import parse_settings
+    from slackwater.deploy.deploy import deploy as deploy_stacks
+    from slackwater.deploy.deploy import parse_settings
 
     workspace = replace(session.workspace, chosen_environment=environment)
     # A wrong setting or definition is reported before any cloud is contacted.
@@ -60,7 +60,7 @@ def deploy(
     workspace.load_project()
     cloud = workspace.connect_cloud()
     print_note(f"deploying to {cloud}" + (f", environment {environment}, prefix {prefix}" if environment else ""))
-    result = deploy_stacks(workspace, settings)
+    result = deploy_stacks(workspace, settings, on_note=print_note)
     outputs = result.deployment.model_dump()
     document = {"cloud": cloud, "changed": result.changed, "obsolete": result.obsolete, "seconds": result.seconds}
 
@@ -82,10 +82,9 @@ def print_deployment(result: DeployResult) -> None:
 
 def offer_deletion(result: DeployResult, prefix: str, *, may_ask: bool) -> None:
     """Print what a deletion of each obsolete stack keeps and deletes. Delete a stack if the answer to that is yes."""
-    from slackwater.aws.clients import client
-    from slackwater.aws.deletion import StackDeletion
+    from slackwater.deploy.destroy import stack_deletion
 
-    deletion = StackDeletion(cloudformation=client("cloudformation"), s3=client("s3"), sqs=client("sqs"))
+    deletion = stack_deletion()
     for stack in deletion.stacks(prefix):
         if stack.name not in result.obsolete:
             continue

@@ -13,16 +13,12 @@ import typer
 
 from slackwater.cli.command import INTERRUPTED, Result, Session, command
 from slackwater.cli.output import print_note, print_table, print_text
-from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.client.workspace import Workspace
 from slackwater.errors import CloudError, InputError
 from slackwater.formatting import counted
-from slackwater.project.environments import check_target
+from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
     from slackwater.aws.deletion import DeployedStack, StackResource
-
-_APPLICATION = "AWS::EMRServerless::Application"
 
 
 @command("slackwater destroy", "slackwater destroy --environment staging", "slackwater destroy --yes --json")
@@ -42,16 +38,13 @@ def destroy(
     protection, a Spark job runs, or the deletion would lose objects or messages, and with credentials for another
     account or region than cdk.json has.
     """
-    from slackwater.aws.clients import client
-    from slackwater.aws.deletion import StackDeletion
-    from slackwater.aws.spark_application import SparkApplications
+    from slackwater.deploy.destroy import check_credentials, stack_deletion, stop_applications
 
     workspace = replace(session.workspace, chosen_environment=environment)
     prefix = workspace.prefix
     cloud = workspace.connect_cloud()
     check_credentials(workspace)
-    cloudformation = client("cloudformation")
-    deletion = StackDeletion(cloudformation=cloudformation, s3=client("s3"), sqs=client("sqs"))
+    deletion = stack_deletion()
     stacks = deletion.stacks(prefix)
     if not stacks:
         raise InputError(
@@ -66,10 +59,7 @@ def destroy(
         raise CloudError("nothing was deleted:\n" + "\n".join(f"  {problem}" for problem in problems))
     if not yes:
         ask(prefix, as_json=session.as_json)
-    applications = SparkApplications(cloudformation=cloudformation, emr=client("emr-serverless"))
-    for resource in resources:
-        if resource.type == _APPLICATION and not resource.kept:
-            applications.stop(resource.name)
+    stop_applications(resources)
     try:
         with ProgressBoard() as progress:
             for stack in stacks:
@@ -82,23 +72,6 @@ def destroy(
     summary = f"deleted: {counted(len(stacks), 'stack')}; kept: {counted(len(kept), 'resource')}"
     document = {"deleted": [stack.name for stack in stacks], "kept": [resource._asdict() for resource in kept]}
     return Result(document, partial(print_text, summary, style="green"))
-
-
-def check_credentials(workspace: Workspace) -> None:
-    """Check that the credentials are for the account and the region that cdk.json has, if it has them.
-
-    Raises `DefinitionError`, and `CloudError` if AWS does not answer.
-    """
-    from slackwater.aws.clients import client
-    from slackwater.aws.failures import translated
-
-    if not (workspace.account or workspace.region):
-        return
-    sts = client("sts")
-    with translated("get the account id"):
-        account = sts.get_caller_identity()["Account"]
-    actual = {"account": account, "region": sts.meta.region_name}
-    check_target(account=workspace.account, region=workspace.region, credentials=actual)
 
 
 def print_resources(

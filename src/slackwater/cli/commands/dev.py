@@ -161,7 +161,7 @@ def _start_spark(stack: ExitStack) -> Any:
 
 def _context(spark: Any, samples: Samples) -> StepContext:
     """Return what steps may use: files and credentials of the deployed system, or files below the current folder."""
-    from slackwater.cli.cdk import parse_settings
+    from slackwater.deploy.deploy import parse_settings
     from slackwater.outbound.guard import Outbound
     from slackwater.steps.io.local_folder import files_below
     from slackwater.steps.step import StepContext

@@ -10,7 +10,7 @@ import typer
 
 from slackwater.cli.command import Result, Session, command, command_group
 from slackwater.cli.output import print_text
-from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
     from slackwater.local.cloud import LocalCloud

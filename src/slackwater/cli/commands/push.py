@@ -10,9 +10,9 @@ import typer
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.output import print_note, print_text
-from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.client.arguments import pushed_source
 from slackwater.formatting import counted
+from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
     from slackwater.client.sender import PushTotals

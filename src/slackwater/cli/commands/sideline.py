@@ -14,9 +14,9 @@ import typer
 from slackwater.cli.command import Result, Session, command, command_group
 from slackwater.cli.options import date_option
 from slackwater.cli.output import print_note, print_table, print_text
-from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.errors import InputError
 from slackwater.formatting import counted
+from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -137,7 +137,7 @@ def _open_sample(sample: str) -> Iterator[_SampleFile]:
     from tempfile import TemporaryDirectory
     from urllib.parse import unquote
 
-    from slackwater.cli.cdk import parse_settings
+    from slackwater.deploy.deploy import parse_settings
     from slackwater.outbound.guard import Outbound
     from slackwater.receiver.connectors.http_session import download_start, without_query
     from slackwater.receiver.inference.read_sample import MAX_BYTES

@@ -1,0 +1,194 @@
+"""Deploys a project's stacks, after checks that its definitions and the new stacks fit what is deployed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from slackwater.aws.api_log_role import ensure_log_role
+from slackwater.aws.clients import client
+from slackwater.aws.composite_alarms import CompositeAlarmRules
+from slackwater.aws.definition_history import HistoryStore
+from slackwater.aws.deletion import StackDeletion
+from slackwater.aws.deployment import (
+    ALARM_STACKS,
+    Deployment,
+    deployed_project,
+    deployed_storage,
+    read_deployment,
+    stack_states,
+)
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.spark_application import SparkApplications
+from slackwater.client.workspace import Workspace
+from slackwater.deploy.cdk import Cdk
+from slackwater.deploy.tools import cdk_program, install_tools, is_installed
+from slackwater.errors import CloudError, InputError
+from slackwater.progress import ProgressBoard, TaskState
+from slackwater.project.environments import ENVIRONMENT_VARIABLE
+from slackwater.project.project import Project
+
+_INSTALLATION = "install the CDK"
+OnNote = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeployResult:
+    """Result of a deployment."""
+
+    deployment: Deployment
+    seconds: Mapping[str, float]
+    """How long each part took: `bootstrap` (close to 0 if the account was bootstrapped already) and `deploy`."""
+    changed: Sequence[str]
+    """Stacks that were created or changed."""
+    obsolete: Sequence[str] = ()
+    """Stacks that earlier settings or definitions needed. The CDK deletes none of them."""
+
+
+def to_stderr(note: str) -> None:
+    """Print a note in plain text to standard error."""
+    sys.stderr.write(f"{note}\n")
+
+
+def deploy(
+    workspace: Workspace, settings: Mapping[str, str] | None = None, *, on_note: OnNote = to_stderr
+) -> DeployResult:
+    """Run `cdk synth`, `cdk bootstrap` unless the account is bootstrapped, and `cdk deploy`, in the workspace's root.
+
+    The CDK's command line is installed first if it is not there. `on_note` gets what a person should know.
+
+    Endpoint, credentials and region come from the environment. Settings come from the environment variable
+    SLACKWATER_SET, as `NAME=VALUE` separated by blanks, and from `settings`, which take precedence. The CDK's whole
+    output is in `.slackwater/deploy.log`.
+
+    Raises `DefinitionError` for a definition that does not fit the stored data, `CloudError` naming the resource that
+    failed, or the jobs that keep the Spark application from being changed, and `InputError` for a wrong setting.
+    """
+    prefix = workspace.prefix
+    merged = {**parse_settings(os.environ.get("SLACKWATER_SET", "").split()), **(settings or {}), "prefix": prefix}
+    if workspace.environment:
+        merged["environment"] = workspace.environment
+    definitions = workspace.load_project()
+    log_file = workspace.state / "deploy.log"
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("w", encoding="utf-8") as log, ProgressBoard() as progress:
+        if not is_installed():
+            progress.update(_INSTALLATION)
+            install_tools()
+            progress.update(_INSTALLATION, TaskState.DONE)
+        cdk = Cdk(root=workspace.root, program=cdk_program(), log=log, progress=progress)
+        started = time.monotonic()
+        # First: it reports wrong settings, and credentials for another account than the environment's.
+        assembly = cdk.synthesise(workspace.project, merged)
+        # Before anything is deployed: after the deployment, new objects would have other columns than the stored ones.
+        check_definitions(definitions, prefix=prefix, on_note=on_note)
+        synthesised = time.monotonic()
+        cdk.bootstrap(workspace.bootstrap_qualifier)
+        bootstrap_seconds = time.monotonic() - synthesised
+        if role := ensure_log_role(client("apigateway"), client("iam")):
+            on_note(f"created {role}, with which API Gateway writes the logs of all APIs of this account")
+        stop_changed_application(assembly, stack=f"{prefix}-processing", on_note=on_note)
+        release_removed_alarms(assembly, stack=f"{prefix}-composite-alarms")
+        delete_obsolete_alarms(assembly, prefix=prefix, on_note=on_note)
+        output = cdk.deploy(assembly)
+    # Again, because the first deployment has only now created the bucket of the history.
+    check_definitions(definitions, prefix=prefix, on_note=on_note)
+    seconds = {"bootstrap": bootstrap_seconds, "deploy": time.monotonic() - started - bootstrap_seconds}
+    cloudformation = client("cloudformation")
+    deployment = read_deployment(cloudformation, prefix=prefix)
+    existing = stack_states(cloudformation, prefix=prefix)
+    obsolete = tuple(stack for stack in existing if not (assembly / f"{stack}.template.json").exists())
+    return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed), obsolete=obsolete)
+
+
+def parse_settings(words: Sequence[str]) -> dict[str, str]:
+    """Parse `NAME=VALUE` settings. The last value of a name counts.
+
+    Raises `InputError` for any other form, and for what every command needs, not only `deploy`: prefix and environment.
+    """
+    settings = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if not (name and "=" in word):
+            raise InputError(f"--set: {word!r} is not of the form NAME=VALUE, such as outbound_allow=10.20.0.0/16")
+        if name == "prefix":
+            raise InputError(
+                f"--set {word}: the other commands would not find this deployment: set the environment variable "
+                f"SLACKWATER_PREFIX={value}, or slackwater:prefix in the context of cdk.json"
+            )
+        if name == "environment":
+            raise InputError(
+                f"--set {word}: the other commands would not find this deployment: use --environment {value}, and set "
+                f"the environment variable {ENVIRONMENT_VARIABLE}={value} for the other commands"
+            )
+        settings[name] = value
+    return settings
+
+
+def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_stderr) -> None:
+    """Check that the project fits the data that is stored, if anything is deployed, and add it to the history.
+
+    Raises `DefinitionError` that names each problem, and `CloudError`.
+    """
+    cloudformation, store = client("cloudformation"), S3ObjectStore(client("s3"))
+    storage = deployed_storage(cloudformation, prefix=prefix)
+    uri = deployed_project(cloudformation, prefix=prefix)
+    if storage is None:
+        return
+    try:
+        deployed = Project.model_validate_json(store.get(uri)) if uri else None
+    except ValidationError:
+        on_note("the deployed project has an older format: only the history of definitions is compared")
+        deployed = None
+    raw_bucket, warehouse_database = storage
+    history = HistoryStore(
+        store=store, glue=client("glue"), raw_bucket=raw_bucket, warehouse_database=warehouse_database
+    )
+    history.check(project, deployed=deployed)
+
+
+def stop_changed_application(assembly: Path, *, stack: str, on_note: OnNote = to_stderr) -> None:
+    """Stop the Spark application if the synthesised stack changes it. Raises `CloudError` if it has unfinished jobs."""
+    template = json.loads((assembly / f"{stack}.template.json").read_text(encoding="utf-8"))
+    applications = SparkApplications(cloudformation=client("cloudformation"), emr=client("emr-serverless"))
+    for application in applications.changed(stack, template):
+        if applications.stop(application):
+            on_note("the Spark application was stopped, because it is changed: the next job starts it again")
+
+
+def release_removed_alarms(assembly: Path, *, stack: str) -> None:
+    """Take alarms that the synthesised stacks no longer have out of the rules of the deployed composite alarms.
+
+    Raises `SlackwaterError`.
+    """
+    templates = [json.loads(file.read_text(encoding="utf-8")) for file in assembly.glob("*.template.json")]
+    resources = [resource for template in templates for resource in template.get("Resources", {}).values()]
+    alarms = {item["Properties"]["AlarmName"] for item in resources if item["Type"] == "AWS::CloudWatch::Alarm"}
+    rules = CompositeAlarmRules(cloudformation=client("cloudformation"), cloudwatch=client("cloudwatch"))
+    rules.release(stack, alarms=alarms)
+
+
+def delete_obsolete_alarms(assembly: Path, *, prefix: str, on_note: OnNote) -> None:
+    """Delete the stacks of alarms that are not synthesised any more, without asking: they hold no data.
+
+    The alarms may be synthesised in another stack, with the same names. CloudFormation creates no alarm whose name
+    exists, and a deletion after the deployment would delete the alarm of the other stack. Composite alarms are deleted
+    first, because CloudWatch deletes no alarm that a rule names.
+
+    Raises `CloudError` if a stack cannot be deleted.
+    """
+    names = [name for name in ALARM_STACKS if not (assembly / f"{prefix}-{name}.template.json").exists()]
+    deletion = StackDeletion(cloudformation=client("cloudformation"), s3=client("s3"), sqs=client("sqs"))
+    stacks = [stack for stack in deletion.stacks(prefix, names) if stack.has_only_alarms]
+    if problems := list(deletion.problems(stacks)):
+        raise CloudError("the alarms of these stacks cannot move to other stacks:\n" + "\n".join(problems))
+    for stack in stacks:
+        deletion.delete(stack)
+        on_note(f"deleted the stack {stack.name}: its alarms move to another stack, or are no longer needed")
