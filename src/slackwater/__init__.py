@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from slackwater.client.days.runs import RunHandle, RunResult
     from slackwater.client.tables import PublishedTable, QueryResult
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "Client": "slackwater.client.client",
