@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slackwater.cli.output import print_table, print_text
 from slackwater.late.comparison import Comparison
-from slackwater.late.report.report import report_sections
+from slackwater.late.report.sections import report_sections
 
 # Characters per line.
 _WIDTH = 100
@@ -21,4 +21,4 @@ def show_comparison(comparison: Comparison) -> None:
         for line in section.lines:
             print_text(f"{_INDENT}{line}", style="" if index else result_style)
         if section.table:
-            print_table(section.table.columns, section.table.rows)
+            print_table(section.table[0], section.table[1:])

@@ -22,17 +22,21 @@ from slackwater.late.comparison import (
     RowChange,
     RowCounts,
 )
-from slackwater.late.report.charts import bar_extents
-from slackwater.late.report.hour_charts import MAX_HOURS, hour_names
 from slackwater.late.report.message import compose
-from slackwater.late.report.page import report_page
+from slackwater.late.report.page import MAX_HOURS, bar_extents, hour_names, report_page
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from tests.fakes_notification import a_comparison
 
 pytestmark = pytest.mark.unit
 
-NASTY = "<script>alert('1')</script>&\"><img src=http://evil/x>\u2028\x1b[31m"
+MARKUP = "<script>alert('1')</script>&\"><img src=http://evil/x>"
+NASTY = f"{MARKUP}\u2028\x1b[31m"
+# All attributes of a page; none of them loads or runs anything.
+ATTRIBUTES = {
+    "lang", "charset", "name", "content", "http-equiv", "class", "scope", "viewbox", "preserveaspectratio",
+    "aria-hidden", "aria-label", "role", "x", "y", "width", "height",
+}  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -138,29 +142,32 @@ def test_the_page_needs_nothing_from_elsewhere():
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "section", "figure", "figcaption", "div",
         "span", "svg", "rect", "text", "table", "thead", "tbody", "tr", "th", "td", "g", "details", "summary",
     }  # fmt: skip
-    attributes = {name for _, attrs in parsed.tags for name in attrs}
-    assert not attributes & {"src", "href", "xlink:href", "style", "onload", "onclick"}
+    assert {name for _, attrs in parsed.tags for name in attrs} == ATTRIBUTES
     assert "url(" not in report_page(a_comparison())
     assert "@import" not in report_page(a_comparison())
 
 
 def test_data_is_escaped_wherever_it_appears():
     row = RowChange(change=Change.CHANGED, key={NASTY: NASTY}, values={NASTY: (NASTY, 1)})
-    metric = MetricChange(
-        metric=NASTY, total="sum", before=1, after=2, movers=(Mover(key={NASTY: NASTY}, before=1, after=2),)
-    )
+    movers = tuple(Mover(key={NASTY: NASTY}, before=1, after=after) for after in (2, 3))
+    hours = (HourTotals(hour=f"{MARKUP}T01:00", before=1, after=2),)
+    metric = MetricChange(metric=NASTY, total="sum", before=1, after=2, movers=movers, hours=hours)
     change = InputChange(
-        source="flights", date="2013-03-10", hour="12", file=NASTY, change=Change.ADDED, now=Amount(objects=1, rows=3)
+        source=MARKUP, date="2013-03-10", hour="12", file=NASTY, change=Change.ADDED, now=Amount(objects=1, rows=3)
     )
-    source = SourceDifference(source="flights", before=Amount(), now=Amount(rows=3), changes=(change,))
-    comparison = a_comparison(inputs=(source,)).model_copy(update={"examples": (row,), "metrics": (metric,)})
-    page = report_page(comparison.model_copy(update={"key": (NASTY,)}))
+    source = SourceDifference(source=MARKUP, before=Amount(), now=Amount(rows=3), changes=(change,))
+    comparison = a_comparison(inputs=(source,))
+    after = comparison.after.model_copy(update={"files_not_taken": {MARKUP: 1}})
+    update = {"examples": (row,), "metrics": (metric,), "key": (NASTY,), "pipeline": MARKUP, "after": after}
+    page = report_page(comparison.model_copy(update=update))
     assert "<script" not in page
     assert "<img" not in page
     assert "\x1b" not in page
     parsed = Page(page)
     assert parsed.open == []
-    assert "<script>alert" in parsed.text
+    assert {name for tag, attrs in parsed.tags for name in attrs} <= ATTRIBUTES
+    # The title twice, the summary, five commands, and the source in its chart, twice in its table and as missing.
+    assert parsed.text.count("<script>alert('1')</script>") > 12
 
 
 def test_the_largest_page_is_small():

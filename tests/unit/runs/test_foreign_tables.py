@@ -11,7 +11,7 @@ import pytest
 
 from slackwater.errors import AccessDenied, InputError, ObjectInvalid, ObjectMissing, SlackwaterError
 from slackwater.late.decision import DecisionRule, LateDecision
-from slackwater.late.report.input_sections import describe_inputs
+from slackwater.late.report.sections import describe_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import pipeline_order
 from slackwater.runs.day import day_of, parse_date

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from slackwater.errors import DefinitionError, InputError
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
-from slackwater.late.report.input_sections import describe_inputs
+from slackwater.late.report.sections import describe_inputs
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.pipeline.graph import pipeline_order
 from slackwater.runs.freeze import Frozen

@@ -16,8 +16,7 @@ from pydantic import Field
 
 from slackwater.late.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts, Totals
 from slackwater.late.effect import Severity, effect_percent, severity
-from slackwater.late.report.headline import largest_effect
-from slackwater.late.report.section import cut_value
+from slackwater.late.report.headline import cut_value, largest_effect
 from slackwater.model import Record
 from slackwater.runs.inputs.difference import Change, SourceDifference
 

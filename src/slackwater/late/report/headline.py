@@ -1,12 +1,16 @@
-"""The most important change of a day, and its causes, in a few words: for subjects and headings."""
+"""How a change is named in a few words, for subjects and headings, and how values of a table become strings."""
 
 from __future__ import annotations
 
 import math
 
-from slackwater.formatting import counted, number_pair, relative_change
-from slackwater.late.comparison import Cause, Comparison, MetricChange, RowCounts, Totals
+from slackwater.formatting import counted, escape_control_characters, number, number_pair, relative_change
+from slackwater.late.comparison import Cause, Comparison, MetricChange, RowCounts, Totals, Value
 
+MAX_CELL = 24
+"""Characters of a value in a table."""
+# Of a value in a line.
+_MAX_VALUE = 40
 _CAUSES = {
     Cause.LATE_DATA: "late data",
     Cause.REMOVED_DATA: "removed data",
@@ -17,14 +21,19 @@ _CAUSES = {
 
 
 def describe_causes(comparison: Comparison) -> str:
-    """Return what has changed the day, to begin a sentence: `Late data`, `Late data and a new definition`."""
+    """Return what has changed the day: `late data`, `late data and a new definition`."""
     names = [_CAUSES[cause].format(version=comparison.after.rollback) for cause in comparison.causes]
     if not names:
         # Without the manifests of both versions, nothing is known about the inputs.
-        return "A new run" if comparison.inputs else "A new version"
+        return "a new run" if comparison.inputs else "a new version"
     *others, last = names
-    phrase = f"{', '.join(others)} and {last}" if others else last
-    return phrase[0].upper() + phrase[1:]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def describe_change(comparison: Comparison, what: str) -> str:
+    """Return the beginning of a sentence: `Late data and a new definition have changed WHAT`."""
+    causes = describe_causes(comparison)
+    return f"{causes[0].upper()}{causes[1:]} {'have' if len(comparison.causes) > 1 else 'has'} changed {what}"
 
 
 def largest_effect(comparison: Comparison) -> str:
@@ -71,3 +80,29 @@ def significance(metric: MetricChange) -> float:
     before, after = metric.before or 0.0, metric.after or 0.0
     largest = max(abs(before), abs(after))
     return abs(after - before) / (math.sqrt(largest) if metric.total is Totals.SUM else largest) if largest else 0.0
+
+
+def cut_value(value: Value, limit: int = _MAX_VALUE) -> str:
+    """Return a value as one line of at most `limit` characters.
+
+    Numbers have no thousands separators, because numbers in keys are names: the year 2013 stays 2013.
+
+    >>> cut_value(None), cut_value(2013), cut_value("a long value", limit=6)
+    ('none', '2013', 'a l...')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    string = escape_control_characters(str(value))
+    return string if len(string) <= limit else f"{string[: limit - 3]}..."
+
+
+def format_values(*values: Value, limit: int = _MAX_VALUE) -> str:
+    """Return one value, or a value before and after: `1,234`, `120 -> 131`. Numbers have thousands separators."""
+    numbers = [
+        value for value in values if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    ]
+    if len(numbers) < len(values):
+        return " -> ".join(cut_value(value, limit) for value in values)
+    return " -> ".join(number_pair(*numbers)) if len(numbers) > 1 else number(*numbers)

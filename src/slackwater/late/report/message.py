@@ -7,9 +7,8 @@ from datetime import datetime
 from urllib.parse import quote
 
 from slackwater.late.comparison import Cause, Comparison
-from slackwater.late.report.headline import describe_causes, largest_effect
-from slackwater.late.report.report import report_sections
-from slackwater.late.report.section import ReportSection
+from slackwater.late.report.headline import describe_causes, describe_change, largest_effect
+from slackwater.late.report.sections import ReportSection, report_sections
 from slackwater.model import Record
 from slackwater.storage import split_uri
 
@@ -33,22 +32,20 @@ def compose(comparison: Comparison, *, report: str = "") -> Message:
 
     The subject names the causes if late data is not the only one.
     """
-    effect, causes = largest_effect(comparison), describe_causes(comparison)
-    verb = "have" if len(comparison.causes) > 1 else "has"
-    opening = f"{causes} {verb} changed {comparison.pipeline} for {comparison.date}:\n{effect}."
+    effect, day = largest_effect(comparison), f"{comparison.pipeline} for {comparison.date}"
     sections = report_sections(comparison, width=_WIDTH - len(_INDENT))
     sections.append(where_to_look(comparison, report=report))
+    opening = f"{describe_change(comparison, day)}:\n{effect}."
     paragraphs = [opening, *("\n".join(_text_lines(section)) for section in sections)]
-    is_only_late = comparison.causes in {(), (Cause.LATE_DATA,)}
-    by = "" if is_only_late else f" by {causes[0].lower()}{causes[1:]}"
+    by = "" if comparison.causes in {(), (Cause.LATE_DATA,)} else f" by {describe_causes(comparison)}"
     subject = f"{comparison.pipeline} {comparison.date} changed{by}: {effect}"
     return Message(subject=subject, body="\n\n".join(paragraphs) + "\n")
 
 
-def where_to_look(comparison: Comparison, *, report: str) -> ReportSection:
-    """Return the commands that show more or undo the change, and the URI of the HTML page."""
+def where_to_look(comparison: Comparison, *, report: str = "") -> ReportSection:
+    """Return the commands that show more or undo the change, and the URI of the HTML page and its AWS console page."""
     day, before = f"{comparison.pipeline} --date {comparison.date}", comparison.before
-    lines = (
+    lines = [
         "The changes between its two latest versions:",
         f"  slackwater diff {day}",
         "What the latest run did:",
@@ -60,24 +57,19 @@ def where_to_look(comparison: Comparison, *, report: str) -> ReportSection:
         f"  in Spark SQL: VERSION AS OF '{before.tag}'",
         f"To publish version {before.attempt} again:",
         f"  slackwater rollback {day} --to {before.attempt} --reason TEXT",
-        *(("This report as a page with charts:", f"  {report}", *_console_lines(report)) if report else ()),
-    )
-    return ReportSection("Where to look", lines)
-
-
-def _console_lines(uri: str) -> tuple[str, ...]:
-    """Return the address of an object in the AWS console."""
-    bucket, key = split_uri(uri)
-    return (f"  https://console.aws.amazon.com/s3/object/{bucket}?prefix={quote(key)}",)
+    ]
+    if report:
+        bucket, key = split_uri(report)
+        console = f"https://console.aws.amazon.com/s3/object/{bucket}?prefix={quote(key)}"
+        lines += ["This report as a page with charts:", f"  {report}", f"  {console}"]
+    return ReportSection("Where to look", tuple(lines))
 
 
 def _text_lines(section: ReportSection) -> Iterator[str]:
     """Yield a section as plain text; blanks align the columns of its table."""
     yield section.title
     yield from (f"{_INDENT}{line}" for line in section.lines)
-    if section.table:
-        rows = [section.table.columns, *section.table.rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield f"{_INDENT}{'  '.join(cells)}".rstrip()
+    widths = [max(map(len, column)) for column in zip(*section.table, strict=True)]
+    for row in section.table:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield f"{_INDENT}{'  '.join(cells)}".rstrip()

@@ -59,12 +59,9 @@ class JwtTokens:
             key_id = jwt.get_unverified_header(token).get("kid")
             if key_id is None:
                 raise jwt.InvalidTokenError("its header names no key (kid)")
-            key = self._keys.find(key_id)
-            if key is None:
-                raise jwt.InvalidTokenError("the issuer has no key with that kid")
             claims = jwt.decode(
                 token,
-                key,
+                self._keys.get_signing_key(key_id),
                 algorithms=ALGORITHMS,
                 audience=self._audience,
                 issuer=self._keys.names,
@@ -72,9 +69,11 @@ class JwtTokens:
                 options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
             )
             return grant_from_claims(claims)
+        except jwt.PyJWKClientError:  # its message contains the key id, which anyone can invent
+            self._on_refused("the issuer has no key with that kid")
         except jwt.PyJWTError as error:
             self._on_refused(str(error))
-            return None
+        return None
 
 
 def grant_from_claims(claims: Mapping[str, Any]) -> Grant:
@@ -96,20 +95,16 @@ def grant_from_claims(claims: Mapping[str, Any]) -> Grant:
     return Grant(partner=partner, sources=frozenset(sources), expires_at=expires_at)
 
 
-class IssuerKeys:
+class IssuerKeys(jwt.PyJWKClient):
     """An issuer's public keys, read from its discovery document and kept for ten minutes.
 
     An unknown key id makes it read them again, at most once a minute.
     """
 
-    def __init__(
-        self,
-        issuer: str,
-        *,
-        transport: httpx.BaseTransport,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, issuer: str, *, transport: httpx.BaseTransport) -> None:
         """Read the keys of `issuer`, a URL without a trailing slash, through `transport`."""
+        # `fetch_data` spaces all requests, also those that fail, which PyJWT's cool-down does not.
+        super().__init__(f"{issuer}/.well-known/openid-configuration", lifespan=_CACHE_SECONDS, cooldown_duration=0)
         self._issuer = issuer
         self.names = (issuer, f"{issuer}/")
         """Accepted values of the claim `iss`: some issuers end theirs with a slash."""
@@ -117,51 +112,46 @@ class IssuerKeys:
         # the issuer keeps an idle connection open.
         headers = {"accept": "application/json", "connection": "close"}
         self._http = httpx.Client(transport=transport, timeout=_TIMEOUT, headers=headers)
-        self._clock = clock
-        self._keys: dict[str, jwt.PyJWK] = {}
-        self._fetched_at = self._attempted_at = float("-inf")
+        self._attempted_at = float("-inf")
         self._failure: PartnerError | None = None
 
-    def find(self, key_id: str) -> jwt.PyJWK | None:
-        """Return the key with that id; None when the issuer has none. Raises `PartnerError` when it does not answer."""
-        now = self._clock()
-        is_expired = now >= self._fetched_at + _CACHE_SECONDS
-        if is_expired:
-            self._keys = {}
+    def fetch_data(self) -> jwt.PyJWKSet:
+        """Return the keys; `PyJWKClient` calls this when its keys have expired, and for an unknown key id.
+
+        Raises `PartnerError` when the issuer does not answer, and `jwt.PyJWKClientError` if it is too early to ask it
+        for an unknown key id.
+        """
+        now, cache = time.monotonic(), self.jwk_set_cache
         # Expired keys stop every partner, so they are requested again soon; an unknown key id stops one token.
-        pause = _FAILURE_SECONDS if is_expired else _UNKNOWN_KEY_SECONDS
-        if key_id not in self._keys and now >= self._attempted_at + pause:
-            self._attempted_at = now
+        pause = _UNKNOWN_KEY_SECONDS if cache and cache.get() else _FAILURE_SECONDS
+        if now >= self._attempted_at + pause:
+            self._attempted_at, self._failure = now, None
             try:
-                self._keys = self._fetch()
+                return self._fetch()
             except PartnerError as error:
                 self._failure = error
-            else:
-                self._fetched_at, self._failure = now, None
-        if key_id not in self._keys and self._failure:
+        if self._failure:
             raise PartnerError(f"the keys of {self._issuer} cannot be read: {self._failure}") from self._failure
-        return self._keys.get(key_id)
+        raise jwt.PyJWKClientError("the keys were read less than a minute ago")
 
-    def _fetch(self) -> dict[str, jwt.PyJWK]:
-        discovery_url = f"{self._issuer}/.well-known/openid-configuration"
-        document = self._get_json(discovery_url)
+    def _fetch(self) -> jwt.PyJWKSet:
+        document = self._get_json(self.uri)
         if document.get("issuer") not in self.names:
-            raise PartnerError(f"{discovery_url}: `issuer` is not {self._issuer}")
+            raise PartnerError(f"{self.uri}: `issuer` is not {self._issuer}")
         keys_url = document.get("jwks_uri")
         # Only an issuer that is itself read by http, as in tests, may publish its keys by http.
         is_https = isinstance(keys_url, str) and keys_url.startswith("https://")
-        if not isinstance(keys_url, str) or (discovery_url.startswith("https://") and not is_https):
-            raise PartnerError(f"{discovery_url}: `jwks_uri` is not an https URL")
+        if not isinstance(keys_url, str) or (self.uri.startswith("https://") and not is_https):
+            raise PartnerError(f"{self.uri}: `jwks_uri` is not an https URL")
         try:
             key_set = jwt.PyJWKSet.from_dict(self._get_json(keys_url))
         except jwt.PyJWTError as error:
             raise PartnerError(f"{keys_url}: not a set of keys: {error}") from error
-        # Filtering by algorithm also drops `oct` keys, which are shared secrets: a published one protects nothing.
-        return {
-            key.key_id: key
-            for key in key_set
-            if key.key_id and key.algorithm_name in ALGORITHMS and key.public_key_use != "enc"
-        }
+        # This also drops `oct` keys, which are shared secrets: a published one protects nothing.
+        key_set.keys = [key for key in key_set if key.algorithm_name in ALGORITHMS]
+        if not key_set.keys:
+            raise PartnerError(f"{keys_url}: no key is for {', '.join(ALGORITHMS)}")
+        return key_set
 
     def _get_json(self, url: str) -> dict[str, Any]:
         try:

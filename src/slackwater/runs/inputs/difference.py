@@ -64,6 +64,11 @@ class FileChange(NamedTuple):
     arrivals: tuple[datetime, ...]
     """When the newest object of each partition was written, in order; empty for removed objects."""
 
+    @property
+    def amount(self) -> Amount:
+        """What there is of the file now, or what there was of a removed one."""
+        return self.before if self.change is Change.REMOVED else self.now
+
 
 class SourceDifference(Record):
     """The changes of one source's objects between two manifests."""
