@@ -57,6 +57,8 @@ class Metric(StrEnum):
     """Gauge: days before the window with late data that waits for a run, at most 1,000."""
     BUDGET_PERCENT = "BudgetPercent"
     """Gauge: the estimated price of today's re-runs, with those that the budget defers, in percent of the budget."""
+    CHECK_PARTS_FAILED = "CheckPartsFailed"
+    """Parts of a check, such as a message or a cost, that failed after its decisions and are left to the next check."""
     NOTIFICATIONS_SENT = "NotificationsSent"
     NOTIFICATION_OUTCOME_UNKNOWN = "NotificationOutcomeUnknown"
     """Notifications that may or may not have been sent, or that are not sent because the comparison keeps failing."""

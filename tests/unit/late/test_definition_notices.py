@@ -37,7 +37,7 @@ class Notified:
         notifier = DefinitionNotifier(
             project=world.project, table=process.using(world.table), executions=world.executions,
             topic=process.using(self.outbox), now=world.now,
-            on_outcome_unknown=lambda day: self.alarms.append(day.date),
+            on_outcome_unknown=lambda _, date: self.alarms.append(date),
         )  # fmt: skip
         return notifier.notify(world.checker.check(pipeline=PIPELINE, as_of=None, **check), execution=execution)
 

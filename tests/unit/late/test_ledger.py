@@ -25,6 +25,7 @@ from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import Resolution, ResolutionAction, Run, RunState
 from tests.fakes_check import PIPELINE, World, five_days
 from tests.fakes_comparison import comparison
+from tests.fakes_functions import use_resources
 from tests.fakes_ledger import ListTable
 from tests.fakes_notification import Crashed
 from tests.fakes_runs import DictStore
@@ -447,7 +448,7 @@ def test_the_effect_of_a_version_is_relative_to_the_latest_version_that_it_was_c
 def test_the_function_writes_the_ledger_of_its_monitoring(world, monkeypatch):
     world.add("flights", DAY, "20", name="late", rows=9)
     _, request = world.start()
-    monkeypatch.setattr(write_ledger, "build_ledger", lambda: world.ledger)
+    use_resources(monkeypatch, write_ledger, ledger=world.ledger)
     assert write_ledger.handler(request | {"correlation_id": "c"}, None) == {"rows": 1}
 
 

@@ -55,7 +55,7 @@ class World:
             executions=self.executions,
             topic=HookedOutbox(self.outbox, hook),
             now=lambda: self.time,
-            on_outcome_unknown=self.alarms.append,
+            on_outcome_unknown=lambda pipeline, _: self.alarms.append(pipeline),
         )
 
     def compare(self, before=1, after=2, **more):

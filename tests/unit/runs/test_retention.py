@@ -12,6 +12,7 @@ from slackwater.runs import outcome
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import RunRecord, RunState
 from tests.fakes_check import PUBLICATION, World
+from tests.fakes_functions import use_resources
 
 pytestmark = pytest.mark.unit
 
@@ -153,13 +154,7 @@ class TestTheFunctionThatRecordsRuns:
     @pytest.fixture
     def record(self, world, recorder, monkeypatch):
         def record(run, *, intermediate_days, event="published", **more):
-            for name, value in (
-                ("RUN_TABLE", "runs"),
-                ("INTERMEDIATE_DAYS", intermediate_days),
-                ("ARRIVAL_QUEUE_URL", ""),
-            ):
-                monkeypatch.setenv(name, value)
-            monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
+            use_resources(monkeypatch, record_run, {"intermediate_days": intermediate_days}, recorder=recorder)
             return record_run.handler({"event": event, "run": run.model_dump(), **more}, None)
 
         return record

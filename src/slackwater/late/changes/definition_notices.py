@@ -57,9 +57,8 @@ class DefinitionNotifier:
     executions: Executions
     topic: NotificationTopic
     now: Callable[[], datetime]
-    on_outcome_unknown: Callable[[DayDecision], None]
-    """Called with the latest of the days when a message may or may not have been sent; it puts the metric of an alarm.
-    """
+    on_outcome_unknown: Callable[[str, str], None]
+    """Called with the pipeline and the latest of the days when a message may or may not have been sent."""
 
     def notify(self, report: CheckReport, *, execution: str) -> bool:
         """Send a message about the days of a check that keep an earlier definition; return whether one was sent.
@@ -73,7 +72,7 @@ class DefinitionNotifier:
         digest, stored = self.project.written_digest(report.pipeline), self.table.definition_notice(report.pipeline)
         if stored.digest == digest:
             if not stored.is_settled and (stored.execution == execution or not self._is_alive(stored)):
-                self.on_outcome_unknown(days[-1])
+                self.on_outcome_unknown(days[-1].pipeline, days[-1].date)
                 self._save(stored.model_copy(update={"is_settled": True}))
             return False
         own = {"digest": digest, "execution": execution, "call": uuid4().hex, "since": self.now(), "is_settled": False}
@@ -95,7 +94,7 @@ class DefinitionNotifier:
                 attributes=attributes,
             )
         except ResponseLost:
-            self.on_outcome_unknown(days[-1])
+            self.on_outcome_unknown(days[-1].pipeline, days[-1].date)
             self._save(settled)
             return False
         except SlackwaterError:

@@ -74,8 +74,8 @@ class Notifier:
     executions: Executions
     topic: NotificationTopic
     now: Callable[[], datetime]
-    on_outcome_unknown: Callable[[str], None]
-    """Called with the pipeline when a message may or may not have been sent; it puts the metric of an alarm.
+    on_outcome_unknown: Callable[[str, str], None]
+    """Called with pipeline and date when a message may or may not have been sent; it puts the metric of an alarm.
 
     It is called before the day's record is updated. After a crash in between, the next execution calls it again.
     """
@@ -120,7 +120,7 @@ class Notifier:
                 return None
             step = self._next_step(day, comparison, uri, claim)
             if step.outcome_unknown:
-                self.on_outcome_unknown(comparison.pipeline)
+                self.on_outcome_unknown(comparison.pipeline, comparison.date)
             # The message is stored before the claim, so that after a crash every claim has its message. It must not
             # replace a message: since the record was read, another execution may have sent it and stored its id.
             if step.result is None:
@@ -196,7 +196,7 @@ class Notifier:
                 ),
             )
         except ResponseLost:
-            self.on_outcome_unknown(document.pipeline)
+            self.on_outcome_unknown(document.pipeline, document.date)
             self._release(document, claim, notified=True)
             return _not_notified(_may_have_been_notified(claim.attempt, uri))
         except SlackwaterError:

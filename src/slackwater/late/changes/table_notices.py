@@ -57,8 +57,8 @@ class TableNotifier:
     executions: Executions
     topic: NotificationTopic
     now: Callable[[], datetime]
-    on_outcome_unknown: Callable[[DayDecision], None]
-    """Called with the day when a message may or may not have been sent; it puts the metric of an alarm."""
+    on_outcome_unknown: Callable[[str, str], None]
+    """Called with pipeline and date when a message may or may not have been sent; it puts the metric of an alarm."""
 
     def notify(self, definition: Pipeline, day: DayDecision, *, execution: str) -> bool:
         """Send a message about the changes of the day that no message has named; return whether one was sent.
@@ -76,7 +76,7 @@ class TableNotifier:
             if notice and not notice.is_settled:
                 if notice.execution != execution and self._is_alive(notice):
                     return False
-                self.on_outcome_unknown(day)
+                self.on_outcome_unknown(day.pipeline, day.date)
             changed = self._next_notice(record, day, call=call, execution=execution)
             try:
                 if changed != notice:
@@ -126,7 +126,7 @@ class TableNotifier:
         try:
             self.topic.publish(subject=subject, body=body, document=document.model_dump_json(), attributes=attributes)
         except ResponseLost:
-            self.on_outcome_unknown(day)
+            self.on_outcome_unknown(day.pipeline, day.date)
             self._settle(day, claim, {"is_settled": True})
             return False
         except SlackwaterError:
