@@ -23,6 +23,7 @@ from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.arrival_messages import ObjectWritten
 from slackwater.late.changes.definition_notices import DefinitionNotifier
 from slackwater.late.changes.notify import Notifier
+from slackwater.late.changes.outbox import Outbox
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.changes.versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
 from slackwater.late.check.arrival_checks import ArrivalChecks
@@ -44,7 +45,7 @@ from slackwater.sources.partitions import Partition
 from tests.fakes_check import KEPT, PIPELINE, World
 from tests.fakes_functions import NoCosts
 from tests.fakes_ledger import ArrivalQueueFake, ListTable
-from tests.fakes_notification import Crashed, Outbox
+from tests.fakes_notification import Crashed, TopicFake
 from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, store_file
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
 from tests.late_processes import Process, Turns
@@ -95,7 +96,7 @@ class LateWorld(World):
         self.pipeline = PIPELINE
         self.store, self.files, self.table = ClockStore(self.now), MemoryFileCache(), DictRunTable()
         self.executions, self.catalog = SetExecutions(), DictCatalog()
-        self.warehouse, self.ledger, self.topic = Warehouse(), ListTable(), Outbox()
+        self.warehouse, self.ledger, self.topic = Warehouse(), ListTable(), TopicFake()
         self.late_reruns: set[tuple[str, str, int]] = set()
         """Calendar day, date and attempt of each re-run that a check has decided on; not of repairs without limits."""
         self.fetched: dict[str, str] = {}
@@ -146,7 +147,7 @@ class LateWorld(World):
         self.project = self.project.model_copy(update={"pipelines": pipelines})
         reader = copy(self)
         reader.pipeline, reader.now = name, self.now
-        reader.warehouse, reader.ledger, reader.topic = Warehouse(), ListTable(), Outbox()
+        reader.warehouse, reader.ledger, reader.topic = Warehouse(), ListTable(), TopicFake()
         reader.alarms, reader.table_alarms, reader.definition_alarms, reader.late_reruns = [], [], [], set()
         reader.define()
         return reader
@@ -315,21 +316,21 @@ class LateWorld(World):
 
     def _monitor(self, checker: Checker, process: Process) -> Monitor:
         """The monitor of a function that records no costs and sends no messages about arrivals."""
-        ports = {
-            "table": process.using(self.table), "executions": self.executions, "topic": process.using(self.topic),
-            "now": self.now,
-        }  # fmt: skip
+        table = process.using(self.table)
+        tables, definitions = (
+            self._outbox(process, lambda _, date, alarms=alarms: alarms.append(date))
+            for alarms in (self.table_alarms, self.definition_alarms)
+        )
         return Monitor(
-            checker=checker,
-            tables=TableNotifier(
-                **ports, on_outcome_unknown=lambda _, date: self.table_alarms.append(date),
-            ),
-            definitions=DefinitionNotifier(
-                project=self.project, **ports, on_outcome_unknown=lambda _, date: self.definition_alarms.append(date),
-            ),
+            checker=checker, tables=TableNotifier(table=table, outbox=tables),
+            definitions=DefinitionNotifier(project=self.project, table=table, outbox=definitions),
             arrivals=lambda messages: None, event_counts=MemoryEventCounts(), costs=NoCosts(),
             put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
         )  # fmt: skip
+
+    def _outbox(self, process: Process, on_outcome_unknown: Callable[[str, str], None]) -> Outbox:
+        topic = process.using(self.topic)
+        return Outbox(executions=self.executions, topic=topic, now=self.now, on_outcome_unknown=on_outcome_unknown)
 
     def documents(self, field: str) -> list[dict[str, Any]]:
         """The JSON documents with that field of the messages that were sent, in order."""
@@ -343,10 +344,7 @@ class LateWorld(World):
             store=store, table=self.table, exchange_bucket="exchange", executions=self.executions, now=self.now,
             on_given_up=lambda pipeline: None,
         )  # fmt: skip
-        notifier = Notifier(
-            store=store, table=table, executions=self.executions, topic=process.using(self.topic), now=self.now,
-            on_outcome_unknown=lambda _, date: self._alarm(date),
-        )  # fmt: skip
+        notifier = Notifier(store=store, table=table, outbox=self._outbox(process, lambda _, date: self._alarm(date)))
         chosen = versions.choose(
             pipeline=self.pipeline, date=date, since=CompareSince.NOTIFIED, execution=execution, correlation_id="c"
         )

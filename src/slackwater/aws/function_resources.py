@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import cached_property, lru_cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aws_lambda_powertools import Logger
 from botocore.config import Config
@@ -22,8 +22,8 @@ from slackwater.errors import Unavailable
 from slackwater.metrics import Metric
 
 if TYPE_CHECKING:
-    from slackwater.aws.topic import SnsTopic
     from slackwater.late.changes.notify import Notifier
+    from slackwater.late.changes.outbox import Outbox
     from slackwater.late.changes.versions import Versions
     from slackwater.late.check.arrival_checks import ArrivalChecks
     from slackwater.late.comparison import Comparison
@@ -56,11 +56,17 @@ class FunctionResources(Resources):
         return ArrivalQueue(self.clients("sqs"), self.settings.arrival_queue_url)
 
     @cached_property
-    def topic(self) -> SnsTopic:
-        """The topic of messages about changes."""
+    def outbox(self) -> Outbox:
+        """Sends messages about changes."""
         from slackwater.aws.topic import SnsTopic
+        from slackwater.late.changes.outbox import Outbox
 
-        return SnsTopic(self.settings.change_topic)
+        return Outbox(
+            executions=self.state_machines,
+            topic=SnsTopic(self.settings.change_topic),
+            now=utc_now,
+            on_outcome_unknown=report_unknown_outcome,
+        )
 
     @cached_property
     def receiver(self) -> Receiver:
@@ -166,12 +172,10 @@ class FunctionResources(Resources):
         from slackwater.late.changes.table_notices import TableNotifier
         from slackwater.late.monitor import Monitor
 
-        ports: dict[str, Any] = {"table": self.run_table, "executions": self.state_machines, "topic": self.topic}
-        ports |= {"now": utc_now, "on_outcome_unknown": report_unknown_outcome}
         return Monitor(
             checker=self.checker,
-            tables=TableNotifier(**ports),
-            definitions=DefinitionNotifier(project=self.project, **ports),
+            tables=TableNotifier(table=self.run_table, outbox=self.outbox),
+            definitions=DefinitionNotifier(project=self.project, table=self.run_table, outbox=self.outbox),
             # The next check makes up for these.
             arrivals=self.once.arrivals,
             event_counts=self.once.event_counts,
@@ -220,10 +224,7 @@ class FunctionResources(Resources):
         return Notifier(
             store=self.store,
             table=self.run_table,
-            executions=self.state_machines,
-            topic=self.topic,
-            now=utc_now,
-            on_outcome_unknown=report_unknown_outcome,
+            outbox=self.outbox,
             costs=lambda comparison: known_costs(self.once.costs, comparison),
         )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from slackwater.errors import DayChanged
+from slackwater.model import UpdatedRecord
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.definition_notice import DefinitionNotice
@@ -127,24 +128,38 @@ MAX_WRITES = 20
 many failures in a row mean that something is wrong."""
 
 
+RecordT = TypeVar("RecordT", bound=UpdatedRecord)
+
+
+def update_record(
+    read: Callable[[], RecordT], write: Callable[[RecordT], None], change: Callable[[RecordT], RecordT], *, what: str
+) -> RecordT:
+    """Write a record as `change` returns it, and return that; a record that is returned as it is stays.
+
+    When somebody else has changed it meanwhile, so that `write` raises `DayChanged`, it is read again and `change`
+    called again. Raises `DayChanged` with the message `what` when that happens 20 times.
+    """
+    for _ in range(MAX_WRITES):
+        record = read()
+        changed = change(record)
+        try:
+            if changed != record:
+                write(changed)
+        except DayChanged:
+            continue
+        return changed
+    raise DayChanged(what)
+
+
 def update_day(
     table: RunTable, pipeline: str, date: str, change: Callable[[DayRecord], DayRecord], *, what: str
 ) -> DayRecord:
-    """Write a day as `change` returns it, and return its record before; a day that is returned as it is stays.
+    """Write a day as `change` returns it, and return that, with the version before: see `update_record`.
 
-    When somebody else has changed the day meanwhile, it is read again and `change` called again. Raises `DayChanged`
-    when that happens 20 times; `what` completes its message: "the day kept changing while ...".
+    `what` completes the message of `DayChanged`: "the day kept changing while ...".
     """
-    for _ in range(MAX_WRITES):
-        day = table.day(pipeline, date)
-        changed = change(day)
-        try:
-            if changed != day:
-                table.save_day(changed)
-        except DayChanged:
-            continue
-        return day
-    raise DayChanged(f"{pipeline}: {date} kept changing while {what}")
+    what = f"{pipeline}: {date} kept changing while {what}"
+    return update_record(lambda: table.day(pipeline, date), table.save_day, change, what=what)
 
 
 class Executions(Protocol):

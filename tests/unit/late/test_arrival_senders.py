@@ -47,7 +47,7 @@ def reasons(monkeypatch) -> list[str]:
 
 def monitor_of(world: World, arrivals: ArrivalQueueFake) -> Monitor:
     """A monitor that sends messages to this queue."""
-    ports = {"run_table": world.table, "state_machines": world.executions, "topic": None, "event_counts": None}
+    ports = {"run_table": world.table, "outbox": None, "event_counts": None}
     resources = resources_of(project=world.project, checker=world.checker, arrivals=arrivals, **ports)
     return replace(resources.monitor, put_metric=lambda *_, **__: None)
 

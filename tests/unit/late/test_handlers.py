@@ -10,6 +10,7 @@ from slackwater.aws import function_resources
 from slackwater.costs.cost import RunCost
 from slackwater.errors import Throttled
 from slackwater.late.changes.notify import NotificationResult
+from slackwater.late.changes.outbox import Outbox
 from slackwater.late.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
@@ -21,7 +22,7 @@ from slackwater.runs.record import publication_uri
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World
 from tests.fakes_functions import NoCosts, resources_of, use_resources
-from tests.fakes_notification import Outbox, a_comparison
+from tests.fakes_notification import TopicFake, a_comparison
 from tests.fakes_receiver import MemoryEventCounts
 
 pytestmark = pytest.mark.unit
@@ -37,6 +38,10 @@ class Metrics:
 
     def __call__(self, metric, value, *, pipeline=None, source=None):
         self.put[metric, pipeline or source] = value
+
+
+def outbox_of(world, topic):
+    return Outbox(executions=world.executions, topic=topic, now=world.now, on_outcome_unknown=lambda *_: None)
 
 
 @pytest.fixture
@@ -55,16 +60,21 @@ def event_counts():
 @pytest.fixture
 def resources(event_counts):
     """The resources of a check."""
-    return resources_of(event_counts=event_counts, topic=Outbox())
+    return resources_of(event_counts=event_counts)
 
 
 @pytest.fixture
-def check(world, metrics, resources, monkeypatch):
+def topic():
+    return TopicFake()
+
+
+@pytest.fixture
+def check(world, topic, metrics, resources, monkeypatch):
     monkeypatch.setattr(check_days, "function_resources", lambda: resources)
 
     def check(**more):
         ports = {"project": world.project, "checker": world.checker, "run_table": world.table}
-        vars(resources).update(ports, state_machines=world.executions)
+        vars(resources).update(ports, state_machines=world.executions, outbox=outbox_of(world, topic))
         vars(resources).pop("monitor", None)
         return check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"} | more, None)
 
@@ -82,10 +92,7 @@ def test_a_check_returns_the_uri_of_its_report_and_the_days_to_process(world, ch
     assert (report.as_of, report.correlation_id, len(report.days)) == ("2013-03-13", "c", 8)
 
 
-def test_a_check_notifies_people_of_a_new_definition_and_a_refused_message_stops_nothing(
-    world, check, metrics, resources
-):
-    topic = resources.topic
+def test_a_check_notifies_people_of_a_new_definition_and_a_refused_message_stops_nothing(world, check, metrics, topic):
     check()
     definition = world.project.pipelines[PIPELINE].model_copy(update={"timezone": "UTC"})
     world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
@@ -233,7 +240,7 @@ def test_a_source_without_any_arrival_is_silent_for_the_whole_checked_period(mon
     world.project = world.project.model_copy(update={"sources": sources})
     use_resources(
         monkeypatch, check_days, project=world.project, checker=world.checker, run_table=world.table,
-        state_machines=world.executions, event_counts=MemoryEventCounts(), topic=Outbox(),
+        state_machines=world.executions, event_counts=MemoryEventCounts(), outbox=outbox_of(world, TopicFake()),
     )  # fmt: skip
     check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"}, None)
     assert metrics.put[Metric.HOURS_SINCE_ARRIVAL, "weather"] == hours
@@ -266,8 +273,8 @@ def test_a_notification_returns_its_result(monkeypatch, metrics, result, counted
 
 
 def test_an_unknown_outcome_is_counted_for_its_pipeline(metrics):
-    resources = resources_of(run_table=None, store=None, state_machines=None, topic=None)
-    resources.notifier.on_outcome_unknown(PIPELINE, "2013-03-10")
+    resources = resources_of({"change_topic": "arn"}, state_machines=None)
+    resources.outbox.on_outcome_unknown(PIPELINE, "2013-03-10")
     assert metrics.put == {(Metric.NOTIFICATION_OUTCOME_UNKNOWN, PIPELINE): 1}
 
 

@@ -9,6 +9,7 @@ import pytest
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, ResponseLost, Throttled
 from slackwater.late.changes.notify import Notifier, message_uri
+from slackwater.late.changes.outbox import Outbox
 from slackwater.late.comparison import RowCounts
 from slackwater.late.report.document import ChangeDocument
 from slackwater.late.report.message import Message
@@ -20,10 +21,10 @@ from tests.fakes_notification import (
     FROZEN,
     PIPELINE,
     Crashed,
-    HookedOutbox,
     HookedStore,
     HookedTable,
-    Outbox,
+    HookedTopic,
+    TopicFake,
     WriteHook,
     a_comparison,
     a_day,
@@ -43,7 +44,7 @@ class World:
     """A day with a second version that nobody was notified of, and its notifiers."""
 
     def __init__(self):
-        self.store, self.table, self.outbox = DictStore(), DictRunTable(), Outbox()
+        self.store, self.table, self.outbox = DictStore(), DictRunTable(), TopicFake()
         self.executions, self.alarms, self.time = SetExecutions("one", "two"), [], NOW
         self.table.save_day(a_day(2))
 
@@ -52,10 +53,12 @@ class World:
         return Notifier(
             store=HookedStore(self.store, hook),
             table=HookedTable(self.table, hook),
-            executions=self.executions,
-            topic=HookedOutbox(self.outbox, hook),
-            now=lambda: self.time,
-            on_outcome_unknown=lambda pipeline, _: self.alarms.append(pipeline),
+            outbox=Outbox(
+                executions=self.executions,
+                topic=HookedTopic(self.outbox, hook),
+                now=lambda: self.time,
+                on_outcome_unknown=lambda pipeline, _: self.alarms.append(pipeline),
+            ),
         )
 
     def compare(self, before=1, after=2, **more):

@@ -13,14 +13,16 @@ import pytest
 
 from lambdas import check_days
 from slackwater.errors import ResponseLost, Throttled
-from slackwater.late.changes.table_notices import TableChangeDocument, TableNotifier, table_change_contract
+from slackwater.late.changes.outbox import Outbox
+from slackwater.late.changes.table_notices import TableChangeDocument, TableNotifier
 from slackwater.late.check.tasks import day_tasks
 from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.metrics import Metric
+from slackwater.model import json_schema
 from slackwater.runs.record import DayRecord
 from tests.fakes_check import PIPELINE
 from tests.fakes_functions import resources_of, use_resources
-from tests.fakes_notification import Crashed, HookedOutbox, HookedTable, Outbox, WriteHook
+from tests.fakes_notification import Crashed, HookedTable, HookedTopic, TopicFake, WriteHook
 from tests.unit.runs.test_table_inputs import SUNDAY, Weeks, week_of, weekly
 
 pytestmark = pytest.mark.unit
@@ -35,7 +37,7 @@ class World(Weeks):
 
     def __init__(self):
         super().__init__(on_change="notify")
-        self.outbox, self.alarms = Outbox(), []
+        self.outbox, self.alarms = TopicFake(), []
         self.publish_week()
         self.executions.running |= {"one", "two"}
         self.executions.known |= {"one", "two"}
@@ -44,15 +46,19 @@ class World(Weeks):
         self.publish_daily(SUNDAY - timedelta(days=days_before), content=content, attempt=attempt, rows=rows)
 
     def notify(self, *, execution="one", hook=None):
+        return self.notifier(hook).notify(self.project.pipelines[PIPELINE], week_of(self), execution=execution)
+
+    def notifier(self, hook=None):
         hook = hook or WriteHook()
-        notifier = TableNotifier(
+        return TableNotifier(
             table=HookedTable(self.table, hook),
-            executions=self.executions,
-            topic=HookedOutbox(self.outbox, hook),
-            now=self.now,
-            on_outcome_unknown=lambda _, date: self.alarms.append(date),
+            outbox=Outbox(
+                executions=self.executions,
+                topic=HookedTopic(self.outbox, hook),
+                now=self.now,
+                on_outcome_unknown=lambda _, date: self.alarms.append(date),
+            ),
         )
-        return notifier.notify(self.project.pipelines[PIPELINE], week_of(self), execution=execution)
 
     @property
     def record(self) -> DayRecord:
@@ -115,7 +121,7 @@ def test_the_message_has_the_team_of_the_pipeline(world):
 
 
 def test_the_contract_in_docs_is_up_to_date():
-    assert CONTRACT.read_text(encoding="utf-8") == table_change_contract(), (
+    assert CONTRACT.read_text(encoding="utf-8") == json_schema(TableChangeDocument), (
         "write it again: python -m slackwater.late.changes.table_notices > docs/contracts/table-change.schema.json"
     )
 
@@ -154,14 +160,7 @@ def test_a_day_that_is_published_again_meanwhile_needs_no_message(world):
     world.change()
     decision = week_of(world)
     world.publish_week()
-    notifier = TableNotifier(
-        table=world.table,
-        executions=world.executions,
-        topic=world.outbox,
-        now=world.now,
-        on_outcome_unknown=lambda _, date: world.alarms.append(date),
-    )
-    assert not notifier.notify(world.project.pipelines[PIPELINE], decision, execution="one")
+    assert not world.notifier().notify(world.project.pipelines[PIPELINE], decision, execution="one")
     assert world.outbox.sent == []
 
 
@@ -248,7 +247,7 @@ def report_of(world, *decisions):
 def monitor_of(world, notifier):
     """A monitor that notifies people with the notifier, and the metrics that it puts."""
     put = []
-    ports = {"run_table": world.table, "state_machines": world.executions, "topic": None}
+    ports = {"run_table": world.table, "outbox": None}
     monitor = resources_of(checker=world.checker, project=world.project, event_counts=None, **ports).monitor
     return replace(
         monitor, tables=notifier, put_metric=lambda metric, value, **subject: put.append((metric, value, subject))
