@@ -73,9 +73,9 @@ class HookedTable:
     def day(self, pipeline: str, date: str) -> DayRecord:
         return self.table.day(pipeline, date)
 
-    def save_day(self, day: DayRecord) -> None:
+    def save(self, day: DayRecord) -> None:
         self.hook.before_write()
-        self.table.save_day(day)
+        self.table.save(day)
 
 
 class TopicFake:

@@ -58,14 +58,10 @@ class RunTable(Protocol):
     def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
         """Return the runs of the days from the date `first` to `last`, in order of date and attempt."""
 
-    def save_day(self, day: DayRecord) -> None:
-        """Write a day without a run. Raises `DayChanged` as `save` does."""
+    def save(self, *records: DayRecord | RunRecord) -> None:
+        """Write a day and runs of it: all of them, or nothing.
 
-    def save(self, *, run: RunRecord, day: DayRecord | None = None, lost: RunRecord | None = None) -> None:
-        """Write a run and, in the same transaction, its day and the lost run that had claimed the day before.
-
-        The stored day gets the next version. Raises `DayChanged`, without having written anything, when the stored
-        version is not `day.version`.
+        The stored day gets the next version. Raises `DayChanged` when the stored version is not that of the day.
         """
 
     def save_comparison(self, comparison: ComparisonRun) -> None:
@@ -159,7 +155,7 @@ def update_day(
     `what` completes the message of `DayChanged`: "the day kept changing while ...".
     """
     what = f"{pipeline}: {date} kept changing while {what}"
-    return update_record(lambda: table.day(pipeline, date), table.save_day, change, what=what)
+    return update_record(lambda: table.day(pipeline, date), table.save, change, what=what)
 
 
 class Executions(Protocol):

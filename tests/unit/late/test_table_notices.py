@@ -184,7 +184,7 @@ def test_a_write_of_another_process_is_not_lost(world):
     world.change()
 
     def change_day():
-        world.table.save_day(world.record.model_copy(update={"baseline_attempt": 7}))
+        world.table.save(world.record.model_copy(update={"baseline_attempt": 7}))
 
     for at in (0, 2):
         world.change(content=f"at {at}", attempt=at + 2, rows=20 + at)

@@ -34,7 +34,7 @@ STEP_FUNCTIONS = Path(__file__).resolve().parents[3] / "step_functions"
 def table():
     table = DictRunTable()
     active = ActiveRun(execution="arn", run=RUNNING.run, since=NOW)
-    table.save(run=RUNNING, day=DayRecord(pipeline="daily_delays", date="2013-03-10", active=active))
+    table.save(DayRecord(pipeline="daily_delays", date="2013-03-10", active=active), RUNNING)
     return table
 
 
@@ -88,7 +88,7 @@ def test_the_end_of_a_run_and_a_check_that_price_it_at_the_same_time_keep_the_fi
     dynamodb = LocalDynamoDB()
     with dynamodb.table("runs", **RUN_TABLE) as name:
         table, completed = DynamoRunTable(dynamodb.client, name), []
-        table.save(run=a_record())
+        table.save(a_record())
 
         def end(wrap):
             costs = recorder(wrap(table), UsageOf(ended=False))

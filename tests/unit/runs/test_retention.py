@@ -94,7 +94,7 @@ def test_a_run_that_was_closed_as_lost_keeps_its_files_even_if_it_reports_a_publ
     run = world.freeze(DATE)
     write_run(world, run)
     lost = world.table.run(run.pipeline, DATE, 1).model_copy(update={"state": RunState.FAILED})
-    world.table.save(run=lost)
+    world.table.save(lost)
     world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
     recorder.record_published(run)
     assert recorder.remove_arrow_files(run) == 0
@@ -166,7 +166,7 @@ class TestTheFunctionThatRecordsRuns:
         uris = write_run(world, run)
         world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
         running = RunRecord(run=run, state=RunState.RUNNING, execution="run", started_at=world.now())
-        world.table.save(run=running)
+        world.table.save(running)
         return run, set(uris)
 
     def test_0_days_remove_them_at_once_also_when_the_call_is_repeated(self, world, run, record):

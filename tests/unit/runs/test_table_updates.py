@@ -18,12 +18,12 @@ class Contended(DictRunTable):
         super().__init__()
         self.changes, self.writes = changes, 0
 
-    def save_day(self, day):
+    def save(self, day):
         self.writes += 1
         if self.changes:
             self.changes -= 1
-            super().save_day(self.day(day.pipeline, day.date).model_copy(update={"outcome_unknown": True}))
-        super().save_day(day)
+            super().save(self.day(day.pipeline, day.date).model_copy(update={"outcome_unknown": True}))
+        super().save(day)
 
 
 def counted(day):
