@@ -130,7 +130,7 @@ class _Table:
     def save_rerun_usage(self, _: object) -> None:
         self._requests.send("write")
 
-    def save_day(self, _: object) -> None:
+    def save(self, _: object) -> None:
         self._requests.send("write")
 
     def first_published(self, _: str) -> str:

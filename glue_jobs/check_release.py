@@ -9,9 +9,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from slackwater.aws.clients import client
-from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.aws.clients import CONFIG, Clients
 from slackwater.aws.objects import s3_store
+from slackwater.aws.resources import Resources
 from slackwater.runs.record import Run, failure_uri
 from slackwater.spark.job import json_argument, run_job
 from slackwater.spark.release import check_release
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Run = options.run
 
     def read_item() -> object:
-        return DynamoRunTable(client("dynamodb"), options.run_table).day(run.pipeline, run.date)
+        return Resources(options, Clients(CONFIG)).run_table.day(run.pipeline, run.date)
 
     return run_job(
         "check_release",

@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import uuid4
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import CONFIG, Clients
 from slackwater.aws.connect import connector_of
-from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import s3_store
-from slackwater.aws.partitions import create_raw_writer
-from slackwater.project.project import Project
+from slackwater.aws.resources import Resources, utc_now
 from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
 from slackwater.receiver.pull.large_files import failure_reason_uri
 from slackwater.receiver.pull.plan import read_item
-from slackwater.sources.kms_keys import parse_source_keys
 from slackwater.spark.job import log, run_job
 
 # Longer than the job's execution timeout of 120 minutes (`pull_source.asl.json`): the lease does not expire while the
@@ -30,7 +27,7 @@ _MAX_FILE_BYTES = 2**50
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--project", required=True, help="URI of project.json")
+    parser.add_argument("--project", dest="project_uri", required=True, help="URI of project.json")
     parser.add_argument("--source", required=True)
     parser.add_argument("--work", required=True, help="URI of the pull's work list")
     parser.add_argument("--index", required=True, type=int, help="index of the file in the work list")
@@ -41,7 +38,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--file-table", required=True)
     parser.add_argument("--outbound-allow", default="", help="hosts and networks, separated by commas")
     keys_help = "KMS keys that encrypt objects, as source=ARN, separated by commas"
-    parser.add_argument("--source-kms-keys", default="", type=parse_source_keys, help=keys_help)
+    parser.add_argument("--source-kms-keys", default="", help=keys_help)
     return parser.parse_args(arguments)
 
 
@@ -50,24 +47,24 @@ def fetch_file(options: argparse.Namespace) -> FetchResult:
 
     Raises what `FileFetcher.fetch` raises; `main` then writes the reason next to `--answer`.
     """
-    store = s3_store(options.source_kms_keys)
-    source = Project.model_validate_json(store.get(options.project)).source(options.source)
+    resources = Resources(options, Clients(CONFIG))
+    source = resources.project.source(options.source)
     max_file_mb = source.require_pull().max_file_mb
     max_file_bytes = max_file_mb * 10**6 if max_file_mb else _MAX_FILE_BYTES
     with connector_of(source, allow=options.outbound_allow, max_file_bytes=max_file_bytes) as partner:
         fetcher = FileFetcher(
             source=source,
             partner=partner,
-            cache=DynamoFileCache(client("dynamodb"), options.file_table),
-            raw_writer=create_raw_writer(store, raw_bucket=options.raw_bucket, raw_database=options.raw_database),
-            now=lambda: datetime.now(UTC),
+            cache=resources.file_cache,
+            raw_writer=resources.raw_writer,
+            now=utc_now,
             owner=f"{options.correlation_id}/{uuid4()}",
             lease=_LEASE,
         )
-        fetched = fetcher.fetch(read_item(store, options.work, options.index))
+        fetched = fetcher.fetch(read_item(resources.store, options.work, options.index))
     # Written after the commit in the file cache: the state machine never reads a result whose rows are not committed.
     # The function that reads it has the days of the rows checked.
-    store.put(options.answer, fetched.model_dump_json().encode())
+    resources.store.put(options.answer, fetched.model_dump_json().encode())
     log("file fetched", source=source.source, **fetched.summary())
     return fetched
 

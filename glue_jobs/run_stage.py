@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from slackwater.aws.clients import client
-from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.aws.clients import CONFIG, Clients
 from slackwater.aws.objects import s3_store
+from slackwater.aws.resources import Resources
 from slackwater.aws.secrets import CloudSecrets
 from slackwater.runs.record import Run, failure_uri
 from slackwater.spark.job import json_argument, run_job
@@ -65,7 +65,7 @@ def work(spark: SparkSession, arguments: Arguments) -> None:
     job = arguments.job
 
     def remove_old_versions() -> None:
-        table = DynamoRunTable(client("dynamodb"), arguments.run_table)
+        table = Resources(arguments, Clients(CONFIG)).run_table
         remove_after_publication(
             spark,
             job,

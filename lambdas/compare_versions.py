@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from functools import cache
 from typing import Annotated, Any, Literal
 
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
-from slackwater.aws.clients import SHORT_CONFIG, client
-from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.aws.emf import put_metric
-from slackwater.aws.executions.state_machines import StepFunctionsExecutions
-from slackwater.aws.function import FunctionEnvironment, with_correlation_id
-from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.clients import SHORT_CONFIG
+from slackwater.aws.function import with_correlation_id
+from slackwater.aws.function_resources import function_resources
 from slackwater.late.changes.versions import CompareSince, Versions
-from slackwater.metrics import Metric
 
 logger = Logger()
-
-
-class CompareVersionsEnvironment(FunctionEnvironment):
-    """Settings of this function."""
-
-    exchange_bucket: str
-    run_table: str
 
 
 class ChooseVersionsRequest(BaseModel):
@@ -65,20 +52,6 @@ _REQUEST: TypeAdapter[CompareVersionsRequest] = TypeAdapter(
 )
 
 
-@cache
-def build_versions() -> Versions:
-    """Build the library's `Versions`, once per process."""
-    environment = CompareVersionsEnvironment.read()
-    return Versions(
-        store=S3ObjectStore(client("s3", config=SHORT_CONFIG)),
-        table=DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table),
-        exchange_bucket=environment.exchange_bucket,
-        executions=StepFunctionsExecutions(client("stepfunctions", config=SHORT_CONFIG)),
-        now=lambda: datetime.now(UTC),
-        on_given_up=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),
-    )
-
-
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return what the state machine needs next, as JSON.
@@ -86,7 +59,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     Before the comparison this is a `ChosenVersions`, after it a `ComparisonReference`, and after a failure `reason`.
     """
     request = _REQUEST.validate_python(event)
-    versions = build_versions()
+    versions: Versions = function_resources(SHORT_CONFIG).versions
     answer: dict[str, Any]
     match request:
         case ChooseVersionsRequest():

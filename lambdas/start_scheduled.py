@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from slackwater.aws.clients import SHORT_CONFIG, client
-from slackwater.aws.executions.state_machines import StateMachines
-from slackwater.aws.function import FunctionEnvironment, with_correlation_id
+from slackwater.aws.clients import SHORT_CONFIG
+from slackwater.aws.function import with_correlation_id
+from slackwater.aws.function_resources import function_resources
 from slackwater.project.scheduled_starts import ScheduledStart
 
 logger = Logger()
-
-
-class StartScheduledEnvironment(FunctionEnvironment):
-    """Settings of this function."""
-
-    state_machine_prefix: str
-    """The beginning of every state machine's ARN."""
-
-
-@cache
-def build_machines() -> StateMachines:
-    """Build the client of Step Functions, once per process."""
-    return StateMachines(client("stepfunctions", config=SHORT_CONFIG))
 
 
 @with_correlation_id(logger)
@@ -39,7 +25,9 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     if not start.due:
         logger.info("no time of the task was skipped")
         return {"execution": start.name, "started": False}
-    machine = StartScheduledEnvironment.read().state_machine_prefix + start.task.state_machine
-    started = build_machines().start_once(machine, name=start.name, payload=start.input)
+    resources = function_resources(SHORT_CONFIG)
+    # The settings have the beginning of every state machine's ARN.
+    machine = resources.settings.state_machine_prefix + start.task.state_machine
+    started = resources.state_machines.start_once(machine, name=start.name, payload=start.input)
     logger.info("started" if started else "started before", extra={"machine": machine, "input": start.input})
     return {"execution": start.name, "started": started}

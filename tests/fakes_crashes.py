@@ -19,7 +19,6 @@ _WRITES = frozenset(
         "delete",
         "register",
         "save",
-        "save_day",
         "save_rerun_usage",
         "record_late_day",
         "remove_late_day",

@@ -73,12 +73,12 @@ class HookedTable:
     def day(self, pipeline: str, date: str) -> DayRecord:
         return self.table.day(pipeline, date)
 
-    def save_day(self, day: DayRecord) -> None:
+    def save(self, day: DayRecord) -> None:
         self.hook.before_write()
-        self.table.save_day(day)
+        self.table.save(day)
 
 
-class Outbox:
+class TopicFake:
     """A topic that keeps its messages; it may refuse one, or lose the response after sending it."""
 
     def __init__(self) -> None:
@@ -95,10 +95,10 @@ class Outbox:
         return f"message-{len(self.sent)}"
 
 
-class HookedOutbox:
+class HookedTopic:
     """A topic that reports its messages to `hook` and passes them on."""
 
-    def __init__(self, outbox: Outbox, hook: WriteHook) -> None:
+    def __init__(self, outbox: TopicFake, hook: WriteHook) -> None:
         self.outbox, self.hook = outbox, hook
 
     def publish(self, *, subject: str, body: str, document: str, attributes: Mapping[str, str]) -> str:

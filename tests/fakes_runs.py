@@ -197,17 +197,17 @@ class DictRunTable:
         dates = [record.run.date for record in self.runs(pipeline) if record.run.run_id.startswith(run_id)]
         return dates[-1] if dates else None
 
-    def save_day(self, day: DayRecord) -> None:
-        stored = self.by_day.get((day.pipeline, day.date))
-        if (stored.version if stored else 0) != day.version:
-            raise DayChanged(day.date)
-        self.by_day[day.pipeline, day.date] = day.model_copy(update={"version": day.version + 1})
-
-    def save(self, *, run: RunRecord, day: DayRecord | None = None, lost: RunRecord | None = None) -> None:
-        if day is not None:
-            self.save_day(day)
-        for record in [run, lost] if lost else [run]:
-            self.records[record.run.pipeline, record.run.date, record.run.attempt] = record
+    def save(self, *records: DayRecord | RunRecord) -> None:
+        # A day comes first, so that a conflict writes nothing.
+        for record in records:
+            if isinstance(record, RunRecord):
+                self.records[record.run.pipeline, record.run.date, record.run.attempt] = record
+                continue
+            stored = self.by_day.get((record.pipeline, record.date))
+            if (stored.version if stored else 0) != record.version:
+                raise DayChanged(record.date)
+            written = record.model_copy(update={"version": record.version + 1})
+            self.by_day[record.pipeline, record.date] = written
 
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
         return self.usage.get((pipeline, date), RerunUsage(pipeline=pipeline, date=date))
@@ -290,7 +290,7 @@ class DictRunTable:
         if isinstance(written, ComparisonRun):
             self.save_comparison(written)
         else:
-            self.save(run=written)
+            self.save(written)
         return True
 
 

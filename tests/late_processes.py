@@ -20,7 +20,6 @@ _WRITES = frozenset(
         "put_new",
         "delete",
         "save",
-        "save_day",
         "save_rerun_usage",
         "save_definition_notice",
         "record_late_day",

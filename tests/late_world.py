@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lambdas.check_days import notify_of_definition, notify_of_tables
 from slackwater.client.holds import HoldDecisions
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.arrival_messages import ObjectWritten
 from slackwater.late.changes.definition_notices import DefinitionNotifier
 from slackwater.late.changes.notify import Notifier
+from slackwater.late.changes.outbox import Outbox
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.changes.versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
 from slackwater.late.check.arrival_checks import ArrivalChecks
@@ -33,7 +33,7 @@ from slackwater.late.check.tasks import DayAction, day_tasks
 from slackwater.late.comparison import Comparison, MetricChange, RowCounts, Totals, comparison_uri
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.late.ledger import Ledger
-from slackwater.late.pending import save_pending
+from slackwater.late.monitor import Monitor
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.receiver.pull.file_cache import version_of
@@ -43,9 +43,10 @@ from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run, RunState, failure_uri, publication_uri
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import KEPT, PIPELINE, World
+from tests.fakes_functions import NoCosts
 from tests.fakes_ledger import ArrivalQueueFake, ListTable
-from tests.fakes_notification import Crashed, Outbox
-from tests.fakes_receiver import MemoryFileCache, store_file
+from tests.fakes_notification import Crashed, TopicFake
+from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, store_file
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
 from tests.late_processes import Process, Turns
 
@@ -95,7 +96,7 @@ class LateWorld(World):
         self.pipeline = PIPELINE
         self.store, self.files, self.table = ClockStore(self.now), MemoryFileCache(), DictRunTable()
         self.executions, self.catalog = SetExecutions(), DictCatalog()
-        self.warehouse, self.ledger, self.topic = Warehouse(), ListTable(), Outbox()
+        self.warehouse, self.ledger, self.topic = Warehouse(), ListTable(), TopicFake()
         self.late_reruns: set[tuple[str, str, int]] = set()
         """Calendar day, date and attempt of each re-run that a check has decided on; not of repairs without limits."""
         self.fetched: dict[str, str] = {}
@@ -146,7 +147,7 @@ class LateWorld(World):
         self.project = self.project.model_copy(update={"pipelines": pipelines})
         reader = copy(self)
         reader.pipeline, reader.now = name, self.now
-        reader.warehouse, reader.ledger, reader.topic = Warehouse(), ListTable(), Outbox()
+        reader.warehouse, reader.ledger, reader.topic = Warehouse(), ListTable(), TopicFake()
         reader.alarms, reader.table_alarms, reader.definition_alarms, reader.late_reruns = [], [], [], set()
         reader.define()
         return reader
@@ -290,16 +291,10 @@ class LateWorld(World):
             executions=self.executions, exchange_bucket="exchange", now=self.now,
             on_unreadable=lambda uri, reason: pytest.fail(f"{uri}: {reason}"),
         )  # fmt: skip
+        monitor = self._monitor(checker, process)
         with self.execution("monitor-days", process) as name:
-
-            def check() -> tuple[CheckReport, str]:
-                report = checker.check(pipeline=self.pipeline, as_of=None, dates=dates, execution=name)
-                save_pending(report, store=store, exchange_bucket="exchange", execution=name)
-                return report, checker.save(report, execution=name)
-
-            report, uri = _repeated(check)
-            self._notify_of_tables(report, name, process)
-            self._notify_of_definition(report, name, process)
+            as_of = {"as_of": None, "days": dates, "correlation_id": ""}
+            report, uri = _repeated(lambda: monitor.check(pipeline=self.pipeline, execution=name, **as_of))
             self.late_reruns |= {
                 (usage_date(self.project.pipelines[self.pipeline], report.checked_at), day.date, day.figures.attempt)
                 for day in report.days
@@ -319,20 +314,23 @@ class LateWorld(World):
             _repeated(lambda: ledger.write(pipeline=self.pipeline, report=uri, execution=name))
         return report
 
-    def _notify_of_tables(self, report: CheckReport, execution: str, process: Process) -> None:
-        notifier = TableNotifier(
-            table=process.using(self.table), executions=self.executions, topic=process.using(self.topic), now=self.now,
-            on_outcome_unknown=lambda day: self.table_alarms.append(day.date),
+    def _monitor(self, checker: Checker, process: Process) -> Monitor:
+        """The monitor of a function that records no costs and sends no messages about arrivals."""
+        table = process.using(self.table)
+        tables, definitions = (
+            self._outbox(process, lambda _, date, alarms=alarms: alarms.append(date))
+            for alarms in (self.table_alarms, self.definition_alarms)
+        )
+        return Monitor(
+            checker=checker, tables=TableNotifier(table=table, outbox=tables),
+            definitions=DefinitionNotifier(project=self.project, table=table, outbox=definitions),
+            arrivals=lambda messages: None, event_counts=MemoryEventCounts(), costs=NoCosts(),
+            put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
         )  # fmt: skip
-        notify_of_tables(notifier, report, self.project, execution=execution)
 
-    def _notify_of_definition(self, report: CheckReport, execution: str, process: Process) -> None:
-        notifier = DefinitionNotifier(
-            project=self.project, table=process.using(self.table), executions=self.executions,
-            topic=process.using(self.topic), now=self.now,
-            on_outcome_unknown=lambda day: self.definition_alarms.append(day.date),
-        )  # fmt: skip
-        notify_of_definition(notifier, report, execution=execution)
+    def _outbox(self, process: Process, on_outcome_unknown: Callable[[str, str], None]) -> Outbox:
+        topic = process.using(self.topic)
+        return Outbox(executions=self.executions, topic=topic, now=self.now, on_outcome_unknown=on_outcome_unknown)
 
     def documents(self, field: str) -> list[dict[str, Any]]:
         """The JSON documents with that field of the messages that were sent, in order."""
@@ -346,10 +344,7 @@ class LateWorld(World):
             store=store, table=self.table, exchange_bucket="exchange", executions=self.executions, now=self.now,
             on_given_up=lambda pipeline: None,
         )  # fmt: skip
-        notifier = Notifier(
-            store=store, table=table, executions=self.executions, topic=process.using(self.topic), now=self.now,
-            on_outcome_unknown=lambda pipeline: self._alarm(date),
-        )  # fmt: skip
+        notifier = Notifier(store=store, table=table, outbox=self._outbox(process, lambda _, date: self._alarm(date)))
         chosen = versions.choose(
             pipeline=self.pipeline, date=date, since=CompareSince.NOTIFIED, execution=execution, correlation_id="c"
         )

@@ -44,6 +44,7 @@ _DAYS: tuple[GraphRow, ...] = (
         ("Runs failed per day", Metric.RUNS_FAILED, DAY),
         ("Notifications sent per day", Metric.NOTIFICATIONS_SENT, DAY),
         ("Notifications with unknown outcome, per day", Metric.NOTIFICATION_OUTCOME_UNKNOWN, DAY),
+        ("Parts of checks failed per day", Metric.CHECK_PARTS_FAILED, DAY),
     ),
 )
 _LATENESS: tuple[GraphRow, ...] = (

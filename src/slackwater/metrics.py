@@ -57,6 +57,8 @@ class Metric(StrEnum):
     """Gauge: days before the window with late data that waits for a run, at most 1,000."""
     BUDGET_PERCENT = "BudgetPercent"
     """Gauge: the estimated price of today's re-runs, with those that the budget defers, in percent of the budget."""
+    CHECK_PARTS_FAILED = "CheckPartsFailed"
+    """Parts of a check, such as a message or a cost, that failed after its decisions and are left to the next check."""
     NOTIFICATIONS_SENT = "NotificationsSent"
     NOTIFICATION_OUTCOME_UNKNOWN = "NotificationOutcomeUnknown"
     """Notifications that may or may not have been sent, or that are not sent because the comparison keeps failing."""
@@ -130,8 +132,9 @@ _GAUGES = {
     Metric.FILES_DOUBTFUL,
     Metric.HOURS_NOT_TAKEN,
 }
-_TOTALS = {Metric.EVENTS_ACCEPTED, Metric.EVENTS_DUPLICATE, Metric.EVENTS_REJECTED, Metric.FILES_STORED}
-_SOURCE_METRICS = _TOTALS | {
+_SOURCE_TOTALS = {Metric.EVENTS_ACCEPTED, Metric.EVENTS_DUPLICATE, Metric.EVENTS_REJECTED, Metric.FILES_STORED}
+_TOTALS = _SOURCE_TOTALS | {Metric.CHECK_PARTS_FAILED}
+_SOURCE_METRICS = _SOURCE_TOTALS | {
     Metric.HOURS_SINCE_ARRIVAL,
     Metric.SILENCE_PERCENT,
     Metric.REJECTED_PERCENT_ABOVE_NORMAL,

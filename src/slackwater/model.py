@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from importlib.resources import files
@@ -109,3 +110,9 @@ class UpdatedRecord(Record):
     """Base of the records that are read, changed and stored again, and of their parts: unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow")
+
+
+def json_schema(document: type[BaseModel]) -> str:
+    """Return the JSON Schema of a stored document that other programs read, as a file of docs/contracts holds it."""
+    schema = document.model_json_schema(mode="serialization")
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2) + "\n"

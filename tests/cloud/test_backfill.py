@@ -157,7 +157,7 @@ def test_a_stale_day_is_published_again_with_the_identity_of_what_is_deployed(cl
     wait_for(lambda: all(table.day(PIPELINE, date).published for date in DAYS))
     day, jobs = table.day(PIPELINE, DAYS[1]), len(cloud.jobs())
     older = day.published.run.model_copy(update={"run_id": "0" * 32})
-    table.save_day(day.model_copy(update={"published": day.published.model_copy(update={"run": older})}))
+    table.save(day.model_copy(update={"published": day.published.model_copy(update={"run": older})}))
     command = ("run", PIPELINE, "--from", DAYS[0], "--to", DAYS[-1])
     untouched = cloud.json(*command)
     assert (untouched["days"], untouched["execution"], len(cloud.jobs())) == ([], None, jobs)

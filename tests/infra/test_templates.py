@@ -35,6 +35,7 @@ from slackwater.pipeline.retries import LAMBDA, RETRIES, SPARK_JOB
 from slackwater.project.project import Project
 from tests.fakes_receiver import FILE_TABLE, a_source
 from tests.fakes_runs import RUN_TABLE
+from tests.function_variables import VARIABLES
 from tests.infra.assembly import Assembly, submit_parameters
 from tests.infra.rights import resource_name
 from tests.machines import tasks_of
@@ -98,33 +99,7 @@ def test_no_function_has_more_environment_variables_than_it_needs(assembly: Asse
         }
         for function in assembly.resources("AWS::Lambda::Function").values()
     }
-    assert environments == {
-        "receive-events": {
-            *("RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "FILE_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"),
-        },
-        "store-events": {"RAW_BUCKET", "RAW_DATABASE", "PROJECT_URI"},
-        "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
-        "fetch-file": {
-            *("RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL"),
-        },
-        "freeze-inputs": {
-            *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "KEPT_DAYS", "INTERMEDIATE_DAYS"),
-        },
-        "record-run": {
-            *("RUN_TABLE", "INTERMEDIATE_DAYS", "APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB", "ARRIVAL_QUEUE_URL"),
-        },
-        "check-days": {
-            *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"),
-            *("APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB", "ARRIVAL_QUEUE_URL", "CHANGE_TOPIC"),
-        },
-        "check-arrivals": {"RUN_TABLE", "PROJECT_URI", "MONITOR_MACHINE", "QUEUE_URL"},
-        "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
-        "notify-change": {
-            *("EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC", "APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB"),
-        },
-        "write-ledger": {"EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"},
-        "start-scheduled": {"STATE_MACHINE_PREFIX"},
-    }
+    assert environments == VARIABLES
 
 
 def test_functions_have_the_memory_that_their_work_needs(assembly: Assembly) -> None:

@@ -15,6 +15,7 @@ from lambdas import receive_events
 from slackwater.local.services.rest_apis import expand_body
 from slackwater.project.project import load_project
 from slackwater.receiver.push.request import EventsApi
+from tests.fakes_functions import use_resources
 from tests.fakes_receiver import MemoryBuffer, MemoryEventCounts, MemoryTokens
 from tests.pushing import FunctionContext, Setup
 
@@ -52,8 +53,7 @@ def test_the_bodies_of_day_one_have_the_answers_that_the_page_expects(monkeypatc
         queue=MemoryBuffer(),
         now=setup.clock,
     )
-    monkeypatch.setattr(receive_events, "build_api", lambda: api)
-    monkeypatch.setattr(receive_events, "build_event_counts", MemoryEventCounts)
+    use_resources(monkeypatch, receive_events, events_api=api, event_counts=MemoryEventCounts())
     commands = BODIES_STEP.partition("```\n")[2].partition("```")[0]
     script = CURL + "SLACKWATER_TOKEN=good API=x\n" + commands[commands.index("push() {") :]
     ran = subprocess.run(["bash", "-euc", script], cwd=TEMPLATE, capture_output=True, text=True, check=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lambdas import fetch_file, freeze_inputs, list_files, receive_events, record_run
-from slackwater.aws import inputs
+from lambdas import fetch_file, list_files, receive_events, record_run
 from slackwater.aws.emf import put_metric
 from slackwater.local.services.emf import read_metrics
 from slackwater.metrics import Metric, Subject, Unit
@@ -20,6 +19,7 @@ from slackwater.receiver.push.request import error_response
 from slackwater.runs.outcome import Failure, RecordedPublication
 from slackwater.runs.record import Publication, Run
 from tests.example_project import example_project
+from tests.fakes_functions import resources_of, use_resources
 from tests.fakes_receiver import MemoryEventCounts
 
 pytestmark = pytest.mark.unit
@@ -79,6 +79,15 @@ def test_the_page_for_operators_names_every_metric_with_unit_and_dimension(metri
     assert (unit, dimension) == (metric.unit.value, metric.subject.value if metric.has_dimension else "none")
 
 
+@pytest.fixture(autouse=True)
+def event_counts(monkeypatch):
+    """The counts to which functions add the events of batches and files."""
+    counts = MemoryEventCounts()
+    for function in (receive_events, fetch_file):
+        use_resources(monkeypatch, function, event_counts=counts)
+    return counts
+
+
 def test_a_batch_is_counted_by_the_outcome_of_its_events(capsys):
     body = {"batch_id": "b", "accepted": 3, "duplicates": 0, "rejected": [{"index": 0, "reason": "r"}]}
     receive_events.count_events("weather", body)
@@ -99,25 +108,23 @@ def test_a_stored_file_is_counted_with_its_events(capsys):
     ]
 
 
-def test_pushed_and_pulled_events_are_added_to_the_counts_of_their_source(monkeypatch):
-    counts = MemoryEventCounts()
-    monkeypatch.setattr(receive_events, "build_event_counts", lambda: counts)
+def test_pushed_and_pulled_events_are_added_to_the_counts_of_their_source(event_counts):
     body = {"batch_id": "b", "accepted": 3, "duplicates": 4, "rejected": [{"index": 0, "reason": "r"}]}
-    receive_events.record_counts("weather", body)
-    receive_events.record_counts("unknown", error_response(404, "no_such_source", "there is none")[1])
-    fetch_file.record_counts(counts, "flights", FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
-    assert {source: list(hours.values()) for source, hours in counts.by_source.items()} == {
+    receive_events.count_events("weather", body)
+    receive_events.count_events("unknown", error_response(404, "no_such_source", "there is none")[1])
+    fetch_file.count_file("flights", FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
+    assert {source: list(hours.values()) for source, hours in event_counts.by_source.items()} == {
         "weather": [EventCount(8, 1)],
         "flights": [EventCount(9, 2)],
     }
 
 
-def test_events_that_cannot_be_counted_are_stored_nevertheless(monkeypatch):
-    counts = MemoryEventCounts(broken=True)
-    monkeypatch.setattr(receive_events, "build_event_counts", lambda: counts)
+def test_events_that_cannot_be_counted_are_stored_nevertheless(event_counts):
+    event_counts.broken = True
     body = {"accepted": 1, "duplicates": 0, "rejected": []}
-    receive_events.record_counts("weather", body)
-    fetch_file.record_counts(counts, "flights", FetchResult(path="f.csv", state="stored", rows=7))
+    receive_events.count_events("weather", body)
+    fetch_file.count_file("flights", FetchResult(path="f.csv", state="stored", rows=7))
+    assert event_counts.by_source == {}
 
 
 @pytest.mark.parametrize("state", ["unchanged", "duplicate", "vanished", "busy"])
@@ -197,9 +204,7 @@ RUN = Run(
 )
 def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(capsys, monkeypatch, event, counted):
     recorder = Ended()
-    monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
-    for name, value in (("RUN_TABLE", "runs"), ("INTERMEDIATE_DAYS", "30"), ("ARRIVAL_QUEUE_URL", "")):
-        monkeypatch.setenv(name, value)
+    use_resources(monkeypatch, record_run, {"intermediate_days": "30"}, recorder=recorder)
     for _ in range(2):
         record_run.handler({**event, "run": RUN.model_dump()}, None)
     assert read_put_metrics(capsys) == [(counted, {"pipeline": "daily_delays"}, (1.0,))]
@@ -208,34 +213,15 @@ def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(cap
 @pytest.mark.parametrize(("retried", "counted"), [(False, []), (True, ["RunsFailed"])])
 def test_a_failure_after_which_the_day_runs_once_more_is_not_counted(capsys, monkeypatch, retried, counted):
     recorder = Ended(is_transient=True)
-    monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
-    monkeypatch.setenv("RUN_TABLE", "runs")
-    monkeypatch.setenv("INTERMEDIATE_DAYS", "30")
+    use_resources(monkeypatch, record_run, {"intermediate_days": "30"}, recorder=recorder)
     event = {"event": "failed", "error": "States.TaskFailed", "cause": "", "retried": retried}
     answer = record_run.handler({**event, "run": RUN.model_dump()}, None)
     assert answer == {"reason": "why", "retry": not retried}
     assert [metric for metric, _, _ in read_put_metrics(capsys)] == counted
 
 
-class ProjectFile:
-    """A store that contains only the project."""
-
-    def __init__(self, client):
-        pass
-
-    def get(self, uri):
-        return example_project().model_dump_json(by_alias=True).encode()
-
-
-def test_a_lost_run_is_counted_as_failed(capsys, monkeypatch):
-    for name in ("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE"):
-        monkeypatch.setenv(name, name.lower())
-    for name in ("KEPT_DAYS", "INTERMEDIATE_DAYS"):
-        monkeypatch.setenv(name, "1")
-    for module in (freeze_inputs, inputs):
-        monkeypatch.setattr(module, "client", lambda service: None)
-    monkeypatch.setattr(freeze_inputs, "S3ObjectStore", ProjectFile)
-    freeze_inputs.build_freezer.cache_clear()
-    freeze_inputs.build_freezer("s3://assets/project.json").on_run_lost("daily_delays")
-    freeze_inputs.build_freezer.cache_clear()
+def test_a_lost_run_is_counted_as_failed(capsys):
+    settings = {"exchange_bucket": "exchange", "kept_days": "1", "intermediate_days": "1"}
+    ports = {"project": None, "store": None, "inputs": None, "run_table": None, "state_machines": None}
+    resources_of(settings, **ports).freezer.on_run_lost("daily_delays")
     assert read_put_metrics(capsys) == [("RunsFailed", {"pipeline": "daily_delays"}, (1.0,))]

@@ -19,6 +19,7 @@ from slackwater.errors import CloudError
 from slackwater.project.cron import eventbridge_expressions
 from slackwater.project.schedule import ScheduledTask, ScheduledWork
 from slackwater.project.scheduled_starts import ScheduledStart, scheduled_date, task_name
+from tests.fakes_functions import use_resources
 
 pytestmark = pytest.mark.unit
 
@@ -158,8 +159,8 @@ class FakeStates:
 @pytest.fixture
 def states(monkeypatch):
     states = FakeStates()
-    monkeypatch.setenv("STATE_MACHINE_PREFIX", PREFIX)
-    monkeypatch.setattr(start_scheduled, "build_machines", lambda: StateMachines(states))
+    settings = {"state_machine_prefix": PREFIX}
+    use_resources(monkeypatch, start_scheduled, settings, state_machines=StateMachines(states))
     return states
 
 

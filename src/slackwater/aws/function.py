@@ -1,29 +1,31 @@
-"""What all Lambda functions have in common: settings from environment variables, and the id of their log lines."""
+"""What all Lambda functions have in common: the id of their log lines, and work whose errors are only logged."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from aws_lambda_powertools import Logger
 
-if TYPE_CHECKING:
-    from aws_lambda_powertools import Logger
+from slackwater.errors import SlackwaterError
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 
 
-class FunctionEnvironment(BaseModel):
-    """Base of a function's settings: each field is the environment variable of its name in upper case."""
+def warn(message: str, **fields: object) -> None:
+    """Log a warning with these fields, under the correlation id of the invocation."""
+    Logger().warning(message, extra=fields)  # it shares the handler of the function's own logger
 
-    model_config = ConfigDict(alias_generator=str.upper, frozen=True)
 
-    @classmethod
-    def read(cls) -> Self:
-        """Read the settings. Raises `pydantic.ValidationError` when a variable is missing."""
-        return cls.model_validate(dict(os.environ))
+@contextmanager
+def best_effort(message: str, **fields: object) -> Iterator[None]:
+    """Run the block. A `SlackwaterError` in it is only logged, as `message` with its reason: nothing depends on it."""
+    try:
+        yield
+    except SlackwaterError as error:
+        warn(message, reason=str(error), **fields)
 
 
 def with_correlation_id(logger: Logger) -> Callable[[Handler], Handler]:

@@ -212,6 +212,6 @@ def _condition_holds(write: Callable[[], object]) -> bool:
     return True
 
 
-def s3_store(source_keys: Mapping[str, str] | None = None) -> S3ObjectStore:
+def s3_store() -> S3ObjectStore:
     """Return the store of this process's environment. Spark's workers import this function and build their own."""
-    return S3ObjectStore(client("s3"), source_keys=source_keys)
+    return S3ObjectStore(client("s3"))

@@ -1,17 +1,12 @@
-"""The Glue catalog of raw partitions, and the writer that registers them there."""
+"""The Glue catalog of raw partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from botocore.config import Config
-
-from slackwater.aws.clients import CONFIG, client
 from slackwater.aws.failures import error_type, translated
-from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition, partition_prefix
-from slackwater.storage import ObjectStore
 
 # Number of partitions that one BatchCreatePartition call accepts.
 _LIMIT = 100
@@ -60,9 +55,3 @@ class PartitionRegistry:
                         f"{detail['ErrorCode']}: {detail.get('ErrorMessage', '')}"
                     )
             self._known.update((source, partition) for partition in chunk)
-
-
-def create_raw_writer(store: ObjectStore, *, raw_bucket: str, raw_database: str, config: Config = CONFIG) -> RawWriter:
-    """Return a writer to the raw bucket that registers its partitions in Glue; `config` is that of Glue's client."""
-    registry = PartitionRegistry(client("glue", config=config), database=raw_database, raw_bucket=raw_bucket)
-    return RawWriter(store=store, partitions=registry, raw_bucket=raw_bucket)

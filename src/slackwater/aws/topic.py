@@ -44,7 +44,7 @@ def connect() -> Any:
 
 
 class SnsTopic:
-    """`slackwater.late.changes.notify.NotificationTopic` over SNS.
+    """`slackwater.late.changes.outbox.NotificationTopic` over SNS.
 
     Each message gets a new connection. The server may have closed an idle one, which shows only when it is used: the
     error would look like a lost answer.

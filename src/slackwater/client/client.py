@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from datetime import date as date_type
 from pathlib import Path
 from types import TracebackType
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, cast
 from uuid import uuid4
 
 from slackwater.aws.executions.state_machines import ExecutionView
+from slackwater.aws.resources import utc_now
 from slackwater.client.arguments import Date, checked_correlation_id, iso_date, optional_date, pulled_source
 from slackwater.client.connection import Connection, connect
 from slackwater.client.days.executions import OnProgress, ignore, require_success
 from slackwater.client.days.runs import RunHandle
-from slackwater.client.resources import Resources
+from slackwater.client.resources import ClientResources
 from slackwater.client.tables import PublishedTable
 from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError, SlackwaterError
@@ -74,7 +74,7 @@ class DayComparison(NamedTuple):
     """Why there is nothing to compare; empty with a comparison."""
 
 
-class Client(Resources):
+class Client(ClientResources):
     """A client of a deployed system. Use it in a `with` statement, which closes its connections.
 
     It uses the cloud in the environment variable AWS_ENDPOINT_URL if that is set, else the project's local cloud if it
@@ -265,7 +265,7 @@ class Client(Resources):
         from slackwater.client.holds import days_with_changed_tables
 
         pipelines = map(self.project.pipeline, self._names(pipeline))
-        return days_with_changed_tables(self.run_table, pipelines, now=_now())
+        return days_with_changed_tables(self.run_table, pipelines, now=utc_now())
 
     def comparisons_given_up(self, pipeline: str | None = None) -> list[ComparisonGivenUp]:
         """Return the comparisons that no monitoring tries again, of a pipeline or of all. Raises `UnknownName`."""
@@ -312,7 +312,9 @@ class Client(Resources):
         from slackwater.late.suggest import suggest_thresholds
 
         definition = self.project.pipeline(pipeline)
-        return suggest_thresholds(definition, query=lambda sql: self.query(sql).rows, now=_now(), max_effect=max_effect)
+        return suggest_thresholds(
+            definition, query=lambda sql: self.query(sql).rows, now=utc_now(), max_effect=max_effect
+        )
 
     def release(self, pipeline: str, date: Date, *, reason: str) -> RunHandle:
         """Start a run of a day with its present inputs, although they have lost rows or its audit failed.
@@ -411,7 +413,7 @@ class Client(Resources):
             cache=self.file_cache,
             state=None if state is None else FileState(state),
             as_of=None if as_of is None else date_type.fromisoformat(iso_date(as_of, name="as_of")),
-            now=_now(),
+            now=utc_now(),
             limit=limit,
         )
 
@@ -423,7 +425,7 @@ class Client(Resources):
         from slackwater.receiver.pull.give_up import give_up
 
         pulled_source(self.project, source)
-        return give_up(source, paths, reason=reason, cache=self.file_cache, now=_now())
+        return give_up(source, paths, reason=reason, cache=self.file_cache, now=utc_now())
 
     def monitor(
         self, pipeline: str, *, as_of: Date | None = None, observer: MonitorObserver | None = None
@@ -444,7 +446,7 @@ class Client(Resources):
             machine=deployment.monitor_machine_arn,
             exchange_bucket=deployment.exchange_bucket,
         )
-        day = iso_date(today(definition, _now()) if as_of is None else as_of, name="as_of")
+        day = iso_date(today(definition, utc_now()) if as_of is None else as_of, name="as_of")
         return monitor.run(pipeline, day, observer=observer or MonitorObserver())
 
     def backfill(
@@ -501,7 +503,3 @@ class Client(Resources):
         same = [item for item in pairs if (item.before, item.after) == (reference.before, reference.after)]
         costs = attempt_costs(self.run_table.run(pipeline, day, reference.after), same)
         return DayComparison(comparison.with_costs(costs), "")
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

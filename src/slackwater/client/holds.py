@@ -82,8 +82,8 @@ class HoldDecisions:
                 raise InputError(self._update_hold(day))
             return released_day(day, reason=reason, principal=self.principal(), inputs=inputs, now=self.now())
 
-        before = self._record(pipeline, date, reason, decide)
-        return needs_force(with_released_hold(before).hold)
+        made = self._record(pipeline, date, reason, decide).resolution
+        return needs_force(made.hold if made else None)
 
     def reject(self, pipeline: str, date: str, *, reason: str) -> DayRecord:
         """Record that the published version stays as long as the inputs are the same; return the day.
@@ -108,7 +108,7 @@ class HoldDecisions:
         return day
 
     def _record(self, pipeline: str, date: str, reason: str, decide: Callable[[DayRecord], DayRecord]) -> DayRecord:
-        """Write the decision over the record of the day, and return the record before."""
+        """Write the decision over the record of the day, and return the day."""
         self.project.pipeline(pipeline)
         if not reason.strip():
             raise InputError("--reason: it is empty: say why, because the decision is kept with the day")

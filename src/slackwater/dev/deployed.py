@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from slackwater.aws.objects import s3_store
 from slackwater.aws.secrets import CloudSecrets
-from slackwater.client.resources import Resources
+from slackwater.client.resources import ClientResources
 from slackwater.dev.sample import Sample, events_of_day, first_of_each_id
 from slackwater.errors import InputError, ObjectInvalid
 from slackwater.formatting import counted
@@ -36,7 +36,7 @@ _WHOLE_OBJECT = 8 * 2**20
 class Deployed:
     """The deployed system, as far as trying a pipeline needs it. Nothing is written to it."""
 
-    def __init__(self, resources: Resources, *, rows: int) -> None:
+    def __init__(self, resources: ClientResources, *, rows: int) -> None:
         """`rows` is the largest number of rows of a sample."""
         self._resources, self._rows = resources, rows
         self._events: dict[tuple[str, Day], tuple[pa.Table, int]] = {}

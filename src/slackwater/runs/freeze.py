@@ -285,7 +285,7 @@ class Freezer:
         try:
             # One transaction: a function of the lost run may still work, and record that it has published the day.
             lost = self._lost_run(record.active.run) if record.active else None
-            self.table.save(run=started, day=claimed, lost=lost)
+            self.table.save(claimed, started, *([lost] if lost else []))
         except DayChanged:
             return False
         if record.active:

@@ -99,7 +99,7 @@ class RunRecorder:
             if record.rollback:
                 # In the same transaction: no check sees the earlier version without the hold.
                 update["hold"] = rollback_hold(record, now=now)
-            self.table.save(run=ended, day=released(day, run).model_copy(update=update))
+            self.table.save(released(day, run).model_copy(update=update), ended)
         if record.state is not RunState.FAILED:
             # After the publication: without it, the day still waits for a run.
             self.table.remove_late_day(run.pipeline, run.date, read_at=record.frozen_at)
@@ -122,7 +122,7 @@ class RunRecorder:
             stages = finished_stages(run, store=self.store)
             changes = {"state": RunState.FAILED, "ended_at": self.now(), "error": failure.reason, "stages": stages}
             ended = record.model_copy(update=changes)
-            self.table.save(run=ended, day=self._failed_day(released(day, run), ended, failure))
+            self.table.save(self._failed_day(released(day, run), ended, failure), ended)
         return failure._replace(is_new=record.state is RunState.RUNNING)
 
     def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure) -> DayRecord:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from slackwater.errors import DayChanged
+from slackwater.model import UpdatedRecord
 from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.definition_notice import DefinitionNotice
@@ -57,14 +58,10 @@ class RunTable(Protocol):
     def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
         """Return the runs of the days from the date `first` to `last`, in order of date and attempt."""
 
-    def save_day(self, day: DayRecord) -> None:
-        """Write a day without a run. Raises `DayChanged` as `save` does."""
+    def save(self, *records: DayRecord | RunRecord) -> None:
+        """Write a day and runs of it: all of them, or nothing.
 
-    def save(self, *, run: RunRecord, day: DayRecord | None = None, lost: RunRecord | None = None) -> None:
-        """Write a run and, in the same transaction, its day and the lost run that had claimed the day before.
-
-        The stored day gets the next version. Raises `DayChanged`, without having written anything, when the stored
-        version is not `day.version`.
+        The stored day gets the next version. Raises `DayChanged` when the stored version is not that of the day.
         """
 
     def save_comparison(self, comparison: ComparisonRun) -> None:
@@ -127,24 +124,38 @@ MAX_WRITES = 20
 many failures in a row mean that something is wrong."""
 
 
+RecordT = TypeVar("RecordT", bound=UpdatedRecord)
+
+
+def update_record(
+    read: Callable[[], RecordT], write: Callable[[RecordT], None], change: Callable[[RecordT], RecordT], *, what: str
+) -> RecordT:
+    """Write a record as `change` returns it, and return that; a record that is returned as it is stays.
+
+    When somebody else has changed it meanwhile, so that `write` raises `DayChanged`, it is read again and `change`
+    called again. Raises `DayChanged` with the message `what` when that happens 20 times.
+    """
+    for _ in range(MAX_WRITES):
+        record = read()
+        changed = change(record)
+        try:
+            if changed != record:
+                write(changed)
+        except DayChanged:
+            continue
+        return changed
+    raise DayChanged(what)
+
+
 def update_day(
     table: RunTable, pipeline: str, date: str, change: Callable[[DayRecord], DayRecord], *, what: str
 ) -> DayRecord:
-    """Write a day as `change` returns it, and return its record before; a day that is returned as it is stays.
+    """Write a day as `change` returns it, and return that, with the version before: see `update_record`.
 
-    When somebody else has changed the day meanwhile, it is read again and `change` called again. Raises `DayChanged`
-    when that happens 20 times; `what` completes its message: "the day kept changing while ...".
+    `what` completes the message of `DayChanged`: "the day kept changing while ...".
     """
-    for _ in range(MAX_WRITES):
-        day = table.day(pipeline, date)
-        changed = change(day)
-        try:
-            if changed != day:
-                table.save_day(changed)
-        except DayChanged:
-            continue
-        return day
-    raise DayChanged(f"{pipeline}: {date} kept changing while {what}")
+    what = f"{pipeline}: {date} kept changing while {what}"
+    return update_record(lambda: table.day(pipeline, date), table.save, change, what=what)
 
 
 class Executions(Protocol):

@@ -83,7 +83,7 @@ def limited(cloud, published_today):
     run = record.run.model_copy(update={"pipeline": pipeline})
     published = published.model_copy(update={"run": run})
     day = DayRecord(pipeline=pipeline, date=DAY, attempts=attempt, published=published, notified_attempt=attempt)
-    table.save(run=record.model_copy(update={"run": run}), day=day)
+    table.save(day, record.model_copy(update={"run": run}))
     yield pipeline
     for item in (f"day#{DAY}", run_item(DAY, attempt)):
         database.delete_item(TableName=cloud.outputs()["RunTable"], Key=item_key(pipeline, item))
@@ -239,7 +239,7 @@ def test_an_alarm_fires_when_the_outcome_of_a_notification_is_unknown(
         attempt=attempt,
         since=datetime.now(UTC) - timedelta(hours=1),
     )
-    table.save_day(
+    table.save(
         table.day(PIPELINE, DAY).model_copy(update={"notified_attempt": attempt - 1, "notification_claim": cut_off})
     )
     document = comparison(date=DAY, before=version(attempt - 1), after=version(attempt)).model_dump_json()

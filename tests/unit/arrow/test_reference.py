@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from slackwater.arrow.contract import manifest_contract
 from slackwater.arrow.reference import (
     REFERENCE_LIMIT,
     ArrowBatch,
@@ -18,6 +17,7 @@ from slackwater.arrow.reference import (
     ArrowManifest,
     ArrowReference,
 )
+from slackwater.model import json_schema
 from tests.fakes_spark import PRODUCER
 
 pytestmark = pytest.mark.unit
@@ -59,7 +59,7 @@ def test_a_manifest_of_another_version_is_refused():
 
 
 def test_the_contract_is_the_schema_of_the_model():
-    assert CONTRACT.read_text(encoding="utf-8") == manifest_contract(), (
+    assert CONTRACT.read_text(encoding="utf-8") == json_schema(ArrowManifest), (
         "write it again: python -m slackwater.arrow.contract > docs/contracts/arrow-manifest.schema.json"
     )
 

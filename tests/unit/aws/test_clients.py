@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import socket
+from contextlib import suppress
 from types import SimpleNamespace
 
 import boto3
@@ -12,11 +13,14 @@ from botocore.config import Config
 
 from lambdas import compare_versions, notify_change, receive_events, record_run, store_events
 from slackwater.aws.clients import BRIEF_CONFIG, SHORT_CONFIG, SINGLE_CONFIG, client, default_session
+from slackwater.aws.function_resources import function_resources
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import CloudError, InputError
 from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
+from tests.fakes_runs import LONGEST_RUN
 from tests.pauses import record_pauses
+from tests.pushing import FunctionContext
 
 pytestmark = pytest.mark.unit
 
@@ -30,8 +34,8 @@ def test_without_a_region_the_error_names_both_remedies(monkeypatch, tmp_path):
         client("dynamodb")
 
 
-@pytest.mark.parametrize("function", [receive_events, store_events])
-def test_all_clients_of_the_functions_that_store_pushed_events_fail_soon(monkeypatch, function):
+@pytest.mark.parametrize("name", ["events_api", "receiver"])
+def test_all_clients_of_the_functions_that_store_pushed_events_fail_soon(monkeypatch, name):
     project = Project(sources={"things": a_source()}, pipelines={}).model_dump_json(by_alias=True).encode()
     configs = []
 
@@ -41,28 +45,49 @@ def test_all_clients_of_the_functions_that_store_pushed_events_fail_soon(monkeyp
 
     monkeypatch.setattr(boto3.session.Session, "client", make_client)
     settings = ("RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "FILE_TABLE", "EVENT_QUEUE_URL")
-    for name, value in {**dict.fromkeys(settings, "x"), "PROJECT_URI": "s3://assets/project"}.items():
-        monkeypatch.setenv(name, value)
-    build = function.build_api if function is receive_events else function.build_resources
-    build.__wrapped__()
+    for variable, value in {**dict.fromkeys(settings, "x"), "PROJECT_URI": "s3://assets/project"}.items():
+        monkeypatch.setenv(variable, value)
+    getattr(function_resources.__wrapped__(SHORT_CONFIG), name)
     assert configs
     assert all(config is SHORT_CONFIG for config in configs)
 
 
-@pytest.mark.parametrize(
-    "build", [record_run.build_recorder, notify_change.build_notifier, compare_versions.build_versions]
-)
-def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeout(monkeypatch, build):
+@pytest.mark.parametrize("name", ["recorder", "notifier", "versions"])
+def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeout(monkeypatch, name):
     configs = []
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: configs.append(config))
-    for name in ("RUN_TABLE", "EXCHANGE_BUCKET", "CHANGE_TOPIC", "AWS_REGION", "APPLICATION_ID", "ARCHITECTURE"):
-        monkeypatch.setenv(name, "x")
-    monkeypatch.setenv("INTERMEDIATE_DAYS", "30")
+    for variable in ("RUN_TABLE", "EXCHANGE_BUCKET", "CHANGE_TOPIC", "AWS_REGION", "APPLICATION_ID", "ARCHITECTURE"):
+        monkeypatch.setenv(variable, "x")
     monkeypatch.setenv("FUNCTION_MB", "{}")
     monkeypatch.setenv("ARRIVAL_QUEUE_URL", "x")
-    build.__wrapped__()
-    assert configs
-    assert all(config in {SHORT_CONFIG, SINGLE_CONFIG} for config in configs)
+    resources = function_resources.__wrapped__(SHORT_CONFIG)
+    getattr(resources, name)
+    assert resources.once.costs
+    assert resources.once.arrivals
+    assert {SHORT_CONFIG, SINGLE_CONFIG} == set(configs)
+
+
+@pytest.mark.parametrize("function", [receive_events, store_events, record_run, notify_change, compare_versions])
+def test_a_function_of_a_minute_asks_for_short_clients(monkeypatch, function):
+    asked = []
+
+    class Asked(Exception):
+        """The handler goes no further."""
+
+    def resources(config):
+        asked.append(config)
+        raise Asked
+
+    monkeypatch.setattr(function, "function_resources", resources)
+    run = LONGEST_RUN.model_dump()
+    event = {
+        "pathParameters": {"source": "s"}, "requestContext": {"requestId": "r"}, "multiValueHeaders": {},
+        "Records": [], "event": "failed", "run": run, "error": "E", "cause": "", "retried": False, "pipeline": "p",
+        "date": "2013-03-10", "comparison": "c", "execution": "e", "correlation_id": "c", "prefix": "x", "job": "j",
+    }  # fmt: skip
+    with suppress(Asked):
+        function.handler(event, FunctionContext())
+    assert asked == [SHORT_CONFIG]
 
 
 def test_events_are_counted_in_the_time_that_is_kept_for_the_response():

@@ -16,8 +16,7 @@ from botocore.exceptions import ReadTimeoutError
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.schema import Schema
 
-from lambdas import write_ledger
-from slackwater.aws import ledger_table
+from slackwater.aws import ledger_table, warehouse
 from slackwater.aws.clients import default_session
 from slackwater.aws.ledger_table import IcebergLedger
 from slackwater.aws.warehouse import open_catalog_to_write
@@ -25,6 +24,7 @@ from slackwater.errors import Unavailable
 from slackwater.late.entry import LedgerEntry
 from slackwater.late.ledger import LedgerState
 from slackwater.local import layout
+from tests.fakes_functions import resources_of
 
 pytestmark = pytest.mark.unit
 
@@ -219,13 +219,10 @@ def test_a_commit_whose_answer_is_lost_on_the_way_is_sent_once_and_can_be_read(g
 
 def test_the_function_opens_the_catalog_to_write(monkeypatch):
     catalog = object()
-    monkeypatch.setattr(write_ledger, "open_catalog_to_write", lambda: catalog)
-    monkeypatch.setattr(write_ledger.Project, "model_validate_json", lambda _: None)
-    monkeypatch.setattr(write_ledger.S3ObjectStore, "get", lambda *_: b"")
-    for name in ("EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"):
-        monkeypatch.setenv(name, "s3://bucket/project.json")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    assert write_ledger.build_ledger.__wrapped__().table.catalog is catalog
+    monkeypatch.setattr(warehouse, "open_catalog_to_write", lambda: catalog)
+    ports = {"project": None, "store": None, "run_table": None, "state_machines": None}
+    resources = resources_of({"exchange_bucket": "x", "warehouse_database": "w"}, **ports)
+    assert resources.ledger.table.catalog is catalog
 
 
 def callers(*names: str) -> set[tuple[str, str]]:

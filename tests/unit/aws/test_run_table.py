@@ -44,11 +44,11 @@ def published(date, *, attempt=1, notified=1, pipeline="p", version=0):
 
 
 def test_the_first_published_day_is_that_of_the_pipeline_whatever_days_failed_before(table):
-    table.save_day(DayRecord(pipeline="p", date="2013-03-01", attempts=1))
-    table.save_day(published("2013-03-02", pipeline="other"))
+    table.save(DayRecord(pipeline="p", date="2013-03-01", attempts=1))
+    table.save(published("2013-03-02", pipeline="other"))
     assert table.first_published("p") is None
-    table.save(run=RUN, day=published("2013-03-08"))
-    table.save_day(published("2013-03-04"))
+    table.save(published("2013-03-08"), RUN)
+    table.save(published("2013-03-04"))
     assert table.first_published("p") == "2013-03-04"
 
 
@@ -63,10 +63,10 @@ def test_the_first_published_day_is_that_of_the_pipeline_whatever_days_failed_be
 )
 def test_the_days_of_a_range_are_those_that_were_run_with_both_ends(table, options, expected):
     for date in ("2013-02-27", "2013-02-28", "2013-03-02", "2013-03-03"):
-        table.save_day(published(date))
-    table.save_day(DayRecord(pipeline="p", date="2013-03-01", attempts=1))
-    table.save_day(published("2013-03-01", pipeline="other"))
-    table.save(run=run("2013-03-01", 1))
+        table.save(published(date))
+    table.save(DayRecord(pipeline="p", date="2013-03-01", attempts=1))
+    table.save(published("2013-03-01", pipeline="other"))
+    table.save(run("2013-03-01", 1))
     assert [day.date for day in table.days("p", "2013-02-28", "2013-03-02", **options)] == expected
     assert table.days("p", "2013-03-04", "2013-03-09") == []
 
@@ -81,11 +81,11 @@ def test_a_limited_query_reads_no_more_days_than_its_limit(dynamodb):
 
 def test_due_notifications_are_those_of_earlier_days_until_people_are_notified(table):
     for date in ("2013-03-01", "2013-03-02", "2013-03-03"):
-        table.save_day(published(date, attempt=2))
-    table.save_day(published("2012-12-31"))
-    table.save_day(published("2013-01-01", attempt=2, pipeline="other"))
+        table.save(published(date, attempt=2))
+    table.save(published("2012-12-31"))
+    table.save(published("2013-01-01", attempt=2, pipeline="other"))
     assert list(table.notifications_due("p", before="2013-03-03")) == ["2013-03-01", "2013-03-02"]
-    table.save_day(published("2013-03-01", attempt=2, notified=2, version=1))
+    table.save(published("2013-03-01", attempt=2, notified=2, version=1))
     assert list(table.notifications_due("p", before="2013-03-03")) == ["2013-03-02"]
 
 
@@ -102,8 +102,8 @@ def test_the_history_of_arrivals_is_that_of_the_pipeline_and_no_day(table):
 
 def test_runs_are_returned_in_order_of_date_and_attempt(table):
     for date, attempt in (("2013-03-10", 1), ("2013-03-08", 10), ("2013-03-08", 9)):
-        table.save(run=run(date, attempt))
-    table.save(run=run("2013-03-08", 1), day=DAY)
+        table.save(run(date, attempt))
+    table.save(DAY, run("2013-03-08", 1))
     assert [(item.run.date, item.run.attempt) for item in table.runs("p")] == [
         ("2013-03-08", 1),
         ("2013-03-08", 9),
@@ -118,7 +118,7 @@ def test_runs_are_returned_in_order_of_date_and_attempt(table):
 def test_a_run_is_found_by_the_first_digits_of_its_id(table):
     for number in range(3):
         found = RUN.run.model_copy(update={"date": f"2013-03-1{number}", "run_id": f"{number}a" * 16})
-        table.save(run=RUN.model_copy(update={"run": found}))
+        table.save(RUN.model_copy(update={"run": found}))
     assert [table.date_of_run("p", digits) for digits in ("1a" * 6, "2a" * 16, "a1" * 6)] == [
         "2013-03-11", "2013-03-12", None,
     ]  # fmt: skip
@@ -128,37 +128,37 @@ def test_a_run_is_found_by_the_first_digits_of_its_id(table):
 def test_days_on_hold_are_indexed_until_their_hold_ends(table):
     hold = Hold(rule="vanished", reason="r", since=datetime(2013, 3, 9, tzinfo=UTC))
     for date in ("2013-03-10", "2013-03-08", "2013-03-09"):
-        table.save_day(DayRecord(pipeline="p", date=date, hold=None if date == "2013-03-09" else hold))
-    table.save_day(DayRecord(pipeline="other", date="2013-03-07", hold=hold))
+        table.save(DayRecord(pipeline="p", date=date, hold=None if date == "2013-03-09" else hold))
+    table.save(DayRecord(pipeline="other", date="2013-03-07", hold=hold))
     assert list(table.held("p")) == ["2013-03-08", "2013-03-10"]
-    table.save_day(table.day("p", "2013-03-08").model_copy(update={"hold": None}))
+    table.save(table.day("p", "2013-03-08").model_copy(update={"hold": None}))
     assert list(table.held("p")) == ["2013-03-10"]
 
 
 def test_a_run_and_its_day_are_written_over_the_version_that_was_read_or_not_at_all(table):
-    table.save(run=RUN, day=DAY)
-    table.save_day(DAY.model_copy(update={"version": 1, "attempts": 1}))
+    table.save(DAY, RUN)
+    table.save(DAY.model_copy(update={"version": 1, "attempts": 1}))
     for version in (0, 1, 3):
         stale = DAY.model_copy(update={"version": version})
         with pytest.raises(DayChanged):
-            table.save(run=run(DAY.date, 2), day=stale)
+            table.save(stale, run(DAY.date, 2))
         with pytest.raises(DayChanged):
-            table.save_day(stale)
+            table.save(stale)
     assert table.day("p", DAY.date) == DAY.model_copy(update={"version": 2, "attempts": 1})
     assert [item.run.attempt for item in table.runs("p")] == [1]
 
 
 def test_a_run_that_takes_a_day_over_closes_the_lost_run_or_writes_nothing(table):
-    table.save(run=RUN, day=DAY)
-    table.save_day(DAY.model_copy(update={"version": 1, "attempts": 1}))
+    table.save(DAY, RUN)
+    table.save(DAY.model_copy(update={"version": 1, "attempts": 1}))
     before = table.day("p", DAY.date)
     lost = RUN.model_copy(update={"state": RunState.FAILED, "ended_at": RUN.started_at, "error": "e"})
     for version in (0, 1, 3):
         # The function of the lost run may have recorded meanwhile that it has published the day.
         with pytest.raises(DayChanged):
-            table.save(run=run(DAY.date, 2), day=before.model_copy(update={"version": version}), lost=lost)
+            table.save(before.model_copy(update={"version": version}), run(DAY.date, 2), lost)
         assert (table.day("p", DAY.date), table.runs("p"), list(table.costs_due("p"))) == (before, [RUN], [])
-    table.save(run=run(DAY.date, 2), day=before.model_copy(update={"attempts": 2}), lost=lost)
+    table.save(before.model_copy(update={"attempts": 2}), run(DAY.date, 2), lost)
     assert table.day("p", DAY.date) == before.model_copy(update={"version": 3, "attempts": 2})
     assert table.runs("p") == [lost, run(DAY.date, 2)]
     assert list(table.costs_due("p")) == [(DAY.date, 1, "")]
@@ -233,7 +233,7 @@ def cancelled(dynamodb, *reasons):
             modeled_fields={"CancellationReasons": [{"Code": reason} for reason in reasons]},
         )
         with pytest.raises(Exception, match="2013-03-08") as raised:
-            DynamoRunTable(dynamodb, "runs").save(run=RUN, day=DAY)
+            DynamoRunTable(dynamodb, "runs").save(DAY, RUN)
     return raised.value
 
 
@@ -242,7 +242,7 @@ def cancelled(dynamodb, *reasons):
 def test_a_transaction_that_was_cancelled_for_a_temporary_reason_is_throttled(dynamodb, reason, second):
     error = cancelled(dynamodb, *(("None", reason) if second else (reason, "None")))
     assert type(error) is Throttled
-    assert "could not record attempt 1 of p for 2013-03-08: TransactionCanceledException: " in str(error)
+    assert "could not record 2013-03-08 of p: TransactionCanceledException: " in str(error)
     assert reason in str(error)
 
 
@@ -277,7 +277,7 @@ def test_a_refused_write_of_a_day_is_a_conflict_throttling_or_a_failure(dynamodb
     with Stubber(dynamodb) as stub:
         stub.add_client_error("put_item", code, "no")
         with pytest.raises(expected, match="2013-03-08") as raised:
-            DynamoRunTable(dynamodb, "runs").save_day(DAY)
+            DynamoRunTable(dynamodb, "runs").save(DAY)
     assert type(raised.value) is expected
 
 
@@ -319,9 +319,9 @@ def test_the_largest_number_of_counted_re_runs_fits_into_an_item(table):
 
 def test_the_cost_of_an_ended_run_is_due_until_it_is_complete(table):
     ended = RUN.model_copy(update={"state": RunState.FAILED, "ended_at": RUN.started_at})
-    table.save(run=RUN)
+    table.save(RUN)
     assert list(table.costs_due("p")) == []
-    table.save(run=ended)
+    table.save(ended)
     due = (RUN.run.date, RUN.run.attempt)
     assert list(table.costs_due("p")) == [(*due, "")]
     assert table.save_cost(ended.model_copy(update={"cost": RunCost(transitions=4)}))
@@ -335,7 +335,7 @@ def test_the_cost_of_an_ended_run_is_due_until_it_is_complete(table):
     assert list(table.costs_due("p")) == []
     complete = complete.model_copy(update={"cost_version": 2})
     assert table.run("p", *due) == complete
-    table.save(run=complete)
+    table.save(complete)
     assert list(table.costs_due("p")) == []
 
 
@@ -373,7 +373,7 @@ def test_comparisons_are_stored_by_day_and_due_until_their_cost_is_complete(tabl
 
 def test_the_runs_of_a_range_are_those_of_its_days_with_both_ends(table):
     for date, attempt in (("2013-02-28", 1), ("2013-03-01", 1), ("2013-03-02", 12), ("2013-03-03", 1)):
-        table.save(run=RUN.model_copy(update={"run": RUN.run.model_copy(update={"date": date, "attempt": attempt})}))
+        table.save(RUN.model_copy(update={"run": RUN.run.model_copy(update={"date": date, "attempt": attempt})}))
     runs = table.runs_between("p", "2013-03-01", "2013-03-02")
     assert [(record.run.date, record.run.attempt) for record in runs] == [("2013-03-01", 1), ("2013-03-02", 12)]
     assert table.runs_between("other", "2013-03-01", "2013-03-02") == []

@@ -15,8 +15,9 @@ from botocore.exceptions import ClientError
 
 from glue_jobs import fetch_file as fetch_job
 from lambdas import fetch_file as fetch_function
-from lambdas import receive_events, store_events
 from slackwater.aws import objects
+from slackwater.aws.dynamodb import file_cache
+from slackwater.aws.function_resources import function_resources
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.project.project import Project
 from slackwater.sources.definition import Source
@@ -84,14 +85,14 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> S3:
 
 @pytest.mark.parametrize(("source", "encryption"), [("things", ENCRYPTED), ("others", ())])
 def test_pushed_events_their_rejects_and_their_receipt(s3: S3, source: str, encryption: tuple[Any, ...]) -> None:
-    receiver = receive_events.build_api.__wrapped__().receiver
+    receiver = function_resources.__wrapped__().events_api.receiver
     receiver.receive(pushed_body(EVENTS), PROJECT.source(source))
     assert s3.of_folders() == {f"{name}/source={source}": {encryption} for name in ("raw", "sideline", "receipts")}
 
 
 @pytest.mark.parametrize(("source", "encryption"), [("things", ENCRYPTED), ("others", ())])
 def test_events_of_the_queue(s3: S3, source: str, encryption: tuple[Any, ...]) -> None:
-    receiver = store_events.build_resources.__wrapped__().receiver
+    receiver = function_resources.__wrapped__().receiver
     definition = PROJECT.source(source)
     receiver.write_events(definition, [Setup(definition).checked_events({"id": "a", "at": "2013-03-11T12:00:00Z"})])
     assert s3.of_folders() == {f"raw/source={source}": {encryption}}
@@ -99,7 +100,7 @@ def test_events_of_the_queue(s3: S3, source: str, encryption: tuple[Any, ...]) -
 
 def fetch_with_function(source: Source) -> None:
     request = fetch_function.FetchFileRequest(source=source.source, work="s3://x/work", index=0, correlation_id="c")
-    fetch_function.fetch(fetch_function.build_resources.__wrapped__(), source, request)
+    fetch_function.fetch(function_resources.__wrapped__(), source, request)
 
 
 def fetch_with_job(source: Source) -> None:
@@ -118,7 +119,7 @@ def fetch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, s3: S
         [item] = Pull({FIRST: FILE}).plan().items
         monkeypatch.setattr(module, "read_item", lambda *_, item=item: item)
         monkeypatch.setattr(module, "connector_of", lambda *_, **__: nullcontext(MemoryConnector({FIRST: FILE})))
-        monkeypatch.setattr(module, "DynamoFileCache", lambda *_: MemoryFileCache())
+    monkeypatch.setattr(file_cache, "DynamoFileCache", lambda *_: MemoryFileCache())
     function: Callable[[Source], None] = request.param
     return function
 

@@ -45,7 +45,7 @@ def cache(monkeypatch):
     )
     cache.save(broken, stored)
     use_client(monkeypatch, a_client(example_project(), file_cache=cache))
-    monkeypatch.setattr("slackwater.client.client._now", lambda: RECEIVED)
+    monkeypatch.setattr("slackwater.client.client.utc_now", lambda: RECEIVED)
     return cache
 
 

@@ -35,7 +35,7 @@ def table():
     """A day whose second and third attempt belong to one execution, and a day with one attempt."""
     table = DictRunTable()
     for item in (record(1, execution="arn:0"), record(2), record(3), record(1, run_id="cd" * 16, date="2013-03-11")):
-        table.save(run=item)
+        table.save(item)
     return table
 
 
@@ -62,7 +62,7 @@ def test_a_run_that_ends_while_it_is_looked_up_is_found(table, run, date):
 
     def ending(pipeline, day=None):
         records = read(pipeline, day)
-        table.save(run=record(3, ended=9))
+        table.save(record(3, ended=9))
         return records
 
     table.runs = ending

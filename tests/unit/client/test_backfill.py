@@ -164,9 +164,9 @@ def test_the_kind_of_a_day(changes, kind):
 def test_an_estimate_is_computed_from_the_published_runs_nearest_to_the_range(published, expected):
     table = DictRunTable()
     for date in published:
-        table.save(run=a_record(date), day=a_day(date))
+        table.save(a_day(date), a_record(date))
     if "2013-03-11" not in published:
-        table.save_day(a_day("2013-03-11", published=None))
+        table.save(a_day("2013-03-11", published=None))
     dates = ("2013-03-10", "2013-03-11", "2013-03-12")
     runs = published_runs(table, PIPELINE, table.days(PIPELINE, dates[0], dates[-1]), dates)
     found = [record.run.date[5:] for record in runs]
@@ -305,7 +305,7 @@ def test_only_missing_and_failed_days_run_and_days_of_other_executions_are_count
         a_day("2013-03-09"),
         a_day("2013-03-10", active=active("2013-03-10")),
     ):
-        table.save_day(day)
+        table.save(day)
     result = a_backfill(states, table).backfill(PIPELINE, "2013-03-07", "2013-03-10")
     assert json.loads(states.started[0]["input"])["dates"] == ["2013-03-07", "2013-03-08"]
     outcomes = [(day.date[8:], day.kind, day.outcome) for day in result.days]
@@ -324,7 +324,7 @@ def test_only_missing_and_failed_days_run_and_days_of_other_executions_are_count
 def test_stale_days_are_those_of_the_code_that_is_deployed(code, stale, dates):
     states, table = Days(dict.fromkeys(dates, (1, 1, ""))), DictRunTable()
     for date in ("2013-03-08", "2013-03-09"):
-        table.save(run=a_record(date), day=a_day(date))
+        table.save(a_day(date), a_record(date))
     client = a_backfill(states, table, deployed=PROJECT.model_copy(update={"code": code}))
     result = client.backfill(PIPELINE, "2013-03-08", "2013-03-09", stale=stale)
     assert [date for call in states.started for date in json.loads(call["input"])["dates"]] == dates
@@ -400,7 +400,7 @@ def test_an_interrupted_backfill_that_cannot_be_stopped_is_named():
 @pytest.mark.parametrize(("parallel", "seconds"), [(1, 120.0), (3, 40.0), (40, 40.0)])
 def test_an_estimate_runs_no_more_days_at_the_same_time_than_jobs_run(parallel, seconds):
     states, table = Days({f"2013-03-{n:02}": (1, 1, "") for n in range(8, 14)}), DictRunTable()
-    table.save(run=a_record("2013-03-07"), day=a_day("2013-03-07"))
+    table.save(a_day("2013-03-07"), a_record("2013-03-07"))
     result = a_backfill(states, table).backfill(PIPELINE, "2013-03-08", "2013-03-13", parallel=parallel)
     assert (result.plan.parallel, result.plan.estimate.seconds) == (parallel, seconds)
     assert json.loads(states.started[0]["input"])["parallel"] == parallel

@@ -162,11 +162,11 @@ class TestCommands:
     def test_history_prints_each_decision_about_a_hold_and_how_holds_ended(self, client, world, capsys):
         def change(change, **more):
             day = world.table.day(PIPELINE, DATE)
-            world.table.save_day(change(day, now=world.time, **more))
+            world.table.save(change(day, now=world.time, **more))
 
         def hold(rule):
             day = world.table.day(PIPELINE, DATE)
-            world.table.save_day(held(day, Hold(rule=rule, reason="why", since=world.time)))
+            world.table.save(held(day, Hold(rule=rule, reason="why", since=world.time)))
 
         change(released_day, reason="the partner withdrew the file", principal="arn:me", inputs="without the file")
         hold("vanished")

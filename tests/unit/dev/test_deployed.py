@@ -96,7 +96,7 @@ class World:
         run = LONGEST_RUN.model_copy(update={"pipeline": "daily", "date": day})
         publication = Publication(table="w.d.daily", snapshot_id="1", rows=2, replaced=0, seconds=1)
         published = PublishedRun(run=run, publication=publication, at=RECEIVED)
-        self.resources.run_table.save_day(DayRecord(pipeline="daily", date=day, published=published))
+        self.resources.run_table.save(DayRecord(pipeline="daily", date=day, published=published))
 
     def sample(self, name="things", *, rows=1000, source=None):
         project = Project(sources={"things": source or self.setup.source}, pipelines={"weekly": PIPELINE})

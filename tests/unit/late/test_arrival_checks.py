@@ -21,6 +21,7 @@ from slackwater.receiver.commits import file_committed
 from slackwater.runs.record import DayRecord
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE
+from tests.fakes_functions import resources_of, use_resources
 from tests.fakes_ledger import ArrivalQueueFake
 
 pytestmark = pytest.mark.unit
@@ -370,7 +371,7 @@ def test_a_day_that_fails_fails_its_own_messages_only(world, checks, machine, mo
 
 def test_the_handler_reports_failed_messages_and_counts_older_objects(world, checks, machine, monkeypatch):
     put = []
-    monkeypatch.setattr(check_arrivals, "build_checks", lambda: checks)
+    use_resources(monkeypatch, check_arrivals, arrival_checks=checks)
     monkeypatch.setattr(
         check_arrivals, "put_metric", lambda metric, value, **subject: put.append((metric, value, subject))
     )
@@ -388,7 +389,9 @@ def test_the_machine_is_started_with_the_days_under_the_name_of_the_batch():
         def start_once(self, arn, *, name, payload):
             calls.append((arn, name, payload))
 
-    check_arrivals.MonitorMachine(StateMachines(), "arn")(name="arrival-1", pipeline="p", days=("2013-03-10",))
+    settings, ports = {"monitor_machine": "arn", "queue_url": ""}, {"project": None, "run_table": None}
+    resources = resources_of(settings, clients={}.get, state_machines=StateMachines(), **ports)
+    resources.arrival_checks.start(name="arrival-1", pipeline="p", days=("2013-03-10",))
     payload = {"pipeline": "p", "days": ("2013-03-10",), "correlation_id": "arrival-1"}
     assert calls == [("arn", "arrival-1", payload)]
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lambdas import check_days, fetch_file, record_run
+from lambdas import fetch_file
+from slackwater.aws import function, function_resources
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError
 from slackwater.late.arrival_messages import DayDeferred, DayPublished
 from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.late.check.deferred import later_checks
 from slackwater.late.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
+from slackwater.late.monitor import Monitor
 from slackwater.pipeline.definition import Late
 from slackwater.receiver.commits import FileCommitted
 from slackwater.receiver.pull.fetch import FetchResult
@@ -22,6 +25,7 @@ from slackwater.runs.record import RunState, publication_uri
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days
+from tests.fakes_functions import resources_of, use_resources
 from tests.fakes_ledger import ArrivalQueueFake
 from tests.fakes_receiver import a_source
 from tests.fakes_runs import LONGEST_RUN
@@ -33,14 +37,19 @@ NOON, ONE = Partition("2013-03-11", "12"), Partition("2013-03-11", "13")
 NOW = datetime(2013, 3, 13, 18, 0, 30, tzinfo=UTC)  # 14:00:30 in New York
 
 
-class Warnings:
-    """A logger that keeps the reasons of its warnings."""
+@pytest.fixture
+def reasons(monkeypatch) -> list[str]:
+    """The reasons of the warnings that are logged."""
+    reasons = []
+    monkeypatch.setattr(function, "warn", lambda _message, *, reason: reasons.append(reason))
+    return reasons
 
-    def __init__(self) -> None:
-        self.reasons = []
 
-    def warning(self, _message, *, extra):
-        self.reasons.append(extra["reason"])
+def monitor_of(world: World, arrivals: ArrivalQueueFake) -> Monitor:
+    """A monitor that sends messages to this queue."""
+    ports = {"run_table": world.table, "outbox": None, "event_counts": None}
+    resources = resources_of(project=world.project, checker=world.checker, arrivals=arrivals, **ports)
+    return replace(resources.monitor, put_metric=lambda *_, **__: None)
 
 
 def changed_by_pull(setup: Setup, source: Source | None = None) -> dict[str, tuple[Partition, ...]]:
@@ -112,10 +121,11 @@ class TestPull:
         assert setup.fetch(item, using).partitions == (NOON,)
         assert busy[0].failures == 0
 
-    def test_the_function_sends_a_message_for_each_date_and_the_state_machine_gets_no_partitions(self):
+    def test_the_function_sends_a_message_for_each_date_and_the_state_machine_gets_no_partitions(self, monkeypatch):
         arrivals, other_day = ArrivalQueueFake(), Partition("2013-03-12", "00")
         fetched = FetchResult(path=FIRST, state="stored", rows=3, partitions=(NOON, ONE, other_day))
-        fetch_file.request_checks(arrivals, "things", fetched)
+        use_resources(monkeypatch, fetch_file, arrivals=arrivals)
+        fetch_file.request_checks("things", fetched)
         assert [(item.source, item.date, item.hours) for item in arrivals.messages] == [
             ("things", "2013-03-11", ("12", "13")),
             ("things", "2013-03-12", ("00",)),
@@ -126,12 +136,11 @@ class TestPull:
             {"path", "state", "rows", "rejected", "bytes"},
         )
 
-    def test_a_message_that_cannot_be_sent_does_not_fail_the_pull(self, monkeypatch):
-        log = Warnings()
-        monkeypatch.setattr(fetch_file, "logger", log)
+    def test_a_message_that_cannot_be_sent_does_not_fail_the_pull(self, monkeypatch, reasons):
+        use_resources(monkeypatch, fetch_file, arrivals=ArrivalQueueFake(CloudError("no queue")))
         fetched = FetchResult(path=FIRST, state="stored", partitions=(NOON,))
-        fetch_file.request_checks(ArrivalQueueFake(CloudError("no queue")), "things", fetched)
-        assert log.reasons == ["no queue"]
+        fetch_file.request_checks("things", fetched)
+        assert reasons == ["no queue"]
 
 
 class TestRun:
@@ -162,18 +171,18 @@ class TestRun:
         world.add("flights", "2013-03-10", "17")
         assert self.publish(world, content="rows", times=2) == 2
 
-    def test_the_function_sends_one_message(self):
+    def test_the_function_sends_one_message(self, monkeypatch):
         arrivals = ArrivalQueueFake()
-        record_run.request_checks(arrivals, LONGEST_RUN, now=NOW)
+        monkeypatch.setattr(function_resources, "utc_now", lambda: NOW)
+        resources_of(store=None, run_table=None, arrivals=arrivals).recorder.on_changed(LONGEST_RUN)
         (message,) = arrivals.messages
         assert isinstance(message, DayPublished)
         assert (message.pipeline, message.date, message.time) == (LONGEST_RUN.pipeline, LONGEST_RUN.date, NOW)
 
-    def test_a_message_that_cannot_be_sent_does_not_fail_the_run(self, monkeypatch):
-        log = Warnings()
-        monkeypatch.setattr(record_run, "logger", log)
-        record_run.request_checks(ArrivalQueueFake(CloudError("no queue")), LONGEST_RUN, now=NOW)
-        assert log.reasons == ["no queue"]
+    def test_a_message_that_cannot_be_sent_does_not_fail_the_run(self, reasons):
+        arrivals = ArrivalQueueFake(CloudError("no queue"))
+        resources_of(store=None, run_table=None, arrivals=arrivals).recorder.on_changed(LONGEST_RUN)
+        assert reasons == ["no queue"]
 
 
 def deferred(date: str, *, after: timedelta | None) -> DayDecision:
@@ -208,7 +217,7 @@ class TestCheck:
             error_may_pass=error_may_pass,
         )  # fmt: skip
         arrivals = ArrivalQueueFake()
-        check_days.request_checks(arrivals, self.report(day, complete=complete))
+        monitor_of(World(), arrivals).request_checks(self.report(day, complete=complete))
         assert [item.not_before for item in arrivals.messages] == [NOW + timedelta(minutes=5)] * is_sent
         assert arrivals.delays == [300] * is_sent
 
@@ -219,7 +228,7 @@ class TestCheck:
         world.freeze("2013-03-10")
         world.add("flights", "2013-03-10", "21", name="later", rows=500)
         report = world.checker.check(pipeline=PIPELINE, as_of=None, dates=["2013-03-10"])
-        check_days.request_checks(arrivals, report)
+        monitor_of(world, arrivals).request_checks(report)
         world.executions.running.clear()
         world.time += timedelta(minutes=5)
         checks = ArrivalChecks(
@@ -239,17 +248,18 @@ class TestCheck:
         # Also beyond the next scheduled check: a deployment may have no schedule.
         waits = {"2013-03-10": timedelta(minutes=3), "2013-03-11": timedelta(hours=1), "2013-03-12": timedelta(days=2)}
         report = self.report(*(deferred(date, after=wait) for date, wait in waits.items()))
-        check_days.request_checks(arrivals, report)
+        monitor_of(World(), arrivals).request_checks(report)
         assert all(isinstance(item, DayDeferred) for item in arrivals.messages)
         assert [(item.date, item.not_before - NOW) for item in arrivals.messages] == list(waits.items())
         assert arrivals.delays == [180, 900, 900]
 
-    def test_a_message_that_cannot_be_sent_does_not_fail_the_check(self, monkeypatch):
-        log = Warnings()
-        monkeypatch.setattr(check_days, "logger", log)
+    def test_a_message_that_cannot_be_sent_does_not_fail_the_check(self):
+        reasons = []
+        monitor = monitor_of(World(), ArrivalQueueFake(CloudError("no queue")))
+        monitor = replace(monitor, warn=lambda _message, *, reason: reasons.append(reason))
         report = self.report(deferred("2013-03-10", after=timedelta(hours=1)))
-        check_days.request_checks(ArrivalQueueFake(CloudError("no queue")), report)
-        assert log.reasons == ["no queue"]
+        monitor.request_checks(report)
+        assert reasons == ["no queue"]
 
     @pytest.mark.parametrize(("rows", "rule"), [(1, DecisionRule.BELOW), (500, DecisionRule.NOT_WORTH)])
     def test_late_data_that_waits_is_checked_when_it_has_waited_for_as_long_as_it_may(self, rows, rule):
@@ -295,7 +305,7 @@ class TestCheck:
                 world.recorder.record_published(run)
                 ran_at = world.now()
         arrivals = ArrivalQueueFake()
-        check_days.request_checks(arrivals, world.check())
+        monitor_of(world, arrivals).request_checks(world.check())
         (message,) = arrivals.messages
         assert (message.date, message.not_before) == ("2013-03-10", ran_at + timedelta(hours=1))
         assert arrivals.delays == [900]

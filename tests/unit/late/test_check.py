@@ -116,7 +116,7 @@ def test_no_notification_is_due_for_a_day_before_the_window_that_is_running_or_a
     world.executions.running.clear()
     assert world.check().notifications_due == ("2013-03-08",)
     day = world.table.day(PIPELINE, "2013-03-08")
-    world.table.save_day(day.model_copy(update={"notified_attempt": 2}))
+    world.table.save(day.model_copy(update={"notified_attempt": 2}))
     assert world.check().notifications_due == ()
 
 
@@ -353,7 +353,7 @@ def add_published_days(world, count):
     record = world.table.day(PIPELINE, "2013-03-08")
     for back in range(1, count + 1):
         date = (datetime(2013, 3, 8) - timedelta(days=back)).date().isoformat()
-        world.table.save_day(record.model_copy(update={"date": date, "version": 0}))
+        world.table.save(record.model_copy(update={"date": date, "version": 0}))
 
 
 @pytest.fixture
@@ -389,9 +389,9 @@ def test_a_notification_that_is_due_for_an_old_day_is_still_sent(dynamodb):
     old = "2012-03-01"
     record = table.day(PIPELINE, old)
     again = record.published.run.model_copy(update={"attempt": 2})
-    table.save_day(record.model_copy(update={"published": record.published.model_copy(update={"run": again})}))
+    table.save(record.model_copy(update={"published": record.published.model_copy(update={"run": again})}))
     assert day_tasks(world.check()) == (DayTask(date=old, action=DayAction.NOTIFY),)
-    table.save_day(table.day(PIPELINE, old).model_copy(update={"notified_attempt": 2}))
+    table.save(table.day(PIPELINE, old).model_copy(update={"notified_attempt": 2}))
     assert day_tasks(world.check()) == ()
 
 

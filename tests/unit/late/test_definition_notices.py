@@ -10,9 +10,11 @@ import jsonschema
 import pytest
 
 from slackwater.errors import ResponseLost, SlackwaterError, Throttled
-from slackwater.late.changes.definition_notices import DefinitionNotifier, definition_change_contract
+from slackwater.late.changes.definition_notices import DefinitionChangeDocument, DefinitionNotifier
+from slackwater.late.changes.outbox import Outbox
+from slackwater.model import json_schema
 from tests.fakes_check import PIPELINE, World, five_days
-from tests.fakes_notification import Crashed, Outbox
+from tests.fakes_notification import Crashed, TopicFake
 from tests.late_processes import FAULTS, Process
 from tests.unit.late.test_new_definition import EAST, STEPS, define
 
@@ -28,16 +30,18 @@ class Notified:
 
     def __init__(self) -> None:
         self.world: World = five_days()
-        self.outbox, self.alarms = Outbox(), list[str]()
+        self.outbox, self.alarms = TopicFake(), list[str]()
         self.world.executions.running.clear()
 
     def notify(self, execution: str = "one", process: Process | None = None, **check: object) -> bool:
         world, process = self.world, process or Process()
         world.executions.known.add(execution)
         notifier = DefinitionNotifier(
-            project=world.project, table=process.using(world.table), executions=world.executions,
-            topic=process.using(self.outbox), now=world.now,
-            on_outcome_unknown=lambda day: self.alarms.append(day.date),
+            project=world.project, table=process.using(world.table),
+            outbox=Outbox(
+                executions=world.executions, topic=process.using(self.outbox), now=world.now,
+                on_outcome_unknown=lambda _, date: self.alarms.append(date),
+            ),
         )  # fmt: skip
         return notifier.notify(world.checker.check(pipeline=PIPELINE, as_of=None, **check), execution=execution)
 
@@ -84,7 +88,7 @@ def test_the_message_names_the_changes_the_days_and_the_command(days):
 
 
 def test_the_contract_is_that_of_the_code():
-    assert CONTRACT.read_text(encoding="utf-8") == definition_change_contract(), (
+    assert CONTRACT.read_text(encoding="utf-8") == json_schema(DefinitionChangeDocument), (
         "write it again: python -m slackwater.late.changes.definition_notices > docs/contracts/..."
     )
 
@@ -138,6 +142,15 @@ def test_a_fault_at_any_write_ends_in_one_message_or_in_an_alarm(days, at, fault
         days.notify(follower)
     assert len(days.outbox.sent) <= 1
     assert days.outbox.sent or days.alarms
+
+
+def test_a_later_definition_hides_no_message_that_may_or_may_not_have_been_sent(days):
+    define(days.world, timezone=EAST)
+    with suppress(Crashed):
+        days.notify(process=Process(at=2, fault="ends before"))
+    define(days.world, timezone="UTC")
+    assert days.notify("two")
+    assert (len(days.outbox.sent), days.alarms) == (1, ["2013-03-12"])
 
 
 def test_of_two_checks_at_once_one_sends_the_message(days):

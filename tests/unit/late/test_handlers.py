@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from lambdas import check_days, notify_change
-from slackwater.aws.queue import ArrivalQueue
+from slackwater.aws import function_resources
 from slackwater.costs.cost import RunCost
 from slackwater.errors import Throttled
 from slackwater.late.changes.notify import NotificationResult
+from slackwater.late.changes.outbox import Outbox
 from slackwater.late.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
@@ -20,17 +21,12 @@ from slackwater.runs.cost_recorder import RecordedCosts
 from slackwater.runs.record import publication_uri
 from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World
-from tests.fakes_notification import Outbox, a_comparison
+from tests.fakes_functions import NoCosts, resources_of, use_resources
+from tests.fakes_notification import TopicFake, a_comparison
 from tests.fakes_receiver import MemoryEventCounts
 
 pytestmark = pytest.mark.unit
 
-COST_ENVIRONMENT = {
-    "AWS_REGION": "us-east-1",
-    "APPLICATION_ID": "app",
-    "ARCHITECTURE": "x86_64",
-    "FUNCTION_MB": '{"Choose the versions": 512}',
-}
 EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:m-1"
 
 
@@ -44,20 +40,14 @@ class Metrics:
         self.put[metric, pipeline or source] = value
 
 
-class NoCosts:
-    """A recorder of costs for which none is due."""
-
-    def record_due(self, pipeline, *, within):
-        return RecordedCosts((), ())
-
-
-NO_COSTS = NoCosts()
+def outbox_of(world, topic):
+    return Outbox(executions=world.executions, topic=topic, now=world.now, on_outcome_unknown=lambda *_: None)
 
 
 @pytest.fixture
 def metrics(monkeypatch):
     metrics = Metrics()
-    for module in (check_days, notify_change):
+    for module in (function_resources, notify_change):
         monkeypatch.setattr(module, "put_metric", metrics)
     return metrics
 
@@ -68,13 +58,24 @@ def event_counts():
 
 
 @pytest.fixture
-def check(world, metrics, event_counts, monkeypatch):
-    monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
-    monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
-    monkeypatch.setattr(check_days, "build_arrivals", lambda: ArrivalQueue(None, ""))
-    monkeypatch.setattr(check_days, "build_event_counts", lambda: event_counts)
+def resources(event_counts):
+    """The resources of a check."""
+    return resources_of(event_counts=event_counts)
+
+
+@pytest.fixture
+def topic():
+    return TopicFake()
+
+
+@pytest.fixture
+def check(world, topic, metrics, resources, monkeypatch):
+    monkeypatch.setattr(check_days, "function_resources", lambda: resources)
 
     def check(**more):
+        ports = {"project": world.project, "checker": world.checker, "run_table": world.table}
+        vars(resources).update(ports, state_machines=world.executions, outbox=outbox_of(world, topic))
+        vars(resources).pop("monitor", None)
         return check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"} | more, None)
 
     return check
@@ -91,20 +92,14 @@ def test_a_check_returns_the_uri_of_its_report_and_the_days_to_process(world, ch
     assert (report.as_of, report.correlation_id, len(report.days)) == ("2013-03-13", "c", 8)
 
 
-def test_a_check_notifies_people_of_a_new_definition_and_a_refused_message_stops_nothing(
-    world, check, metrics, monkeypatch
-):
-    topic = Outbox()
-    monkeypatch.setattr(check_days.CheckDaysEnvironment, "read", lambda: SimpleNamespace(change_topic="arn"))
-    monkeypatch.setattr(check_days, "SnsTopic", lambda arn: topic)
-    uncached = check_days.build_definition_notifier.__wrapped__
-    monkeypatch.setattr(check_days, "build_definition_notifier", uncached)
+def test_a_check_notifies_people_of_a_new_definition_and_a_refused_message_stops_nothing(world, check, metrics, topic):
     check()
     definition = world.project.pipelines[PIPELINE].model_copy(update={"timezone": "UTC"})
     world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
     topic.refuses = Throttled("slow down")
     check()
     assert (Metric.NOTIFICATIONS_SENT, PIPELINE) not in metrics.put
+    assert metrics.put[Metric.CHECK_PARTS_FAILED, PIPELINE] == 1
     topic.refuses = None
     check()
     check()
@@ -152,6 +147,7 @@ def test_a_check_of_today_compares_the_reject_rate_of_each_source_with_its_norma
 def test_a_check_goes_on_if_the_counts_of_events_cannot_be_read(check, metrics, event_counts):
     event_counts.broken = True
     assert check()["days"] == []
+    assert metrics.put[Metric.CHECK_PARTS_FAILED, PIPELINE] == 1
     assert not [metric for metric, _ in metrics.put if metric is Metric.REJECTED_PERCENT_ABOVE_NORMAL]
     assert (Metric.SILENCE_PERCENT, "weather") in metrics.put
 
@@ -242,10 +238,10 @@ def test_a_source_without_any_arrival_is_silent_for_the_whole_checked_period(mon
         name: source.model_copy(update={"silent_hours": silent_hours}) for name, source in world.project.sources.items()
     }
     world.project = world.project.model_copy(update={"sources": sources})
-    monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
-    monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
-    monkeypatch.setattr(check_days, "build_arrivals", lambda: ArrivalQueue(None, ""))
-    monkeypatch.setattr(check_days, "build_event_counts", MemoryEventCounts)
+    use_resources(
+        monkeypatch, check_days, project=world.project, checker=world.checker, run_table=world.table,
+        state_machines=world.executions, event_counts=MemoryEventCounts(), outbox=outbox_of(world, TopicFake()),
+    )  # fmt: skip
     check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"}, None)
     assert metrics.put[Metric.HOURS_SINCE_ARRIVAL, "weather"] == hours
 
@@ -268,7 +264,7 @@ class FakeNotifier:
 )
 def test_a_notification_returns_its_result(monkeypatch, metrics, result, counted):
     notifier = FakeNotifier(result)
-    monkeypatch.setattr(notify_change, "build_notifier", lambda: notifier)
+    use_resources(monkeypatch, notify_change, notifier=notifier)
     request = {"pipeline": PIPELINE, "date": "2013-03-10", "comparison": "s3://exchange/c.json", "execution": EXECUTION}
     answer = notify_change.handler(request | {"correlation_id": "c"}, None)
     assert answer == {"notified": result.notified, "reason": result.reason, "message": result.message}
@@ -276,15 +272,9 @@ def test_a_notification_returns_its_result(monkeypatch, metrics, result, counted
     assert metrics.put == counted
 
 
-def test_an_unknown_outcome_is_counted_for_its_pipeline(monkeypatch, metrics):
-    monkeypatch.setenv("RUN_TABLE", "runs")
-    monkeypatch.setenv("CHANGE_TOPIC", "arn:aws:sns:us-east-1:000000000000:changes")
-    for name, value in COST_ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(notify_change, "client", lambda service, config: None)
-    notify_change.build_notifier.cache_clear()
-    notify_change.build_notifier().on_outcome_unknown(PIPELINE)
-    notify_change.build_notifier.cache_clear()
+def test_an_unknown_outcome_is_counted_for_its_pipeline(metrics):
+    resources = resources_of({"change_topic": "arn"}, state_machines=None)
+    resources.outbox.on_outcome_unknown(PIPELINE, "2013-03-10")
     assert metrics.put == {(Metric.NOTIFICATION_OUTCOME_UNKNOWN, PIPELINE): 1}
 
 
@@ -295,8 +285,8 @@ def test_a_message_does_not_wait_for_costs():
                 raise Throttled("slow down")
             return AttemptCosts(RunCost(usd=float(after)), None)
 
-    assert notify_change.known_costs(Costs(), a_comparison(before=1, after=2)) == (RunCost(usd=2.0), None)
-    assert notify_change.known_costs(Costs(), a_comparison(before=2, after=3)) is None
+    assert function_resources.known_costs(Costs(), a_comparison(before=1, after=2)) == (RunCost(usd=2.0), None)
+    assert function_resources.known_costs(Costs(), a_comparison(before=2, after=3)) is None
 
 
 def test_a_message_waits_for_costs_for_a_limited_time(monkeypatch):
@@ -307,16 +297,16 @@ def test_a_message_waits_for_costs_for_a_limited_time(monkeypatch):
             assert released.wait(10)
             return AttemptCosts(RunCost(usd=1.0), None)
 
-    monkeypatch.setattr(notify_change, "_COSTS_SECONDS", 0.05)
+    monkeypatch.setattr(function_resources, "_COSTS_SECONDS", 0.05)
     started = time.perf_counter()
     try:
-        assert notify_change.known_costs(Costs(), a_comparison(before=1, after=2)) is None
+        assert function_resources.known_costs(Costs(), a_comparison(before=1, after=2)) is None
         assert time.perf_counter() - started < 5
     finally:
         released.set()
 
 
-def test_a_check_completes_costs_last_and_puts_the_price_of_each_run(world, check, metrics, monkeypatch):
+def test_a_check_completes_costs_last_and_puts_the_price_of_each_run(world, check, metrics, resources):
     class Costs:
         def record_due(self, pipeline, *, within):
             assert within == timedelta(seconds=30)
@@ -328,39 +318,41 @@ def test_a_check_completes_costs_last_and_puts_the_price_of_each_run(world, chec
             records = [SimpleNamespace(cost=cost) for cost in priced]
             return RecordedCosts(tuple(records), ("one run was throttled",))
 
-    monkeypatch.setattr(check_days, "build_costs", Costs)
+    resources.costs = Costs()
     check()
     assert metrics.put[Metric.RUN_COST, PIPELINE] == 0.25
     # The run without jobs, which put its metric last, has none.
     assert metrics.put[Metric.JOB_QUEUE_MINUTES, PIPELINE] == 1.5
 
 
-def test_a_check_goes_on_if_costs_cannot_be_recorded(check, metrics, monkeypatch):
+def test_a_check_goes_on_if_costs_cannot_be_recorded(check, metrics, resources):
     class Costs:
         def record_due(self, pipeline, *, within):
             raise Throttled("could not read the due costs")
 
-    monkeypatch.setattr(check_days, "build_costs", Costs)
+    resources.costs = Costs()
     assert check()["report"]
     assert (Metric.RUN_COST, PIPELINE) not in metrics.put
+    assert metrics.put[Metric.CHECK_PARTS_FAILED, PIPELINE] == 1
 
 
-def test_a_check_of_some_days_and_a_long_one_leave_costs_to_the_next_check(check, monkeypatch):
+def test_a_check_of_some_days_and_a_long_one_leave_costs_to_the_next_check(check, resources):
     class Costs:
         def record_due(self, pipeline, *, within):
             raise AssertionError
 
-    monkeypatch.setattr(check_days, "build_costs", Costs)
+    resources.costs = Costs()
     assert check(days=["2013-03-10"])["report"]
-    check_days.record_costs(Costs(), PIPELINE, elapsed=timedelta(minutes=8))
+    resources.monitor.record_costs(PIPELINE, elapsed=timedelta(minutes=8))
 
 
-def test_the_time_that_is_left_bounds_the_recording_of_costs(monkeypatch):
+def test_the_time_that_is_left_bounds_the_recording_of_costs(check, resources):
     class Costs(NoCosts):
         def record_due(self, pipeline, *, within):
             asked.append(within)
             return super().record_due(pipeline, within=within)
 
-    asked = []
-    check_days.record_costs(Costs(), PIPELINE, elapsed=timedelta(minutes=7, seconds=50))
+    resources.costs, asked = Costs(), []
+    check(days=["2013-03-10"])
+    resources.monitor.record_costs(PIPELINE, elapsed=timedelta(minutes=7, seconds=50))
     assert asked == [timedelta(seconds=10)]

@@ -178,7 +178,7 @@ def test_the_check_runs_a_released_day_whose_run_was_never_started(world):
 def test_a_repeated_release_starts_a_run_that_needs_force(world, hold):
     if hold == "rolled_back":
         record = world.table.day(PIPELINE, DAY)
-        world.table.save_day(record.model_copy(update={"hold": Hold(rule=hold, reason="r", since=NOW)}))
+        world.table.save(record.model_copy(update={"hold": Hold(rule=hold, reason="r", since=NOW)}))
     else:
         world.store.delete([world.table.day(PIPELINE, DAY).published.run.manifest])
         world.check()
@@ -375,14 +375,14 @@ def test_a_day_that_changes_before_its_hold_ends_is_left_to_the_next_check(world
     fail_audit(world)
     world.add("weather", DAY, "21", name="more")
     world.time += timedelta(hours=1)
-    save_day = world.table.save_day
+    save = world.table.save
 
     def overtaken(day):
         raise DayChanged(day.date)
 
-    world.table.save_day = overtaken
+    world.table.save = overtaken
     assert world.rules()[DAY] is DecisionRule.CHANGING
-    world.table.save_day = save_day
+    world.table.save = save
     assert listed(world) == [(DAY, "audit")]
     assert world.rules()[DAY] is DecisionRule.GROWN
     assert listed(world) == []
@@ -614,7 +614,7 @@ def test_a_day_that_changes_all_the_time_is_reported(world):
         def day(self, *arguments):
             return world.table.day(*arguments)
 
-        def save_day(self, day):
+        def save(self, day):
             raise DayChanged("again")
 
     with pytest.raises(DayChanged):

@@ -25,6 +25,7 @@ from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import Resolution, ResolutionAction, Run, RunState
 from tests.fakes_check import PIPELINE, World, five_days
 from tests.fakes_comparison import comparison
+from tests.fakes_functions import use_resources
 from tests.fakes_ledger import ListTable
 from tests.fakes_notification import Crashed
 from tests.fakes_runs import DictStore
@@ -76,7 +77,7 @@ class Monitored(World):
 
     def notified(self, date: str, attempt: int) -> None:
         """Record that people were notified of an attempt, as the monitoring does."""
-        self.table.save_day(self.table.day(PIPELINE, date).model_copy(update={"notified_attempt": attempt}))
+        self.table.save(self.table.day(PIPELINE, date).model_copy(update={"notified_attempt": attempt}))
 
     @property
     def rows(self) -> list[LedgerEntry]:
@@ -163,7 +164,7 @@ def test_an_input_that_returns_after_its_removal_is_late_again(world):
     released = Resolution(
         action=ResolutionAction.RELEASED, reason="r", principal="p", at=world.time, inputs=inputs.digest, attempt=2
     )
-    world.table.save_day(world.table.day(PIPELINE, DAY).model_copy(update={"resolution": released}))
+    world.table.save(world.table.day(PIPELINE, DAY).model_copy(update={"resolution": released}))
     world.publish(DAY)
     world.monitor()
     world.add("weather", DAY, "20", name="late", rows=3)
@@ -288,7 +289,7 @@ def test_a_day_before_the_window_that_only_a_failed_monitoring_has_notified_of_h
 
 
 def test_a_day_that_is_repaired_without_late_data_and_leaves_the_window_has_what_its_run_took_in(world):
-    world.table.save_day(world.table.day(PIPELINE, DAY).model_copy(update={"outcome_unknown": True, "attempts": 2}))
+    world.table.save(world.table.day(PIPELINE, DAY).model_copy(update={"outcome_unknown": True, "attempts": 2}))
     report, _ = world.start()
     (day,) = [day for day in report.days if day.date == DAY]
     assert (day.rule, day.late_inputs) == ("outcome_unknown", ())
@@ -323,7 +324,7 @@ def test_the_cost_of_a_run_is_divided_by_rows(world):
     assert [day.date for day in report.days if day.decision == "rerun"] == [DAY]
     run: Run = world.publish(DAY)
     record = world.table.run(PIPELINE, DAY, run.attempt)
-    world.table.save(run=record.model_copy(update={"cost": RunCost(usd=0.04)}))
+    world.table.save(record.model_copy(update={"cost": RunCost(usd=0.04)}))
     world.ledger.write(**request)
     assert {row.uri[-9:]: row.cost_usd for row in world.rows} == {"a.parquet": 0.03, "b.parquet": 0.01}
 
@@ -333,7 +334,7 @@ def test_a_cost_that_becomes_known_later_is_filled_in_once(world):
     world.monitor(rerun=True)
     assert [row.cost_usd for row in world.rows] == [None]
     record = world.table.run(PIPELINE, DAY, 2)
-    world.table.save(run=record.model_copy(update={"cost": RunCost(usd=0.04)}))
+    world.table.save(record.model_copy(update={"cost": RunCost(usd=0.04)}))
     before = world.rows[0]
     assert world.monitor() == 0
     assert world.rows == [before._replace(cost_usd=0.04)]
@@ -354,7 +355,7 @@ def test_the_cost_of_a_run_contains_that_of_comparing_its_version(world):
     world.add("flights", DAY, "20", name="late", rows=30)
     world.monitor(rerun=True)
     record = world.table.run(PIPELINE, DAY, 2)
-    world.table.save(run=record.model_copy(update={"cost": RunCost(usd=0.04)}))
+    world.table.save(record.model_copy(update={"cost": RunCost(usd=0.04)}))
     # The comparison has failed, and that of the next monitoring has no cost yet.
     assert (world.monitor(), [row.cost_usd for row in world.rows]) == (0, [0.04])
     run = {"pipeline": PIPELINE, "date": DAY, "before": 1, "after": 2, "started_at": world.time}
@@ -447,7 +448,7 @@ def test_the_effect_of_a_version_is_relative_to_the_latest_version_that_it_was_c
 def test_the_function_writes_the_ledger_of_its_monitoring(world, monkeypatch):
     world.add("flights", DAY, "20", name="late", rows=9)
     _, request = world.start()
-    monkeypatch.setattr(write_ledger, "build_ledger", lambda: world.ledger)
+    use_resources(monkeypatch, write_ledger, ledger=world.ledger)
     assert write_ledger.handler(request | {"correlation_id": "c"}, None) == {"rows": 1}
 
 

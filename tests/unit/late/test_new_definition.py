@@ -134,7 +134,7 @@ def test_a_table_that_is_added_and_has_no_earlier_days_stops_no_check(world, pub
     for day in published:
         run = world.table.day(PIPELINE, day).published.run.model_copy(update={"pipeline": "fx_rates"})
         shown = world.table.day(PIPELINE, day).published.model_copy(update={"run": run})
-        world.table.save_day(world.table.day("fx_rates", day).model_copy(update={"published": shown, "attempts": 1}))
+        world.table.save(world.table.day("fx_rates", day).model_copy(update={"published": shown, "attempts": 1}))
     # A day whose run could not list the table is on hold: it does not take the place of one that can run, each night.
     limited = world.project.pipelines[PIPELINE].late.model_copy(update={"max_reruns_per_day": 1})
     define(world, late=limited)
@@ -302,7 +302,7 @@ def test_a_run_of_an_older_version_does_not_say_what_it_read_so_an_added_source_
     define(world, sources=("flights",), steps=STEPS)
     world.publish(DAY, force=True)
     record = world.table.run(PIPELINE, DAY, 2)
-    world.table.save(run=record.model_copy(update={"reads": None}))
+    world.table.save(record.model_copy(update={"reads": None}))
     define(world, sources=("flights", "weather"))
     decision = decision_of(world)
     assert decision.reason.startswith("weather grew by 1,000 rows (no rows before)")

@@ -9,6 +9,7 @@ import pytest
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, ResponseLost, Throttled
 from slackwater.late.changes.notify import Notifier, message_uri
+from slackwater.late.changes.outbox import Outbox
 from slackwater.late.comparison import RowCounts
 from slackwater.late.report.document import ChangeDocument
 from slackwater.late.report.message import Message
@@ -20,10 +21,10 @@ from tests.fakes_notification import (
     FROZEN,
     PIPELINE,
     Crashed,
-    HookedOutbox,
     HookedStore,
     HookedTable,
-    Outbox,
+    HookedTopic,
+    TopicFake,
     WriteHook,
     a_comparison,
     a_day,
@@ -43,19 +44,21 @@ class World:
     """A day with a second version that nobody was notified of, and its notifiers."""
 
     def __init__(self):
-        self.store, self.table, self.outbox = DictStore(), DictRunTable(), Outbox()
+        self.store, self.table, self.outbox = DictStore(), DictRunTable(), TopicFake()
         self.executions, self.alarms, self.time = SetExecutions("one", "two"), [], NOW
-        self.table.save_day(a_day(2))
+        self.table.save(a_day(2))
 
     def notifier(self, hook=None):
         hook = hook or WriteHook()
         return Notifier(
             store=HookedStore(self.store, hook),
             table=HookedTable(self.table, hook),
-            executions=self.executions,
-            topic=HookedOutbox(self.outbox, hook),
-            now=lambda: self.time,
-            on_outcome_unknown=self.alarms.append,
+            outbox=Outbox(
+                executions=self.executions,
+                topic=HookedTopic(self.outbox, hook),
+                now=lambda: self.time,
+                on_outcome_unknown=lambda pipeline, _: self.alarms.append(pipeline),
+            ),
         )
 
     def compare(self, before=1, after=2, **more):
@@ -71,7 +74,7 @@ class World:
 
     def publish(self, attempt):
         update = {"published": published(attempt), "attempts": attempt}
-        self.table.save_day(self.day.model_copy(update=update))
+        self.table.save(self.day.model_copy(update=update))
 
     def end_execution(self, execution):
         self.executions.running.discard(execution)
@@ -154,7 +157,7 @@ def test_an_unchanged_output_is_marked_as_notified_without_a_message(world):
 
 
 def test_no_notification_is_sent_for_a_day_that_is_no_longer_published(world):
-    world.table.save_day(world.day.model_copy(update={"published": None}))
+    world.table.save(world.day.model_copy(update={"published": None}))
     assert world.notify().reason == "the day has no published version any more"
 
 
@@ -305,13 +308,13 @@ def test_many_notifiers_in_threads_send_one_message_in_total(world):
     uri, names = world.compare(), [f"monitor-{number}" for number in range(8)]
     world.executions.running.update(names)
     world.executions.known.update(names)
-    barrier, lock, save = threading.Barrier(len(names)), threading.Lock(), world.table.save_day
+    barrier, lock, save = threading.Barrier(len(names)), threading.Lock(), world.table.save
 
-    def save_day(day):
+    def save_alone(day):
         with lock:  # DynamoDB's condition is atomic, the dictionary's is not
             save(day)
 
-    world.table.save_day = save_day
+    world.table.save = save_alone
     results = []
 
     def run(name):
@@ -336,7 +339,7 @@ def test_a_run_that_starts_during_a_notification_neither_loses_nor_repeats_the_m
     active = ActiveRun(execution="two", run=a_run(3), since=NOW)
 
     def start_run():
-        world.table.save_day(world.day.model_copy(update={"active": active}))
+        world.table.save(world.day.model_copy(update={"active": active}))
 
     assert world.notify(hook=WriteHook(at=at, action=start_run)).notified
     assert len(world.outbox.sent) == 1
@@ -368,25 +371,25 @@ def test_a_claim_on_an_earlier_version_is_resolved_before_a_later_notification(w
 
 def test_a_claim_whose_response_was_lost_is_recognised(world):
     """The client repeats a write after a lost response, and the condition fails because of its own first write."""
-    save = world.table.save_day
+    save = world.table.save
     claims = []
 
-    def save_day(day):
+    def save_and_lose(day):
         save(day)
         if day.notification_claim and not claims:
             claims.append(day.notification_claim)
             raise DayChanged(DATE)
 
-    world.table.save_day = save_day
+    world.table.save = save_and_lose
     assert world.notify().notified
     assert (len(world.outbox.sent), world.alarms) == (1, [])
 
 
 def test_a_day_that_keeps_changing_raises_a_retryable_error(world):
-    def save_day(day):
+    def refuse(day):
         raise DayChanged(DATE)
 
-    world.table.save_day = save_day
+    world.table.save = refuse
     with pytest.raises(DayChanged, match="kept changing while its notification was claimed"):
         world.notify()
     assert world.outbox.sent == []
@@ -427,7 +430,7 @@ def test_the_claim_of_another_notifier_is_not_removed(world):
 
     def resolve():
         update = {"notified_attempt": 2, "notification_claim": theirs, "published": published(3)}
-        world.table.save_day(world.day.model_copy(update=update))
+        world.table.save(world.day.model_copy(update=update))
 
     world.notify(hook=WriteHook(at=5, action=resolve))
     assert world.day.notification_claim == theirs

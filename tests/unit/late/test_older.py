@@ -256,7 +256,7 @@ def test_a_check_of_an_arrival_keeps_a_day_listed_that_has_got_more_data_since(w
 def roll_back(world):
     record = world.table.day(PIPELINE, DAY)
     hold = Hold(rule="rolled_back", reason="r", since=world.now(), inputs="", execution="")
-    world.table.save_day(record.model_copy(update={"hold": hold}))
+    world.table.save(record.model_copy(update={"hold": hold}))
 
 
 def test_late_data_of_a_day_that_was_rolled_back_lists_it_on_no_second_list(world, arrive):

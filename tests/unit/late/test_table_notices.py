@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,15 +12,17 @@ import jsonschema
 import pytest
 
 from lambdas import check_days
-from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import ResponseLost, Throttled
-from slackwater.late.changes.table_notices import TableChangeDocument, TableNotifier, table_change_contract
+from slackwater.late.changes.outbox import Outbox
+from slackwater.late.changes.table_notices import TableChangeDocument, TableNotifier
 from slackwater.late.check.tasks import day_tasks
 from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.metrics import Metric
+from slackwater.model import json_schema
 from slackwater.runs.record import DayRecord
 from tests.fakes_check import PIPELINE
-from tests.fakes_notification import Crashed, HookedOutbox, HookedTable, Outbox, WriteHook
+from tests.fakes_functions import resources_of, use_resources
+from tests.fakes_notification import Crashed, HookedTable, HookedTopic, TopicFake, WriteHook
 from tests.unit.runs.test_table_inputs import SUNDAY, Weeks, week_of, weekly
 
 pytestmark = pytest.mark.unit
@@ -34,7 +37,7 @@ class World(Weeks):
 
     def __init__(self):
         super().__init__(on_change="notify")
-        self.outbox, self.alarms = Outbox(), []
+        self.outbox, self.alarms = TopicFake(), []
         self.publish_week()
         self.executions.running |= {"one", "two"}
         self.executions.known |= {"one", "two"}
@@ -43,15 +46,19 @@ class World(Weeks):
         self.publish_daily(SUNDAY - timedelta(days=days_before), content=content, attempt=attempt, rows=rows)
 
     def notify(self, *, execution="one", hook=None):
+        return self.notifier(hook).notify(self.project.pipelines[PIPELINE], week_of(self), execution=execution)
+
+    def notifier(self, hook=None):
         hook = hook or WriteHook()
-        notifier = TableNotifier(
+        return TableNotifier(
             table=HookedTable(self.table, hook),
-            executions=self.executions,
-            topic=HookedOutbox(self.outbox, hook),
-            now=self.now,
-            on_outcome_unknown=lambda day: self.alarms.append(day.date),
+            outbox=Outbox(
+                executions=self.executions,
+                topic=HookedTopic(self.outbox, hook),
+                now=self.now,
+                on_outcome_unknown=lambda _, date: self.alarms.append(date),
+            ),
         )
-        return notifier.notify(self.project.pipelines[PIPELINE], week_of(self), execution=execution)
 
     @property
     def record(self) -> DayRecord:
@@ -114,7 +121,7 @@ def test_the_message_has_the_team_of_the_pipeline(world):
 
 
 def test_the_contract_in_docs_is_up_to_date():
-    assert CONTRACT.read_text(encoding="utf-8") == table_change_contract(), (
+    assert CONTRACT.read_text(encoding="utf-8") == json_schema(TableChangeDocument), (
         "write it again: python -m slackwater.late.changes.table_notices > docs/contracts/table-change.schema.json"
     )
 
@@ -153,14 +160,7 @@ def test_a_day_that_is_published_again_meanwhile_needs_no_message(world):
     world.change()
     decision = week_of(world)
     world.publish_week()
-    notifier = TableNotifier(
-        table=world.table,
-        executions=world.executions,
-        topic=world.outbox,
-        now=world.now,
-        on_outcome_unknown=lambda day: world.alarms.append(day.date),
-    )
-    assert not notifier.notify(world.project.pipelines[PIPELINE], decision, execution="one")
+    assert not world.notifier().notify(world.project.pipelines[PIPELINE], decision, execution="one")
     assert world.outbox.sent == []
 
 
@@ -184,7 +184,7 @@ def test_a_write_of_another_process_is_not_lost(world):
     world.change()
 
     def change_day():
-        world.table.save_day(world.record.model_copy(update={"baseline_attempt": 7}))
+        world.table.save(world.record.model_copy(update={"baseline_attempt": 7}))
 
     for at in (0, 2):
         world.change(content=f"at {at}", attempt=at + 2, rows=20 + at)
@@ -244,23 +244,31 @@ def report_of(world, *decisions):
     return report.model_copy(update={"days": tuple(days)})
 
 
-def test_the_function_notifies_of_days_that_do_not_run_again_and_an_error_stops_no_other(world, monkeypatch):
+def monitor_of(world, notifier):
+    """A monitor that notifies people with the notifier, and the metrics that it puts."""
     put = []
-    monkeypatch.setattr(check_days, "put_metric", lambda metric, value, **subject: put.append((metric, value, subject)))
+    ports = {"run_table": world.table, "outbox": None}
+    monitor = resources_of(checker=world.checker, project=world.project, event_counts=None, **ports).monitor
+    return replace(
+        monitor, tables=notifier, put_metric=lambda metric, value, **subject: put.append((metric, value, subject))
+    ), put
+
+
+def test_the_function_notifies_of_days_that_do_not_run_again_and_an_error_stops_no_other(world):
     world.change()
     decisions = (LateDecision.IGNORE, LateDecision.RERUN, LateDecision.DEFER, LateDecision.HOLD, LateDecision.IGNORE)
     notifier = Notifier("2013-02-01")
-    check_days.notify_of_tables(notifier, report_of(world, *decisions), world.project, execution="one")
+    monitor, put = monitor_of(world, notifier)
+    monitor.notify_of_tables(report_of(world, *decisions), world.project.pipelines[PIPELINE], execution="one")
     assert notifier.notified == ["2013-02-04", "2013-02-05"]
-    assert put == [(Metric.NOTIFICATIONS_SENT, 2, {"pipeline": PIPELINE})]
+    subject = {"pipeline": PIPELINE}
+    assert put == [(Metric.CHECK_PARTS_FAILED, 1, subject), (Metric.NOTIFICATIONS_SENT, 2, subject)]
 
 
 def test_a_check_of_some_days_notifies_too(world, monkeypatch):
     notifier = Notifier()
-    builders = {"checker": world.checker, "notifier": notifier, "arrivals": ArrivalQueue(None, "")}
-    for name, built in builders.items():
-        monkeypatch.setattr(check_days, f"build_{name}", lambda built=built: built)
-    monkeypatch.setattr(check_days, "put_metric", lambda *_, **__: None)
+    monitor, _ = monitor_of(world, notifier)
+    use_resources(monkeypatch, check_days, monitor=monitor)
     event = {"pipeline": PIPELINE, "as_of": "2013-03-11", "days": [DATE], "execution": "one", "correlation_id": "c"}
     check_days.handler(event, None)
     assert notifier.notified == []
@@ -269,12 +277,12 @@ def test_a_check_of_some_days_notifies_too(world, monkeypatch):
     assert notifier.notified == [DATE]
 
 
-def test_one_check_sends_at_most_ten_messages(world, monkeypatch):
-    monkeypatch.setattr(check_days, "put_metric", lambda *_, **__: None)
+def test_one_check_sends_at_most_ten_messages(world):
     world.change()
     notifier = Notifier()
     report = report_of(world, *[LateDecision.IGNORE] * 12)
-    check_days.notify_of_tables(notifier, report, world.project, execution="one")
+    monitor, _ = monitor_of(world, notifier)
+    monitor.notify_of_tables(report, world.project.pipelines[PIPELINE], execution="one")
     assert len(notifier.notified) == 10
 
 

@@ -38,7 +38,7 @@ def unreadable(world):
 
 def put_on_hold(world, rule):
     hold = Hold(rule=rule, reason="r", since=NOW)
-    world.table.save_day(world.table.day(PIPELINE, DAY).model_copy(update={"hold": hold}))
+    world.table.save(world.table.day(PIPELINE, DAY).model_copy(update={"hold": hold}))
 
 
 @pytest.mark.parametrize("rule", ["changing", "unreadable"])
@@ -70,7 +70,7 @@ def test_a_crash_before_the_hold_of_an_older_day_ends_loses_no_late_data(world, 
         raise DayChanged(day.date)
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.table, "save_day", overtaken)
+        patch.setattr(world.table, "save", overtaken)
         world.check()
     assert [day.date for day in days_on_hold(world.table, [PIPELINE])] == [DAY]
     world.check()
@@ -106,7 +106,7 @@ def test_a_run_of_the_day_begins_the_time_again(world, monkeypatch, stops_at):
         run = world.freeze(DAY, force=True)
         day = world.table.day(PIPELINE, DAY)
         # Such as by a check that could not read the running day.
-        world.table.save_day(day.model_copy(update={"unreadable_since": NOW}))
+        world.table.save(day.model_copy(update={"unreadable_since": NOW}))
         world.store.put(f"{run.prefix}publication.json", world.store.get(publication_of(world)))
         world.recorder.record_published(run)
     assert unreadable(world) == {}

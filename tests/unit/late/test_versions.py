@@ -31,6 +31,7 @@ from slackwater.late.changes.versions import (
 from slackwater.late.comparison import ComparisonReference, comparison_uri
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
 from tests.fakes_comparison import comparison, version
+from tests.fakes_functions import use_resources
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 pytestmark = pytest.mark.unit
@@ -422,7 +423,7 @@ class TestMachine:
 
     @pytest.fixture
     def call(self, monkeypatch, versions):
-        monkeypatch.setattr(compare_versions, "build_versions", lambda: versions)
+        use_resources(monkeypatch, compare_versions, versions=versions)
         variables: dict[str, Any] = {}
 
         def call(state: str, state_input: Any = None) -> Any:

@@ -14,7 +14,6 @@ import pytest
 from examples.nyc_flights import feed
 from examples.nyc_flights.partner import PartnerServer
 from lambdas import fetch_file, list_files
-from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import DataError, FileTooLarge, UnknownName
 from slackwater.pipeline.retries import with_retries
 from slackwater.project.project import Project
@@ -23,6 +22,7 @@ from slackwater.receiver.pull.removed_files import read_doubtful
 from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.example_project import example_project
 from tests.execution_events import ENDS, HISTORY_LIMIT, most_events
+from tests.fakes_functions import use_resources
 from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, MemoryPartitions, MemoryStore
 
 pytestmark = pytest.mark.unit
@@ -192,27 +192,11 @@ class TestFunctions:
         project = project.model_copy(update={"sources": {**project.sources, "flights": moved}})
         self.store, self.cache, self.counts = MemoryStore(), MemoryFileCache(), MemoryEventCounts()
         lister, fetcher = list_files, fetch_file
-        environment = lister.ListFilesEnvironment(
-            EXCHANGE_BUCKET="exchange",
-            FILE_TABLE="files",
-            PROJECT_URI="s3://x/project.json",
-            OUTBOUND_ALLOW="127.0.0.1",
-        )
+        settings = {"exchange_bucket": "exchange", "outbound_allow": "127.0.0.1"}
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
-        wiring = {"cache": self.cache, "project": project}
-        listing = lister.ListFilesResources(environment=environment, store=self.store, **wiring)
-        monkeypatch.setattr(lister, "build_resources", lambda: listing)
-        monkeypatch.setattr(
-            fetcher,
-            "build_resources",
-            lambda: fetcher.FetchFileResources(
-                raw_writer=raw_writer,
-                outbound_allow="127.0.0.1",
-                arrivals=ArrivalQueue(None, ""),
-                event_counts=self.counts,
-                **wiring,
-            ),
-        )
+        ports = {"file_cache": self.cache, "project": project, "store": self.store, "event_counts": self.counts}
+        for function in (lister, fetcher):
+            use_resources(monkeypatch, function, settings, raw_writer=raw_writer, **ports)
 
         def pull(**changes):
             request = {"source": "flights", "as_of": "2013-03-12", "correlation_id": "c-1", **changes}
@@ -300,7 +284,7 @@ class TestFunctions:
 
     def limit(self, monkeypatch, **limits):
         """Change the limits of the source `flights`."""
-        project = fetch_file.build_resources().project
+        project = fetch_file.function_resources().project
         flights = project.source("flights")
         limited = flights.model_copy(update={"pull": flights.pull.model_copy(update=limits)})
         monkeypatch.setitem(project.sources, "flights", limited)

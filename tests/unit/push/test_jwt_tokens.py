@@ -24,6 +24,7 @@ from slackwater.receiver.push.body import Limits
 from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByFormat
 from slackwater.receiver.push.receive import BatchResult
 from slackwater.receiver.push.request import EventsApi
+from tests.fakes_functions import resources_of
 from tests.fakes_receiver import MemoryTokens, a_source
 from tests.oidc_issuer import Issuer, private_key, public_jwk
 from tests.pushing import Answer, FunctionContext
@@ -488,26 +489,21 @@ class TestApi:
 
 class TestHandler:
     @pytest.fixture
-    def call(self, world, monkeypatch):
+    def call(self, world, monkeypatch, use_api):
         """Return a call of the function; its environment names the issuer, and its logs are recorded."""
-        environment = {
-            "RAW_BUCKET": "raw",
-            "RAW_DATABASE": "raw",
-            "TOKEN_TABLE": "tokens",
-            "FILE_TABLE": "files",
-            "PROJECT_URI": "s3://assets/project",
-            "EVENT_QUEUE_URL": "http://queue",
-            "OIDC_ISSUER": world.issuer.url,
-            "OIDC_AUDIENCE": AUDIENCE,
-            "OUTBOUND_ALLOW": "10.0.0.0/8,127.0.0.1",
+        settings = {
+            "token_table": "tokens",
+            "oidc_issuer": world.issuer.url,
+            "oidc_audience": AUDIENCE,
+            "outbound_allow": "10.0.0.0/8,127.0.0.1",
         }
         self.logs = io.StringIO()
         monkeypatch.setattr(receive_events.logger.registered_handler, "stream", self.logs)
-        monkeypatch.setattr(receive_events, "client", lambda _, **__: SimpleNamespace(get_item=lambda **_: {}))
-        tokens = receive_events.build_tokens(receive_events.ReceiveEventsEnvironment.model_validate(environment))
+        clients = {"dynamodb": SimpleNamespace(get_item=lambda **_: {})}
+        tokens = resources_of(settings, clients=clients.get).accepted_tokens
         source, now = a_source(), lambda: datetime.now(UTC)
         api = EventsApi(tokens=tokens, source=lambda _: source, receiver=Receiver(), queue=None, now=now)
-        monkeypatch.setattr(receive_events, "build_api", lambda: api)
+        use_api(api)
 
         def call(token):
             event = {
@@ -548,18 +544,7 @@ class TestHandler:
                 looked_up.append(call["Key"]["token_hash"]["S"])
                 return {}
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(receive_events, "client", lambda _, **__: Table())
-            tokens = receive_events.build_tokens(
-                receive_events.ReceiveEventsEnvironment(
-                    RAW_BUCKET="raw",
-                    RAW_DATABASE="raw",
-                    TOKEN_TABLE="t",
-                    FILE_TABLE="f",
-                    PROJECT_URI="p",
-                    EVENT_QUEUE_URL="q",
-                )
-            )
+        tokens = resources_of({"token_table": "t"}, clients={"dynamodb": Table()}.get).accepted_tokens
         token = world.token()
         assert tokens.find(token) is None
         assert looked_up == [hashlib.sha256(token.encode()).hexdigest()]

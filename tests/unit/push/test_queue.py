@@ -20,6 +20,7 @@ from slackwater.receiver.push.receive import Receipt, Receiver
 from slackwater.receiver.push.request import EventsApi
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import GENERATED_ID, Source
+from tests.fakes_functions import use_resources
 from tests.fakes_receiver import (
     RECEIVED,
     Clock,
@@ -391,8 +392,7 @@ class TestHandler:
         setup = Setup()
         self.logs = io.StringIO()
         monkeypatch.setattr(store_events.logger.registered_handler, "stream", self.logs)
-        resources = store_events.StoreEventsResources(project=setup, receiver=setup.receiver)
-        monkeypatch.setattr(store_events, "build_resources", lambda: resources)
+        use_resources(monkeypatch, store_events, project=setup, receiver=setup.receiver)
         return setup
 
     def handle(self, setup):

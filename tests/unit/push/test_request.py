@@ -152,11 +152,11 @@ class TestApi:
 
 class TestHandler:
     @pytest.fixture
-    def handler(self, monkeypatch):
+    def handler(self, monkeypatch, use_api):
         self.setup = Setup()
         self.logs = io.StringIO()
         monkeypatch.setattr(receive_events.logger.registered_handler, "stream", self.logs)
-        monkeypatch.setattr(receive_events, "build_api", lambda: TestApi().api(self.setup))
+        use_api(TestApi().api(self.setup))
         return receive_events.handler
 
     def call(self, handler, body, **headers):
@@ -276,10 +276,10 @@ class TestHandler:
     def test_a_failure_that_would_happen_again_has_a_status_that_api_gateway_does_not_use(
         self, handler, monkeypatch, failure, status, code
     ):
-        def fail() -> None:
+        def fail(*_) -> None:
             raise failure("why")
 
-        monkeypatch.setattr(receive_events, "build_api", fail)
+        monkeypatch.setattr(receive_events, "function_resources", fail)
         answer = self.call(handler, json.dumps(event()))
         assert answer["statusCode"] == status
         assert json.loads(answer["body"])["error"]["code"] == code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,7 +31,7 @@ AT = "2013-03-08T12:00:00Z"
 class World:
     """The function over fakes."""
 
-    def __init__(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, source: Source, use_api: Callable[[EventsApi], object]) -> None:
         self.source, self.store, self.queue, clock = source, MemoryStore(), MemoryBuffer(), Clock()
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         api = EventsApi(
@@ -40,7 +41,7 @@ class World:
             queue=self.queue,
             now=clock,
         )
-        monkeypatch.setattr(receive_events, "build_api", lambda: api)
+        use_api(api)
 
     def post(self, events: list[object], **headers: str) -> dict[str, object]:
         body = "\n".join(map(json.dumps, events))
@@ -95,18 +96,18 @@ def max_response_bytes(answer: dict[str, object]) -> int:
 
 @pytest.mark.parametrize("unknown_fields", ["keep", "reject"])
 @pytest.mark.parametrize("sign", SIGNS)
-def test_a_rejected_event_adds_few_bytes_to_the_response(monkeypatch, sign, unknown_fields):
+def test_a_rejected_event_adds_few_bytes_to_the_response(use_api, sign, unknown_fields):
     source, bad = source_and_rejected_event(SIGNS[sign], unknown_fields)
-    world = World(source, monkeypatch)
+    world = World(source, use_api)
     single, many = world.post([bad]), world.post([bad] * 101)
     assert (single["statusCode"], many["statusCode"]) == (422, 422)
     each = (max_response_bytes(many) - max_response_bytes(single)) / 100
     assert 100 < each < (LARGEST - 10_000) / 10_000
 
 
-def test_ten_thousand_rejected_events_fit_in_one_response(monkeypatch):
+def test_ten_thousand_rejected_events_fit_in_one_response(use_api):
     source, bad = source_and_rejected_event(SIGNS["quote"], "reject")
-    answer = World(source, monkeypatch).post([bad] * 10_000)
+    answer = World(source, use_api).post([bad] * 10_000)
     assert answer["statusCode"] == 422
     assert len(json.loads(str(answer["body"]))["rejected"]) == 10_000
     assert max_response_bytes(answer) < LARGEST
@@ -141,8 +142,8 @@ LIKELY = st.text(alphabet=';=" *,/charset=utf-8Bearer good\t\n\x00\uffff')
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(["content_type", "content_encoding", "authorization"]), ANY | LIKELY), ANY)
-def test_every_combination_of_headers_gets_a_response(monkeypatch, headers, correlation_id):
-    world = World(a_source(push={"buffer": "queue"}), monkeypatch)
+def test_every_combination_of_headers_gets_a_response(use_api, headers, correlation_id):
+    world = World(a_source(push={"buffer": "queue"}), use_api)
     if "authorization" in headers:
         headers["authorization"] = f"Bearer {headers['authorization']}"
     if "content_type" in headers:
@@ -165,16 +166,16 @@ def test_every_combination_of_headers_gets_a_response(monkeypatch, headers, corr
         ("\u00e9", "ours"),
     ],
 )
-def test_the_correlation_id_of_the_partner_is_used_if_it_is_a_valid_header_value(monkeypatch, requested, used):
-    world = World(a_source(push={"buffer": "queue"}), monkeypatch)
+def test_the_correlation_id_of_the_partner_is_used_if_it_is_a_valid_header_value(use_api, requested, used):
+    world = World(a_source(push={"buffer": "queue"}), use_api)
     answer = world.post([{"id": "a", "at": AT}], **{"x-correlation-id": requested})
     assert answer["headers"]["x-correlation-id"] == used
     assert json.loads(world.queue.messages[0])["correlation_id"] == used
 
 
 @pytest.mark.parametrize("buffer", ["none", "queue"])
-def test_a_batch_with_events_of_too_many_hours_is_refused(monkeypatch, buffer):
-    world = World(a_source(push={"buffer": buffer}), monkeypatch)
+def test_a_batch_with_events_of_too_many_hours_is_refused(use_api, buffer):
+    world = World(a_source(push={"buffer": buffer}), use_api)
     timestamps = [
         f"2013-{1 + hour // 600:02d}-{1 + hour // 24 % 25:02d}T{hour % 24:02d}:59:00Z" for hour in range(1_001)
     ]

@@ -126,7 +126,7 @@ def test_a_run_of_an_older_version_keeps_its_requests_and_is_completed_by_the_ne
     for attempt, complete in ((1, True), (2, False)):
         document = a_record(attempt).model_dump(mode="json")
         document |= {"requests": requests, "cost": old | {"transitions": 9, "complete": complete}}
-        table.save(run=RunRecord.model_validate(document))
+        table.save(RunRecord.model_validate(document))
     recorder(table, Usage(attempt2=TWO_JOBS, attempt3=TWO_JOBS)).record_due("daily_delays")
     first, second, third = (record.model_dump() for record in table.runs("daily_delays"))
     assert (first["requests"], second["requests"]) == (requests, requests)
@@ -169,7 +169,7 @@ def a_record(attempt=1, *, state=RunState.PUBLISHED, ended=NOW - timedelta(hours
 def table():
     table = DictRunTable()
     for attempt in (1, 2, 3):
-        table.save(run=a_record(attempt))
+        table.save(a_record(attempt))
     return table
 
 
@@ -193,8 +193,8 @@ def test_costs_are_recorded_until_they_are_final(table):
 
 
 def test_a_failed_run_costs_and_a_running_one_is_not_due(table):
-    table.save(run=a_record(2, state=RunState.FAILED))
-    table.save(run=a_record(3, state=RunState.RUNNING, ended=None))
+    table.save(a_record(2, state=RunState.FAILED))
+    table.save(a_record(3, state=RunState.RUNNING, ended=None))
     usage = Usage(attempt1=TWO_JOBS, attempt2=TWO_JOBS)
     assert [record.run.attempt for record in recorder(table, usage).record_due("daily_delays").completed] == [1, 2]
 
@@ -221,7 +221,7 @@ def test_an_error_about_one_run_does_not_stop_the_others(table):
 
 def test_a_run_that_aws_does_not_know_any_more_is_given_up_at_once(table):
     provisional = price_run(TWO_JOBS._replace(ended=False), region="us-east-1", architecture="x86_64")
-    table.save(run=a_record(1, cost=provisional))
+    table.save(a_record(1, cost=provisional))
     usage = Usage(attempt1=UsageGone("gone"), attempt2=UsageGone("gone"), attempt3=UsageGone("gone"))
     recorder(table, usage).record_due("daily_delays")
     first, second, _ = [record.cost for record in table.runs("daily_delays")]
@@ -234,7 +234,7 @@ def test_a_run_that_aws_does_not_know_any_more_is_given_up_at_once(table):
 @pytest.mark.parametrize("answer", [TWO_JOBS._replace(jobs=(None,)), AccessDenied("its application was replaced")])
 def test_a_run_whose_usage_is_not_reported_is_given_up_after_seven_days(answer):
     table, usage = DictRunTable(), Usage(attempt1=answer)
-    table.save(run=a_record(ended=NOW - timedelta(days=7)))
+    table.save(a_record(ended=NOW - timedelta(days=7)))
     assert recorder(table, usage).record_due("daily_delays").completed == ()
     assert len(list(table.costs_due("daily_delays"))) == 1
     later = recorder(table, usage, now=lambda: NOW + timedelta(seconds=1)).record_due("daily_delays")
@@ -258,7 +258,7 @@ def a_comparison(name="c1", *, before=1, after=2, started_at=NOW - timedelta(hou
 
 def test_comparisons_are_recorded_like_runs():
     table, usage = DictRunTable(), Usage(attempt2=TWO_JOBS, c1=TWO_JOBS._replace(jobs=(None,)), c2=TWO_JOBS)
-    table.save(run=a_record(2))
+    table.save(a_record(2))
     for name in ("c1", "c2"):
         table.save_comparison(a_comparison(name))
     assert list(table.costs_due("daily_delays")) == [(*DAY, 2, ""), (*DAY, 2, "c1"), (*DAY, 2, "c2")]
@@ -282,7 +282,7 @@ def test_a_comparison_whose_usage_is_not_reported_is_given_up_seven_days_after_i
 
 def test_the_costs_of_a_change_are_those_of_its_run_and_of_comparing_its_two_versions():
     table, usage = DictRunTable(), Usage(attempt3=TWO_JOBS._replace(ended=False), c1=TWO_JOBS, c2=UsageGone("gone"))
-    table.save(run=a_record(3))
+    table.save(a_record(3))
     priced = RunCost(usd=0.5, complete=True)
     for comparison in (a_comparison("other", after=3, before=1), a_comparison("final", after=3, before=2, cost=priced)):
         table.save_comparison(comparison)

@@ -268,7 +268,7 @@ def test_a_lost_run_is_reported_only_by_the_execution_that_claims_its_day(
     assert (table.run(PIPELINE, DATE, 1).state, lost) == (RunState.FAILED, [PIPELINE])
 
 
-def conflicting_save(*, day, **_):
+def conflicting_save(day, *_):
     """Fail as `save` does when another execution has changed the day."""
     raise DayChanged(day.date)
 
@@ -499,7 +499,7 @@ def test_inputs_that_vanished_are_refused_until_the_day_is_released(freezer, rec
 def release(freezer, table):
     day = freezer.inputs.manifest(PIPELINE, day_of(date.fromisoformat(DATE), "America/New_York"))
     record = table.day(PIPELINE, DATE)
-    table.save_day(released_day(record, reason="r", principal="arn:me", inputs=day.digest, now=NOW))
+    table.save(released_day(record, reason="r", principal="arn:me", inputs=day.digest, now=NOW))
 
 
 def test_a_release_does_not_apply_after_another_version_was_published(freezer, recorder, store, table):

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from lambdas import record_run
+from slackwater.aws.clients import SINGLE_CONFIG, Clients
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.aws.executions.run_usage import CostEnvironment
+from slackwater.aws.function_resources import function_resources
 from slackwater.costs.cost import RunCost
 from slackwater.errors import AccessDenied, Throttled
 from slackwater.runs.cost_recorder import UsageGone
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState, publication_uri
 from tests.fakes_dynamodb import LocalDynamoDB
+from tests.fakes_functions import use_resources
 from tests.fakes_interleaving import take_turns
 from tests.fakes_runs import RUN_TABLE, DictRunTable, DictStore
 from tests.unit.runs.test_cost import NOW, TWO_JOBS, Usage, a_record, recorder
@@ -32,7 +34,7 @@ STEP_FUNCTIONS = Path(__file__).resolve().parents[3] / "step_functions"
 def table():
     table = DictRunTable()
     active = ActiveRun(execution="arn", run=RUNNING.run, since=NOW)
-    table.save(run=RUNNING, day=DayRecord(pipeline="daily_delays", date="2013-03-10", active=active))
+    table.save(DayRecord(pipeline="daily_delays", date="2013-03-10", active=active), RUNNING)
     return table
 
 
@@ -51,10 +53,7 @@ def end(table, monkeypatch):
             now=lambda: datetime.now(UTC),
             costs=costs,
         )
-        monkeypatch.setattr(record_run, "build_recorder", lambda: recorded)
-        monkeypatch.setenv("RUN_TABLE", "runs")
-        monkeypatch.setenv("INTERMEDIATE_DAYS", "30")
-        monkeypatch.setenv("ARRIVAL_QUEUE_URL", "")
+        use_resources(monkeypatch, record_run, {"intermediate_days": "30"}, recorder=recorded)
         return record_run.handler({"event": event, "run": RUNNING.run.model_dump(), **more}, None)
 
     return end
@@ -89,7 +88,7 @@ def test_the_end_of_a_run_and_a_check_that_price_it_at_the_same_time_keep_the_fi
     dynamodb = LocalDynamoDB()
     with dynamodb.table("runs", **RUN_TABLE) as name:
         table, completed = DynamoRunTable(dynamodb.client, name), []
-        table.save(run=a_record())
+        table.save(a_record())
 
         def end(wrap):
             costs = recorder(wrap(table), UsageOf(ended=False))
@@ -136,10 +135,13 @@ def test_a_repeated_call_does_not_ask_for_a_final_cost_again(table, end):
 
 
 def test_the_environment_of_the_functions(monkeypatch):
-    values = {"AWS_REGION": "us-east-1", "APPLICATION_ID": "app", "ARCHITECTURE": "x86_64"}
+    values = {"AWS_REGION": "us-east-1", "APPLICATION_ID": "app", "ARCHITECTURE": "x86_64", "RUN_TABLE": "runs"}
     for name, value in {**values, "FUNCTION_MB": '{"Freeze inputs": 1024}'}.items():
         monkeypatch.setenv(name, value)
-    assert CostEnvironment.read().function_mb == {"Freeze inputs": 1024}
+    monkeypatch.setattr(Clients, "__call__", lambda _, service: None)
+    costs = function_resources.__wrapped__(SINGLE_CONFIG).costs
+    assert costs.reader.function_mb == {"Freeze inputs": 1024}
+    assert (costs.region, costs.architecture, costs.reader.application) == ("us-east-1", "x86_64", "app")
 
 
 def test_each_state_of_a_run_that_calls_a_function_has_a_known_memory():

@@ -12,6 +12,7 @@ from slackwater.runs import outcome
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import RunRecord, RunState
 from tests.fakes_check import PUBLICATION, World
+from tests.fakes_functions import use_resources
 
 pytestmark = pytest.mark.unit
 
@@ -93,7 +94,7 @@ def test_a_run_that_was_closed_as_lost_keeps_its_files_even_if_it_reports_a_publ
     run = world.freeze(DATE)
     write_run(world, run)
     lost = world.table.run(run.pipeline, DATE, 1).model_copy(update={"state": RunState.FAILED})
-    world.table.save(run=lost)
+    world.table.save(lost)
     world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
     recorder.record_published(run)
     assert recorder.remove_arrow_files(run) == 0
@@ -153,13 +154,7 @@ class TestTheFunctionThatRecordsRuns:
     @pytest.fixture
     def record(self, world, recorder, monkeypatch):
         def record(run, *, intermediate_days, event="published", **more):
-            for name, value in (
-                ("RUN_TABLE", "runs"),
-                ("INTERMEDIATE_DAYS", intermediate_days),
-                ("ARRIVAL_QUEUE_URL", ""),
-            ):
-                monkeypatch.setenv(name, value)
-            monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
+            use_resources(monkeypatch, record_run, {"intermediate_days": intermediate_days}, recorder=recorder)
             return record_run.handler({"event": event, "run": run.model_dump(), **more}, None)
 
         return record
@@ -171,7 +166,7 @@ class TestTheFunctionThatRecordsRuns:
         uris = write_run(world, run)
         world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
         running = RunRecord(run=run, state=RunState.RUNNING, execution="run", started_at=world.now())
-        world.table.save(run=running)
+        world.table.save(running)
         return run, set(uris)
 
     def test_0_days_remove_them_at_once_also_when_the_call_is_repeated(self, world, run, record):

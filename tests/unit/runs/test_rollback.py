@@ -82,7 +82,7 @@ def test_a_running_day_is_waited_for(freezer, store, two_versions):
 
 
 def test_a_day_that_changes_meanwhile_is_waited_for(freezer, table, two_versions, monkeypatch):
-    def changed(**_):
+    def changed(*_):
         raise DayChanged(DATE)
 
     monkeypatch.setattr(table, "save", changed)
@@ -115,7 +115,7 @@ def test_a_rollback_needs_a_reason(freezer, two_versions):
 
 def test_the_publication_puts_the_day_on_hold_in_the_same_write(freezer, recorder, table, two_versions, monkeypatch):
     run, writes = roll_back(freezer).run, []
-    monkeypatch.setattr(table, "save", lambda *, run, day: writes.append((run, day)))
+    monkeypatch.setattr(table, "save", lambda day, run: writes.append((run, day)))
     publish(recorder, run)
     [(record, day)] = writes
     assert (record.run.attempt, day.published.run.attempt, day.active) == (3, 3, None)
@@ -134,7 +134,7 @@ def test_nothing_runs_the_day_again_until_it_is_released(freezer, recorder, tabl
     for force in (True, False):
         with pytest.raises(InputError, match="slackwater late release daily_delays --date 2013-03-10"):
             freeze(freezer, "one", force=force)
-    table.save_day(day.model_copy(update={"hold": None}))
+    table.save(day.model_copy(update={"hold": None}))
     # Its present inputs are not those of version 1.
     frozen = freeze(freezer, "one")
     assert (frozen.action, frozen.run.attempt) == (FreezeAction.RUN, 4)
@@ -164,7 +164,7 @@ def test_a_rollback_that_is_refused_before_its_commit_leaves_the_outcome_known(
 
 
 def test_a_refused_rollback_does_not_make_an_unknown_outcome_known(freezer, recorder, table, store, two_versions):
-    table.save_day(table.day(PIPELINE, DATE).model_copy(update={"outcome_unknown": True}))
+    table.save(table.day(PIPELINE, DATE).model_copy(update={"outcome_unknown": True}))
     run = roll_back(freezer).run
     store.put(failure_uri(run.prefix), b"AuditFailed: no column")
     recorder.record_failure(run, error="E", cause="")
@@ -182,7 +182,7 @@ def test_a_rolled_back_day_can_be_rolled_back_to_another_version(freezer, record
 def test_a_comparison_names_when_the_inputs_of_the_version_were_listed(freezer, recorder, table, two_versions):
     earlier = table.run(PIPELINE, DATE, 1)
     then = earlier.started_at - timedelta(days=3)
-    table.save(run=earlier.model_copy(update={"started_at": then}))
+    table.save(earlier.model_copy(update={"started_at": then}))
     publish(recorder, roll_back(freezer).run)
     publish(recorder, roll_back(freezer, to=2).run)
     publish(recorder, roll_back(freezer, to=3).run)  # a rollback to a rollback
@@ -199,7 +199,7 @@ def test_runs_of_older_versions_can_be_rolled_back_to(freezer, table, two_versio
     for name in ("definition", "code", "reasons", "rollback"):
         del stored[name]
     earlier = table.run(PIPELINE, DATE, 1).__class__.model_validate(stored)
-    table.save(run=earlier)
+    table.save(earlier)
     run = roll_back(freezer).run
     record = table.run(PIPELINE, DATE, run.attempt)
     assert (record.definition, record.code, record.rollback.to) == ("", "", 1)

@@ -65,7 +65,7 @@ class Weeks(World):
             table="warehouse.days.daily", snapshot_id="1", rows=rows, replaced=0, seconds=1, content=content
         )
         published = PublishedRun(run=run, publication=publication, at=self.now())
-        self.table.save_day(record.model_copy(update={"published": published, "attempts": attempt}))
+        self.table.save(record.model_copy(update={"published": published, "attempts": attempt}))
 
     def start(self, **options: Any) -> Frozen:
         arguments = {"pipeline": PIPELINE, "date": SUNDAY.isoformat(), "execution": "run", "correlation_id": "c"}
@@ -210,7 +210,7 @@ def test_a_changed_day_holds_the_week_until_a_person_releases_it():
     record = world.table.day(PIPELINE, SUNDAY.isoformat())
     assert record.hold.rule == "table_changed"
     inputs = record.hold.inputs
-    world.table.save_day(released_day(record, reason="it is right", principal="me", inputs=inputs, now=world.now()))
+    world.table.save(released_day(record, reason="it is right", principal="me", inputs=inputs, now=world.now()))
     released = week_of(world)
     assert (released.decision, released.rule) == (LateDecision.RERUN, DecisionRule.RELEASED)
     assert released.reason.endswith(": it is right")
@@ -225,7 +225,7 @@ def test_a_rejected_change_is_held_again_only_when_the_day_changes_once_more():
     week_of(world)
     record = world.table.day(PIPELINE, SUNDAY.isoformat())
     rejected = rejected_day(record, reason="no", principal="me", inputs=record.hold.inputs, now=world.now())
-    world.table.save_day(rejected)
+    world.table.save(rejected)
     assert week_of(world).rule is DecisionRule.REJECTED
     world.publish_daily(SUNDAY, content="another", attempt=3, rows=12)
     assert week_of(world).rule is DecisionRule.TABLE_CHANGED

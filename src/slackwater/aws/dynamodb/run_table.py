@@ -127,26 +127,34 @@ class DynamoRunTable(LateDayItems, CostItems):
             found = (item for page in pages for item in page["Items"])
             return next((RunRecord.model_validate_json(item["record"]["S"]).run.date for item in found), None)
 
-    def save(self, *, run: RunRecord, day: DayRecord | None = None, lost: RunRecord | None = None) -> None:
-        """Write a run and, in the same transaction, its day and the lost run that had claimed the day before.
+    def save(self, *records: DayRecord | RunRecord) -> None:
+        """Write a day and runs of it: all of them, or nothing.
 
-        Raises `DayChanged` when the stored day's version is not `day.version`, and `Throttled` when DynamoDB has
+        Raises `DayChanged` when the stored day's version is not that of the day, and `Throttled` when DynamoDB has
         cancelled the transaction for a temporary reason.
         """
-        writes: list[dict[str, Any]] = []
-        for record in [run, lost] if lost else [run]:
-            writes.append({"Put": {"TableName": self._table, "Item": record_item(record)}})
-            if record.ended_at and not (record.cost and record.cost.complete):
-                writes.append({"Put": {"TableName": self._table, "Item": cost_key(record)}})
-        if day is not None:
-            writes.append({"Put": self._day_put(day)})
-        with translated(f"record attempt {run.run.attempt} of {run.run.pipeline} for {run.run.date}"):
+        writes = [put for record in records for put in self._puts(record)]
+        of = records[0] if isinstance(records[0], DayRecord) else records[0].run
+        with translated(f"record {of.date} of {of.pipeline}"):
             try:
-                self._dynamodb.transact_write_items(TransactItems=writes)
+                if len(writes) == 1:
+                    self._dynamodb.put_item(**writes[0])
+                else:
+                    self._dynamodb.transact_write_items(TransactItems=[{"Put": put} for put in writes])
             except ClientError as error:
-                if "ConditionalCheckFailed" in cancellation_reasons(error):
-                    raise DayChanged(f"{run.run.pipeline}: {run.run.date} was changed by another execution") from error
+                # The day has another version, or a transaction of another execution is writing it.
+                conflicts = {"ConditionalCheckFailedException", "TransactionConflictException"}
+                if code_of(error) in conflicts or "ConditionalCheckFailed" in cancellation_reasons(error):
+                    raise DayChanged(f"{of.pipeline}: {of.date} was changed by another execution") from error
                 raise
+
+    def _puts(self, record: DayRecord | RunRecord) -> list[dict[str, Any]]:
+        """Return the parameters of the PutItem calls that write a record: of a run also those of its due cost."""
+        if isinstance(record, DayRecord):
+            return [self._day_put(record)]
+        is_due = record.ended_at and not (record.cost and record.cost.complete)
+        items = [record_item(record), *([cost_key(record)] if is_due else [])]
+        return [{"TableName": self._table, "Item": item} for item in items]
 
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
         """Return the re-runs that checks have counted on a calendar day."""
@@ -199,17 +207,6 @@ class DynamoRunTable(LateDayItems, CostItems):
                 TableName=self._table,
                 Item={**item_key(history.pipeline, _ARRIVALS), "record": {"S": history.model_dump_json()}},
             )
-
-    def save_day(self, day: DayRecord) -> None:
-        """Write a day only. Raises `DayChanged` when the stored day's version is not `day.version`."""
-        with translated(f"record {day.date} of {day.pipeline}"):
-            try:
-                self._dynamodb.put_item(**self._day_put(day))
-            except ClientError as error:
-                # The day has another version, or a transaction of another execution is writing it.
-                if code_of(error) in {"ConditionalCheckFailedException", "TransactionConflictException"}:
-                    raise DayChanged(f"{day.pipeline}: {day.date} was changed by another execution") from error
-                raise
 
     def _day_put(self, day: DayRecord) -> dict[str, Any]:
         """Return the parameters of a PutItem that writes the day with the next version."""

@@ -3,51 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-from pydantic import Json
 
 from slackwater.aws.executions.execution_history import FINAL_EVENTS, Event, with_states
 from slackwater.aws.failures import code_of, translated
-from slackwater.aws.function import FunctionEnvironment
 from slackwater.costs.cost import BilledHours, RunUsage
 from slackwater.errors import CloudError
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.cost_recorder import CostRecorder, CostTable, UsageGone
+from slackwater.runs.cost_recorder import UsageGone
 from slackwater.runs.record import RunRecord
 
 # The first state of an attempt, in `step_functions/pipeline.asl.json`. An execution may have two attempts.
 _FREEZE = "Freeze inputs"
-
-
-class CostEnvironment(FunctionEnvironment):
-    """Settings of a function that records costs."""
-
-    aws_region: str
-    """Lambda sets it."""
-    application_id: str
-    """Of the EMR Serverless application."""
-    architecture: str
-    function_mb: Json[dict[str, int]]
-    """Memory of the function that a state calls, by the name of the state."""
-
-
-def cost_recorder(
-    environment: CostEnvironment, *, table: CostTable, clients: Callable[[str], Any], now: Callable[[], datetime]
-) -> CostRecorder:
-    """Return a recorder of costs. `clients` returns the client of a service."""
-    reader = RunUsageReader(
-        states=clients("stepfunctions"),
-        emr=clients("emr-serverless"),
-        application=environment.application_id,
-        function_mb=environment.function_mb,
-    )
-    region, architecture = environment.aws_region, environment.architecture
-    return CostRecorder(table=table, reader=reader, region=region, architecture=architecture, now=now)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,7 @@ class ExecutionView:
 
 @dataclass(frozen=True)
 class StateMachines:
-    """State machines over a Step Functions client."""
+    """State machines over a Step Functions client, and `slackwater.runs.table.Executions`."""
 
     states: Any
 
@@ -154,6 +154,18 @@ class StateMachines:
                     return None
                 raise
 
+    def is_running(self, execution: str) -> bool | None:
+        """Return whether the execution with this ARN is running; None if Step Functions does not know it (yet)."""
+        with translated(f"describe {execution}"):
+            try:
+                status = self.states.describe_execution(executionArn=execution)["status"]
+            except ClientError as error:
+                # Reads are eventually consistent, so this may be an execution that has just been started.
+                if code_of(error) == "ExecutionDoesNotExist":
+                    return None
+                raise
+        return bool(status in {"RUNNING", "PENDING_REDRIVE"})
+
     def stop(self, execution: str, *, cause: str) -> None:
         """Stop the execution with this ARN, unless it has ended or was never started. Raises `CloudError`."""
         with translated(f"stop {execution}"):
@@ -196,25 +208,6 @@ class StateMachines:
 def next_pause(waited: float, *, described: int) -> float:
     """Return the seconds to wait until the next poll, after polls that have described so many executions each."""
     return max(_MIN_PAUSE, min(waited * _SHARE, _MAX_PAUSE), described / _DESCRIBED_PER_SECOND)
-
-
-class StepFunctionsExecutions:
-    """`slackwater.runs.table.Executions` over Step Functions."""
-
-    def __init__(self, states: Any) -> None:
-        self._states = states
-
-    def is_running(self, execution: str) -> bool | None:
-        """Return whether the execution with this ARN is running; None if Step Functions does not know it (yet)."""
-        with translated(f"describe {execution}"):
-            try:
-                status = self._states.describe_execution(executionArn=execution)["status"]
-            except ClientError as error:
-                # Reads are eventually consistent, so this may be an execution that has just been started.
-                if code_of(error) == "ExecutionDoesNotExist":
-                    return None
-                raise
-        return bool(status in {"RUNNING", "PENDING_REDRIVE"})
 
 
 def _view(execution: str, description: Mapping[str, Any], *, states: tuple[StateView, ...] = ()) -> ExecutionView:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slackwater.aws.deployment import Deployment
-from slackwater.aws.executions.state_machines import ExecutionView, StepFunctionsExecutions, next_pause
+from slackwater.aws.executions.state_machines import ExecutionView, next_pause
 from slackwater.client.days.backfill_plan import (
     MAX_PARALLEL,
     BackfillPlan,
@@ -94,10 +94,9 @@ class Backfiller:
         dates = days_of_range(first, last, timezone=timezone, now=now)
         # Without a state machine of the pipeline, each day would fail by itself.
         deployed = self._deployed_project(pipeline)
-        executions = StepFunctionsExecutions(self.executions.state_machines.states)
 
         def is_claimed(active: ActiveRun) -> bool:
-            return is_running(executions, active, now=now)
+            return is_running(self.executions.state_machines, active, now=now)
 
         def is_old(run: Run) -> bool:
             return stale and is_stale(run, deployed)

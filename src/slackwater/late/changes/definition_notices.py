@@ -1,30 +1,25 @@
 """Notifies people once that a new definition would change published days: `on_definition: keep`.
 
-The message is claimed in the run table before it is sent. As in `slackwater.late.changes.notify`, a message that may
-have been sent is not sent again: an alarm fires instead. `python -m slackwater.late.changes.definition_notices` prints
-the JSON Schema of the document that programs receive, as docs/contracts/definition-change.schema.json holds it.
+The message is claimed in the run table. `python -m slackwater.late.changes.definition_notices` prints the JSON Schema
+of the document that programs receive, as docs/contracts/definition-change.schema.json holds it.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
-from uuid import uuid4
+from typing import Any, Literal
 
-from slackwater.errors import DayChanged, ResponseLost, SlackwaterError
 from slackwater.formatting import counted
-from slackwater.late.changes.notify import NotificationTopic, message_attributes
+from slackwater.late.changes.outbox import Outbox
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision
 from slackwater.late.effect import Severity
-from slackwater.model import Record
+from slackwater.model import Record, json_schema
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.definition_notice import DefinitionNotice
-from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.table import RunTable, update_record
 
 _RUNS = frozenset({LateDecision.RERUN, LateDecision.DEFER})
 
@@ -54,69 +49,55 @@ class DefinitionNotifier:
 
     project: Project
     table: RunTable
-    executions: Executions
-    topic: NotificationTopic
-    now: Callable[[], datetime]
-    on_outcome_unknown: Callable[[DayDecision], None]
-    """Called with the latest of the days when a message may or may not have been sent; it puts the metric of an alarm.
-    """
+    outbox: Outbox
 
     def notify(self, report: CheckReport, *, execution: str) -> bool:
         """Send a message about the days of a check that keep an earlier definition; return whether one was sent.
 
         Nothing is sent if the latest message was about the same definition. `execution` is the ARN of the monitoring.
-        Raises the topic's error when the topic has refused the message: nothing was sent, the next check tries again.
+        Raises as `Outbox.send_once` does.
         """
         definition, days = self.project.pipeline(report.pipeline), kept_days(report)
         if not days or definition.late.on_definition != "keep":
             return False
-        digest, stored = self.project.written_digest(report.pipeline), self.table.definition_notice(report.pipeline)
-        if stored.digest == digest:
-            if not stored.is_settled and (stored.execution == execution or not self._is_alive(stored)):
-                self.on_outcome_unknown(days[-1])
-                self._save(stored.model_copy(update={"is_settled": True}))
-            return False
-        own = {"digest": digest, "execution": execution, "call": uuid4().hex, "since": self.now(), "is_settled": False}
-        claim = self._save(stored.model_copy(update=own))
-        return claim is not None and self._send(definition, days, claim)
+        document = definition_document(definition, days, digest=self.project.written_digest(report.pipeline))
+        messages = _DefinitionMessages(self.table, document)
+        return self.outbox.send_once(report.pipeline, messages, execution=execution)
 
-    def _send(self, definition: Pipeline, days: Sequence[DayDecision], claim: DefinitionNotice) -> bool:
-        """Send the claimed message, and settle the claim; undo it if the topic has refused the message."""
-        document = definition_document(definition, days, digest=claim.digest)
-        settled = claim.model_copy(update={"is_settled": True})
-        attributes = message_attributes(
-            pipeline=definition.pipeline, date=document.days[-1], severity=Severity.INFO, team=definition.team
+
+@dataclass(frozen=True)
+class _DefinitionMessages:
+    """The messages about one pipeline: `slackwater.late.changes.outbox.Messages`."""
+
+    table: RunTable
+    document: DefinitionChangeDocument
+
+    @property
+    def date(self) -> str:
+        return self.document.days[-1]
+
+    def update(self, change: Callable[[DefinitionNotice | None], DefinitionNotice | None]) -> DefinitionNotice | None:
+        pipeline = self.document.pipeline
+
+        def changed(notice: DefinitionNotice) -> DefinitionNotice:
+            return change(notice if notice.version else None) or notice
+
+        return update_record(
+            lambda: self.table.definition_notice(pipeline),
+            self.table.save_definition_notice,
+            changed,
+            what=f"{pipeline} kept changing while people were notified of its definition",
         )
-        try:
-            self.topic.publish(
-                subject=document.summary,
-                body=message_body(document),
-                document=document.model_dump_json(),
-                attributes=attributes,
-            )
-        except ResponseLost:
-            self.on_outcome_unknown(days[-1])
-            self._save(settled)
-            return False
-        except SlackwaterError:
-            self._save(settled.model_copy(update={"digest": ""}))
-            raise
-        self._save(settled)
-        return True
 
-    def _save(self, notice: DefinitionNotice) -> DefinitionNotice | None:
-        """Write the notice and return it as it is stored; None if another check has written one meanwhile."""
-        try:
-            self.table.save_definition_notice(notice)
-        except DayChanged:
-            stored = self.table.definition_notice(notice.pipeline)
-            # The answer to an earlier request of this write may have been lost.
-            return stored if stored == notice.model_copy(update={"version": stored.version}) else None
-        return notice.model_copy(update={"version": notice.version + 1})
+    def claim(self, latest: DefinitionNotice | None, own: Mapping[str, Any]) -> DefinitionNotice | None:
+        digest, latest = self.document.definition, latest or DefinitionNotice(pipeline=self.document.pipeline)
+        return latest if latest.digest == digest else latest.model_copy(update={**own, "digest": digest})
 
-    def _is_alive(self, notice: DefinitionNotice) -> bool:
-        since = notice.since or self.now()
-        return is_alive(self.executions, notice.execution, since=since, now=self.now())
+    def settled(self, notice: DefinitionNotice, *, is_refused: bool) -> DefinitionNotice:
+        return notice.model_copy(update={"is_settled": True, "digest": "" if is_refused else notice.digest})
+
+    def message(self, _: DefinitionNotice) -> tuple[DefinitionChangeDocument, str]:
+        return self.document, message_body(self.document)
 
 
 def kept_days(report: CheckReport) -> list[DayDecision]:
@@ -149,14 +130,5 @@ def message_body(document: DefinitionChangeDocument) -> str:
     )
 
 
-def definition_change_contract() -> str:
-    """Return the JSON Schema of the document, as docs/contracts/definition-change.schema.json holds it."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **DefinitionChangeDocument.model_json_schema(mode="serialization"),
-    }
-    return json.dumps(schema, indent=2) + "\n"
-
-
 if __name__ == "__main__":
-    sys.stdout.write(definition_change_contract())
+    sys.stdout.write(json_schema(DefinitionChangeDocument))

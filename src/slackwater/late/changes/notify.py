@@ -1,4 +1,4 @@
-"""Notifies people of what a new version of a day has changed: at most one message for a change.
+"""Notifies people of what a new version of a day has changed: at most one message for a change (`outbox`).
 
 The order of writes guarantees that no message is sent twice:
 
@@ -14,34 +14,24 @@ may not have been sent, because the crash was between 2 and 4: the message is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from slackwater.errors import DayChanged, InputError, ObjectMissing, ResponseLost, SlackwaterError
+from slackwater.errors import InputError, ObjectMissing
+from slackwater.late.changes.outbox import Outbox, Outcome
 from slackwater.late.changes.pairs import pair_prefix
 from slackwater.late.comparison import Comparison, comparison_uri
-from slackwater.late.effect import Severity, effect_percent, is_worth_a_message
+from slackwater.late.effect import effect_percent, is_worth_a_message
 from slackwater.late.report.document import ChangeDocument, change_document
 from slackwater.late.report.message import Message, compose
 from slackwater.late.report.page import report_page
 from slackwater.model import Record
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.record import DayRecord, NotificationClaim
-from slackwater.runs.table import MAX_WRITES, Executions, RunTable, is_alive, update_day
+from slackwater.runs.table import RunTable, update_day
 from slackwater.storage import ObjectStore
-
-
-class NotificationTopic(Protocol):
-    """Sends messages to everybody who has subscribed."""
-
-    def publish(self, *, subject: str, body: str, document: str, attributes: Mapping[str, str]) -> str:
-        """Send the message, without retries, and return its id. `document` is the JSON document that programs receive.
-
-        Raises `ResponseLost` when it is unknown whether the message was sent; any other error means that it was not.
-        """
 
 
 class NotificationResult(Record):
@@ -71,14 +61,7 @@ class Notifier:
 
     store: ObjectStore
     table: RunTable
-    executions: Executions
-    topic: NotificationTopic
-    now: Callable[[], datetime]
-    on_outcome_unknown: Callable[[str], None]
-    """Called with the pipeline when a message may or may not have been sent; it puts the metric of an alarm.
-
-    It is called before the day's record is updated. After a crash in between, the next execution calls it again.
-    """
+    outbox: Outbox
     costs: Callable[[Comparison], AttemptCosts | None] = lambda _: None
     """Returns what the run and its comparison have cost, as far as it is known now; None if it cannot be read."""
 
@@ -105,7 +88,7 @@ class Notifier:
             self.store.put(report, report_page(content).encode())
             self.store.put(f"{folder}/notification.json", document.model_dump_json().encode())
         claim = NotificationClaim(
-            execution=execution, attempt=content.after.attempt, since=self.now(), call=uuid4().hex
+            execution=execution, attempt=content.after.attempt, since=self.outbox.now(), call=uuid4().hex
         )
         return self._claim(content, message, uri, claim) or self._send(document, message, uri, claim)
 
@@ -113,25 +96,25 @@ class Notifier:
         self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim
     ) -> NotificationResult | None:
         """Claim the notification for this call. Returns the final result when there is nothing to send."""
-        for _ in range(MAX_WRITES):
-            day = self.table.day(comparison.pipeline, comparison.date)
+        result: NotificationResult | None = None
+
+        def change(day: DayRecord) -> DayRecord:
+            nonlocal result
             if day.notification_claim == claim:
                 # This call has written the claim in an earlier iteration, but lost the response.
-                return None
+                return day
             step = self._next_step(day, comparison, uri, claim)
+            result = step.result
             if step.outcome_unknown:
-                self.on_outcome_unknown(comparison.pipeline)
+                self.outbox.on_outcome_unknown(comparison.pipeline, comparison.date)
             # The message is stored before the claim, so that after a crash every claim has its message. It must not
             # replace a message: since the record was read, another execution may have sent it and stored its id.
             if step.result is None:
                 self.store.put_new(uri, message.model_dump_json().encode())
-            try:
-                if step.update:
-                    self.table.save_day(day.model_copy(update=step.update))
-            except DayChanged:
-                continue
-            return step.result
-        raise DayChanged(f"{comparison.pipeline}: {comparison.date} kept changing while its notification was claimed")
+            return day.model_copy(update=step.update)
+
+        update_day(self.table, comparison.pipeline, comparison.date, change, what="its notification was claimed")
+        return result
 
     def _next_step(self, day: DayRecord, comparison: Comparison, uri: str, claim: NotificationClaim) -> _NextStep:
         """Decide whether the day's record allows the claim. `uri` is the one of the message."""
@@ -159,9 +142,7 @@ class Notifier:
         The claim of another running execution stays. The claim of an interrupted call is removed, and its attempt is
         marked as notified: its message is never sent again.
         """
-        # A claim of the same execution is from a call that Step Functions has repeated after a failure.
-        is_own = existing.execution == claim.execution
-        if not is_own and is_alive(self.executions, existing.execution, since=existing.since, now=self.now()):
+        if self.outbox.is_claimed(existing, execution=claim.execution):
             return _NextStep({}, _not_notified("another monitoring sends the notification"))
         update: dict[str, Any] = {"notification_claim": None}
         if day.notified_attempt < existing.attempt:
@@ -179,6 +160,7 @@ class Notifier:
             return _NextStep(update, result, outcome_unknown=True)
         if existing.attempt != claim.attempt:
             return _NextStep(update, _not_notified(_compared_later(existing.attempt)))
+        is_own = existing.execution == claim.execution
         result = NotificationResult(notified=True, message=uri) if is_own else _not_notified("already notified")
         return _NextStep(update, result)
 
@@ -186,30 +168,20 @@ class Notifier:
         self, document: ChangeDocument, message: Message, uri: str, claim: NotificationClaim
     ) -> NotificationResult:
         """Send the claimed message, store its id, and release the claim. An error of the topic releases it, too."""
-        try:
-            message_id = self.topic.publish(
-                subject=message.subject,
-                body=message.body,
-                document=document.model_dump_json(),
-                attributes=message_attributes(
-                    pipeline=document.pipeline, date=document.date, severity=document.severity, team=document.team
-                ),
-            )
-        except ResponseLost:
-            self.on_outcome_unknown(document.pipeline)
-            self._release(document, claim, notified=True)
-            return _not_notified(_may_have_been_notified(claim.attempt, uri))
-        except SlackwaterError:
-            self._release(document, claim, notified=False)
-            raise
-        # The id is stored before the release: while the claim exists, only the id proves that the message was sent. The
-        # release happens even if the id cannot be stored, because the message must not be sent again.
-        try:
-            sent = message.model_copy(update={"message_id": message_id, "sent_at": self.now()})
-            self.store.put(uri, sent.model_dump_json().encode())
-        finally:
-            self._release(document, claim, notified=True)
-        return NotificationResult(notified=True, message=uri)
+
+        def settle(outcome: Outcome) -> None:
+            # The id is stored before the release: while the claim exists, only the id proves that the message was sent.
+            # The release happens even if the id cannot be stored, because the message must not be sent again.
+            try:
+                if outcome.message_id is not None:
+                    sent = message.model_copy(update={"message_id": outcome.message_id, "sent_at": self.outbox.now()})
+                    self.store.put(uri, sent.model_dump_json().encode())
+            finally:
+                self._release(document, claim, notified=not outcome.is_refused)
+
+        if self.outbox.send(document, date=document.date, body=message.body, settle=settle):
+            return NotificationResult(notified=True, message=uri)
+        return _not_notified(_may_have_been_notified(claim.attempt, uri))
 
     def _release(self, document: ChangeDocument, claim: NotificationClaim, *, notified: bool) -> None:
         """Remove the claim, unless another one has replaced it; with `notified`, mark its attempt as notified."""
@@ -240,12 +212,6 @@ def _without_message(comparison: Comparison) -> _NextStep:
 def message_uri(comparison: str) -> str:
     """Return the URI of the message about the comparison at that URI."""
     return f"{comparison.rpartition('/')[0]}/message.json"
-
-
-def message_attributes(*, pipeline: str, date: str, severity: Severity, team: str) -> dict[str, str]:
-    """Return the attributes by which subscriptions filter messages. SNS refuses empty ones, so these are left out."""
-    attributes = {"pipeline": pipeline, "date": date, "severity": severity.value, "team": team}
-    return {name: value for name, value in attributes.items() if value}
 
 
 def _notified(attempt: int) -> dict[str, Any]:

@@ -233,7 +233,7 @@ class Checker:
         record = facts.record
         changed = day_with_decision(record, decision, inputs=facts.digest, execution=execution, now=self.now())
         if changed != record:
-            self.table.save_day(changed)
+            self.table.save(changed)
 
     def _record_errors(self, checked: Iterable[CheckedDay], *, execution: str) -> None:
         """Put published days that cannot be read on hold; those with an error that may pass only after some hours."""

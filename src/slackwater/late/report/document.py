@@ -5,7 +5,6 @@ The command prints its JSON Schema, as docs/contracts/change.schema.json holds i
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pydantic import Field
 from slackwater.late.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts, Totals
 from slackwater.late.effect import Severity, effect_percent, severity
 from slackwater.late.report.headline import cut_value, largest_effect
-from slackwater.model import Record
+from slackwater.model import Record, json_schema
 from slackwater.runs.inputs.difference import Change, SourceDifference
 
 MAX_METRICS = 20
@@ -185,14 +184,5 @@ def _changed_inputs(sources: list[SourceDifference]) -> Iterator[ChangedInput]:
         )
 
 
-def change_contract() -> str:
-    """Return the JSON Schema of the document, as docs/contracts/change.schema.json holds it."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **ChangeDocument.model_json_schema(mode="serialization"),
-    }
-    return json.dumps(schema, indent=2) + "\n"
-
-
 if __name__ == "__main__":
-    sys.stdout.write(change_contract())
+    sys.stdout.write(json_schema(ChangeDocument))

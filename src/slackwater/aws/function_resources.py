@@ -1,0 +1,289 @@
+"""The objects of the Lambda functions: each function calls one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import cached_property, lru_cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from aws_lambda_powertools import Logger
+from botocore.config import Config
+
+from slackwater.aws.clients import CONFIG, SINGLE_CONFIG, Clients
+from slackwater.aws.emf import put_metric
+from slackwater.aws.function import best_effort, warn
+from slackwater.aws.queue import ArrivalQueue, SqsEventQueue
+from slackwater.aws.resources import Resources, utc_now
+from slackwater.errors import Unavailable
+from slackwater.metrics import Metric
+
+if TYPE_CHECKING:
+    from slackwater.late.changes.notify import Notifier
+    from slackwater.late.changes.outbox import Outbox
+    from slackwater.late.changes.versions import Versions
+    from slackwater.late.check.arrival_checks import ArrivalChecks
+    from slackwater.late.comparison import Comparison
+    from slackwater.late.ledger import Ledger
+    from slackwater.late.monitor import Monitor
+    from slackwater.receiver.push.receive import Receiver
+    from slackwater.receiver.push.request import EventsApi
+    from slackwater.receiver.push.tokens import Tokens
+    from slackwater.runs.comparison_run import AttemptCosts
+    from slackwater.runs.cost_recorder import CostRecorder
+    from slackwater.runs.freeze import Freezer
+    from slackwater.runs.outcome import RunRecorder
+    from slackwater.runs.record import Run
+
+# Of the minute that the function `notify_change` has.
+_COSTS_SECONDS = 10
+
+
+class FunctionResources(Resources):
+    """The resources of a function, whose settings are its environment variables in lower case."""
+
+    @cached_property
+    def once(self) -> FunctionResources:
+        """The same, but no request is repeated: for what a later call makes up for."""
+        return FunctionResources(self.settings, Clients(SINGLE_CONFIG))
+
+    @cached_property
+    def arrivals(self) -> ArrivalQueue:
+        """The queue of arrivals. The URL is empty if only the daily check finds late data."""
+        return ArrivalQueue(self.clients("sqs"), self.settings.arrival_queue_url)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """Sends messages about changes."""
+        from slackwater.aws.topic import SnsTopic
+        from slackwater.late.changes.outbox import Outbox
+
+        return Outbox(
+            executions=self.state_machines,
+            topic=SnsTopic(self.settings.change_topic),
+            now=utc_now,
+            on_outcome_unknown=report_unknown_outcome,
+        )
+
+    @cached_property
+    def receiver(self) -> Receiver:
+        """Receives pushed bodies."""
+        from slackwater.receiver.push.receive import Receiver
+
+        return Receiver(raw_writer=self.raw_writer, now=utc_now)
+
+    @cached_property
+    def accepted_tokens(self) -> Tokens:
+        """Our own tokens, and those of the OIDC issuer if the deployment names one."""
+        from slackwater.receiver.push.tokens import CachedTokens
+
+        own, settings = CachedTokens(self.tokens), vars(self.settings)
+        if "oidc_issuer" not in settings:
+            return own
+        # They add 0.2 s to a cold start, and only deployments with an issuer need them.
+        from slackwater.outbound.guard import GuardedTransport, Outbound
+        from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByFormat
+
+        def log_refusal(reason: str) -> None:
+            Logger().info("JSON Web Token refused", extra={"reason": reason})
+
+        outbound = Outbound.of(filter(None, settings.get("outbound_allow", "").split(",")))
+        keys = IssuerKeys(settings["oidc_issuer"], transport=GuardedTransport(outbound))
+        issued = JwtTokens(keys, audience=settings.get("oidc_audience", ""), on_refused=log_refusal)
+        return TokensByFormat(own=own, issued=issued)
+
+    @cached_property
+    def events_api(self) -> EventsApi:
+        """Answers requests with pushed events."""
+        from slackwater.receiver.push.request import EventsApi
+
+        return EventsApi(
+            tokens=self.accepted_tokens,
+            source=self.project.source,
+            receiver=self.receiver,
+            queue=SqsEventQueue(self.clients("sqs"), self.settings.event_queue_url),
+            now=utc_now,
+        )
+
+    @cached_property
+    def freezer(self) -> Freezer:
+        """Freezes the inputs of runs."""
+        from slackwater.runs.freeze import Freezer, KeptStages
+
+        settings = self.settings
+        return Freezer(
+            project=self.project,
+            store=self.store,
+            inputs=self.inputs,
+            table=self.run_table,
+            executions=self.state_machines,
+            exchange_bucket=settings.exchange_bucket,
+            # With 0 days, the function record_run removes the files of a run that has published its day.
+            keeps=KeptStages(
+                age=timedelta(days=int(settings.kept_days)), published=int(settings.intermediate_days) > 0
+            ),
+            now=utc_now,
+            on_run_lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
+        )
+
+    @cached_property
+    def recorder(self) -> RunRecorder:
+        """Records the outcome of runs."""
+        from slackwater.runs.outcome import RunRecorder
+
+        return RunRecorder(
+            store=self.store,
+            table=self.run_table,
+            now=utc_now,
+            # The next check of the days records what is missing.
+            costs=self.once.costs,
+            # Not repeated, because the time of the function is short: the daily check looks at the days too.
+            on_changed=lambda run: request_checks(self.once.arrivals, run),
+        )
+
+    @cached_property
+    def costs(self) -> CostRecorder:
+        """Records what runs and comparisons cost."""
+        from slackwater.aws.executions.run_usage import RunUsageReader
+        from slackwater.runs.cost_recorder import CostRecorder
+
+        settings = self.settings
+        reader = RunUsageReader(
+            states=self.clients("stepfunctions"),
+            emr=self.clients("emr-serverless"),
+            application=settings.application_id,
+            function_mb=json.loads(settings.function_mb),
+        )
+        return CostRecorder(
+            table=self.run_table,
+            reader=reader,
+            region=settings.aws_region,
+            architecture=settings.architecture,
+            now=utc_now,
+        )
+
+    @cached_property
+    def monitor(self) -> Monitor:
+        """Checks days, and does what follows from the report."""
+        from slackwater.late.changes.definition_notices import DefinitionNotifier
+        from slackwater.late.changes.table_notices import TableNotifier
+        from slackwater.late.monitor import Monitor
+
+        return Monitor(
+            checker=self.checker,
+            tables=TableNotifier(table=self.run_table, outbox=self.outbox),
+            definitions=DefinitionNotifier(project=self.project, table=self.run_table, outbox=self.outbox),
+            # The next check makes up for these.
+            arrivals=self.once.arrivals,
+            event_counts=self.once.event_counts,
+            costs=self.once.costs,
+            put_metric=put_metric,
+            warn=warn,
+        )
+
+    @cached_property
+    def arrival_checks(self) -> ArrivalChecks:
+        """Starts checks of days with new objects."""
+        from slackwater.late.check.arrival_checks import ArrivalChecks
+
+        def start(*, name: str, pipeline: str, days: tuple[str, ...]) -> None:
+            payload = {"pipeline": pipeline, "days": days, "correlation_id": name}
+            self.state_machines.start_once(self.settings.monitor_machine, name=name, payload=payload)
+
+        return ArrivalChecks(
+            project=self.project,
+            table=self.run_table,
+            executions=self.state_machines,
+            start=start,
+            send_later=ArrivalQueue(self.clients("sqs"), self.settings.queue_url),
+            now=utc_now,
+        )
+
+    @cached_property
+    def versions(self) -> Versions:
+        """Chooses the versions of a day to compare."""
+        from slackwater.late.changes.versions import Versions
+
+        return Versions(
+            store=self.store,
+            table=self.run_table,
+            exchange_bucket=self.settings.exchange_bucket,
+            executions=self.state_machines,
+            now=utc_now,
+            on_given_up=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),
+        )
+
+    @cached_property
+    def notifier(self) -> Notifier:
+        """Notifies people of changed days."""
+        from slackwater.late.changes.notify import Notifier
+
+        return Notifier(
+            store=self.store,
+            table=self.run_table,
+            outbox=self.outbox,
+            costs=lambda comparison: known_costs(self.once.costs, comparison),
+        )
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Writes late inputs and their handling to the ledger."""
+        from slackwater.aws.ledger_table import IcebergLedger
+        from slackwater.aws.warehouse import open_catalog_to_write
+        from slackwater.late.ledger import Ledger
+
+        return Ledger(
+            project=self.project,
+            store=self.store,
+            runs=self.run_table,
+            # It repeats no request; Step Functions repeats the whole call.
+            table=IcebergLedger(catalog=open_catalog_to_write(), database=self.settings.warehouse_database),
+            executions=self.state_machines,
+            exchange_bucket=self.settings.exchange_bucket,
+            now=utc_now,
+            on_unreadable=lambda uri, reason: warn("the ledger lacks what cannot be read", uri=uri, reason=reason),
+        )
+
+
+@lru_cache(maxsize=4)
+def function_resources(config: Config = CONFIG, **settings: str) -> FunctionResources:
+    """Return the resources of this process whose clients have this `config`. `settings` replace variables."""
+    variables = {name.lower(): value for name, value in os.environ.items()}
+    return FunctionResources(SimpleNamespace(**variables | settings), Clients(config))
+
+
+def report_unknown_outcome(pipeline: str, date: str) -> None:
+    """Fire the alarm for a message that may or may not have been sent, and log its day."""
+    warn("people may have been notified of a change, or not", date=date)
+    put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline)
+
+
+def request_checks(arrivals: ArrivalQueue, run: Run) -> None:
+    """Have the days checked that have read earlier rows of the run's day. An error is only logged."""
+    from slackwater.late.arrival_messages import day_published
+
+    message = day_published(run.pipeline, run.date, time=utc_now())
+    with best_effort("the days that read this one wait for the daily check"):
+        arrivals([(message.model_dump_json(), 0)])
+
+
+def known_costs(recorder: CostRecorder, comparison: Comparison) -> AttemptCosts | None:
+    """Return what the run and the comparison have cost until now, None after an error or `_COSTS_SECONDS`.
+
+    An error is only logged: a message may lack costs.
+    """
+    pair = {"before": comparison.before.attempt, "after": comparison.after.attempt}
+    # A long history has many pages. After the time the thread reads on, but nothing waits for it.
+    reader = ThreadPoolExecutor(1)
+    with best_effort("the message has no costs"):
+        costs = reader.submit(recorder.attempt_costs, comparison.pipeline, comparison.date, **pair)
+        try:
+            return costs.result(timeout=_COSTS_SECONDS)
+        except TimeoutError as error:
+            raise Unavailable(f"not read within {_COSTS_SECONDS} seconds") from error
+        finally:
+            reader.shutdown(wait=False)
+    return None

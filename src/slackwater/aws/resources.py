@@ -1,0 +1,137 @@
+"""The library's objects over AWS, for the settings of one deployment: functions, Spark jobs and clients get them here.
+
+Each object is made, and its module imported, when it is used first: a function starts without what it does not need.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from slackwater.aws.clients import Clients
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.project.project import Project
+from slackwater.sources.kms_keys import parse_source_keys
+
+if TYPE_CHECKING:
+    from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
+    from slackwater.aws.dynamodb.file_cache import DynamoFileCache
+    from slackwater.aws.dynamodb.run_table import DynamoRunTable
+    from slackwater.aws.dynamodb.tokens import TokenTable
+    from slackwater.aws.executions.state_machines import StateMachines
+    from slackwater.aws.warehouse import Warehouse
+    from slackwater.late.check.checker import Checker
+    from slackwater.receiver.writing.raw_writer import RawWriter
+    from slackwater.runs.inputs.listing import InputListing
+
+
+class Resources:
+    """The objects that several programs use."""
+
+    def __init__(self, settings: Any, clients: Clients) -> None:
+        """`settings` has the attributes of a `Deployment` that are used: it is one, or the arguments of a job."""
+        self.settings = settings
+        self.clients = clients
+
+    @cached_property
+    def project(self) -> Project:
+        """The deployed sources and pipelines. Raises `CloudError`."""
+        # The URI contains a digest: another project has another URI.
+        return Project.model_validate_json(self.store.get(self.settings.project_uri))
+
+    @cached_property
+    def store(self) -> S3ObjectStore:
+        """The objects in S3."""
+        keys = parse_source_keys(getattr(self.settings, "source_kms_keys", ""))
+        return S3ObjectStore(self.clients("s3"), source_keys=keys)
+
+    @cached_property
+    def raw_writer(self) -> RawWriter:
+        """Writes partitions of the raw bucket, and registers them in Glue."""
+        from slackwater.aws.partitions import PartitionRegistry
+        from slackwater.receiver.writing.raw_writer import RawWriter
+
+        bucket, database = self.settings.raw_bucket, self.settings.raw_database
+        registry = PartitionRegistry(self.clients("glue"), database=database, raw_bucket=bucket)
+        return RawWriter(store=self.store, partitions=registry, raw_bucket=bucket)
+
+    @cached_property
+    def run_table(self) -> DynamoRunTable:
+        """The run table."""
+        from slackwater.aws.dynamodb.run_table import DynamoRunTable
+
+        return DynamoRunTable(self.clients("dynamodb"), self.settings.run_table)
+
+    @cached_property
+    def file_cache(self) -> DynamoFileCache:
+        """The file cache of all pulled sources."""
+        from slackwater.aws.dynamodb.file_cache import DynamoFileCache
+
+        return DynamoFileCache(self.clients("dynamodb"), self.settings.file_table)
+
+    @cached_property
+    def event_counts(self) -> DynamoEventCounts:
+        """The numbers of events by source and hour."""
+        from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
+
+        return DynamoEventCounts(self.clients("dynamodb"), self.settings.file_table)
+
+    @cached_property
+    def tokens(self) -> TokenTable:
+        """Partners' bearer tokens."""
+        from slackwater.aws.dynamodb.tokens import TokenTable
+
+        return TokenTable(self.clients("dynamodb"), self.settings.token_table)
+
+    @cached_property
+    def state_machines(self) -> StateMachines:
+        """The state machines and their executions."""
+        from slackwater.aws.executions.state_machines import StateMachines
+
+        return StateMachines(self.clients("stepfunctions"))
+
+    @cached_property
+    def inputs(self) -> InputListing:
+        """The inputs of days."""
+        from slackwater.aws.glue_tables import GlueTables
+        from slackwater.runs.inputs.foreign_tables import ForeignTables
+        from slackwater.runs.inputs.listing import InputListing
+
+        return InputListing(
+            project=self.project,
+            store=self.store,
+            files=self.file_cache,
+            table=self.run_table,
+            foreign=ForeignTables(GlueTables(self.clients), self.store),
+            raw_bucket=self.settings.raw_bucket,
+            now=utc_now,
+        )
+
+    @cached_property
+    def checker(self) -> Checker:
+        """Decides about days with late data."""
+        from slackwater.late.check.checker import Checker
+
+        return Checker(
+            project=self.project,
+            inputs=self.inputs,
+            table=self.run_table,
+            executions=self.state_machines,
+            store=self.store,
+            exchange_bucket=self.settings.exchange_bucket,
+            now=utc_now,
+        )
+
+    @cached_property
+    def warehouse(self) -> Warehouse:
+        """The published tables and the raw partitions."""
+        from slackwater.aws.warehouse import open_warehouse
+
+        settings = self.settings
+        return open_warehouse(self.clients, database=settings.warehouse_database, raw_bucket=settings.raw_bucket)
+
+
+def utc_now() -> datetime:
+    """Return the present instant, UTC."""
+    return datetime.now(UTC)

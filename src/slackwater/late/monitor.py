@@ -1,0 +1,216 @@
+"""Checks the days of a pipeline, and does what follows from the report: the first task of a monitoring."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from slackwater.errors import SlackwaterError
+from slackwater.late.arrival_messages import seconds_to_wait
+from slackwater.late.changes.definition_notices import DefinitionNotifier, kept_days
+from slackwater.late.changes.table_notices import TableNotifier
+from slackwater.late.check.arrival_checks import SendsLater
+from slackwater.late.check.checker import Checker
+from slackwater.late.check.deferred import later_checks
+from slackwater.late.check.holds import days_on_hold
+from slackwater.late.check.limits import budget_percent, usage_date
+from slackwater.late.check.window import today, window_start
+from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
+from slackwater.late.pending import save_pending
+from slackwater.late.rejects import rejected_above_normal
+from slackwater.metrics import Metric
+from slackwater.pipeline.definition import Pipeline
+from slackwater.receiver.event_counts import EventCount
+from slackwater.runs.cost_recorder import CostRecorder
+from slackwater.runs.day import HOUR
+
+# Costs that are not recorded in this time wait for the next check.
+_COSTS_TIME = timedelta(seconds=30)
+# The function is stopped after 10 minutes. A record of costs takes a few requests, of at most 6 seconds each.
+_COSTS_END = timedelta(minutes=8)
+# Each takes a few seconds, and 15 if SNS does not answer. The next check sends the remaining messages.
+_MOST_NOTICES = 10
+
+
+class EventCounts(Protocol):
+    """The numbers of events of sources."""
+
+    def hours(self, source: str, *, now: datetime) -> Mapping[int, EventCount]:
+        """Return the counts of today (UTC) and the 14 days before, by hour since 1970. Raises `CloudError`."""
+
+
+class PutsMetric(Protocol):
+    """Puts metrics."""
+
+    def __call__(self, metric: Metric, value: float, *, pipeline: str | None = None, source: str | None = None) -> None:
+        """Put a value of a metric of the pipeline, or of the source."""
+
+
+class Warns(Protocol):
+    """Logs warnings."""
+
+    def __call__(self, message: str, **fields: object) -> None:
+        """Log the message with these fields."""
+
+
+class Checked(NamedTuple):
+    """The result of a check."""
+
+    report: CheckReport
+    uri: str
+    """Of the stored report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Monitor:
+    """Checks days, and does what follows from the report."""
+
+    checker: Checker
+    tables: TableNotifier
+    definitions: DefinitionNotifier
+    arrivals: SendsLater
+    event_counts: EventCounts
+    costs: CostRecorder
+    put_metric: PutsMetric
+    warn: Warns
+
+    def check(
+        self, *, pipeline: str, as_of: str | None, days: tuple[str, ...] | None, execution: str, correlation_id: str
+    ) -> Checked:
+        """Check days as `Checker.check` does, store the report, put its metrics, and notify people.
+
+        A part that fails after the report is stored is logged and counted, and stops no other part: the next check
+        does it. Raises what `Checker.check` raises; a repeated call replaces the report.
+        """
+        started, checker = time.monotonic(), self.checker
+        report = checker.check(
+            pipeline=pipeline, as_of=as_of, dates=days, correlation_id=correlation_id, execution=execution
+        )
+        uri = checker.save(report, execution=execution)
+        save_pending(report, store=checker.store, exchange_bucket=checker.exchange_bucket, execution=execution)
+        definition = checker.project.pipeline(pipeline)
+        # A check of an earlier date puts no gauges, because it must not fire an alarm, and would name other days.
+        is_of_today = report.as_of == today(definition, report.checked_at).isoformat()
+        self.put_counts(report, definition)
+        with self.best_effort(pipeline, "the number of days on hold is not known"):
+            self.put_metric(Metric.DAYS_ON_HOLD, days_on_hold(report, checker.table.held(pipeline)), pipeline=pipeline)
+        if is_of_today:
+            self.put_budget(report, definition)
+        if is_of_today and report.complete:
+            self.put_gauges(report, definition)
+        self.request_checks(report)
+        self.notify_of_tables(report, definition, execution=execution)
+        if is_of_today and kept_days(report):
+            with self.best_effort(pipeline, "nobody was notified of a new definition"):
+                if self.definitions.notify(report, execution=execution):
+                    self.put_metric(Metric.NOTIFICATIONS_SENT, 1, pipeline=pipeline)
+        if is_of_today and report.complete:
+            self.put_rejects(report, definition)
+        if report.complete:
+            # Last, and not in the checks that new objects start: the days to run must not wait for costs.
+            self.record_costs(pipeline, elapsed=timedelta(seconds=time.monotonic() - started))
+        return Checked(report, uri)
+
+    @contextmanager
+    def best_effort(self, pipeline: str, message: str, **fields: object) -> Iterator[None]:
+        """Run a part of the check. A `SlackwaterError` in it is logged, as `message` with its reason, and counted."""
+        try:
+            yield
+        except SlackwaterError as error:
+            self.warn(message, reason=str(error), **fields)
+            self.put_metric(Metric.CHECK_PARTS_FAILED, 1, pipeline=pipeline)
+
+    def request_checks(self, report: CheckReport) -> None:
+        """Have days checked again that are deferred, or that the check could not decide about."""
+        checks = ((item.model_dump_json(), seconds_to_wait(item, report.checked_at)) for item in later_checks(report))
+        with self.best_effort(report.pipeline, "days wait for the daily check"):
+            self.arrivals(list(checks))
+
+    def notify_of_tables(self, report: CheckReport, definition: Pipeline, *, execution: str) -> None:
+        """Notify people of changed days of tables with `on_change: notify`, at most 10 times.
+
+        Days that run again, now or later, are left out: their runs read the new versions.
+        """
+        sent = 0
+        for day in report.days:
+            if day.table_changes and day.decision not in {LateDecision.RERUN, LateDecision.DEFER}:
+                with self.best_effort(report.pipeline, "nobody was notified of a changed table", date=day.date):
+                    sent += self.tables.notify(definition, day, execution=execution)
+            if sent == _MOST_NOTICES:
+                break
+        if sent:
+            self.put_metric(Metric.NOTIFICATIONS_SENT, sent, pipeline=report.pipeline)
+
+    def record_costs(self, pipeline: str, *, elapsed: timedelta) -> None:
+        """Record the costs of runs and comparisons that are due, and put the metrics of each.
+
+        `elapsed` is how long the check took: after a long one, the next check records them.
+        """
+        within = min(_COSTS_TIME, _COSTS_END - elapsed)
+        if within <= timedelta(0):
+            return
+        with self.best_effort(pipeline, "costs of runs were not recorded"):
+            recorded = self.costs.record_due(pipeline, within=within)
+            for record in recorded.completed:
+                if record.cost and record.cost.usd is not None:
+                    self.put_metric(Metric.RUN_COST, record.cost.usd, pipeline=pipeline)
+                if record.cost and record.cost.jobs:
+                    self.put_metric(Metric.JOB_QUEUE_MINUTES, record.cost.queued_seconds / 60, pipeline=pipeline)
+            if recorded.problems:
+                self.warn("costs of runs were not recorded", reasons=recorded.problems)
+
+    def put_budget(self, report: CheckReport, definition: Pipeline) -> None:
+        """Put how much of its budget a pipeline needs today. Checks of new objects put it too: they start re-runs."""
+        if definition.late.budget_per_day is None:
+            return
+        with self.best_effort(report.pipeline, "the use of the budget is not known"):
+            usage = self.checker.table.rerun_usage(report.pipeline, usage_date(definition, report.checked_at))
+            percent = budget_percent(definition.late, usage, report.days)
+            if percent is not None:
+                self.put_metric(Metric.BUDGET_PERCENT, percent, pipeline=report.pipeline)
+
+    def put_rejects(self, report: CheckReport, definition: Pipeline) -> None:
+        """Put by how much the reject rate of each source is above normal."""
+        for name in definition.sources:
+            with self.best_effort(report.pipeline, "the reject rate is not known", source=name):
+                hours = self.event_counts.hours(name, now=report.checked_at)
+                above = rejected_above_normal(hours, now=report.checked_at)
+                self.put_metric(Metric.REJECTED_PERCENT_ABOVE_NORMAL, above, source=name)
+
+    def put_counts(self, report: CheckReport, definition: Pipeline) -> None:
+        """Put the metrics that each check adds to."""
+        days = Counter(day.decision for day in report.days)
+        self.put_metric(Metric.DAYS_RERUN, days[LateDecision.RERUN], pipeline=definition.pipeline)
+        handled = (LateDecision.RERUN, LateDecision.DEFER, LateDecision.HOLD)
+        self.put_metric(Metric.LATE_BYTES, _late_bytes(report, *handled), pipeline=definition.pipeline)
+
+    def put_gauges(self, report: CheckReport, definition: Pipeline) -> None:
+        """Put the levels that a check of all days finds."""
+        pipeline, project = report.pipeline, self.checker.project
+        # A cool-down ends by itself, so it must not fire an alarm.
+        unprocessed = _late_bytes(report, LateDecision.HOLD, LateDecision.DEFER, but=DecisionRule.COOL_DOWN)
+        self.put_metric(Metric.LATE_BYTES_UNPROCESSED, unprocessed, pipeline=pipeline)
+        self.put_metric(Metric.LATE_BYTES_IGNORED, _late_bytes(report, LateDecision.IGNORE), pipeline=pipeline)
+        self.put_metric(Metric.DAYS_OVERDUE, len(report.overdue), pipeline=pipeline)
+        self.put_metric(Metric.LATE_DAYS_OLDER, len(report.older), pipeline=pipeline)
+        for name, arrived in report.last_arrivals.items():
+            usual_hours = project.source(name).silent_hours
+            # Without an arrival, the source has been silent at least since the earliest time that the check has listed.
+            silent_since = arrived or min(
+                window_start(definition, report.as_of), report.checked_at - usual_hours * HOUR
+            )
+            silent_hours = (report.checked_at - silent_since) / HOUR
+            self.put_metric(Metric.HOURS_SINCE_ARRIVAL, silent_hours, source=name)
+            percent = 100 * silent_hours / report.usual_silences.get(name, usual_hours)
+            self.put_metric(Metric.SILENCE_PERCENT, percent, source=name)
+
+
+def _late_bytes(report: CheckReport, *decisions: LateDecision, but: DecisionRule | None = None) -> int:
+    """Return the late data, in bytes, of the days with these decisions, without those that the rule `but` decides."""
+    days = (day for day in report.days if day.decision in decisions and day.rule is not but)
+    return sum(source.unprocessed.bytes for day in days for source in day.sources)

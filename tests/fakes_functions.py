@@ -1,0 +1,35 @@
+"""The resources of Lambda functions over fakes."""
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slackwater.aws.function_resources import FunctionResources
+from slackwater.aws.queue import ArrivalQueue
+from slackwater.runs.cost_recorder import RecordedCosts
+
+
+class NoCosts:
+    """A recorder of costs for which none is due."""
+
+    def record_due(self, pipeline, *, within):
+        return RecordedCosts((), ())
+
+
+def resources_of(settings: dict[str, Any] | None = None, **fakes: Any) -> FunctionResources:
+    """Return the resources of a function with these settings, in which the fakes are."""
+    resources = FunctionResources(SimpleNamespace(**settings or {}), None)
+    vars(resources).update({"once": resources, "arrivals": ArrivalQueue(None, ""), "costs": NoCosts(), **fakes})
+    return resources
+
+
+def use_resources(
+    monkeypatch: pytest.MonkeyPatch, function: ModuleType, settings: dict[str, Any] | None = None, **fakes: Any
+) -> FunctionResources:
+    """Let a function use the resources that `resources_of` returns."""
+    resources = resources_of(settings, **fakes)
+    monkeypatch.setattr(function, "function_resources", lambda *_, **__: resources)
+    return resources

@@ -1,0 +1,89 @@
+"""What each function and each job uses can be made from its own settings."""
+
+from __future__ import annotations
+
+import io
+from argparse import Namespace
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+
+from slackwater.aws import warehouse
+from slackwater.aws.clients import CONFIG, Clients
+from slackwater.aws.function_resources import function_resources
+from slackwater.aws.resources import Resources
+from tests.example_project import example_project
+from tests.function_variables import VARIABLES
+
+pytestmark = pytest.mark.unit
+
+USES = {
+    "receive-events": ("events_api", "event_counts"),
+    "store-events": ("project", "receiver"),
+    "list-files": ("project", "store", "file_cache"),
+    "fetch-file": ("project", "store", "file_cache", "raw_writer", "event_counts", "arrivals"),
+    "freeze-inputs": ("freezer",),
+    "record-run": ("recorder",),
+    "check-days": ("monitor",),
+    "check-arrivals": ("arrival_checks",),
+    "compare-versions": ("versions",),
+    "notify-change": ("notifier",),
+    "write-ledger": ("ledger",),
+    "start-scheduled": ("state_machines",),
+}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that have the project, and no settings in the environment but those of Lambda."""
+    body = example_project().model_dump_json(by_alias=True).encode()
+
+    def client(_: object, service: str, *, config: object) -> Any:
+        return SimpleNamespace(get_object=lambda **_: {"Body": io.BytesIO(body)})
+
+    monkeypatch.setattr(boto3.session.Session, "client", client)
+    monkeypatch.setattr(warehouse, "open_catalog_to_write", lambda: None)
+    for name in set().union(*VARIABLES.values()):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+
+
+def test_each_function_is_listed() -> None:
+    assert USES.keys() == VARIABLES.keys()
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize("function", USES)
+def test_the_variables_of_a_function_suffice_for_what_it_uses(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+    values = {"KEPT_DAYS": "29", "INTERMEDIATE_DAYS": "0", "FUNCTION_MB": "{}"}
+    for name in VARIABLES[function]:
+        monkeypatch.setenv(name, values.get(name, "s3://assets/project.json"))
+    # The request of freeze_inputs names the project.
+    settings = {"project_uri": "s3://assets/project.json"} if function == "freeze-inputs" else {}
+    resources = function_resources.__wrapped__(**settings)
+    for name in USES[function]:
+        assert getattr(resources, name) is not None
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_setting_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AttributeError, match="run_table"):
+        _ = function_resources.__wrapped__().run_table
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_job_has_its_settings_in_its_arguments() -> None:
+    options = Namespace(project_uri="s3://assets/project.json", file_table="files", raw_bucket="r", raw_database="d")
+    resources = Resources(options, Clients(CONFIG))
+    assert resources.project.pipelines
+    assert resources.raw_writer.store is resources.store
+    assert resources.file_cache is not None
+
+
+@pytest.mark.usefixtures("aws")
+def test_what_a_later_call_makes_up_for_is_sent_once() -> None:
+    resources = function_resources.__wrapped__(CONFIG)
+    assert resources.once.clients is not resources.clients
+    assert resources.once.settings is resources.settings
