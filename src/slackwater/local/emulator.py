@@ -73,6 +73,28 @@ def application() -> Callable[..., Awaitable[None]]:
     return app
 
 
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator: the function replaces `name` of `owner`, and gets what it replaces as its first argument.
+
+    `owner` is a module or class of the emulator, or one of its tables.
+    """
+
+    def replace(function: Callable[..., Any]) -> Callable[..., Any]:
+        original = owner[name] if isinstance(owner, dict) else getattr(owner, name)
+
+        @functools.wraps(original)
+        def replacement(*arguments: Any, **options: Any) -> Any:
+            return function(original, *arguments, **options)
+
+        if isinstance(owner, dict):
+            owner[name] = replacement
+        else:
+            setattr(owner, name, replacement)
+        return replacement
+
+    return replace
+
+
 def register_service(name: str, service: Any) -> None:
     """Serve requests that are signed for `name`, and save the service's state with that of the others.
 
@@ -88,6 +110,14 @@ def register_service(name: str, service: Any) -> None:
     app._loaded_modules[key] = service
     # The router accepts only services of this table: by the name in a request's signature, otherwise by its host.
     module("core.router").SERVICE_PATTERNS[name] = {"host_patterns": [rf"{name}\."]}
+
+
+def resource_handlers(resource_type: str) -> dict[str, Callable[..., Any]]:
+    """Return the functions that provision a type of resource in stacks: `create`, `update` and `delete`."""
+    handlers: dict[str, Callable[..., Any]] = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS[
+        resource_type
+    ]
+    return handlers
 
 
 def register_resource(resource_type: str, handlers: Mapping[str, Callable[..., Any]]) -> None:
@@ -127,31 +157,26 @@ def read_objects_in_parts() -> None:
     It would read the whole file for each range: 280 GB for the columns of a Parquet file of 500 MB.
     """
     objects = module("services.s3")
-    get_object, read_body, new_entry = objects._get_object, objects._read_body, objects._version_entry_from_record
     is_range: ContextVar[bool] = ContextVar("is_range", default=False)
 
-    @functools.wraps(get_object)
-    def get(bucket_name: str, key: str, headers: dict[str, str], query_params: dict[str, Any] | None = None) -> Any:
+    @replaces(objects, "_get_object")
+    def get_object(get: Any, bucket: str, key: str, headers: dict[str, str], *query: Any) -> Any:
         token = is_range.set("range" in headers)
         try:
-            status, fields, content = get_object(bucket_name, key, headers, query_params)
+            status, fields, content = get(bucket, key, headers, *query)
             return status, fields, content[:] if isinstance(content, _FileBody) else content
         finally:
             is_range.reset(token)
 
-    @functools.wraps(read_body)
-    def body(bucket_name: str, key: str, obj: dict[str, Any]) -> bytes | _FileBody:
+    @replaces(objects, "_read_body")
+    def read_body(read: Any, bucket: str, key: str, obj: dict[str, Any]) -> Any:
         if obj.get("body") is None and is_range.get():
-            return _FileBody(Path(objects._object_disk_path(bucket_name, key)))
-        content: bytes = read_body(bucket_name, key, obj)
-        return content
+            return _FileBody(Path(objects._object_disk_path(bucket, key)))
+        return read(bucket, key, obj)
 
-    @functools.wraps(new_entry)
-    def entry(obj: dict[str, Any], version_id: str, _data: bytes | None) -> dict[str, Any]:
-        without_body: dict[str, Any] = new_entry(obj, version_id, None)
-        return without_body
-
-    objects._get_object, objects._read_body, objects._version_entry_from_record = get, body, entry
+    @replaces(objects, "_version_entry_from_record")
+    def entry_without_body(new_entry: Any, obj: dict[str, Any], version_id: str, _data: bytes | None) -> Any:
+        return new_entry(obj, version_id, None)
 
 
 @dataclass(frozen=True)
@@ -169,15 +194,11 @@ class _FileBody:
 
 def load_values_with(convert: Callable[[dict[str, Any]], Any]) -> None:
     """Let the emulator call `convert` with each JSON object of the states that it loads, before its own conversion."""
-    persistence = module("core.persistence")
-    hook = persistence._json_object_hook
 
-    @functools.wraps(hook)
-    def convert_object(value: dict[str, Any]) -> Any:
+    @replaces(module("core.persistence"), "_json_object_hook")
+    def convert_object(hook: Any, value: dict[str, Any]) -> Any:
         converted = convert(value)
         return hook(converted) if isinstance(converted, dict) else converted
-
-    persistence._json_object_hook = convert_object
 
 
 def encode_state(service: str, state: Any, default: Callable[[Any], Any]) -> str | None:

@@ -5,14 +5,13 @@ AWS WAF associates a web ACL with a stage that exists. The emulator accepts ever
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from http import HTTPStatus
 from typing import Any
 
 from slackwater.local import emulator
-from slackwater.local.emulator import Response, module
+from slackwater.local.emulator import Response, module, replaces
 
 _ASSOCIATION = "AWS::WAFv2::WebACLAssociation"
 _LOGGING = "AWS::WAFv2::LoggingConfiguration"
@@ -26,15 +25,11 @@ ProvisionedResource = tuple[str, dict[str, str]]
 
 def register() -> None:
     """Register the resource types with the emulator's CloudFormation, and check what web ACLs are associated with."""
-    waf = module("services.waf")
-    associate = waf._associate_web_acl
 
-    @functools.wraps(associate)
-    def associate_web_acl(request: dict[str, Any]) -> Response:
-        response: Response = _refusal(str(request.get("ResourceArn", ""))) or associate(request)
-        return response
+    @replaces(module("services.waf"), "_associate_web_acl")
+    def associate_web_acl(associate: Any, request: dict[str, Any]) -> Any:
+        return _refusal(str(request.get("ResourceArn", ""))) or associate(request)
 
-    waf._associate_web_acl = associate_web_acl
     emulator.register_resource(
         _ASSOCIATION, {"create": create_association, "update": update_association, "delete": delete_association}
     )
