@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from slackwater.local import layout
 
 # HTTP status, headers, body.
 Response = tuple[int, dict[str, str], bytes]
+# The physical id, and the attributes for Fn::GetAtt.
+ProvisionedResource = tuple[str, dict[str, str]]
 # The large states whose functions do nothing but copy tables. A copy takes twice as long as the JSON of the table.
 _COPIED_STATES = ("stepfunctions", "cloudformation", "cloudwatch", "cloudwatch_logs", "glue")
 
@@ -120,9 +122,24 @@ def resource_handlers(resource_type: str) -> dict[str, Callable[..., Any]]:
     return handlers
 
 
-def register_resource(resource_type: str, handlers: Mapping[str, Callable[..., Any]]) -> None:
-    """Provision `resource_type` in stacks with the handlers `create`, `update` and `delete`."""
-    module("services.cloudformation.provisioners")._RESOURCE_HANDLERS[resource_type] = dict(handlers)
+def register_resource(
+    resource_type: str,
+    *,
+    create: Callable[[dict[str, Any]], ProvisionedResource],
+    delete: Callable[[str, dict[str, Any]], object],
+    update: Callable[[str, dict[str, Any], dict[str, Any]], ProvisionedResource] | None = None,
+) -> None:
+    """Provision `resource_type` in stacks.
+
+    `create` gets the properties, `delete` the physical id and the properties, `update` the physical id and the
+    properties before and after the change. Without `update`, `create` gets the properties after the change. If it
+    returns another physical id, CloudFormation deletes the replaced resource after the update.
+    """
+    module("services.cloudformation.provisioners")._RESOURCE_HANDLERS[resource_type] = {
+        "create": lambda _logical_id, properties, _stack: create(properties),
+        "update": lambda id_, old, new, _stack: update(id_, old, new) if update else create(new),
+        "delete": delete,
+    }
 
 
 def service_states() -> dict[str, Callable[[], Any]]:
