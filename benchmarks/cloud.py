@@ -56,9 +56,9 @@ def local_cloud(folder: Path, project: Path, settings: Mapping[str, str]) -> Ite
 
 
 @contextmanager
-def deployed(folder: Path, project: Path, settings: Mapping[str, str]) -> Iterator[Client]:
+def deployed(folder: Path, project: Path) -> Iterator[Client]:
     """Deploy a project with the example's sources to a local cloud of its own, and receive the data of `DAY`."""
-    with local_cloud(folder, project, settings) as client:
+    with local_cloud(folder, project, {}) as client:
         data = feed.make_feed(folder / "feed", [DAY])
         with PartnerServer(data.flights, port=_PORT):
             client.pull("flights", as_of=DAY)

@@ -4,7 +4,7 @@
   an Iceberg table, in one Spark session. It freezes no inputs, checks nothing, stores no Arrow files, records nothing.
 - `checked` is the same script with the checks of the pipeline: its rules for rows, keys, and the number of rows.
 - `cold` is `slackwater run --force` from its start to its end, when no driver waits.
-- `warm` is the same when a pre-initialised driver waits (`pre_warmed_drivers=1`).
+- `warm` is the same directly after it: the local cloud has kept the driver.
 
 All use both cores. Their rounds are interleaved. The first round is not counted.
 """
@@ -26,11 +26,9 @@ from rich.table import Table
 
 from benchmarks.cloud import DAY, EXAMPLE, ROOT, deployed, script, timed
 from slackwater import Client
-from slackwater.local import layout
 
 PIPELINE = "daily_delays"
 _SCRIPT = Path(__file__).with_name("day_script.py")
-_WAIT_SECONDS = 120
 _PEERS = ("plain", "checked")
 _TARGETS = {"warm": 8.0, "cold": 12.0, "orchestration": 0.5, "cold / checked": 1.3}
 
@@ -38,8 +36,7 @@ _TARGETS = {"warm": 8.0, "cold": 12.0, "orchestration": 0.5, "cold / checked": 1
 def run(rounds: int) -> dict[str, Any]:
     """Return the seconds of each candidate, by round and as a median, and the ratios to the plain script."""
     seconds: dict[str, list[float]] = {"plain": [], "checked": [], "cold": [], "warm": [], "orchestration": []}
-    settings = {"pre_warmed_drivers": "1"}
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, deployed(Path(folder), EXAMPLE, settings) as client:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, deployed(Path(folder), EXAMPLE) as client:
         table = f"warehouse.{client.connection.deployment.warehouse_database}.plain"
         plain, checked = (script(client, Path(folder), _SCRIPT, [table, *checks]) for checks in ((), ("checks",)))
         # The first round compiles Python modules and creates both tables.
@@ -47,10 +44,8 @@ def run(rounds: int) -> dict[str, Any]:
             seconds["plain"].append(timed(plain))
             seconds["checked"].append(timed(checked))
             cold, orchestration = _run_day()
-            _stop_drivers(client, start=True)
-            _wait_for_driver(Path(folder))
             warm, _ = _run_day()
-            _stop_drivers(client, start=False)
+            _stop_drivers(client)
             for name, value in (("cold", cold), ("warm", warm), ("orchestration", orchestration)):
                 seconds[name].append(value)
     counted = {name: times[1:] for name, times in seconds.items()}
@@ -85,21 +80,8 @@ def _run_day() -> tuple[float, float]:
     return seconds, json.loads(done.stdout)["seconds"]["orchestration"]
 
 
-def _stop_drivers(client: Client, *, start: bool) -> None:
-    """Stop the application: its drivers end, also that of the last job. If `start` is set, start it again."""
+def _stop_drivers(client: Client) -> None:
+    """Stop the application: the driver of the last job ends, and the next job starts cold."""
     emr, id_ = client.connection.clients("emr-serverless"), client.connection.deployment.application_id
     emr.stop_application(applicationId=id_)
     time.sleep(3)
-    if start:
-        emr.start_application(applicationId=id_)
-
-
-def _wait_for_driver(folder: Path) -> None:
-    """Wait until a driver of the initial capacity is ready for its first job."""
-    deadline = time.monotonic() + _WAIT_SECONDS
-    jobs = layout.Layout(folder).jobs
-    # Its training program uses the JVM until it has stopped its session.
-    while not any(jobs.glob("driver-*/training/ready")) or any(jobs.glob("driver-*/trainer/uses-jvm")):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"no driver was ready within {_WAIT_SECONDS} s")
-        time.sleep(0.1)

@@ -93,7 +93,7 @@ def run(rounds: int) -> dict[str, Any]:
     orchestration: dict[str, list[float]] = {name: [] for name in _PIPELINES}
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder, project = Path(scratch), _project(Path(scratch, "project"))
-        with deployed(folder, project, {}) as client:
+        with deployed(folder, project) as client:
             table = f"warehouse.{client.connection.deployment.warehouse_database}.plain"
             run_script = script(client, folder, _SCRIPT, [table])
             # The first round compiles Python modules and creates the tables.

@@ -9,7 +9,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -19,21 +18,11 @@ from slackwater.aws.resources import Resources
 from slackwater.aws.secrets import CloudSecrets
 from slackwater.runs.record import Run, failure_uri
 from slackwater.spark.job import json_argument, run_job
-from slackwater.spark.rollback import run_rollback_job
 from slackwater.spark.stage import StageJob, run_stage_job
 from slackwater.spark.version_retention import remove_after_publication
 
 
-class Arguments(NamedTuple):
-    """The arguments of the job."""
-
-    job: StageJob
-    run_table: str
-    """The DynamoDB table of runs."""
-    version_days: int
-
-
-def parse(arguments: Sequence[str] | None) -> Arguments:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments. Exits with 2 and names the argument if one is missing or malformed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--project", required=True, help="URI of project.json")
@@ -47,9 +36,14 @@ def parse(arguments: Sequence[str] | None) -> Arguments:
     parser.add_argument(
         "--version-days", type=int, default=0, help="remove versions that were replaced so many days ago; 0: none"
     )
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def work(spark: SparkSession, options: argparse.Namespace) -> None:
+    """Run the stage, or publish the earlier version; after a publication, remove old versions of the table."""
+    run: Run = options.run
     job = StageJob(
-        run=options.run,
+        run=run,
         stage=options.stage,
         project=options.project,
         catalog_table=options.catalog_table,
@@ -57,42 +51,32 @@ def parse(arguments: Sequence[str] | None) -> Arguments:
         files=options.files,
         outbound_allow=tuple(filter(None, options.outbound_allow.split(","))),
     )
-    return Arguments(job, options.run_table, options.version_days)
-
-
-def work(spark: SparkSession, arguments: Arguments) -> None:
-    """Run the stage, or publish the earlier version; after a publication, remove old versions of the table."""
-    job = arguments.job
 
     def remove_old_versions() -> None:
-        table = Resources(arguments, Clients(CONFIG)).run_table
+        table = Resources(options, Clients(CONFIG)).run_table
         remove_after_publication(
             spark,
-            job,
-            days=arguments.version_days,
-            day_of=lambda date: table.day(job.run.pipeline, date),
+            job.catalog_table,
+            days=options.version_days,
+            day_of=lambda date: table.day(run.pipeline, date),
             now=datetime.now(UTC),
         )
 
-    if job.restore:
-        run_rollback_job(spark, job, stores=s3_store)
-        remove_old_versions()
-    else:
-        run_stage_job(spark, job, stores=s3_store, secrets=CloudSecrets(), on_published=remove_old_versions)
+    run_stage_job(spark, job, stores=s3_store, secrets=CloudSecrets(), on_published=remove_old_versions)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; return its exit code."""
-    parsed = parse(arguments)
-    job, run = parsed.job, parsed.job.run
+    options = parse(arguments)
+    run: Run = options.run
     return run_job(
         "run_stage",
-        lambda spark: work(spark, parsed),
+        lambda spark: work(spark, options),
         context={
             "correlation_id": run.correlation_id,
             "pipeline": run.pipeline,
             "date": run.date,
-            "stage": job.stage,
+            "stage": options.stage,
             "run_id": run.run_id,
         },
         # The message goes through S3, because Step Functions receives only 256 characters of it.

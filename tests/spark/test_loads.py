@@ -41,10 +41,11 @@ TABLE = {
 @pytest.fixture
 def load(spark, store, stores):
     frame = frame_of(spark, [(1, "ä,b"), (2, None)], "n long, text string")
-    manifest = write_frame(frame, PREFIX, producer=PRODUCER, stores=stores, input_bytes=0).manifest
-    manifests = {"day": store_dataset(manifest, PREFIX, store=store, seconds=0).manifest}
     day = day_of(parse_date("2013-03-10"), "UTC")
     job_run = LONGEST_RUN.model_copy(update={"pipeline": "p", "date": "2013-03-10", "attempt": 1, "prefix": PREFIX})
+    stage = job_run.stage_prefix("day")
+    manifest = write_frame(frame, stage, producer=PRODUCER, stores=stores, input_bytes=0).manifest
+    store_dataset(manifest, stage, store=store, seconds=0)
     spark.sql("CREATE NAMESPACE IF NOT EXISTS memory.loads")
     table = f"memory.loads.{uuid4().hex}"
     commit_version(spark, table, job_run, [("EWR", "UA", 3, 1.5)])
@@ -59,7 +60,7 @@ def load(spark, store, stores):
             "load": steps,
         }
         pipeline = Pipeline.model_validate(definition)
-        return run_loads(pipeline, manifests, context, run=job_run, catalog_table=table, stores=stores)
+        return run_loads(pipeline, context, run=job_run, catalog_table=table, stores=stores)
 
     def publish_later():
         commit_version(spark, table, job_run.model_copy(update={"attempt": 2}), [("EWR", "UA", 4, 1.5)])

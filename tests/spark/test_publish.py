@@ -10,9 +10,10 @@ from itertools import count
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
-from slackwater.arrow.dataset import store_dataset
-from slackwater.arrow.exchange import write_frame
+from slackwater.arrow.dataset import load_manifest, store_dataset
+from slackwater.arrow.exchange import read_frame, write_frame
 from slackwater.arrow.reference import reference_uri
 from slackwater.errors import AuditFailed, ObjectMissing, Superseded
 from slackwater.runs.record import Publication, Run, publication_uri
@@ -43,7 +44,7 @@ def table(spark) -> str:
 @pytest.fixture
 def publish(spark, store, stores, table):
     def run(rows: Any, day: str = "2013-03-08", *, schema: str = SCHEMA, **more: Any) -> Publication:
-        return publishing.publish_day(spark, **job(rows, day, schema=schema, **more), stores=stores)
+        return publishing.publish_day(spark, **job(rows, day, schema=schema, **more))
 
     def job(
         rows: Any,
@@ -62,9 +63,12 @@ def publish(spark, store, stores, table):
         ).manifest
         reference = store_dataset(manifest, f"{identity.prefix}last/", store=store, seconds=0)
         return {
-            "run": identity, "rows": reference.manifest, "key": ("date", "origin", "carrier"),
-            "catalog_table": table, "min_rows_percent": min_rows_percent,
+            "run": identity, "rows": lambda: read_rows(reference.manifest), "key": ("date", "origin", "carrier"),
+            "catalog_table": table, "min_rows_percent": min_rows_percent, "store": store,
         }  # fmt: skip
+
+    def read_rows(manifest: str) -> DataFrame:
+        return read_frame(spark, load_manifest(manifest, store=store), stores=stores)
 
     def commit(rows: Any, day: str = "2013-03-08", *, run_id: str = "r" * 32, attempt: int = 1) -> None:
         commit_version(spark, table, a_run(day, run_id=run_id, attempt=attempt), rows)
@@ -90,10 +94,10 @@ def a_run(day: str, *, run_id: str = "r" * 32, attempt: int = 1) -> Run:
     )  # fmt: skip
 
 
-def publish_at_once(spark, stores, jobs: list[dict[str, Any]]) -> list[Publication]:
+def publish_at_once(spark, jobs: list[dict[str, Any]]) -> list[Publication]:
     """Publish by a thread for each job."""
     with ThreadPoolExecutor(len(jobs)) as pool:
-        return list(pool.map(lambda job: publishing.publish_day(spark, **job, stores=stores), jobs))
+        return list(pool.map(lambda job: publishing.publish_day(spark, **job), jobs))
 
 
 def rows_of(spark, table) -> list[tuple[Any, ...]]:
@@ -228,30 +232,30 @@ def test_an_attempt_that_died_after_its_commit_does_not_commit_again(spark, stor
     assert len(tags_of(spark, table)) == 1
 
 
-def test_days_published_concurrently_lose_no_rows(spark, stores, publish, table):
+def test_days_published_concurrently_lose_no_rows(spark, publish, table):
     """The table does not exist yet either: both create it."""
     days = [f"2013-03-{day:02}" for day in range(1, 4)]
     jobs = [publish.job(ROWS, day) for day in days]
-    done = publish_at_once(spark, stores, jobs)
+    done = publish_at_once(spark, jobs)
     assert [publication.rows for publication in done] == [2] * 3
     assert sorted({str(row[0]) for row in rows_of(spark, table)}) == days
     assert len(rows_of(spark, table)) == 6
 
 
-def test_days_published_concurrently_may_add_the_same_column(spark, stores, publish, table):
+def test_days_published_concurrently_may_add_the_same_column(spark, publish, table):
     publish.commit(ROWS)
     days = [f"2013-04-{day:02}" for day in range(1, 3)]
     wider = [(*row, 1) for row in ROWS]
     jobs = [publish.job(wider, day, schema=f"{SCHEMA}, more int") for day in days]
-    publish_at_once(spark, stores, jobs)
+    publish_at_once(spark, jobs)
     assert spark.table(table).columns == ["date", "origin", "carrier", "flights", "delay", "more"]
     assert sorted(row[-1] or 0 for row in rows_of(spark, table)) == [0] * 2 + [1] * 4
 
 
-def test_one_of_two_concurrent_publications_of_a_day_remains(spark, stores, publish, table):
+def test_one_of_two_concurrent_publications_of_a_day_remains(spark, publish, table):
     publish.commit(ROWS, "2013-03-01")
     jobs = [publish.job([("EWR", "UA", number, 0.0)], run_id=f"{number}" * 32) for number in range(2)]
-    publish_at_once(spark, stores, jobs)
+    publish_at_once(spark, jobs)
     assert len([row for row in rows_of(spark, table) if row[0] == date(2013, 3, 8)]) == 1
 
 

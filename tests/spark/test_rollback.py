@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.errors import AuditFailed, ObjectMissing
 from slackwater.runs.record import Publication, publication_uri
-from slackwater.spark.rollback import restore_version
+from slackwater.spark.publish import earlier_rows, publish_day
 from slackwater.spark.table import tags_of
 from tests.spark.test_publish import ROWS, a_run, commits, publish, rows_of, table
 
@@ -21,10 +21,18 @@ LATER = [*ROWS, ("LGA", "DL", 7, 0.0)]
 
 
 @pytest.fixture
-def rollback(spark, stores, table):
+def rollback(spark, store, table):
     def run(attempt: int = 3, tag: str | None = None) -> Publication:
         tag = a_run(DAY).tag if tag is None else tag
-        return restore_version(spark, a_run(DAY, attempt=attempt), tag=tag, key=KEY, catalog_table=table, stores=stores)
+        return publish_day(
+            spark,
+            a_run(DAY, attempt=attempt),
+            lambda: earlier_rows(spark, table, tag, date.fromisoformat(DAY)),
+            key=KEY,
+            catalog_table=table,
+            min_rows_percent=None,
+            store=store,
+        )
 
     return run
 

@@ -310,7 +310,7 @@ def job(monkeypatch):
             return day_record(date)
 
     def run_stage_job(spark, job, *, stores, secrets, on_published):
-        events.append(f"stage {job.stage}")
+        events.append("rollback" if job.restore else f"stage {job.stage}")
         if job.stage == "last":
             on_published()
 
@@ -320,7 +320,6 @@ def job(monkeypatch):
     monkeypatch.setattr(run_stage, "client", lambda service: service)
     monkeypatch.setattr(run_stage, "DynamoRunTable", Table)
     monkeypatch.setattr(run_stage, "run_stage_job", run_stage_job)
-    monkeypatch.setattr(run_stage, "run_rollback_job", lambda spark, job, *, stores: events.append("rollback"))
 
     def work(stage, *options):
         run = a_run(DAY, attempt=4).model_dump_json()

@@ -12,7 +12,7 @@ from slackwater.dev.sample import Sample
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, ancestors, stages
-from slackwater.steps.step import StepContext
+from slackwater.steps.step import LazyFrames, StepContext
 
 if TYPE_CHECKING:
     from slackwater.spark.standalone import ComputedFrame
@@ -28,23 +28,6 @@ class _Kept:
     reads: Mapping[str, _Kept]
     """The inputs of a step by name, and what else it has looked up."""
     outcome: StepOutcome | None = None
-
-
-class _Frames(Mapping[str, Any]):
-    """Frames by name. It notes in `reads` which of them are looked up."""
-
-    def __init__(self, kept: Mapping[str, _Kept], reads: dict[str, _Kept]) -> None:
-        self._kept, self._reads = kept, reads
-
-    def __getitem__(self, name: str) -> Any:
-        self._reads[name] = self._kept[name]
-        return self._kept[name].computed.frame
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kept)
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
 
 class KeptSteps:
@@ -101,20 +84,23 @@ class KeptSteps:
 
         current, use = self._kept, pipeline.steps[name]
         reads = {read: current[read] for read in use.depends_on}
-        sources = _Frames({source: current[source] for source in pipeline.inputs}, reads)
-        earlier = {item.name: current[item.name] for item in ancestors(pipeline, stage.name) if item.name in current}
+        earlier = [item.name for item in ancestors(pipeline, stage.name) if item.name in current]
+
+        def look_up(name: str) -> Any:
+            reads[name] = current[name]
+            return current[name].computed.frame
 
         def read_source(source: str) -> Any:
             if source not in pipeline.inputs:
                 raise DefinitionError(f"source: {source} is not one of the pipeline's sources: add it to `sources`")
-            return sources[source]
+            return look_up(source)
 
         try:
             computed, record = compute_step(
                 name,
                 use,
                 {read: kept.computed for read, kept in reads.items()},
-                dataclasses.replace(context, read_source=read_source, earlier_versions=_Frames(earlier, reads)),
+                dataclasses.replace(context, read_source=read_source, earlier_versions=LazyFrames(earlier, look_up)),
                 max_extracted=self._max_extracted,
                 is_stored=name == stage.name,
             )

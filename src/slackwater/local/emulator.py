@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from slackwater.local import layout
 
 # HTTP status, headers, body.
 Response = tuple[int, dict[str, str], bytes]
+# The physical id, and the attributes for Fn::GetAtt.
+ProvisionedResource = tuple[str, dict[str, str]]
 # The large states whose functions do nothing but copy tables. A copy takes twice as long as the JSON of the table.
 _COPIED_STATES = ("stepfunctions", "cloudformation", "cloudwatch", "cloudwatch_logs", "glue")
 
@@ -73,6 +75,28 @@ def application() -> Callable[..., Awaitable[None]]:
     return app
 
 
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator: the function replaces `name` of `owner`, and gets what it replaces as its first argument.
+
+    `owner` is a module or class of the emulator, or one of its tables.
+    """
+
+    def replace(function: Callable[..., Any]) -> Callable[..., Any]:
+        original = owner[name] if isinstance(owner, dict) else getattr(owner, name)
+
+        @functools.wraps(original)
+        def replacement(*arguments: Any, **options: Any) -> Any:
+            return function(original, *arguments, **options)
+
+        if isinstance(owner, dict):
+            owner[name] = replacement
+        else:
+            setattr(owner, name, replacement)
+        return replacement
+
+    return replace
+
+
 def register_service(name: str, service: Any) -> None:
     """Serve requests that are signed for `name`, and save the service's state with that of the others.
 
@@ -90,9 +114,32 @@ def register_service(name: str, service: Any) -> None:
     module("core.router").SERVICE_PATTERNS[name] = {"host_patterns": [rf"{name}\."]}
 
 
-def register_resource(resource_type: str, handlers: Mapping[str, Callable[..., Any]]) -> None:
-    """Provision `resource_type` in stacks with the handlers `create`, `update` and `delete`."""
-    module("services.cloudformation.provisioners")._RESOURCE_HANDLERS[resource_type] = dict(handlers)
+def resource_handlers(resource_type: str) -> dict[str, Callable[..., Any]]:
+    """Return the functions that provision a type of resource in stacks: `create`, `update` and `delete`."""
+    handlers: dict[str, Callable[..., Any]] = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS[
+        resource_type
+    ]
+    return handlers
+
+
+def register_resource(
+    resource_type: str,
+    *,
+    create: Callable[[dict[str, Any]], ProvisionedResource],
+    delete: Callable[[str, dict[str, Any]], object],
+    update: Callable[[str, dict[str, Any], dict[str, Any]], ProvisionedResource] | None = None,
+) -> None:
+    """Provision `resource_type` in stacks.
+
+    `create` gets the properties, `delete` the physical id and the properties, `update` the physical id and the
+    properties before and after the change. Without `update`, `create` gets the properties after the change. If it
+    returns another physical id, CloudFormation deletes the replaced resource after the update.
+    """
+    module("services.cloudformation.provisioners")._RESOURCE_HANDLERS[resource_type] = {
+        "create": lambda _logical_id, properties, _stack: create(properties),
+        "update": lambda id_, old, new, _stack: update(id_, old, new) if update else create(new),
+        "delete": delete,
+    }
 
 
 def service_states() -> dict[str, Callable[[], Any]]:
@@ -127,31 +174,26 @@ def read_objects_in_parts() -> None:
     It would read the whole file for each range: 280 GB for the columns of a Parquet file of 500 MB.
     """
     objects = module("services.s3")
-    get_object, read_body, new_entry = objects._get_object, objects._read_body, objects._version_entry_from_record
     is_range: ContextVar[bool] = ContextVar("is_range", default=False)
 
-    @functools.wraps(get_object)
-    def get(bucket_name: str, key: str, headers: dict[str, str], query_params: dict[str, Any] | None = None) -> Any:
+    @replaces(objects, "_get_object")
+    def get_object(get: Any, bucket: str, key: str, headers: dict[str, str], *query: Any) -> Any:
         token = is_range.set("range" in headers)
         try:
-            status, fields, content = get_object(bucket_name, key, headers, query_params)
+            status, fields, content = get(bucket, key, headers, *query)
             return status, fields, content[:] if isinstance(content, _FileBody) else content
         finally:
             is_range.reset(token)
 
-    @functools.wraps(read_body)
-    def body(bucket_name: str, key: str, obj: dict[str, Any]) -> bytes | _FileBody:
+    @replaces(objects, "_read_body")
+    def read_body(read: Any, bucket: str, key: str, obj: dict[str, Any]) -> Any:
         if obj.get("body") is None and is_range.get():
-            return _FileBody(Path(objects._object_disk_path(bucket_name, key)))
-        content: bytes = read_body(bucket_name, key, obj)
-        return content
+            return _FileBody(Path(objects._object_disk_path(bucket, key)))
+        return read(bucket, key, obj)
 
-    @functools.wraps(new_entry)
-    def entry(obj: dict[str, Any], version_id: str, _data: bytes | None) -> dict[str, Any]:
-        without_body: dict[str, Any] = new_entry(obj, version_id, None)
-        return without_body
-
-    objects._get_object, objects._read_body, objects._version_entry_from_record = get, body, entry
+    @replaces(objects, "_version_entry_from_record")
+    def entry_without_body(new_entry: Any, obj: dict[str, Any], version_id: str, _data: bytes | None) -> Any:
+        return new_entry(obj, version_id, None)
 
 
 @dataclass(frozen=True)
@@ -169,15 +211,11 @@ class _FileBody:
 
 def load_values_with(convert: Callable[[dict[str, Any]], Any]) -> None:
     """Let the emulator call `convert` with each JSON object of the states that it loads, before its own conversion."""
-    persistence = module("core.persistence")
-    hook = persistence._json_object_hook
 
-    @functools.wraps(hook)
-    def convert_object(value: dict[str, Any]) -> Any:
+    @replaces(module("core.persistence"), "_json_object_hook")
+    def convert_object(hook: Any, value: dict[str, Any]) -> Any:
         converted = convert(value)
         return hook(converted) if isinstance(converted, dict) else converted
-
-    persistence._json_object_hook = convert_object
 
 
 def encode_state(service: str, state: Any, default: Callable[[Any], Any]) -> str | None:

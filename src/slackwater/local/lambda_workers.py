@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import contextvars
-import functools
 import hashlib
 import io
 import shutil
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slackwater.errors import CloudError
-from slackwater.local.emulator import module
+from slackwater.local.emulator import module, replaces
 from slackwater.local.fork_server import ForkedProcess, ForkServers, Program
 from slackwater.local.layout import ARCHITECTURE, PYTHON
 
@@ -62,12 +61,11 @@ def share_layers(folder: Path, servers: ForkServers) -> None:
     Workers of functions with layers are forked.
     """
     functions, runtime = module("services.lambda_svc"), module("core.lambda_runtime")
-    resolve, spawn = functions._resolve_layer_zip, runtime.Worker._spawn
     # The worker that starts. Only workers get the small zip. GetLayerVersion, for example, must return the real one.
     spawning: contextvars.ContextVar[_Spawning | None] = contextvars.ContextVar("spawning", default=None)
 
-    @functools.wraps(resolve)
-    def resolve_layer(attachment: Any) -> bytes | None:
+    @replaces(functions, "_resolve_layer_zip")
+    def resolve_layer(resolve: Any, attachment: Any) -> bytes | None:
         layer: bytes | None = resolve(attachment)
         worker = spawning.get()
         if not layer or worker is None:
@@ -75,12 +73,12 @@ def share_layers(folder: Path, servers: ForkServers) -> None:
         worker.layers.append(unpacked_layer(layer, folder))
         return path_layer(worker.layers[-1])
 
-    @functools.wraps(spawn)
-    def spawn_worker(self: Any) -> None:
-        check_layers_load(self.config)
-        token = spawning.set(_Spawning(self.config, []))
+    @replaces(runtime.Worker, "_spawn")
+    def spawn_worker(spawn: Any, worker: Any) -> None:
+        check_layers_load(worker.config)
+        token = spawning.set(_Spawning(worker.config, []))
         try:
-            spawn(self)
+            spawn(worker)
         finally:
             spawning.reset(token)
 
@@ -93,8 +91,6 @@ def share_layers(folder: Path, servers: ForkServers) -> None:
                 forked = fork_worker(servers, script, worker.layers, cwd=cwd, environment=environment)
         return forked or subprocess.Popen(command, **options)  # noqa: S603 - as the emulator does it
 
-    functions._resolve_layer_zip = resolve_layer
-    runtime.Worker._spawn = spawn_worker
     runtime.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": start})
 
 
@@ -118,14 +114,15 @@ def fork_worker(
 def limit_starting_workers(cores: int) -> None:
     """Let an invocation wait for an idle worker while `cores` workers start, instead of starting another one."""
     functions, runtime = module("services.lambda_svc"), module("core.lambda_runtime")
-    acquire, release = functions.acquire_worker, functions.release_worker
     # Workers that serve their first invocation: that is when a function imports its modules. The emulator forgets a
     # worker that has failed, and does not release it.
     starting: weakref.WeakSet[Any] = weakref.WeakSet()
     gate = threading.Lock()
 
-    @functools.wraps(acquire)
-    def acquire_worker(func_name: str, config: Any, *arguments: Any, qualifier: str = "$LATEST", **more: Any) -> Any:
+    @replaces(functions, "acquire_worker")
+    def acquire_worker(
+        acquire: Any, func_name: str, config: Any, *arguments: Any, qualifier: str = "$LATEST", **more: Any
+    ) -> Any:
         key = runtime._worker_key(func_name, config, qualifier)
         deadline = time.monotonic() + _START_SECONDS
         while True:
@@ -138,13 +135,11 @@ def limit_starting_workers(cores: int) -> None:
                     return worker, reason
             time.sleep(0.01)
 
-    @functools.wraps(release)
-    def release_worker(worker: Any) -> None:
+    @replaces(functions, "release_worker")
+    def release_worker(release: Any, worker: Any) -> None:
         if worker is not None:
             starting.discard(worker)
         release(worker)
-
-    functions.acquire_worker, functions.release_worker = acquire_worker, release_worker
 
 
 def check_layers_load(function: Mapping[str, Any]) -> None:

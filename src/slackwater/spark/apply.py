@@ -56,6 +56,9 @@ class AppliedSteps:
             name: frame if name in self._known_rows else self._counted(frame, name) for name, frame in inputs.items()
         }
         self._observed: dict[str, dict[str, Any]] = {}
+        self._steps = {
+            name: (step_of(f"steps.{name}", use), parameters_of(f"steps.{name}", use)) for name, use in uses.items()
+        }
         for name, use in uses.items():
             frame = self._apply(name, use)
             self._frames[name] = frame if name in self._observations[name] else self._counted(frame, name)
@@ -76,13 +79,16 @@ class AppliedSteps:
         only if a later step may leave rows unread: the cache takes more time than all else that a simple stage does.
         """
         readers = Counter(read for use in self._uses.values() for read in use.depends_on)
-        for name, use in self._uses.items():
-            if not self._reads_rows_once(name, use):
-                readers.update(use.depends_on)
+        checked = set()
+        for name, (step, parameters) in self._steps.items():
+            if isinstance(step, Transform):
+                if not step.reads_rows_once(parameters):
+                    readers.update(self._uses[name].depends_on)
+                if step.verify is not verify_nothing:
+                    checked.add(name)
         uncounted = [name for name in self._frames if name not in self._uses and name not in self._known_rows]
         for name in [*uncounted, *self._uses]:
-            is_checked = name in self._uses and self._checks(name, self._uses[name])
-            if readers[name] > 1 or (is_checked and not self._is_read_as_a_whole(name)):
+            if readers[name] > 1 or (name in checked and not self._is_read_as_a_whole(name)):
                 # Now and not with its first reader: several readers at once may compute a persisted frame twice, and
                 # then Spark counts its rows twice.
                 self._frames[name].persist()
@@ -118,28 +124,18 @@ class AppliedSteps:
             for name, use in self._uses.items()
         )
 
-    def _checks(self, name: str, use: StepUse) -> bool:
-        step = step_of(f"steps.{name}", use)
-        return isinstance(step, Transform) and step.verify is not verify_nothing
-
     def _is_read_as_a_whole(self, name: str) -> bool:
         """Return whether the later steps together read all rows of a step, until the result or a persisted frame."""
         # A frame that several steps read is persisted as a whole.
         while len(readers := [reader for reader, use in self._uses.items() if name in use.depends_on]) == 1:
             (reader,) = readers
-            use, place = self._uses[reader], f"steps.{reader}"
-            step = step_of(place, use)
+            step, parameters = self._steps[reader]
             if not isinstance(step, Transform):
                 return False
-            if not step.reads_all_rows(parameters_of(place, use), use.depends_on.index(name)):
+            if not step.reads_all_rows(parameters, self._uses[reader].depends_on.index(name)):
                 return False
             name = reader
         return True
-
-    def _reads_rows_once(self, name: str, use: StepUse) -> bool:
-        place = f"steps.{name}"
-        step = step_of(place, use)
-        return not isinstance(step, Transform) or step.reads_rows_once(parameters_of(place, use))
 
     def _compute(self, name: str) -> None:
         """Compute the frame of a step, and keep what Spark observed."""
@@ -156,8 +152,7 @@ class AppliedSteps:
         return self._frames[name].agg(sf.count(sf.lit(1)))
 
     def _apply(self, name: str, use: StepUse) -> DataFrame:
-        place = f"steps.{name}"
-        step, parameters = step_of(place, use), parameters_of(place, use)
+        place, (step, parameters) = f"steps.{name}", self._steps[name]
         for read in use.depends_on:
             require_unreserved(self._frames[read], field=f"{place}.depends_on", of=read)
         context = dataclasses.replace(self._context, observe=self._observer(name))
@@ -181,8 +176,7 @@ class AppliedSteps:
         return observe
 
     def _effect(self, name: str, use: StepUse) -> dict[str, Any]:
-        place = f"steps.{name}"
-        step = step_of(place, use)
+        step, parameters = self._steps[name]
         if not isinstance(step, Transform):
             return {}
         names = self._observations[name]
@@ -191,14 +185,13 @@ class AppliedSteps:
             # frame, for example. Its checks count nevertheless.
             self._compute(name)
         values = {field: value for key in names for field, value in self._observed[key].items() if field != ROWS_OUT}
-        parameters = parameters_of(place, use)
         effect = step.report(parameters, values)
         frames = {read: self._frames[read] for read in use.depends_on}
         effect = step.add_examples(frames, parameters, effect)
         try:
             step.verify(parameters, effect)
         except DataError as error:
-            raise DataError(f"{place}: {error}") from error
+            raise DataError(f"steps.{name}: {error}") from error
         return effect
 
     def _counted(self, frame: DataFrame, name: str) -> DataFrame:

@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import ConfigDict
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as sf
 
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import StoreFactory, write_frame
@@ -46,7 +45,7 @@ from slackwater.spark.paired import (
     movers,
     pair_versions,
 )
-from slackwater.spark.table import files_of_day, quoted_table, tags_of
+from slackwater.spark.table import files_of_day, quoted_table, rows_of_version, tags_of
 from slackwater.spark.totals import SIDES, DayTotals, HourColumn, grouped_totals, hour_column
 from slackwater.storage import ObjectStore
 
@@ -138,8 +137,7 @@ def read_version(spark: SparkSession, table: str, version: PublishedVersion, pai
                 f"with it; `slackwater history {pair.pipeline} --date {day}` lists the versions"
             )
         raise CloudError(f"{table} has no tag {version.tag} any more: attempt {version.attempt} cannot be read")
-    version_rows = spark.sql(f"SELECT * FROM {table} VERSION AS OF '{version.tag}'")  # noqa: S608 - the tag is ours
-    return version_rows.where(sf.col(_DAY) == sf.lit(day).cast("date"))
+    return rows_of_version(spark, table, version.tag, date.fromisoformat(day))
 
 
 def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
-from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.dataset import find_reference, load_manifest
 from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.reference import StepRecord
-from slackwater.errors import DefinitionError, SlackwaterError
+from slackwater.errors import DefinitionError, ObjectMissing, SlackwaterError
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.runs.record import Loads, Run, loads_uri
 from slackwater.spark.job import log
@@ -18,11 +17,22 @@ from slackwater.spark.publish import snapshot_identity
 from slackwater.spark.table import quoted_table, refuse_if_superseded
 from slackwater.steps.registry import parameters_of, step_of
 from slackwater.steps.step import Load, StepContext
+from slackwater.storage import ObjectStore
+
+
+def stage_manifest(run: Run, stage: str, *, store: ObjectStore) -> str:
+    """Return the URI of the manifest of a stage that the run has finished, or has kept from an earlier attempt.
+
+    Raises `ObjectMissing` if it has done neither.
+    """
+    reference = find_reference(run.stage_prefix(stage), store=store)
+    if reference is None:
+        raise ObjectMissing(f"{run.stage_prefix(stage)}: stage {stage} has not been finished in this run")
+    return reference.manifest
 
 
 def run_loads(
     pipeline: Pipeline,
-    manifests: Mapping[str, str],
     context: StepContext,
     *,
     run: Run,
@@ -31,15 +41,14 @@ def run_loads(
 ) -> Loads:
     """Run the pipeline's load steps, and return what they wrote, which is also stored under the prefix of the run.
 
-    `manifests` are the URIs of the Arrow manifests that the steps may read, by step, and `catalog_table` is
-    `catalog.database.table`. Raises the error of the first step that fails, with its name; the steps before it have
-    written. Raises `Superseded` before a step if a later attempt has published the day.
+    `catalog_table` is `catalog.database.table`. Raises the error of the first step that fails, with its name; the steps
+    before it have written. Raises `Superseded` before a step if a later attempt has published the day.
     """
     store, records = stores(), []
     for name, use in pipeline.load.items():
         place, (read,) = f"load.{name}", use.depends_on
         parameters_of(place, use)  # the error names the place of a wrong parameter
-        manifest = load_manifest(manifests[read], store=store)
+        manifest = load_manifest(stage_manifest(run, read, store=store), store=store)
         try:
             # A job that outlives its execution would load the rows of an older version.
             refuse_if_superseded(context.spark, quoted_table(catalog_table), snapshot_identity(run))

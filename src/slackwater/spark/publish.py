@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import NamedTuple
 
@@ -21,10 +21,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from slackwater.arrow.dataset import load_manifest
-from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.names import quoted
-from slackwater.errors import AuditFailed, CloudError
+from slackwater.errors import AuditFailed, CloudError, ObjectMissing
 from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.spark.job import log
 from slackwater.spark.table import (
@@ -39,6 +37,8 @@ from slackwater.spark.table import (
     refuse_if_fewer,
     refuse_if_superseded,
     retry_on_conflict,
+    rows_of_version,
+    tags_of,
     with_missing_columns,
     withdraw_if_superseded,
 )
@@ -48,44 +48,32 @@ from slackwater.storage import ObjectStore
 def publish_day(
     spark: SparkSession,
     run: Run,
+    rows: Callable[[], DataFrame],
     *,
-    rows: str,
     key: Sequence[str],
     catalog_table: str,
     min_rows_percent: float | None,
-    stores: StoreFactory,
+    store: ObjectStore,
 ) -> Publication:
-    """Publish the staged rows of a run, and return the publication, which is written last.
+    """Publish the rows of a run's day, and return the publication, which is written last.
 
-    `rows` is the URI of the Arrow manifest of the last stage, `key` the pipeline's `publish.key`, and `catalog_table`
-    is `catalog.database.table`. `min_rows_percent` is the least number of rows, in percent of those that the day has
-    now; with None, the rows may be fewer and lack columns of the table. A repeated job does not commit twice: if an
-    earlier job of this attempt has committed but not written the publication, its commit is used.
+    `rows` returns them without the column `date`, `key` is the pipeline's `publish.key`, and `catalog_table` is
+    `catalog.database.table`. `min_rows_percent` is the least number of rows, in percent of those that the day has now;
+    with None, the rows may be fewer and lack columns of the table. A repeated job does not commit twice: if an earlier
+    job of this attempt has committed but not written the publication, its commit is used, and `rows` is not called.
 
-    Raises `AuditFailed` if the rows fail the audit, and `Superseded` if a later attempt has published the day;
-    then this job has changed no row of the table.
+    Raises what `rows` raises, `AuditFailed` if the rows fail the audit, and `Superseded` if a later attempt has
+    published the day; then this job has changed no row of the table.
     """
-    began, store = time.monotonic(), stores()
+    began, day = time.monotonic(), date.fromisoformat(run.date)
     table, identity = quoted_table(catalog_table), snapshot_identity(run)
     commit = find_commit(spark, table, identity)
     if commit is None:
-        manifest = load_manifest(rows, store=store)
-        frame = with_date(read_frame(spark, manifest, stores=stores), date.fromisoformat(run.date))
+        frame = with_date(rows(), day)
         commit = commit_day(spark, frame, table, identity, key=key, min_rows_percent=min_rows_percent)
     else:
         log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)
-    return store_publication(spark, run, commit, catalog_table=catalog_table, began=began, store=store)
-
-
-def store_publication(
-    spark: SparkSession, run: Run, commit: Commit, *, catalog_table: str, began: float, store: ObjectStore
-) -> Publication:
-    """Tag the commit of a run, and store and return its publication. `began` is of `time.monotonic`.
-
-    Raises `Superseded` if a later attempt has published the day; then the commit is withdrawn.
-    """
-    table, identity = quoted_table(catalog_table), snapshot_identity(run)
-    withdraw_if_superseded(spark, table, date.fromisoformat(run.date), identity, commit)
+    withdraw_if_superseded(spark, table, day, identity, commit)
     create_tag(spark, table, run.tag, commit.snapshot_id)
     publication = Publication(
         table=catalog_table,
@@ -99,6 +87,28 @@ def store_publication(
     store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
     log("day published", **publication.model_dump())
     return publication
+
+
+def earlier_rows(spark: SparkSession, catalog_table: str, tag: str, day: date) -> DataFrame:
+    """Return the rows that a day has in an earlier version, with the columns of the version except `date`.
+
+    Raises `ObjectMissing` if there is no such version, and `AuditFailed` for columns that the table does not have any
+    more.
+    """
+    table = quoted_table(catalog_table)
+    if tag not in tags_of(spark, table):
+        raise ObjectMissing(f"{table} has no version {tag} any more: retention or somebody else has removed it")
+    version = rows_of_version(spark, table, tag, day)
+    spark.catalog.refreshTable(table)
+    # Spark and Iceberg match column names without regard to case.
+    present = {name.lower() for name in spark.table(table).columns}
+    removed = [name for name in version.columns if name.lower() not in present]
+    if removed:
+        raise AuditFailed(
+            f"{table} does not have the columns {', '.join(removed)} of the version {tag} any more, so it cannot be "
+            f"published again: add them to the table, or read the version (slackwater query --version)"
+        )
+    return version.select(*(sf.col(quoted(name)) for name in version.columns if name.lower() != "date"))
 
 
 def commit_day(

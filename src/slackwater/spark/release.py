@@ -17,7 +17,7 @@ from slackwater.errors import AuditFailed
 from slackwater.runs.record import Run
 from slackwater.spark.job import log
 from slackwater.spark.publish import commit_day, snapshot_identity, with_date
-from slackwater.spark.table import create_tag, load_table, quoted_table, retry_on_conflict
+from slackwater.spark.table import create_tag, load_table, quoted_table, retry_on_conflict, rows_of_version
 from slackwater.spark.version_retention import remove_tags
 from slackwater.storage import ObjectStore
 
@@ -51,14 +51,12 @@ def check_release(
     use_object(stores(), f"{run.prefix}driver")
     read_item()
     on_executor = partial(_on_executor, stores=stores, uri=f"{run.prefix}executor")
-    rows = with_date(
-        map_in_arrow(spark.range(1), on_executor, "python string, modules int"), date.fromisoformat(run.date)
-    )
+    day = date.fromisoformat(run.date)
+    rows = with_date(map_in_arrow(spark.range(1), on_executor, "python string, modules int"), day)
     table = quoted_table(catalog_table)
     commit = commit_day(spark, rows, table, snapshot_identity(run), key=["python"], min_rows_percent=None)
     create_tag(spark, table, run.tag, commit.snapshot_id)
-    version = spark.sql(f"SELECT python, modules FROM {table} VERSION AS OF '{run.tag}'")  # noqa: S608
-    found = [(row["python"], row["modules"]) for row in version.collect()]
+    found = [(row["python"], row["modules"]) for row in rows_of_version(spark, table, run.tag, day).collect()]
     retry_on_conflict(lambda: remove_tags(load_table(spark, table), [run.tag]))
     if found != [(python, modules)]:
         raise AuditFailed(f"{catalog_table} has {found}, and the driver has Python {python} with {modules} modules")

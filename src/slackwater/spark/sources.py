@@ -37,7 +37,7 @@ from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
 from slackwater.sources.first_by_id import is_first_of_its_id
-from slackwater.spark.table import quoted_table
+from slackwater.spark.table import quoted_table, rows_of_version
 from slackwater.storage import ObjectStore
 
 # The driver reads a source of at most this size: Spark's own reader takes longer to start (docs/decisions/0027). Rows
@@ -112,10 +112,9 @@ def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataF
     for item in objects:
         table = quoted_table(item.uri.rpartition("/date=")[0])
         try:
-            frame = spark.read.option("versionAsOf", item.tag).table(table)
+            frames.append(rows_of_version(spark, table, item.tag or "", date.fromisoformat(item.date)))
         except (AnalysisException, IllegalArgumentException) as error:
             raise _no_longer_exists(f"{table} VERSION AS OF '{item.tag}'") from error
-        frames.append(frame.where(sf.col("date") == sf.lit(date.fromisoformat(item.date))))
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,13 +28,13 @@ from slackwater.runs.record import Run
 from slackwater.sources.partitions import Partition
 from slackwater.spark.apply import AppliedSteps
 from slackwater.spark.job import log
-from slackwater.spark.loads import run_loads
+from slackwater.spark.loads import run_loads, stage_manifest
 from slackwater.spark.merge import find_earlier_rows
-from slackwater.spark.publish import publish_day
+from slackwater.spark.publish import earlier_rows, publish_day
 from slackwater.spark.sources import read_iceberg, read_published, read_source
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
-from slackwater.steps.step import Extract, StepContext
+from slackwater.steps.step import Extract, LazyFrames, StepContext
 from slackwater.storage import ObjectStore
 
 
@@ -63,41 +64,41 @@ def run_stage_job(
     stores: StoreFactory,
     secrets: Secrets | None = None,
     on_published: Callable[[], None] = lambda: None,
-) -> ArrowReference:
-    """Run the job's stage, publish the day after the last stage, run the load steps, and return the stage's reference.
+) -> None:
+    """Run the job's stage, and after the last stage publish the day and run the load steps; or publish `job.restore`.
 
-    `secrets` are the credentials that steps may read. `on_published` is called last, after the last stage. Raises what
+    `secrets` are the credentials that steps may read. `on_published` is called last, after a publication. Raises what
     `run_stage`, `publish_day` and `run_loads` raise.
     """
-    project = Project.model_validate_json(stores().get(job.project))
+    store = stores()
+    project = Project.model_validate_json(store.get(job.project))
     pipeline = project.pipeline(job.run.pipeline)
+    day = day_of(date.fromisoformat(job.run.date), pipeline.timezone)
+    publish = partial(
+        publish_day, spark, job.run, key=pipeline.publish.key, catalog_table=job.catalog_table, store=store
+    )
+    if job.restore:
+        # The version may have fewer rows than the day has now, and lack columns that were added later.
+        publish(lambda: earlier_rows(spark, job.catalog_table, job.restore, day.date), min_rows_percent=None)
+        on_published()
+        return
     context = StepContext(
         spark=spark,
         run=job.run,
-        day=day_of(date.fromisoformat(job.run.date), pipeline.timezone),
+        day=day,
         files=ProjectFiles(job.files, stores) if job.files else None,
         secrets=secrets,
         outbound=Outbound.of(job.outbound_allow),
     )
-    reference = run_stage(job, project, context, stores=stores)
+    manifest = run_stage(job, project, context, stores=stores).manifest
     if job.stage == pipeline.publish.step:
         # Reads the files of the stage back: the rows that are audited and committed are those that the reference names.
-        publish_day(
-            spark,
-            job.run,
-            rows=reference.manifest,
-            key=pipeline.publish.key,
-            catalog_table=job.catalog_table,
+        publish(
+            lambda: read_frame(spark, load_manifest(manifest, store=store), stores=stores),
             min_rows_percent=None if job.run.accepts_audit else pipeline.publish.audit.min_rows_percent,
-            stores=stores,
         )
-        manifests = {
-            **upstream_manifests(job.run, stage_of(pipeline, job.stage), store=stores()),
-            job.stage: reference.manifest,
-        }
-        run_loads(pipeline, manifests, context, run=job.run, catalog_table=job.catalog_table, stores=stores)
+        run_loads(pipeline, context, run=job.run, catalog_table=job.catalog_table, stores=stores)
         on_published()
-    return reference
 
 
 def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowReference:
@@ -120,7 +121,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     inputs = read_input_manifest(run, store=store)
     earlier = find_earlier_rows(run, project, stage, inputs, store=store)
     inputs = earlier.added if earlier else inputs
-    uris = upstream_manifests(run, stage, store=store)
+    uris = {name: stage_manifest(run, name, store=store) for name in stage.reads_stages}
     upstream = {name: load_manifest(uri, store=store) for name, uri in uris.items()}
     day = day_of(date.fromisoformat(run.date), pipeline.timezone)
 
@@ -151,7 +152,14 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         )
 
     frames = {name: read_frozen(name) for name in stage.reads_sources}
-    versions = EarlierVersions(run, pipeline, stage.name, context.spark, stores=stores)
+    looked_up: list[str] = []
+
+    def read_earlier(name: str) -> DataFrame:
+        looked_up.append(stage_manifest(run, name, store=store))
+        return read_frame(context.spark, load_manifest(looked_up[-1], store=store), stores=stores)
+
+    # Other earlier stages run in parallel, and may not have finished.
+    versions = LazyFrames([item.name for item in ancestors(pipeline, stage.name)], read_earlier)
     context = dataclasses.replace(context, read_source=read_frozen, earlier_versions=versions)
     objects = [item for name in stage.reads_sources for item in inputs.of_source(name)]
     stored = [*upstream.values(), *([earlier.manifest] if earlier else [])]
@@ -177,7 +185,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         ),
         stores=stores,
         input_bytes=input_bytes,
-        parents=list(dict.fromkeys([*uris.values(), *versions.read, *([earlier.uri] if earlier else [])])),
+        parents=list(dict.fromkeys([*uris.values(), *looked_up, *([earlier.uri] if earlier else [])])),
     )
     seconds = time.monotonic() - began
     records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
@@ -206,7 +214,8 @@ def read_upstream(
     """
     columns: dict[str, tuple[str, ...]] = {}
     # Planning the steps, to see which columns they need, would make an extract step read its rows.
-    if any(is_large(context.spark, manifest) for manifest in upstream.values()) and not _has_extract(pipeline, stage):
+    extracts = any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps)
+    if not extracts and any(is_large(context.spark, manifest) for manifest in upstream.values()):
         columns = columns_read(
             context.spark,
             lambda empty: apply_stage(
@@ -218,10 +227,6 @@ def read_upstream(
         name: read_frame(context.spark, manifest, stores=stores, columns=columns.get(name))
         for name, manifest in upstream.items()
     }
-
-
-def _has_extract(pipeline: Pipeline, stage: Stage) -> bool:
-    return any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps)
 
 
 def stage_of(pipeline: Pipeline, name: str) -> Stage:
@@ -265,46 +270,3 @@ def read_input_manifest(run: Run, *, store: ObjectStore) -> InputManifest:
             f"not of {run.pipeline} {run.date}"
         )
     return manifest
-
-
-def upstream_manifests(run: Run, stage: Stage, *, store: ObjectStore) -> dict[str, str]:
-    """Return the URIs of the manifests of the stages that a stage reads, by name. Raises `ObjectMissing`."""
-    return {name: stage_manifest(run, name, store=store) for name in stage.reads_stages}
-
-
-def stage_manifest(run: Run, stage: str, *, store: ObjectStore) -> str:
-    """Return the URI of the manifest of a stage that the run has finished, or has kept from an earlier attempt.
-
-    Raises `ObjectMissing` if it has done neither.
-    """
-    reference = find_reference(run.stage_prefix(stage), store=store)
-    if reference is None:
-        raise ObjectMissing(f"{run.stage_prefix(stage)}: stage {stage} has not been finished in this run")
-    return reference.manifest
-
-
-class EarlierVersions(Mapping[str, DataFrame]):
-    """The results of the stages from which a stage is computed, by name. Each is read when it is looked up."""
-
-    def __init__(self, run: Run, pipeline: Pipeline, stage: str, spark: SparkSession, *, stores: StoreFactory) -> None:
-        # Other earlier stages run in parallel, and may not have finished.
-        self._names = [item.name for item in ancestors(pipeline, stage)]
-        self._run, self._spark, self._stores = run, spark, stores
-        self.read: list[str] = []
-        """URIs of the manifests of those that were looked up."""
-
-    def __getitem__(self, name: str) -> DataFrame:
-        """Return the result of the stage. Raises `KeyError` for any other stage."""
-        if name not in self._names:
-            raise KeyError(name)
-        uri = stage_manifest(self._run, name, store=self._stores())
-        self.read.append(uri)
-        return read_frame(self._spark, load_manifest(uri, store=self._stores()), stores=self._stores)
-
-    def __iter__(self) -> Iterator[str]:
-        """Generate the names of the stages, each after those that it reads."""
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        """Return the number of earlier stages."""
-        return len(self._names)

@@ -224,6 +224,11 @@ def tags_of(spark: SparkSession, table: str) -> frozenset[str]:
     return frozenset(name for name, ref in refs.items() if ref["type"] == "tag")
 
 
+def rows_of_version(spark: SparkSession, table: str, tag: str, day: date) -> DataFrame:
+    """Return the rows that a day has in the version `tag`, with the columns of the version."""
+    return spark.read.option("versionAsOf", tag).table(table).where(sf.col("date") == sf.lit(day))
+
+
 def load_table(spark: SparkSession, table: str) -> Any:
     """Return Iceberg's Java object of the table after the latest commit of any job."""
     jvm: Any = spark._jvm

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from slackwater.runs.record import DayRecord
 from slackwater.spark.job import log
-from slackwater.spark.stage import StageJob
 from slackwater.spark.table import load_table, quoted_table, retry_on_conflict, table_metadata
 from slackwater.steps.spark_errors import explain
 
@@ -132,16 +131,16 @@ def remove_old_versions(
 
 
 def remove_after_publication(
-    spark: SparkSession, job: StageJob, *, days: int, day_of: Callable[[str], DayRecord], now: datetime
+    spark: SparkSession, catalog_table: str, *, days: int, day_of: Callable[[str], DayRecord], now: datetime
 ) -> None:
-    """Remove the versions of the job's table that were replaced more than `days` ago; with 0 days, none.
+    """Remove the versions of a table that were replaced more than `days` ago; with 0 days, none.
 
     Any error is only logged: the day is published already, and the next publication removes the same versions.
     """
     if not days:
         return
     try:
-        remove_old_versions(spark, job.catalog_table, replaced_before=now - timedelta(days=days), day_of=day_of)
+        remove_old_versions(spark, catalog_table, replaced_before=now - timedelta(days=days), day_of=day_of)
     except Exception as error:  # noqa: BLE001 - of Spark, of the catalog or of the run table
         error_type, message = explain(error)
         log("old versions were not removed", error=error_type, reason=message)

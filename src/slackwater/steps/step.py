@@ -7,7 +7,7 @@ inside of functions, or for type checking.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,6 +49,25 @@ def no_counts(frame: DataFrame, _counts: Mapping[str, Column]) -> DataFrame:
 def no_source(name: str) -> DataFrame:
     """Raise `InputError`: the step does not run in a pipeline."""
     raise InputError(f"source {name} can be read in a run of a pipeline only: the run reads the events that it froze")
+
+
+class LazyFrames(Mapping[str, "DataFrame"]):
+    """Frames by name, each of which is read when it is looked up."""
+
+    def __init__(self, names: Collection[str], read: Callable[[str], DataFrame]) -> None:
+        self._names, self._read = names, read
+
+    def __getitem__(self, name: str) -> DataFrame:
+        """Return the frame. Raises `KeyError` for an unknown name."""
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ def change(name, state):
 
 
 def create(rule, name="c", **more):
-    return composite_alarms.create("Any", {"AlarmName": name, "AlarmRule": rule, **more}, "stack")
+    return composite_alarms.create({"AlarmName": name, "AlarmRule": rule, **more})
 
 
 def state(name="c"):
@@ -122,18 +122,18 @@ def test_what_is_not_emulated_is_refused():
         create('ALARM("a")', "")
 
 
-def test_a_change_keeps_the_state_and_another_name_is_another_alarm():
+def test_a_change_keeps_the_state_and_another_name_is_another_alarm(handlers):
     child("a", "ALARM"), child("b")
     create('ALARM("a")')
     old, new = {"AlarmName": "c"}, {"AlarmName": "c", "AlarmRule": 'ALARM("a") OR ALARM("b")', "AlarmDescription": "d"}
-    assert composite_alarms.update("c", old, new, "stack")[0] == "c"
+    assert handlers["update"]("c", old, new, "stack")[0] == "c"
     assert (state(), cloudwatch._composite_alarms["c"]["AlarmDescription"]) == ("ALARM", "d")
-    assert composite_alarms.update("c", new, {**new, "AlarmName": "e"}, "stack")[0] == "e"
-    composite_alarms.delete("c", new)
+    assert handlers["update"]("c", new, {**new, "AlarmName": "e"}, "stack")[0] == "e"
+    handlers["delete"]("c", new)
     assert list(cloudwatch._composite_alarms) == ["e"]
 
 
-def test_an_alarm_in_a_rule_is_not_deleted_before_the_composite_alarm():
+def test_an_alarm_in_a_rule_is_not_deleted_before_the_composite_alarm(handlers):
     child("a")
     create('ALARM("a")')
     create('ALARM("c")', "outer")
@@ -141,15 +141,15 @@ def test_an_alarm_in_a_rule_is_not_deleted_before_the_composite_alarm():
     with pytest.raises(ValueError, match="Cannot delete a as there are composite alarm"):
         delete("a", {})
     with pytest.raises(ValueError, match="Cannot delete c as there are composite alarm"):
-        composite_alarms.delete("c", {})
-    composite_alarms.delete("outer", {})
-    composite_alarms.delete("c", {})
+        handlers["delete"]("c", {})
+    handlers["delete"]("outer", {})
+    handlers["delete"]("c", {})
     delete("a", {})
     assert not list(cloudwatch._alarms.keys())
 
 
-def test_the_deletion_of_a_deleted_alarm_succeeds():
-    composite_alarms.delete("never created", {})
+def test_the_deletion_of_a_deleted_alarm_succeeds(handlers):
+    handlers["delete"]("never created", {})
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from tests.fakes_local import end_fork_servers, workers
 
 pytestmark = pytest.mark.unit
 
-CAPACITY = {"Driver": {"workerCount": 1, "workerConfiguration": {"cpu": "1 vCPU", "memory": "4 GB"}}}
 SMALL = {"spark.driver.cores": "1", "spark.driver.memory": "3g"}
 OWN = {"spark.driver.extraJavaOptions": "-Xss4m"}
 """With it a job needs a JVM of its own."""
@@ -45,9 +44,6 @@ secrets = os.path.exists(os.path.expanduser("~/.aws/credentials"))
 conf = {name: value for name, value in json.load(open(conf)).items() if name.startswith("spark.app.")}
 environment = os.environ["PYTHONPATH"].split(os.pathsep)[-1:]
 print(open(connection).read(), arguments, conf, environment, sorted(os.listdir()), secrets)
-if arguments[0].endswith("training"):
-    os.makedirs(arguments[0])
-    open(arguments[0] + "/ready", "w").close()
 if arguments[0] == "leave":
     open("left", "w").close()
     temporary = os.path.join(os.path.dirname(connection), "tmp")
@@ -69,7 +65,7 @@ sys.exit({"fail": "ValueError: the job's own", "no class": "ValueError: its caus
 
 @pytest.fixture
 def emr(tmp_path, monkeypatch):
-    """A started application without initial capacity, and the runner of its jobs."""
+    """A started application, and the runner of its jobs."""
     write_submit(tmp_path, SUBMIT)
     program = tmp_path / "job_program.py"
     program.write_text(JOB_PROGRAM)
@@ -99,7 +95,7 @@ def until(condition) -> None:
 class Emr:
     def __init__(self, root) -> None:
         self.store, self.folder = EmrStore(), root / "emr"
-        settings = {"initialCapacity": {}, "autoStopConfiguration": {"idleTimeoutMinutes": 15}}
+        settings = {"autoStopConfiguration": {"idleTimeoutMinutes": 15}}
         self.application = Application("app", "0", "us-east-1", settings, {}, "token", state="STARTED")
         self.store.applications["app"] = self.application
         self.job = JobRun("job", "app", "arn", "0", {}, "emr-spark-8.1.0", {}, state="SUCCESS")
@@ -109,15 +105,9 @@ class Emr:
         keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
         self.runner = SparkRunner(**files, credentials=lambda _: keys, drivers=self.drivers)
 
-    @property
-    def initial(self) -> dict:
-        return self.application.settings["initialCapacity"]
-
     def waiting(self) -> list[str]:
-        """Process ids of the JVMs of all drivers, once they wait for a job."""
-        self.drivers.adjust()
-        drivers = self.drivers._waiting.get("app", [])
-        until(lambda: all(driver.ready for driver in drivers))
+        """Process ids of the JVMs of all drivers that wait for a job."""
+        self.drivers.close_unneeded()
         return [(folder / "connection").read_text() for folder in self.folder.glob("driver-*")]
 
     def run(self, argument: str = "x", code: int = 0, **conf: str) -> str:
@@ -243,9 +233,7 @@ def test_the_program_of_a_job_is_forked_unless_it_imports_from_a_folder_that_may
     archive = emr.folder / "archives" / "version"
     (archive / "package").mkdir(parents=True)
     monkeypatch.setattr(SparkRunner, "_unpack", lambda *_: archive)
-    # These programs import neither Spark nor pandas.
-    monkeypatch.setattr(spark, "TRAINING_JOB", tmp_path / "training_job.py")
-    monkeypatch.setattr(spark, "_IMPORTED_LATER", ())
+    monkeypatch.setattr(spark, "_IMPORTED_LATER", ())  # these programs do not import pandas
     emr.drivers._forks = forks = ForkServers()
     try:
         conf = {"spark.archives": "s3://code/a.zip#environment", f"{DRIVER_ENVIRONMENT}PYTHONPATH": "./environment"}
@@ -261,10 +249,6 @@ def test_the_program_of_a_job_is_forked_unless_it_imports_from_a_folder_that_may
         # This machine's packages, which a job without an archive imports, may change too.
         emr.run("x")
         assert list(forks._servers.values()) == [server]
-        larger = {"cpu": "2 vCPU", "memory": "8 GB"}
-        emr.initial["Driver"] = {"workerCount": 1, "workerConfiguration": larger}
-        emr.waiting()
-        assert [server.forked for server in forks._servers.values()] == [True, True]
     finally:
         emr.drivers.close()
         end_fork_servers(forks)
@@ -275,43 +259,8 @@ def test_a_job_that_needs_a_jvm_of_its_own_gets_one(emr):
     assert emr.waiting() == []
 
 
-def test_a_driver_of_the_initial_capacity_is_trained_without_credentials(emr):
-    emr.initial.update(CAPACITY)
-    [driver] = emr.waiting()
-    [trainer] = emr.folder.glob("driver-*/trainer/stdout")
-    assert trainer.read_text().startswith(driver)
-    assert trainer.read_text().endswith(" False\n")
-    assert emr.run().startswith(driver)
-    assert emr.waiting() == [driver]
-
-
-def test_a_driver_waits_for_a_job_only_after_its_training_has_stopped_the_session(emr, tmp_path):
-    go_on = tmp_path / "go-on"
-    stop = f"while not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n    os.remove(mark)"
-    spark._JOB_PROGRAM.write_text(JOB_PROGRAM.replace("os.remove(mark)", stop))
-    emr.initial.update(CAPACITY)
-    emr.drivers.adjust()
-    [driver] = emr.drivers._waiting["app"]
-    until(lambda: any(emr.folder.glob("driver-*/training/ready")))
-    assert (driver.ready, driver.failed) == (False, False)
-    go_on.touch()
-    until(lambda: driver.ready)
-    assert not driver.failed
-
-
-def test_a_driver_whose_training_still_runs_tasks_has_failed(emr):
-    spark._JOB_PROGRAM.write_text(JOB_PROGRAM.replace("os.remove(mark)", "pass"))
-    emr.initial.update(CAPACITY)
-    emr.drivers.adjust()
-    [driver] = emr.drivers._waiting["app"]
-    until(lambda: driver.failed)
-    assert not driver.ready
-    assert emr.waiting() == []
-
-
-def test_a_driver_that_was_killed_is_not_used_and_is_replaced(emr):
-    emr.initial.update(CAPACITY)
-    [killed] = emr.waiting()
+def test_a_driver_that_was_killed_is_not_used(emr):
+    killed = emr.run().partition(" ")[0]
     process = emr.drivers._waiting["app"][0]._jvm
     process.kill()
     process.wait()
@@ -319,33 +268,9 @@ def test_a_driver_that_was_killed_is_not_used_and_is_replaced(emr):
     assert killed not in emr.waiting()
 
 
-def test_drivers_that_cannot_start_are_tried_again_when_the_application_is_started_again(emr, tmp_path):
-    emr.initial.update(CAPACITY)
-    write_submit(tmp_path, "#!/bin/sh\nexit 1\n")
-    emr.drivers.adjust()
-    emr.drivers._waiting["app"][0]._jvm.wait()
-    assert emr.waiting() == []
-    write_submit(tmp_path, SUBMIT)
-    assert emr.waiting() == []
-    for state in ("STOPPED", "STARTED"):
-        emr.application.state = state
-        waiting = emr.waiting()
-    assert len(waiting) == 1
-
-
-@pytest.mark.parametrize("change", ["busy", "stopped", "without capacity"])
-def test_no_driver_is_started_while_a_job_runs_or_for_an_application_that_wants_none(emr, change):
-    emr.initial.update({} if change == "without capacity" else CAPACITY)
-    if change == "busy":
-        emr.job.state = "RUNNING"
-    elif change == "stopped":
-        emr.application.state = "STOPPED"
-    assert emr.waiting() == []
-
-
 def test_an_idle_application_stops_and_its_drivers_are_closed(emr):
-    emr.initial.update(CAPACITY)
-    emr.waiting()
+    emr.run()
+    assert len(emr.waiting()) == 1
     process = emr.drivers._waiting["app"][0]._jvm
     emr.application.idle_since -= 15 * 60
     assert emr.waiting() == []
@@ -353,13 +278,12 @@ def test_an_idle_application_stops_and_its_drivers_are_closed(emr):
     assert process.poll() is not None
 
 
-def test_a_driver_without_a_job_for_three_minutes_is_closed_unless_the_initial_capacity_wants_it(emr, monkeypatch):
+def test_a_driver_without_a_job_for_three_minutes_is_closed(emr):
     emr.run()
     [driver] = emr.waiting()
-    monkeypatch.setattr(drivers, "_IDLE_SECONDS", 0)
-    emr.initial.update(CAPACITY)
+    emr.drivers._waiting["app"][0].idle_since -= 170
     assert emr.waiting() == [driver]
-    emr.initial.clear()
+    emr.drivers._waiting["app"][0].idle_since -= 10
     assert emr.waiting() == []
 
 

@@ -420,14 +420,14 @@ class TestStacks:
     def emr(self):
         emr = Emr()
         self.resource = ApplicationResource(emr.api)
-        self.created, _ = self.resource.create("App", self.PROPERTIES, "stack")
+        self.created, _ = self.resource.create(self.PROPERTIES)
         return emr
 
     def state(self, emr):
         return emr.api.get_application(request_scope(), {"applicationId": self.created})["application"]["state"]
 
     def update(self, **changes):
-        return self.resource.update(self.created, self.PROPERTIES, {**self.PROPERTIES, **changes}, "stack")[0]
+        return self.resource.update(self.created, self.PROPERTIES, {**self.PROPERTIES, **changes})[0]
 
     @pytest.mark.parametrize(
         "changes",

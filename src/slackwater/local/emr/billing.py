@@ -75,13 +75,6 @@ def fits(workers: Iterable[Worker], maximum: Mapping[str, Any]) -> bool:
     return cpu <= limits[0] and memory <= limits[1] and ("disk" not in maximum or disk <= gigabytes(maximum["disk"]))
 
 
-def configured(configuration: Mapping[str, str]) -> Worker:
-    """Return the size that a worker configuration of the API names: `{"cpu": "1 vCPU", "memory": "4 GB"}`."""
-    cpu = int(configuration["cpu"].lower().split("v")[0])
-    disk = configuration.get("disk", _DISK)
-    return Worker(cpu, math.ceil(gigabytes(configuration["memory"])), math.ceil(gigabytes(disk)))
-
-
 def largest_heap_mb(worker: Worker) -> int:
     """Return the largest heap in MB that fits into a worker with Spark's overhead."""
     return math.floor(1024 * min(worker.memory_gb / (1 + _OVERHEAD_SHARE), worker.memory_gb - _OVERHEAD_GB))

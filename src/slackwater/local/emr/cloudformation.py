@@ -9,15 +9,13 @@ from botocore.model import Shape
 
 from slackwater.local import emulator
 from slackwater.local.emr.api import EmrServerlessApi
+from slackwater.local.emulator import ProvisionedResource
 from slackwater.local.service_model import camel_case, input_shape, rename_members
 
 _TYPE = "AWS::EMRServerless::Application"
 # The type's schema has these as `createOnlyProperties`: a change of one creates a new application ("Update requires:
 # Replacement"). All others change in place ("Some interruptions").
 _REPLACED_BY = ("Name", "Type")
-
-# The physical id, and the attributes for Fn::GetAtt.
-ProvisionedResource = tuple[str, dict[str, str]]
 
 
 class ApplicationResource:
@@ -28,21 +26,20 @@ class ApplicationResource:
 
     def register(self) -> None:
         """Register the resource type with the emulator's CloudFormation."""
-        emulator.register_resource(_TYPE, {"create": self.create, "update": self.update, "delete": self.delete})
+        emulator.register_resource(_TYPE, create=self.create, update=self.update, delete=self.delete)
 
-    def create(self, logical_id: str, properties: dict[str, Any], stack: str) -> ProvisionedResource:
+    def create(self, properties: dict[str, Any]) -> ProvisionedResource:
         """Create an application. Raises `EmrError`."""
-        del logical_id, stack
         created = self._api.call("CreateApplication", _request("CreateApplication", properties))
         return created["applicationId"], {"ApplicationId": created["applicationId"], "Arn": created["arn"]}
 
-    def update(self, physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
+    def update(self, physical_id: str, old: dict[str, Any], new: dict[str, Any]) -> ProvisionedResource:
         """Update an application that is not started, or create another one where a property cannot change.
 
-        CloudFormation deletes a replaced application after the update. Raises `EmrError`.
+        Raises `EmrError`.
         """
         if any(old.get(name) != new.get(name) for name in _REPLACED_BY):
-            return self.create("", new, stack)
+            return self.create(new)
         # Also for tags only: CloudFormation sends all properties with every change (its coverage roadmap, issue 2370).
         # Of these, AWS changes very few while an application is started, and refuses the call.
         request = _request("UpdateApplication", new) | {"applicationId": physical_id}
@@ -54,12 +51,11 @@ class ApplicationResource:
             self._api.call("TagResource", {"resourceArn": arn, "tags": new_tags})
         return physical_id, {"ApplicationId": physical_id, "Arn": arn}
 
-    def delete(self, physical_id: str, properties: dict[str, Any]) -> None:
+    def delete(self, physical_id: str, _properties: dict[str, Any]) -> None:
         """Delete an application that is not started. Raises `EmrError`.
 
         The type's delete handler calls DeleteApplication only, so the deletion of a started application fails.
         """
-        del properties
         self._api.call("DeleteApplication", {"applicationId": physical_id})
 
 

@@ -1,9 +1,8 @@
 """Drivers: a JVM with Spark that waits for the Python program of a job, and after it for the next one.
 
 They are kept between jobs, because a JVM that has run a job runs the next one in a third of the processor time. A job
-that needs another JVM gets one of its own. The initial capacity of an application are drivers that have run
-`training_job.py` before their first job. A driver knows nothing of a job before it gets one: no credentials, archives,
-properties or arguments; and `job_program.py` removes those of the job before.
+that needs another JVM gets one of its own. A driver has the credentials, archives, properties and arguments of its
+present job only: `job_program.py` removes those of the job before.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 from slackwater.local import layout
 from slackwater.local.emr import billing, spark
-from slackwater.local.emr.store import Application, EmrStore
+from slackwater.local.emr.store import EmrStore
 from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.fork_server import ForkServers, Process
 
@@ -100,7 +99,6 @@ class Driver:
         """What the JVM has logged in this job."""
         self._temporary = folder / "tmp"
         self._folder, self._endpoint, self._jars, self._forks = folder, endpoint, jars, forks
-        self._training: Process | None = None
         self._jvm = spark.start_driver(
             folder,
             ["--conf", f"spark.driver.memory={size.heap_mb}m", "pyspark-shell"],
@@ -114,28 +112,6 @@ class Driver:
     def alive(self) -> bool:
         """Whether its JVM runs."""
         return self._jvm.poll() is None
-
-    @property
-    def ready(self) -> bool:
-        """Whether it waits for a job."""
-        return self.alive and self._trained
-
-    @property
-    def failed(self) -> bool:
-        """Whether its JVM or its training has ended before it was trained."""
-        ended = not self.alive or (self._training is not None and self._training.poll() is not None)
-        return ended and not self._trained
-
-    @property
-    def _trained(self) -> bool:
-        """Whether its training, if it has any, has succeeded and no longer uses the JVM, whose session it stops."""
-        succeeded = self._training is None or (self._folder / "training" / "ready").exists()
-        return succeeded and not spark.jvm_mark(self._folder / "trainer").exists()
-
-    def train(self) -> None:
-        """Let it run the training job, as a driver of the initial capacity."""
-        command = [str(spark.TRAINING_JOB), str(self._folder / "training")]
-        self._training = self.start(self._folder / "trainer", command, conf={}, environment=_REGION)
 
     def start(
         self, folder: Path, command: Sequence[str], *, conf: Mapping[str, str], environment: Mapping[str, str]
@@ -165,12 +141,11 @@ class Driver:
 
     def close(self) -> None:
         """Kill it if it still runs, and remove its folder."""
-        for process in [self._training, self._jvm] if self._training else [self._jvm]:
-            cast("IO[bytes]", process.stdin).close()
-            process.wait()
-            # If the guard itself was killed, what it has started still runs. All are one process group.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        cast("IO[bytes]", self._jvm.stdin).close()
+        self._jvm.wait()
+        # If the guard itself was killed, what it has started still runs. All are one process group.
+        with suppress(ProcessLookupError):
+            os.killpg(self._jvm.pid, signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -186,54 +161,30 @@ class Drivers:
         self._lock = threading.Lock()
         # Those that wait for a job, by application; the one that has waited for the longest time first.
         self._waiting: dict[str, list[Driver]] = {}
-        # Applications whose initial capacity cannot start; there is no further try until they are started again.
-        self._failed: set[str] = set()
         self._closed = False
 
     def run(self) -> None:
-        """Start and close drivers until `close` is called."""
+        """Close the drivers that nobody needs, again and again until `close` is called."""
         for leftover in self._folder.glob(f"{_PREFIX}*"):  # of a process that was killed
             shutil.rmtree(leftover, ignore_errors=True)
         while not self._closed:
-            self.adjust()
+            self.close_unneeded()
             with self._store.changed:
                 self._store.changed.wait(1)
 
-    def adjust(self) -> None:
-        """Close the drivers that nobody needs. Start one of an initial capacity, if no job runs and none is starting.
-
-        A job has the processor for itself: another driver would slow it down.
-        """
+    def close_unneeded(self) -> None:
+        """Close the drivers that have ended, that had no job for a while, or whose application is not started."""
         with self._store.changed:
             for application in self._store.applications.values():
                 self._store.stop_if_idle(application)
-            applications = list(self._store.applications.values())
-            started = {item.id for item in applications if item.state == "STARTED"}
-            wanted = {item.id: _wanted(item) for item in applications if item.id in started}
-            busy = any(not run.final for run in self._store.job_runs.values())
+            started = {item.id for item in self._store.applications.values() if item.state == "STARTED"}
+        recent = time.monotonic() - _IDLE_SECONDS
         with self._lock:
             for id_, drivers in self._waiting.items():
-                count, size = wanted.get(id_, (0, None))
-                if any(driver.failed for driver in drivers):
-                    self._failed.add(id_)
-                capacity = [driver for driver in drivers if driver.size == size][:count]
-                recent = time.monotonic() - _IDLE_SECONDS
                 for driver in list(drivers):
-                    needed = driver in capacity or (id_ in started and driver.idle_since > recent)
-                    if driver.failed or not driver.alive or not needed:
+                    if id_ not in started or not driver.alive or driver.idle_since < recent:
                         driver.close()
                         drivers.remove(driver)
-            self._failed = {id_ for id_ in self._failed if wanted.get(id_, (0, None))[0]}
-            starting = any(not driver.ready for drivers in self._waiting.values() for driver in drivers)
-            if busy or starting or self._closed:
-                return
-            for id_, (count, size) in wanted.items():
-                drivers = self._waiting.setdefault(id_, [])
-                fitting = sum(driver.size == size for driver in drivers)
-                if size is not None and fitting < count and id_ not in self._failed:
-                    drivers.append(self._start(size))
-                    drivers[-1].train()
-                    return
 
     def take(self, job_run: str, submission: Submission) -> Driver | None:
         """Return a driver for a job: one that waits, or a new one. Return None for a job that needs a JVM of its own.
@@ -243,7 +194,7 @@ class Drivers:
         application = self._store.job_runs[job_run].application
         with self._lock:
             for driver in reversed(self._waiting.get(application, [])):
-                if driver.ready and fits(submission, driver.size):
+                if driver.alive and fits(submission, driver.size):
                     self._waiting[application].remove(driver)
                     return driver
         size = size_of(submission)
@@ -271,13 +222,3 @@ class Drivers:
     def _start(self, size: Size) -> Driver:
         folder = self._folder / f"{_PREFIX}{uuid.uuid4().hex[:12]}"
         return Driver(folder, size, endpoint=self._endpoint, jars=self._jars, forks=self._forks)
-
-
-def _wanted(application: Application) -> tuple[int, Size | None]:
-    """Return how many drivers of the initial capacity wait for jobs of a started application, and their size."""
-    capacity: dict[str, Any] = application.settings.get("initialCapacity", {})
-    for worker_type, wanted in capacity.items():
-        if worker_type.upper() == "DRIVER":
-            size = Size(billing.configured(wanted["workerConfiguration"]))
-            return min(wanted["workerCount"], os.cpu_count() or 1), size
-    return 0, None

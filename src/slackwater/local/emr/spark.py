@@ -198,7 +198,7 @@ def start_program(
 
     `work` is the working directory, `conf` has the job's Spark properties. It ends as that of `start_driver`, and its
     output and errors are in the file `stdout` of the folder, as with `spark-submit`. With `forks`, it is forked if it
-    imports from archives, or is the training job.
+    imports from archives.
     """
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     properties = folder / "conf.json"
@@ -229,16 +229,14 @@ def start_program(
 def _fork(
     program: Program, sparks: Sequence[str], *, archives: Path, forks: ForkServers, output: IO[bytes]
 ) -> ForkedProcess | None:
-    """Fork the training job, or a job's program whose path has unpacked archives only; return None for all others.
+    """Fork a job's program whose path has unpacked archives only; return None for all others.
 
     The modules of Spark and of an unpacked archive never change. Those of other folders on a job's path may, and those
     of this machine's Python, which a job without an archive imports.
     """
     added = [entry for entry in program.environment["PYTHONPATH"].split(os.pathsep) if entry not in sparks]
     libraries = [(program.cwd / entry).resolve() for entry in added]
-    if not (libraries or TRAINING_JOB in program.imports):
-        return None
-    if not all(library.is_relative_to(archives.resolve()) for library in libraries):
+    if not libraries or not all(library.is_relative_to(archives.resolve()) for library in libraries):
         return None
     variables = {name: value for name, value in program.environment.items() if name not in _VARIABLES_OF_ONE_JOB}
     # botocore derives file names from the home folder when it is imported. No such file exists, also in a job's.

@@ -10,24 +10,20 @@ import json
 from typing import Any
 
 from slackwater.local import emulator
-from slackwater.local.emulator import Response, module
+from slackwater.local.emulator import ProvisionedResource, Response, module
 
 _TYPE = "AWS::CloudWatch::CompositeAlarm"
 # The emulator ignores them, and would notify although the suppressor is in ALARM.
 _UNSUPPORTED = ("ActionsSuppressor", "ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")
 
-# The physical id, and the attributes for Fn::GetAtt.
-ProvisionedResource = tuple[str, dict[str, str]]
-
 
 def register() -> None:
     """Register the resource type with the emulator's CloudFormation."""
-    emulator.register_resource(_TYPE, {"create": create, "update": update, "delete": delete})
+    emulator.register_resource(_TYPE, create=create, delete=lambda name, _: _call("delete", {"AlarmNames": [name]}))
 
 
-def create(logical_id: str, properties: dict[str, Any], stack: str) -> ProvisionedResource:
-    """Create a composite alarm. Raises `ValueError` with CloudWatch's message."""
-    del logical_id, stack
+def create(properties: dict[str, Any]) -> ProvisionedResource:
+    """Create a composite alarm, or change the one of this name. Raises `ValueError` with CloudWatch's message."""
     name = properties.get("AlarmName")
     # CloudFormation would generate a name. A rule, a policy or a dashboard that names the alarm would not find it.
     if not name:
@@ -37,21 +33,6 @@ def create(logical_id: str, properties: dict[str, Any], stack: str) -> Provision
     _call("put", {key: _parse_boolean(value) for key, value in properties.items()})
     scope = emulator.request_scope()
     return name, {"Arn": f"arn:aws:cloudwatch:{scope.region}:{scope.account}:alarm:{name}"}
-
-
-def update(physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
-    """Change a composite alarm in place, or create another one for another name, which replaces it.
-
-    CloudFormation deletes the replaced alarm after the update. Raises `ValueError` with CloudWatch's message.
-    """
-    del physical_id, old
-    return create("", new, stack)
-
-
-def delete(physical_id: str, properties: dict[str, Any]) -> None:
-    """Delete a composite alarm. Raises `ValueError` if another one needs it."""
-    del properties
-    _call("delete", {"AlarmNames": [physical_id]})
 
 
 def _call(operation: str, request: dict[str, Any]) -> None:

@@ -6,14 +6,13 @@ It replaces functions of the emulator's logs, state machines and metrics; see `e
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from slackwater.local.emulator import Scope, module, request_scope
+from slackwater.local.emulator import Scope, module, replaces, request_scope
 from slackwater.local.services.alarms import AlarmDefinition, AlarmState, evaluate, period_index
 from slackwater.local.services.emf import MetricDatum, read_metrics
 
@@ -36,23 +35,21 @@ class Monitoring:
     def register(self) -> None:
         """Collect metrics from log lines and failed executions, and evaluate alarms by CloudWatch's rules."""
         logs, machines = module("services.cloudwatch_logs"), module("services.stepfunctions")
-        append, fail = logs._append_log_events, machines._fail_execution
 
         # Functions log, and executions fail, in threads of their own; the metrics are put later, on the event loop.
-        @functools.wraps(append)
-        def append_log_events(stream: Any, events: Any) -> None:
+        @replaces(logs, "_append_log_events")
+        def append_log_events(append: Any, stream: Any, events: Any) -> None:
             append(stream, events)
             for event in events:
                 self._pending.extend((request_scope(), datum) for datum in read_metrics(event["message"]))
 
-        @functools.wraps(fail)
-        def fail_execution(execution: Any, error: str, cause: str) -> None:
+        @replaces(machines, "_fail_execution")
+        def fail_execution(fail: Any, execution: Any, error: str, cause: str) -> None:
             fail(execution, error, cause)
             dimensions = {"StateMachineArn": execution["stateMachineArn"]}
             datum = MetricDatum("AWS/States", "ExecutionsFailed", dimensions, "Count", time.time(), (1.0,))
             self._pending.append((request_scope(), datum))
 
-        logs._append_log_events, machines._fail_execution = append_log_events, fail_execution
         module("services.cloudwatch")._evaluate_alarm = evaluate_alarm
 
     async def run(self) -> None:

@@ -8,7 +8,6 @@ and S3's answer for a missing object. It replaces functions of the emulator; see
 
 from __future__ import annotations
 
-import functools
 import json
 import threading
 import time
@@ -18,7 +17,7 @@ from http import HTTPStatus
 from typing import Any
 
 from slackwater.errors import AccessDenied
-from slackwater.local.emulator import Response, module, request_scope
+from slackwater.local.emulator import Response, module, replaces, request_scope, resource_handlers
 
 # The longest session that a role can have.
 _SESSION_SECONDS = 12 * 60 * 60
@@ -123,36 +122,25 @@ def _policy_allows(policy: Any, service: str, action: str, resource: str, source
 
 def _register_sessions_one_at_a_time() -> None:
     # Each registration iterates over all sessions, and states of a `Map` register theirs in threads.
-    sessions, lock = module("services.sts"), threading.Lock()
-    register_session = sessions.register_session
+    lock = threading.Lock()
 
-    @functools.wraps(register_session)
-    def register_alone(access_key: str, session: dict[str, Any]) -> None:
+    @replaces(module("services.sts"), "register_session")
+    def register_alone(register_session: Any, access_key: str, session: dict[str, Any]) -> None:
         with lock:
             register_session(access_key, session)
-
-    sessions.register_session = register_alone
 
 
 def _count_connections_as_encrypted() -> None:
     # The endpoint is HTTP and takes the place of AWS's HTTPS endpoints. Bucket, queue and topic policies deny
     # everything else.
-    evaluator = module("core.iam_evaluator")
-    resolve = evaluator._resolve_condition_key
-
-    @functools.wraps(resolve)
-    def resolve_key(key: str, context: Any) -> Any:
+    @replaces(module("core.iam_evaluator"), "_resolve_condition_key")
+    def resolve_key(resolve: Any, key: str, context: Any) -> Any:
         return "true" if key.lower() == "aws:securetransport" else resolve(key, context)
-
-    evaluator._resolve_condition_key = resolve_key
 
 
 def _name_resources_as_aws() -> None:
-    actions, evaluator = module("core.iam_actions"), module("core.iam_evaluator")
-    extract, enforce = actions.extract_resource_arn, evaluator.enforce
-
-    @functools.wraps(extract)
-    def extract_resource(service: str, *request: Any) -> str:
+    @replaces(module("core.iam_actions"), "extract_resource_arn")
+    def extract_resource(extract: Any, service: str, *request: Any) -> str:
         arn: str = extract(service, *request)
         _, _, headers, body, _, region, account = request
         if service == "glue":
@@ -163,17 +151,15 @@ def _name_resources_as_aws() -> None:
         return arn
 
     # A request to Glue needs the permission on its database or table, and on what contains it.
-    @functools.wraps(enforce)
+    @replaces(module("core.iam_evaluator"), "enforce")
     def enforce_with_ancestors(
-        access_key: str, action: str, service: str, region: str, *, resource_arn: str = "*", **more: Any
+        enforce: Any, access_key: str, action: str, service: str, region: str, *, resource_arn: str = "*", **more: Any
     ) -> Any:
         # SQS has no permissions for batches: SendMessageBatch needs `sqs:SendMessage`.
         action = action.removesuffix("Batch") if service == "sqs" else action
         arns = [*glue_ancestors(resource_arn), resource_arn] if service == "glue" else [resource_arn]
         results = (enforce(access_key, action, service, region, resource_arn=arn, **more) for arn in arns)
         return next((denied for denied in results if denied), None)
-
-    actions.extract_resource_arn, evaluator.enforce = extract_resource, enforce_with_ancestors
 
 
 def glue_resource(operation: str, body: bytes, prefix: str) -> str | None:
@@ -209,12 +195,11 @@ def _members(body: bytes) -> dict[str, Any]:
 def _hide_missing_objects() -> None:
     # GetObject's documentation: for a missing object S3 answers 404 if the caller has s3:ListBucket, else 403. It does
     # not say what a condition on `s3:prefix` is compared with: here with the object's key.
-    handlers, s3 = module("app").SERVICE_HANDLERS, module("services.s3")
-    handle = handlers["s3"]
+    s3 = module("services.s3")
 
-    @functools.wraps(handle)
-    async def handle_request(method: str, path: str, headers: Any, body: bytes, query_params: Any) -> Response:
-        response: Response = await handle(method, path, headers, body, query_params)
+    @replaces(module("app").SERVICE_HANDLERS, "s3")
+    async def handle_request(handle: Any, method: str, path: str, *request: Any) -> Any:
+        response: Response = await handle(method, path, *request)
         bucket, _, key = path.lstrip("/").partition("/")
         if (
             response[0] != HTTPStatus.NOT_FOUND
@@ -224,40 +209,31 @@ def _hide_missing_objects() -> None:
         ):
             return response
         try:
-            access_key = module("core.router").extract_access_key_id(headers, query_params)
+            headers, _, query = request
+            access_key = module("core.router").extract_access_key_id(headers, query)
             Principal(access_key).require("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": key})
         except AccessDenied as error:
             denial = module("core.iam_actions").access_denied_response
-            response = denial("s3", "s3:ListBucket", "", "", message=str(error))
+            return denial("s3", "s3:ListBucket", "", "", message=str(error))
         return response
-
-    handlers["s3"] = handle_request
 
 
 def _check_event_source_mappings() -> None:
     # Lambda polls a queue with the function's role, and refuses to create a mapping without these permissions.
-    handlers = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS["AWS::Lambda::EventSourceMapping"]
-    create, lambdas = handlers["create"], module("services.lambda_svc")
-
-    @functools.wraps(create)
-    def create_mapping(logical_id: str, props: Any, stack_name: str) -> Any:
-        config = lambdas._get_func_record_for_ref(props["FunctionName"])[1]
+    @replaces(resource_handlers("AWS::Lambda::EventSourceMapping"), "create")
+    def create_mapping(create: Any, logical_id: str, props: Any, stack: str) -> Any:
+        config = module("services.lambda_svc")._get_func_record_for_ref(props["FunctionName"])[1]
         if ":sqs:" in props["EventSourceArn"]:
             role = _function_role(config)
             for verb in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes"):
                 role.require(f"sqs:{verb}", props["EventSourceArn"])
-        return create(logical_id, props, stack_name)
-
-    handlers["create"] = create_mapping
+        return create(logical_id, props, stack)
 
 
 def _check_logs_of_functions() -> None:
-    lambdas = module("services.lambda_svc")
-    emit = lambdas._emit_lambda_logs
-
     # Without the permission, a function runs on AWS and writes no logs.
-    @functools.wraps(emit)
-    def emit_logs(func: Any, *arguments: Any, **options: Any) -> None:
+    @replaces(module("services.lambda_svc"), "_emit_lambda_logs")
+    def emit_logs(emit: Any, func: Any, *arguments: Any, **options: Any) -> None:
         config = func.get("config") or func
         group = config.get("LoggingConfig", {}).get("LogGroup") or f"/aws/lambda/{config['FunctionName']}"
         scope = request_scope()
@@ -270,8 +246,6 @@ def _check_logs_of_functions() -> None:
             return
         emit(func, *arguments, **options)
 
-    lambdas._emit_lambda_logs = emit_logs
-
 
 def _function_role(config: Mapping[str, Any]) -> Principal:
     return Principal(module("core.lambda_runtime").execution_credentials(config)["AWS_ACCESS_KEY_ID"])
@@ -279,17 +253,14 @@ def _function_role(config: Mapping[str, Any]) -> Principal:
 
 def _check_invocations_by_apis() -> None:
     apis = module("services.apigateway_v1")
-    invoke = apis._invoke_lambda_proxy_v1
 
-    @functools.wraps(invoke)
-    async def invoke_function(integration: Any, *request: Any, **options: Any) -> Any:
+    @replaces(apis, "_invoke_lambda_proxy_v1")
+    async def invoke_function(invoke: Any, integration: Any, *request: Any, **options: Any) -> Any:
         api_id, stage, _, resource, _, method = request[:6]
         function = apis._extract_lambda_ref_from_integration_uri(integration["uri"])
         if not _may_invoke(function, f"{api_id}/{stage}/{method}{resource['path']}"):
             return 500, {"Content-Type": "application/json"}, b'{"message":"Internal server error"}'
         return await invoke(integration, *request, **options)
-
-    apis._invoke_lambda_proxy_v1 = invoke_function
 
 
 def _may_invoke(function: str, route: str) -> bool:
@@ -301,11 +272,10 @@ def _may_invoke(function: str, route: str) -> bool:
 
 
 def _check_actions_of_alarms() -> None:
-    metrics, topics = module("services.cloudwatch"), module("services.sns")
-    dispatch = metrics._dispatch_alarm_actions
+    topics = module("services.sns")
 
-    @functools.wraps(dispatch)
-    def dispatch_actions(alarm: dict[str, Any], *states: str) -> None:
+    @replaces(module("services.cloudwatch"), "_dispatch_alarm_actions")
+    def dispatch_actions(dispatch: Any, alarm: dict[str, Any], *states: str) -> None:
         scope = request_scope()
 
         def allowed(topic: str) -> bool:
@@ -316,5 +286,3 @@ def _check_actions_of_alarms() -> None:
             for name in ("AlarmActions", "OKActions", "InsufficientDataActions")
         }
         dispatch({**alarm, **actions}, *states)
-
-    metrics._dispatch_alarm_actions = dispatch_actions

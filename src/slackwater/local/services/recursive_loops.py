@@ -8,11 +8,9 @@ of each function by itself, which is the same for a function that sends to its o
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
-from slackwater.local.emulator import module
+from slackwater.local.emulator import module, replaces, resource_handlers
 
 # A system attribute of a message that no API returns. The number of the invocation that has sent it.
 _DEPTH = "SlackwaterInvokeDepth"
@@ -21,22 +19,21 @@ _DEPTH = "SlackwaterInvokeDepth"
 def register() -> None:
     """Replace the emulator's functions that send messages, invoke functions with messages, and provision functions."""
     queues, functions = module("services.sqs"), module("services.lambda_svc")
-    handle, build, run = queues.handle_request, queues._build_send_sys_attrs, functions._run_sqs_batch
 
-    @functools.wraps(handle)
-    async def handle_request(method: str, path: str, headers: dict[str, str], body: bytes, query: Any) -> Any:
+    @replaces(queues, "handle_request")
+    async def handle_request(handle: Any, method: str, path: str, headers: dict[str, str], *request: Any) -> Any:
         token = functions._invoke_depth.set(functions._inbound_invoke_depth(headers))
         try:
-            return await handle(method, path, headers, body, query)
+            return await handle(method, path, headers, *request)
         finally:
             functions._invoke_depth.reset(token)
 
-    @functools.wraps(build)
-    def build_attributes(now: float, attributes: Any) -> dict[str, Any]:
+    @replaces(queues, "_build_send_sys_attrs")
+    def build_attributes(build: Any, now: float, attributes: Any) -> dict[str, Any]:
         return {**build(now, attributes), _DEPTH: functions._invoke_depth.get()}
 
-    @functools.wraps(run)
-    def run_batch(mapping: Any, function: Any, event: Any, batch: Any, *queue: str) -> None:
+    @replaces(functions, "_run_sqs_batch")
+    def run_batch(run: Any, mapping: Any, function: Any, event: Any, batch: Any, *queue: str) -> None:
         # AWS does not document the number of a batch. Messages of a stopped batch become visible, and dead letters.
         depth = 1 + max(message["sys"].get(_DEPTH, 0) for message in batch)
         if functions._recursive_loop_drop(mapping["FunctionName"], function, depth) is None:
@@ -46,21 +43,17 @@ def register() -> None:
             finally:
                 functions._invoke_depth.reset(token)
 
-    queues.handle_request, queues._build_send_sys_attrs = handle_request, build_attributes
-    functions._run_sqs_batch = run_batch
-    handlers = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS["AWS::Lambda::Function"]
-    for action, argument in (("create", 1), ("update", 2)):
-        handlers[action] = _with_recursive_loop(handlers[action], argument)
+    handlers = resource_handlers("AWS::Lambda::Function")
 
+    @replaces(handlers, "create")
+    def create_function(create: Any, logical_id: str, properties: Any, stack: str) -> Any:
+        return with_recursive_loop(create(logical_id, properties, stack), properties)
 
-def _with_recursive_loop(provision: Callable[..., Any], argument: int) -> Callable[..., Any]:
-    """Return `provision` with the property `RecursiveLoop`, where the properties are its argument of that number."""
+    @replaces(handlers, "update")
+    def update_function(update: Any, physical_id: str, old: Any, new: Any, *more: Any) -> Any:
+        return with_recursive_loop(update(physical_id, old, new, *more), new)
 
-    @functools.wraps(provision)
-    def provision_function(*arguments: Any, **options: Any) -> Any:
-        result = provision(*arguments, **options)
-        setting = {"RecursiveLoop": arguments[argument].get("RecursiveLoop", "Terminate")}
-        module("services.lambda_svc")._put_function_recursion_config(result[0], setting)
-        return result
-
-    return provision_function
+    def with_recursive_loop(provisioned: Any, properties: Any) -> Any:
+        setting = {"RecursiveLoop": properties.get("RecursiveLoop", "Terminate")}
+        functions._put_function_recursion_config(provisioned[0], setting)
+        return provisioned

@@ -5,7 +5,6 @@ It replaces functions of the emulator; see `emulator`.
 
 from __future__ import annotations
 
-import functools
 import gzip
 import re
 import zlib
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from slackwater.local.emulator import Response, module
+from slackwater.local.emulator import Response, module, replaces, resource_handlers
 
 # The URL of a stage, as templates build it: a REST API has no attribute for it.
 _URL = re.compile(r"https://(\w+)\.execute-api\.[\w-]+\.amazonaws\.com/")
@@ -63,27 +62,19 @@ def expand_body(body: bytes, encoding: str) -> bytes:
 
 
 def _set_urls(endpoint: str) -> None:
-    stacks = module("services.cloudformation.stacks")
-    resolve = stacks._resolve_stack_outputs
-
-    @functools.wraps(resolve)
-    def resolve_outputs(*arguments: Any) -> Any:
+    @replaces(module("services.cloudformation.stacks"), "_resolve_stack_outputs")
+    def resolve_outputs(resolve: Any, *arguments: Any) -> Any:
         outputs, exports = resolve(*arguments)
         for output in outputs:
             output["OutputValue"] = _URL.sub(rf"{endpoint}/_aws/execute-api/\1/", output["OutputValue"])
         return outputs, exports
 
-    stacks._resolve_stack_outputs = resolve_outputs
-
 
 def _wrap_requests() -> None:
     # "Call an API method with a compressed payload in API Gateway". The function still gets the header
     # `content-encoding` (https://github.com/dougmoscrop/serverless-http/issues/194).
-    apis = module("services.apigateway_v1")
-    execute = apis.handle_execute
-
-    @functools.wraps(execute)
-    async def handle_execute(*request: Any) -> Response:
+    @replaces(module("services.apigateway_v1"), "handle_execute")
+    async def handle_execute(execute: Any, *request: Any) -> Response:
         *route, headers, body, query_params = request
         if len(body) > _MAX_BODY:
             return _TOO_LONG
@@ -96,17 +87,12 @@ def _wrap_requests() -> None:
         status, answered, content = await execute(*route, headers, expanded, query_params)
         return status, {_REMAPPED.get(name.lower(), name): value for name, value in answered.items()}, content
 
-    apis.handle_execute = handle_execute
-
 
 def _require_role_of_logs() -> None:
-    handlers = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS["AWS::ApiGateway::Stage"]
-    create, account = handlers["create"], module("services.apigateway_v1")._account_settings
+    account = module("services.apigateway_v1")._account_settings
 
-    @functools.wraps(create)
-    def create_stage(logical_id: str, properties: Mapping[str, Any], stack: str) -> Any:
+    @replaces(resource_handlers("AWS::ApiGateway::Stage"), "create")
+    def create_stage(create: Any, logical_id: str, properties: Mapping[str, Any], stack: str) -> Any:
         if "AccessLogSetting" in properties and not (account.get("settings") or {}).get("cloudwatchRoleArn"):
             raise ValueError("CloudWatch Logs role ARN must be set in account settings to enable logging")
         return create(logical_id, properties, stack)
-
-    handlers["create"] = create_stage

@@ -20,7 +20,7 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel, StructureShape
 
 from slackwater.errors import AccessDenied
-from slackwater.local.emulator import Response, module, request_scope
+from slackwater.local.emulator import module, replaces, request_scope, resource_handlers
 from slackwater.local.service_model import EmrValidationError, check
 from slackwater.local.services.aws_cron import parse_cron
 from slackwater.local.services.permissions import assume_role
@@ -188,47 +188,33 @@ def input_shape() -> StructureShape:
 
 
 def _check_requests() -> None:
-    handlers = module("app").SERVICE_HANDLERS
-    handle, error_response = handlers["scheduler"], module("services.scheduler")._error
-
-    @functools.wraps(handle)
-    async def handle_request(method: str, path: str, headers: Any, body: bytes, query_params: Any) -> Response:
+    @replaces(module("app").SERVICE_HANDLERS, "scheduler")
+    async def handle_request(handle: Any, method: str, path: str, headers: Any, body: bytes, *query: Any) -> Any:
         if method in {"POST", "PUT"} and path.startswith("/schedules/"):
             try:
                 check_schedule({**json.loads(body), "Name": path.rpartition("/")[2]})
             except ValueError as error:  # also a body that is no JSON
-                refused: Response = error_response(400, "ValidationException", str(error))
-                return refused
-        response: Response = await handle(method, path, headers, body, query_params)
-        return response
-
-    handlers["scheduler"] = handle_request
+                return module("services.scheduler")._error(400, "ValidationException", str(error))
+        return await handle(method, path, headers, body, *query)
 
 
 def _provision_whole_schedules() -> None:
     # The emulator drops the timezone and the dates of a template's schedule.
-    scheduler, provisioners = module("services.scheduler"), module("services.cloudformation.provisioners")
-    handlers = provisioners._RESOURCE_HANDLERS["AWS::Scheduler::Schedule"]
-    create, update = handlers["create"], handlers["update"]
+    scheduler, handlers = module("services.scheduler"), resource_handlers("AWS::Scheduler::Schedule")
 
-    def complete(name: str, props: Mapping[str, Any]) -> None:
-        schedule = scheduler._schedules[f"{props.get('GroupName', 'default')}/{name}"]
+    def complete(answer: Any, props: Mapping[str, Any]) -> Any:
+        schedule = scheduler._schedules[f"{props.get('GroupName', 'default')}/{answer[0]}"]
         schedule["ScheduleExpressionTimezone"] = props.get("ScheduleExpressionTimezone", "UTC")
         schedule.update({key: props.get(key) for key in ("StartDate", "EndDate")})
         schedule["LastModificationDate"] = scheduler._now()
+        return answer
 
-    @functools.wraps(create)
-    def create_schedule(logical_id: str, props: Any, stack_name: str) -> Any:
+    @replaces(handlers, "create")
+    def create_schedule(create: Any, logical_id: str, props: Any, stack: str) -> Any:
         check_schedule({"Name": logical_id, **props})
-        answer = create(logical_id, props, stack_name)
-        complete(answer[0], props)
-        return answer
+        return complete(create(logical_id, props, stack), props)
 
-    @functools.wraps(update)
-    def update_schedule(physical_id: str, old_props: Any, new_props: Any, stack_name: str) -> Any:
-        check_schedule({"Name": physical_id, **new_props})
-        answer = update(physical_id, old_props, new_props, stack_name)
-        complete(answer[0], new_props)
-        return answer
-
-    handlers.update(create=create_schedule, update=update_schedule)
+    @replaces(handlers, "update")
+    def update_schedule(update: Any, physical_id: str, old: Any, new: Any, stack: str) -> Any:
+        check_schedule({"Name": physical_id, **new})
+        return complete(update(physical_id, old, new, stack), new)

@@ -6,7 +6,6 @@ It replaces functions of the emulator's state machines; see `emulator`.
 from __future__ import annotations
 
 import contextvars
-import functools
 import json
 import math
 import sys
@@ -16,7 +15,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from slackwater.errors import AccessDenied
-from slackwater.local.emulator import module, request_scope
+from slackwater.local.emulator import module, replaces, request_scope
 from slackwater.local.services.permissions import Principal, assume_role
 
 _INTEGRATION = "arn:aws:states:::"
@@ -99,30 +98,22 @@ def executions_running() -> bool:
 def complete_states() -> None:
     """Make the emulator's state machines behave as documented by AWS. Call it once, before any execution starts."""
     machines = module("services.stepfunctions")
-    execute_task, invoke_in_time, execute_choice, run_branches, apply_output_path, add_event = (
-        machines._execute_task,
-        machines._invoke_resource_with_timeout,
-        machines._execute_choice,
-        machines._run_parallel_branches,
-        machines._apply_output_path,
-        machines._add_event,
-    )
 
     # The emulator does not end the thread of a stopped or timed-out task, so its job would continue. `TaskHandle` shows
     # the integration that its task is abandoned.
-    @functools.wraps(execute_task)
-    def execute_tracked_task(state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
+    @replaces(machines, "_execute_task")
+    def execute_tracked_task(execute: Any, state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
         token = _state.set((state_def, execution))
         try:
-            return in_branch(state_def, lambda: execute_task(state_def, raw_input, execution, ctx))
+            return in_branch(state_def, lambda: execute(state_def, raw_input, execution, ctx))
         finally:
             _state.reset(token)
 
     # On a busy machine, the integration may notice before the emulator that its time is over.
-    @functools.wraps(invoke_in_time)
-    def invoke_until_time_out(resource: str, input_data: Any, timeout: float) -> Any:
+    @replaces(machines, "_invoke_resource_with_timeout")
+    def invoke_until_time_out(invoke: Any, resource: str, input_data: Any, timeout: float) -> Any:
         try:
-            return invoke_in_time(resource, input_data, timeout)
+            return invoke(resource, input_data, timeout)
         except TaskAbandoned:
             _, execution = _state.get()
             if execution["status"] == "RUNNING":
@@ -130,8 +121,8 @@ def complete_states() -> None:
             raise
 
     # The emulator has no events for the states of branches.
-    @functools.wraps(run_branches)
-    def run_named_branches(state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
+    @replaces(machines, "_run_parallel_branches")
+    def run_named_branches(run_branches: Any, state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
         states = {name: state for branch in state_def["Branches"] for name, state in branch["States"].items()}
         token = _branches.set((execution, states))
         try:
@@ -139,9 +130,9 @@ def complete_states() -> None:
         finally:
             _branches.reset(token)
 
-    @functools.wraps(execute_choice)
-    def execute_named_choice(state_def: Any, raw_input: Any, ctx: Any) -> Any:
-        return in_branch(state_def, lambda: execute_choice(state_def, raw_input, ctx))
+    @replaces(machines, "_execute_choice")
+    def execute_named_choice(execute: Any, state_def: Any, raw_input: Any, ctx: Any) -> Any:
+        return in_branch(state_def, lambda: execute(state_def, raw_input, ctx))
 
     def in_branch(state_def: Any, execute: Callable[[], Any]) -> Any:
         """Execute a state. If it belongs to a branch, add the events of its entry and its exit."""
@@ -157,16 +148,16 @@ def complete_states() -> None:
 
     # The emulator calls this function last for a `Succeed` state, at the top level and inside `Map` and `Parallel`, and
     # ignores the state's JSONata `Output`.
-    @functools.wraps(apply_output_path)
-    def apply_output(state_def: Any, data: Any, ctx: Any = None) -> Any:
+    @replaces(machines, "_apply_output_path")
+    def apply_output(apply_output_path: Any, state_def: Any, data: Any, ctx: Any = None) -> Any:
         if state_def.get("Type") == "Succeed" and machines._state_query_language(state_def, ctx) == "JSONata":
             return machines._apply_jsonata_output(state_def, data, ctx, default=data)
         return apply_output_path(state_def, data, ctx)
 
     # In the events of a task, AWS names the service and the action, such as `lambda` and `invoke`. The emulator writes
     # the whole resource. It also lacks the event before, which is one of the same branch.
-    @functools.wraps(add_event)
-    def add_aws_event(execution: Any, event_type: str, details: Any = None) -> Any:
+    @replaces(machines, "_add_event")
+    def add_aws_event(add_event: Any, execution: Any, event_type: str, details: Any = None) -> Any:
         known, previous = _previous.get()
         if known is not execution or event_type.endswith(("ParallelStateExited", "MapStateExited")):
             previous = len(execution["events"])
@@ -175,26 +166,14 @@ def complete_states() -> None:
         _previous.set((execution, event["id"]))
         return event
 
-    machines._execute_task, machines._apply_output_path, machines._add_event = (
-        execute_tracked_task,
-        apply_output,
-        add_aws_event,
-    )
-    machines._invoke_resource_with_timeout = invoke_until_time_out
-    machines._execute_choice, machines._run_parallel_branches = execute_named_choice, run_named_branches
-
 
 def require_permissions() -> None:
     """Check the permissions of a state machine's role before each task, which the emulator does not do."""
-    machines = module("services.stepfunctions")
-    invoke_resource = machines._invoke_resource
 
-    @functools.wraps(invoke_resource)
-    def invoke_with_role(resource: str, arguments: Any) -> Any:
+    @replaces(module("services.stepfunctions"), "_invoke_resource")
+    def invoke_with_role(invoke: Any, resource: str, arguments: Any) -> Any:
         _check_task(resource.removeprefix(_INTEGRATION), arguments, TaskHandle(_state.get()[1], math.inf))
-        return invoke_resource(resource, arguments)
-
-    machines._invoke_resource = invoke_with_role
+        return invoke(resource, arguments)
 
 
 def _check_task(action: str, arguments: Any, task: TaskHandle) -> None:
@@ -235,16 +214,13 @@ def stop_with_parents() -> None:
     machines = module("services.stepfunctions")
     machines._invoke_nested_start_execution_sync = _run_nested
     for name in ("_execute_task", "_execute_map", "_execute_parallel"):
-        setattr(machines, name, _ending_with_execution(getattr(machines, name)))
-    run_execution = machines._run_execution
+        replaces(machines, name)(_end_with_execution)
 
-    @functools.wraps(run_execution)
-    def run_until_abandoned(arn: str) -> None:
+    @replaces(machines, "_run_execution")
+    def run_until_abandoned(run_execution: Any, arn: str) -> None:
         # Otherwise the thread of a stopped execution would end with a traceback in the log.
         with suppress(TaskAbandoned):
             run_execution(arn)
-
-    machines._run_execution = run_until_abandoned
 
 
 def _run_nested(resource: str, arguments: Any) -> dict[str, Any]:
@@ -276,18 +252,13 @@ def _run_nested(resource: str, arguments: Any) -> dict[str, Any]:
     return {**result, "Output": json.loads(output) if resource.endswith(":2") else output}
 
 
-def _ending_with_execution(execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that executes a state, so that it neither starts nor ends in an execution that has ended."""
-
-    @functools.wraps(execute)
-    def execute_state(state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
+def _end_with_execution(execute: Any, state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
+    """Execute a state, unless its execution has ended, and go on to the next one only if it has not ended since."""
+    if execution["status"] != "RUNNING":
+        raise TaskAbandoned
+    try:
+        return execute(state_def, raw_input, execution, ctx)
+    finally:
+        # A state of the items has no result then: going on would fail the execution that was stopped.
         if execution["status"] != "RUNNING":
             raise TaskAbandoned
-        try:
-            return execute(state_def, raw_input, execution, ctx)
-        finally:
-            # A state of the items has no result then: going on would fail the execution that was stopped.
-            if execution["status"] != "RUNNING":
-                raise TaskAbandoned
-
-    return execute_state

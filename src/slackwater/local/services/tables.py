@@ -5,12 +5,11 @@ It replaces functions of the emulator's tables; see `emulator`.
 
 from __future__ import annotations
 
-import functools
 import json
 from itertools import accumulate
 from typing import Any
 
-from slackwater.local.emulator import module
+from slackwater.local.emulator import module, replaces
 
 # Bytes, by type of key ("Constraints in Amazon DynamoDB"). The emulator checks the keys of tables only.
 _MAX_KEY_BYTES = {"HASH": 2048, "RANGE": 1024}
@@ -22,10 +21,9 @@ _MAX_RESPONSE_BYTES = 16 * 2**20
 def register() -> None:
     """Replace the emulator's functions that check an item's keys of secondary indexes and that read items by keys."""
     tables = module("services.dynamodb")
-    check, batch_get = tables._index_key_empty_reason, tables._batch_get_item
 
-    @functools.wraps(check)
-    def check_index_keys(table: Any, item: Any, update_expr: bool = False) -> str | None:
+    @replaces(tables, "_index_key_empty_reason")
+    def check_index_keys(check: Any, table: Any, item: Any, *update: bool) -> Any:
         for index in table.get("GlobalSecondaryIndexes") or []:
             for key in index["KeySchema"]:
                 name, limit = key["AttributeName"], _MAX_KEY_BYTES[key["KeyType"]]
@@ -34,11 +32,10 @@ def register() -> None:
                         f"One or more parameter values were invalid: Size of {name}, a key of the index "
                         f"{index['IndexName']}, has exceeded the size limit of {limit} bytes"
                     )
-        reason: str | None = check(table, item, update_expr)
-        return reason
+        return check(table, item, *update)
 
-    @functools.wraps(batch_get)
-    def batch_get_item(request: Any) -> Any:
+    @replaces(tables, "_batch_get_item")
+    def batch_get_item(batch_get: Any, request: Any) -> Any:
         status, headers, body = batch_get(request)
         if status != 200:  # noqa: PLR2004
             return status, headers, body
@@ -52,5 +49,3 @@ def register() -> None:
                 document["UnprocessedKeys"][table] = {**request["RequestItems"][table], "Keys": left}
             free -= sizes[-1] if sizes else 0
         return status, headers, json.dumps(document, ensure_ascii=False).encode()
-
-    tables._index_key_empty_reason, tables._batch_get_item = check_index_keys, batch_get_item

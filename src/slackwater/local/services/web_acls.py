@@ -5,14 +5,13 @@ AWS WAF associates a web ACL with a stage that exists. The emulator accepts ever
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from http import HTTPStatus
 from typing import Any
 
 from slackwater.local import emulator
-from slackwater.local.emulator import Response, module
+from slackwater.local.emulator import ProvisionedResource, Response, module, replaces
 
 _ASSOCIATION = "AWS::WAFv2::WebACLAssociation"
 _LOGGING = "AWS::WAFv2::LoggingConfiguration"
@@ -20,40 +19,25 @@ _LOGGING = "AWS::WAFv2::LoggingConfiguration"
 _STAGE = re.compile(r"arn:[\w-]+:apigateway:[\w-]+::/restapis/(\w+)/stages/([\w-]+)")
 _GROUP = re.compile(r"arn:[\w-]+:logs:[\w-]+:\d+:log-group:aws-waf-logs-[\w./#-]+")
 
-# The physical id, and the attributes for Fn::GetAtt.
-ProvisionedResource = tuple[str, dict[str, str]]
-
 
 def register() -> None:
     """Register the resource types with the emulator's CloudFormation, and check what web ACLs are associated with."""
-    waf = module("services.waf")
-    associate = waf._associate_web_acl
 
-    @functools.wraps(associate)
-    def associate_web_acl(request: dict[str, Any]) -> Response:
-        response: Response = _refusal(str(request.get("ResourceArn", ""))) or associate(request)
-        return response
+    @replaces(module("services.waf"), "_associate_web_acl")
+    def associate_web_acl(associate: Any, request: dict[str, Any]) -> Any:
+        return _refusal(str(request.get("ResourceArn", ""))) or associate(request)
 
-    waf._associate_web_acl = associate_web_acl
-    emulator.register_resource(
-        _ASSOCIATION, {"create": create_association, "update": update_association, "delete": delete_association}
-    )
-    emulator.register_resource(_LOGGING, {"create": create_logging, "update": update_logging, "delete": delete_logging})
+    emulator.register_resource(_ASSOCIATION, create=create_association, delete=delete_association)
+    # The emulator keeps nothing of the configuration of a log.
+    emulator.register_resource(_LOGGING, create=create_logging, delete=lambda *_: None)
 
 
-def create_association(logical_id: str, properties: dict[str, Any], stack: str) -> ProvisionedResource:
+def create_association(properties: dict[str, Any]) -> ProvisionedResource:
     """Associate a web ACL with a stage. Raises `ValueError` with the message of AWS WAF."""
-    del logical_id, stack
     status, _, body = module("services.waf")._associate_web_acl(properties)
     if status != HTTPStatus.OK:
         raise ValueError(f"{_ASSOCIATION}: {json.loads(body)['message']}")
     return f"{properties['WebACLArn']}|{properties['ResourceArn']}", {}
-
-
-def update_association(physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
-    """Create another association, which replaces this one: no property can be changed."""
-    del physical_id, old
-    return create_association("", new, stack)
 
 
 def delete_association(physical_id: str, properties: dict[str, Any]) -> None:
@@ -63,9 +47,8 @@ def delete_association(physical_id: str, properties: dict[str, Any]) -> None:
         waf._disassociate_web_acl(properties)
 
 
-def create_logging(logical_id: str, properties: dict[str, Any], stack: str) -> ProvisionedResource:
+def create_logging(properties: dict[str, Any]) -> ProvisionedResource:
     """Accept the configuration of a web ACL's log. Raises `ValueError` unless its destination is a log group of WAF."""
-    del logical_id, stack
     for destination in properties["LogDestinationConfigs"]:
         if not _GROUP.fullmatch(destination):
             raise ValueError(
@@ -73,17 +56,6 @@ def create_logging(logical_id: str, properties: dict[str, Any], stack: str) -> P
                 "and its ARN does not end with :*"
             )
     return str(properties["ResourceArn"]), {}
-
-
-def update_logging(physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
-    """Change the configuration of a web ACL's log. Raises `ValueError` for a wrong destination."""
-    del physical_id, old
-    return create_logging("", new, stack)
-
-
-def delete_logging(physical_id: str, properties: dict[str, Any]) -> None:
-    """Forget the configuration of a web ACL's log, of which the emulator keeps nothing."""
-    del physical_id, properties
 
 
 def _refusal(resource: str) -> Response | None:
