@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from slackwater.errors import DataError
 from slackwater.receiver.formats.csv_file import parse_record
 from slackwater.receiver.formats.csv_records import CsvRecordFormat, Utf8Stream
-from slackwater.receiver.formats.json_file import ArrayReader
+from slackwater.receiver.formats.json_file import read_elements
 from slackwater.receiver.formats.parquet_file import read_batches
 from slackwater.receiver.formats.xlsx_file import SheetRow, find_sheet, open_workbook, read_rows, to_json_value
 from slackwater.receiver.inference.columns import unique_names
@@ -203,7 +203,7 @@ def _read_json(data: bytes, name: str, *, is_complete: bool, is_ndjson: bool) ->
         elements = list[object]()
         try:
             # What comes before an error is kept.
-            elements.extend(each.value for each in islice(ArrayReader(io.BytesIO(data), name).elements(), MAX_ROWS + 1))
+            elements.extend(each.value for each in islice(read_elements(io.BytesIO(data), name=name), MAX_ROWS + 1))
         except DataError:
             # An incomplete array ends within an element.
             if is_complete or not elements:

@@ -1,29 +1,36 @@
-"""Shared by the readers of formats with columns: checks the columns of a file, and shows rejected rows as JSON."""
+"""Shared by the parsers of file formats: parsed rows, the check of a file's columns, and rejected rows as JSON."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
 
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.arrow_to_python import is_string_type, to_json_values
-from slackwater.receiver.parsing.event_checks import CheckedEvents
-from slackwater.receiver.parsing.rejections import (
-    REJECTIONS,
-    Rejection,
-    RejectionRule,
-    first_rejections,
-    list_names,
-    rejections_table,
-)
+from slackwater.receiver.parsing.event_checks import NO_KNOWN_REJECTIONS
+from slackwater.receiver.parsing.rejections import Rejection, list_names
 from slackwater.sources.definition import Source
 
 # Columns of a file, as in Excel: each needs memory in every block, whatever its values.
 MAX_COLUMNS = 2**14
+
+
+class ParsedRows(NamedTuple):
+    """Some rows of a file that are parsed, and not checked yet. The position of a row is its index in `events`."""
+
+    events: Sequence[object] | pa.Table
+    """As in `check_events`."""
+    locate: Callable[[pa.ChunkedArray], tuple[pa.Array, pa.Array | None]]
+    """Returns the text and the line of each row at some positions, which are in order; None without lines."""
+    rejections: Mapping[int, Rejection] = NO_KNOWN_REJECTIONS
+    """As in `check_events`."""
+    is_clean: bool = False
+    """As in `check_events`."""
 
 
 def check_columns(columns: Sequence[str], source: Source, *, name: str, part: str) -> None:
@@ -39,20 +46,6 @@ def check_columns(columns: Sequence[str], source: Source, *, name: str, part: st
     missing = sorted({source.partner_name(field) for field in source.required_fields} - set(columns))
     if missing:
         raise DataError(f"{name}: its {part} lacks {', '.join(missing)} (it has: {list_names(columns)})")
-
-
-def reject_wrong_width(checked: CheckedEvents, records: Sequence[int], wrong_width: Mapping[int, str]) -> CheckedEvents:
-    """Return checked rows with those that were not checked because of their width as rejected ones.
-
-    `records` has the position of each checked row among the records of a block, which becomes its index, and
-    `wrong_width` why the others are rejected.
-    """
-    if not wrong_width:
-        return checked
-    indices = pa.array(records, pa.int64()).take(checked.rejections["index"])
-    rejections = checked.rejections.set_column(0, REJECTIONS.field("index"), indices)
-    others = {record: Rejection(RejectionRule.WRONG_WIDTH, reason) for record, reason in wrong_width.items()}
-    return CheckedEvents(checked.table, first_rejections([rejections, rejections_table(others)]))
 
 
 def rows_as_json(table: pa.Table, indices: Sequence[int]) -> list[str]:
