@@ -33,17 +33,19 @@ class ParsedRows(NamedTuple):
     """As in `check_events`."""
 
 
-def check_columns(columns: Sequence[str], source: Source, *, name: str, part: str) -> None:
+def check_columns(columns: Sequence[str], source: Source | None, *, name: str, part: str) -> None:
     """Raise `DataError` when there are too many columns, two have the same name, or a required one is missing.
 
-    `name` is the name of the file in errors, and `part` its part that names the columns, such as "header".
+    Without a source, no column is required. `name` is the name of the file in errors, and `part` its part that names
+    the columns, such as "header".
     """
     if len(columns) > MAX_COLUMNS:
         raise DataError(f"{name}: its {part} has {len(columns):,} columns: send at most {MAX_COLUMNS:,}")
     duplicates = sorted(column for column, count in Counter(columns).items() if count > 1)
     if duplicates:
         raise DataError(f"{name}: two columns have the same name: {list_names(duplicates)}")
-    missing = sorted({source.partner_name(field) for field in source.required_fields} - set(columns))
+    required = {source.partner_name(field) for field in source.required_fields} if source else set()
+    missing = sorted(required - set(columns))
     if missing:
         raise DataError(f"{name}: its {part} lacks {', '.join(missing)} (it has: {list_names(columns)})")
 

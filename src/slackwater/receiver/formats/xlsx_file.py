@@ -184,17 +184,22 @@ def open_workbook(path: Path, name: str) -> Iterator[Any]:
 @contextmanager
 def _decompressed_workbook(path: Path, name: str) -> Iterator[Path]:
     """Yield the workbook's file, decompressed if needed. A workbook is a zip archive itself and is not unpacked."""
-    is_workbook = False
+    is_plain = False
     if detect_compression(path) == "zip":
         with _translated_errors(name):
             check_zip_directory(path, name)
-            with zipfile.ZipFile(path) as archive:
-                is_workbook = "[Content_Types].xml" in archive.namelist()
-    if is_workbook:
+            is_plain = is_workbook(path)
+    if is_plain:
         yield path
-    else:
-        with decompressed_file(path, name=name) as decompressed:
-            yield decompressed
+        return
+    with decompressed_file(path, name=name) as decompressed:
+        yield decompressed
+
+
+def is_workbook(path: Path) -> bool:
+    """Return whether a zip archive is a workbook itself."""
+    with zipfile.ZipFile(path) as archive:
+        return "[Content_Types].xml" in archive.namelist()
 
 
 def check_size(path: Path, name: str) -> None:
