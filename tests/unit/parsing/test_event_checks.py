@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events
+from slackwater.receiver.parsing.json_values import MAX_DEPTH
 from slackwater.receiver.parsing.rejections import NOT_UTF8, Rejection, RejectionRule
-from slackwater.receiver.parsing.unknown_fields import MAX_DEPTH
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema, partner_schema
 from tests.fakes_receiver import RECEIVED, a_source

@@ -8,9 +8,9 @@ import pytest
 
 from slackwater.errors import DataError
 from slackwater.receiver.formats import blocks, json_file
+from slackwater.receiver.formats.blocks import check_columns
 from slackwater.receiver.formats.csv_file import parse_csv
 from slackwater.receiver.formats.json_file import parse_json_array, parse_ndjson
-from slackwater.receiver.formats.parsed_rows import check_columns
 from slackwater.receiver.formats.read import check_rows
 from slackwater.receiver.parsing.event_checks import CheckedEvents
 from slackwater.sources.file_format import Csv

@@ -15,8 +15,8 @@ from pyarrow import csv as arrow_csv
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
+from slackwater.receiver.formats.blocks import ParsedRows, check_columns
 from slackwater.receiver.formats.csv_records import CsvBlockReader, CsvRecordFormat, Utf8Stream
-from slackwater.receiver.formats.parsed_rows import ParsedRows, check_columns
 from slackwater.receiver.parsing.compression import ByteStream
 from slackwater.receiver.parsing.patterns import MAX_INTEGER_STRING, WHITESPACE
 from slackwater.receiver.parsing.rejections import Rejection, RejectionRule

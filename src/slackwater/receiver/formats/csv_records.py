@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.receiver.formats.blocks import BLOCK_BYTES, Block, BlockReader
+from slackwater.receiver.formats.blocks import BLOCK_BYTES, Block, BlockReader, LineFormat
 from slackwater.receiver.parsing.compression import ByteStream
 from slackwater.sources.file_format import Csv
 
@@ -65,12 +65,14 @@ class Utf8Stream:
         return _SURROGATE.sub(lambda match: f"\\x{ord(match[0]) - _FIRST_SURROGATE:02x}", string)
 
 
-class CsvRecordFormat:
-    """Finds records and lines in CSV data. Implements `blocks.RecordFormat`."""
+class CsvRecordFormat(LineFormat):
+    """Finds records and lines in CSV data."""
 
     def __init__(self, csv_format: Csv) -> None:
         self._quote = csv_format.quote.encode() if csv_format.quote else None
+        self.remedy = "write each row on one line, or set the `quote` of cells that contain line breaks"
         if self._quote:
+            self.remedy = "is a quote not closed? If cells are not quoted, write `quote: null`"
             q, d = re.escape(self._quote), re.escape(csv_format.delimiter.encode())
             # Possessive quantifiers (*+, ++): without backtracking, the time is linear for any input.
             # A quoted cell: quote, then other characters or doubled quotes, then the closing quote or the end of data.
@@ -81,13 +83,6 @@ class CsvRecordFormat:
             # The lookahead skips empty lines: they are not records.
             self._record = re.compile(rb"(?=[^\r\n])" + record)
             self._complete_records = re.compile(rb"(?:%b%b)*+" % (record, _LINE_END_EXPRESSION))
-
-    @property
-    def remedy(self) -> str:
-        """What a user can do about a record without an end."""
-        if self._quote is None:
-            return "write each row on one line, or set the `quote` of cells that contain line breaks"
-        return "is a quote not closed? If cells are not quoted, write `quote: null`"
 
     def has_quotes(self, data: bytes) -> bool:
         """Whether `data` contains a quote, so that cells may contain line ends."""

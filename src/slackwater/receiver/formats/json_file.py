@@ -8,8 +8,15 @@ from functools import partial
 import pyarrow as pa
 
 from slackwater.errors import DataError
-from slackwater.receiver.formats.blocks import BLOCK_BYTES, BLOCK_EVENTS, MAX_RECORD_BYTES, Block, BlockReader
-from slackwater.receiver.formats.parsed_rows import ParsedRows
+from slackwater.receiver.formats.blocks import (
+    BLOCK_BYTES,
+    BLOCK_EVENTS,
+    MAX_RECORD_BYTES,
+    Block,
+    BlockReader,
+    LineFormat,
+    ParsedRows,
+)
 from slackwater.receiver.parsing.compression import ByteStream
 from slackwater.receiver.parsing.json_lines import decode_lines, read_json_lines
 from slackwater.receiver.parsing.json_stream import InvalidJson, JsonStream, JsonValue
@@ -60,25 +67,13 @@ def read_elements(stream: ByteStream, *, name: str) -> Iterator[JsonValue]:
         raise DataError(f"{name}: not JSON: {error}") from error
 
 
-class _LineFormat:
-    """Each line is a record. Implements `blocks.RecordFormat`."""
-
-    remedy = "write each event on one line, or set the format to json if the file is one array"
-
-    def complete_length(self, data: bytes) -> int:
-        return data.rfind(b"\n") + 1
-
-    def count_line_ends(self, data: bytes) -> int:
-        return data.count(b"\n")
-
-
 def parse_ndjson(stream: ByteStream, source: Source, *, name: str) -> Iterator[ParsedRows]:
     """Parse an NDJSON file, block by block. `name` is the name of the file in errors.
 
     Blank lines count in line numbers, but not as events. Raises `DataError` for a line of more than `MAX_RECORD_BYTES`.
     """
     schema = partner_schema(source)
-    for block in BlockReader(stream, _LineFormat(), name=name):
+    for block in BlockReader(stream, LineFormat(), name=name):
         events, lines = read_json_lines(block.data, schema, max_events=_NO_LIMIT)
         if lines:
             yield ParsedRows(events, partial(_locate_lines, block, lines))

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from slackwater.errors import DataError
-from slackwater.receiver.formats.blocks import MAX_RECORD_BYTES
-from slackwater.receiver.formats.parsed_rows import ParsedRows, check_columns, rows_as_json
+from slackwater.receiver.formats.blocks import MAX_RECORD_BYTES, ParsedRows, check_columns, rows_as_json
 from slackwater.sources.definition import Source
 
 # Decoded bytes, values and rows of a batch: they bound the memory for any file.

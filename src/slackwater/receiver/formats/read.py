@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
+from slackwater.receiver.formats.blocks import ParsedRows
 from slackwater.receiver.formats.csv_file import parse_csv
 from slackwater.receiver.formats.json_file import parse_json_array, parse_ndjson
 from slackwater.receiver.formats.parquet_file import parse_parquet
-from slackwater.receiver.formats.parsed_rows import ParsedRows
 from slackwater.receiver.parsing.compression import decompressed_file, open_decompressed
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.sources.definition import Source
@@ -43,8 +43,7 @@ def check_rows(
             rejections=rows.rejections,
             is_clean=rows.is_clean,
         )
-        texts, lines = rows.locate(checked.rejections["index"])
-        yield checked.located(texts, first_index=first_index, lines=lines)
+        yield checked.located(*rows.locate(checked.rejections["index"]), first_index=first_index)
         first_index += len(rows.events)
 
 

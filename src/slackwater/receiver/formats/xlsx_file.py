@@ -17,7 +17,7 @@ import pyarrow as pa
 from openpyxl.utils import get_column_letter
 
 from slackwater.errors import DataError, SlackwaterError
-from slackwater.receiver.formats.parsed_rows import ParsedRows, check_columns, row_as_json
+from slackwater.receiver.formats.blocks import ParsedRows, check_columns, row_as_json
 from slackwater.receiver.parsing.compression import check_zip_directory, decompressed_file, detect_compression
 from slackwater.receiver.parsing.rejections import Rejection, RejectionRule, list_names, quote_value
 from slackwater.sources.definition import Source

@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from slackwater.formatting import counted, escape_control_characters
-from slackwater.receiver.inference.columns import InferredField, identifier
-from slackwater.receiver.inference.sample import Sample
+from slackwater.receiver.inference.sample import InferredField, Sample, identifier
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.rejections import quote_name
 from slackwater.sources.fields import FieldDefinition

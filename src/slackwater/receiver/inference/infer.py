@@ -15,16 +15,7 @@ import pyarrow.compute as pc
 from slackwater.errors import DataError
 from slackwater.formatting import counted
 from slackwater.receiver.formats.read import read_file
-from slackwater.receiver.inference.columns import (
-    STRING,
-    InferredField,
-    has_time_name,
-    identifier,
-    infer_column,
-    read_examples,
-    reader_of,
-    unique_names,
-)
+from slackwater.receiver.inference.columns import STRING, has_time_name, infer_column
 from slackwater.receiver.inference.definition_yaml import (
     UNDECIDED_TIMEZONE,
     InferredSource,
@@ -32,7 +23,14 @@ from slackwater.receiver.inference.definition_yaml import (
     write_definition,
 )
 from slackwater.receiver.inference.read_sample import read_sample, read_start
-from slackwater.receiver.inference.sample import Sample
+from slackwater.receiver.inference.sample import (
+    InferredField,
+    Sample,
+    identifier,
+    read_examples,
+    reader_of,
+    unique_names,
+)
 from slackwater.receiver.parsing.columns import ColumnReader
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.patterns import WHITESPACE

@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date
 from itertools import islice
 from pathlib import Path
@@ -17,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from slackwater.errors import DataError
+from slackwater.receiver.formats.blocks import check_columns
 from slackwater.receiver.formats.csv_file import parse_record
 from slackwater.receiver.formats.csv_records import CsvRecordFormat, Utf8Stream
 from slackwater.receiver.formats.json_file import read_elements
 from slackwater.receiver.formats.parquet_file import open_parquet, read_batches
-from slackwater.receiver.formats.parsed_rows import check_columns
 from slackwater.receiver.formats.xlsx_file import (
     SheetRow,
     find_sheet,
@@ -30,8 +31,7 @@ from slackwater.receiver.formats.xlsx_file import (
     read_rows,
     to_json_value,
 )
-from slackwater.receiver.inference.columns import unique_names
-from slackwater.receiver.inference.sample import Sample, SampleColumn
+from slackwater.receiver.inference.sample import Sample, SampleColumn, unique_names
 from slackwater.receiver.parsing.compression import decompressed_file, detect_compression, open_decompressed
 from slackwater.receiver.parsing.json_lines import describe_json_error, parse_json, parse_line
 from slackwater.receiver.parsing.patterns import WHITESPACE
@@ -75,6 +75,14 @@ def read_start(path: Path, name: str, *, is_whole: bool) -> tuple[bytes, bool]:
 
 def read_sample(path: Path, name: str, *, is_whole: bool) -> Sample:
     """Read the first rows of a file. Its content decides its format; the suffix of `name` only between text formats."""
+    sample = _read(path, name, is_whole=is_whole)
+    if not sample.rows:
+        raise DataError(f"{name}: no rows: send a sample with at least one row, because types come from values")
+    return replace(sample, rows=min(sample.rows, MAX_ROWS), is_complete=sample.is_complete and sample.rows <= MAX_ROWS)
+
+
+def _read(path: Path, name: str, *, is_whole: bool) -> Sample:
+    """Read at most one row more than a sample has, which shows that the file has more."""
     if is_whole and zipfile.is_zipfile(path) and is_workbook(path):
         return _read_workbook(path, name)
     data, is_complete = read_start(path, name, is_whole=is_whole)
@@ -133,36 +141,12 @@ def _read_csv(data: bytes, path: Path, name: str, *, is_complete: bool) -> Sampl
     rows = {n: record for n, record in enumerate(records[:MAX_ROWS], start=1) if len(record) == width}
     values = list(zip(*rows.values(), strict=True)) or [()] * width
     arrays = (pa.array(cells, pa.string()) for cells in values)
-    return _sample(
-        divided.model_copy(update={"skip_lines": skipped, "columns": tuple(columns)}),
-        [SampleColumn(column, array, list(rows)) for column, array in zip(columns or header, arrays, strict=True)],
+    return Sample(
+        file_format=divided.model_copy(update={"skip_lines": skipped, "columns": tuple(columns)}),
+        columns=[SampleColumn(each, array, list(rows)) for each, array in zip(columns or header, arrays, strict=True)],
         rows=len(records) if rows else 0,
         is_complete=is_complete,
-        name=name,
         notes=notes,
-    )
-
-
-def _sample(
-    file_format: FileFormat,
-    columns: Sequence[SampleColumn],
-    *,
-    rows: int,
-    is_complete: bool,
-    name: str,
-    notes: Sequence[str] = (),
-    list_key: str | None = None,
-) -> Sample:
-    """Return a sample of which `rows` were read, at most one more than it has. Raises `DataError` without a row."""
-    if not rows:
-        raise DataError(f"{name}: no rows: send a sample with at least one row, because types come from values")
-    return Sample(
-        file_format=file_format,
-        columns=columns,
-        rows=min(rows, MAX_ROWS),
-        is_complete=is_complete and rows <= MAX_ROWS,
-        notes=notes,
-        list_key=list_key,
     )
 
 
@@ -240,12 +224,11 @@ def _read_json(data: bytes, name: str, *, is_complete: bool, is_ndjson: bool) ->
     # The receiver rejects elements that are not objects.
     objects = {number: event for number, event in enumerate(read[:MAX_ROWS], start=1) if isinstance(event, dict)}
     names = dict.fromkeys(key for event in objects.values() for key in event)
-    return _sample(
-        file_format,
-        [SampleColumn(key, [event.get(key) for event in objects.values()], list(objects)) for key in names],
+    return Sample(
+        file_format=file_format,
+        columns=[SampleColumn(key, [event.get(key) for event in objects.values()], list(objects)) for key in names],
         rows=len(read) if objects else 0,
         is_complete=is_complete,
-        name=name,
         list_key=list_key,
     )
 
@@ -278,7 +261,7 @@ def _read_parquet(path: Path, name: str) -> Sample:
         is_complete = rows == file.metadata.num_rows
     table = pa.concat_tables(tables).slice(0, MAX_ROWS).combine_chunks() if tables else pa.table({})
     columns = [SampleColumn(column, table[column].combine_chunks()) for column in table.column_names]
-    return _sample(Parquet(), columns, rows=rows, is_complete=is_complete, name=name)
+    return Sample(file_format=Parquet(), columns=columns, rows=rows, is_complete=is_complete)
 
 
 def _read_workbook(path: Path, name: str) -> Sample:
@@ -293,4 +276,4 @@ def _read_workbook(path: Path, name: str) -> Sample:
         temporal = [cell if isinstance(cell, date) else value for cell, value in zip(cells, values, strict=True)]
         if column:
             columns.append(SampleColumn(column, values, numbers, temporal))
-    return _sample(Xlsx(), columns, rows=len(rows), is_complete=True, name=name)
+    return Sample(file_format=Xlsx(), columns=columns, rows=len(rows), is_complete=True)

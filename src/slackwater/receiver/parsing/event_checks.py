@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.formatting import counted
-from slackwater.receiver.parsing.arrow_to_python import format_as_strings
 from slackwater.receiver.parsing.columns import Column, ColumnReader
+from slackwater.receiver.parsing.json_values import collect_from_objects, collect_from_table, format_as_strings
 from slackwater.receiver.parsing.rejections import (
     REJECTIONS,
     Rejection,
@@ -26,14 +27,21 @@ from slackwater.receiver.parsing.rejections import (
     rejections_table,
 )
 from slackwater.receiver.parsing.timezones import to_local_time
-from slackwater.receiver.parsing.unknown_fields import collect_from_objects, collect_from_table
 from slackwater.sources.definition import Source
-from slackwater.sources.enrichment import ConstantColumn, DatePartColumn, DerivedColumn, LookupColumn, TemplateColumn
 from slackwater.sources.event_schema import ARROW_TYPES, EVENT_TIME, EXTRA, event_schema
+from slackwater.sources.fields import ConstantColumn, DatePartColumn, DerivedColumn, LookupColumn, TemplateColumn
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _HOUR_US, _DAY_US = 3_600 * 10**6, 86_400 * 10**6
+# Of local times.
+_DATE_PARTS: Mapping[str, Callable[[pa.Array], pa.Array]] = {
+    "date": lambda times: times.cast(pa.date32()),
+    "hour": pc.hour,
+    "weekday": partial(pc.day_of_week, count_from_zero=False, week_start=1),
+    "month": pc.month,
+    "year": pc.year,
+}
 NO_KNOWN_REJECTIONS: Mapping[int, Rejection] = MappingProxyType({})
 
 
@@ -65,7 +73,7 @@ class CheckedEvents(NamedTuple):
         rows = self.rejections.to_pylist()
         return [RejectedEvent(**{**row, "rule": RejectionRule(row["rule"])}) for row in rows]
 
-    def located(self, texts: pa.Array, *, first_index: int = 0, lines: pa.Array | None = None) -> CheckedEvents:
+    def located(self, texts: pa.Array, lines: pa.Array | None = None, *, first_index: int = 0) -> CheckedEvents:
         """Return the events with text, line and index in the file of each rejected one.
 
         `texts` and `lines` are in order of index; `first_index` is the index in the file of the first event.
@@ -211,8 +219,9 @@ def derive_column(table: pa.Table, derived: DerivedColumn) -> pa.Array:
         case LookupColumn():
             return look_up(format_as_strings(table[derived.of].combine_chunks()), derived)
         case DatePartColumn():
-            local_times = to_local_time(table[derived.of].combine_chunks(), ZoneInfo(derived.timezone))
-            return date_part(local_times, derived)
+            return _DATE_PARTS[derived.part](
+                to_local_time(table[derived.of].combine_chunks(), ZoneInfo(derived.timezone))
+            )
 
 
 def fill_template(table: pa.Table, template: TemplateColumn) -> pa.Array:
@@ -234,18 +243,3 @@ def look_up(strings: pa.Array, lookup: LookupColumn) -> pa.Array:
     if lookup.default is None:
         return results
     return pc.if_else(strings.is_valid(), pc.coalesce(results, lookup.default), results)
-
-
-def date_part(local_times: pa.Array, derived: DatePartColumn) -> pa.Array:
-    """Return the derived part of each local time; weekdays are 1 (Monday) to 7."""
-    match derived.part:
-        case "date":
-            return local_times.cast(pa.date32())
-        case "hour":
-            return pc.hour(local_times)
-        case "weekday":
-            return pc.day_of_week(local_times, count_from_zero=False, week_start=1)
-        case "month":
-            return pc.month(local_times)
-        case "year":
-            return pc.year(local_times)
