@@ -82,7 +82,7 @@ class Setup:
         return self.check(*events)
 
     def write_events(self, batches: Sequence[CheckedBatch]) -> int:
-        return self.receiver.write_events(self.source, batches)
+        return self.receiver.write_events(batches)
 
 
 def pushed_body(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from functools import partial
 from time import sleep as wait_for
 from typing import Any, BinaryIO
 
@@ -12,8 +13,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from slackwater.aws.failures import code_of
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
-from slackwater.receiver.connectors.connector import Download, ListedFile, bucket_folder, listed_file, plain_etag
-from slackwater.receiver.connectors.download import PartialDownload, TransientPartnerError, download_with_resume
+from slackwater.receiver.connectors.connector import (
+    Download,
+    ListedFile,
+    PartialDownload,
+    TransientPartnerError,
+    bucket_folder,
+    download,
+    listed_file,
+    plain_etag,
+)
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 
@@ -60,40 +69,39 @@ class S3Connector:
 
     def fetch(self, name: str, into: BinaryIO) -> Download:
         """Write the file to the start of `into`. Raises `FileVanished`, `FileTooLarge` or another `PartnerError`."""
-        partial = download_with_resume(lambda partial: self._missing_bytes(name, partial), into, sleep=self._sleep)
-        return partial.finish(etag=plain_etag(str(partial.version)))
+        return download(partial(self._missing_bytes, name), into, sleep=self._sleep)
 
-    def _missing_bytes(self, name: str, partial: PartialDownload) -> Iterator[bytes]:
-        """Yield the bytes that `partial` lacks of the version it began, or the newest version from its start."""
+    def _missing_bytes(self, name: str, received: PartialDownload) -> Iterator[bytes]:
+        """Yield the bytes that `received` lacks of the version it began, or the newest version from its start."""
         url = f"{self._url}/{name}"
         with self._partner_errors(f"read {url}"):
-            response = self._get(name, partial)
+            response = self._get(name, received)
             body = response["Body"]
             try:
-                total = partial.size + response["ContentLength"]
+                total = received.size + response["ContentLength"]
                 if total > self._max_file_bytes:
                     raise FileTooLarge(f"{url}: {total:,} bytes, and the limit is {self._max_file_bytes:,}")
-                partial.resume_or_restart(response["ETag"])
+                received.resume_or_restart(response["ETag"], etag=response["ETag"])
                 try:
                     yield from body.iter_chunks(_BLOCK)
                 except BotoCoreError as error:
                     raise TransientPartnerError(
-                        f"{url}: broke off after {partial.size:,} of {total:,} bytes"
+                        f"{url}: broke off after {received.size:,} of {total:,} bytes"
                     ) from error
             finally:
                 body.close()
 
-    def _get(self, name: str, partial: PartialDownload) -> Any:
+    def _get(self, name: str, received: PartialDownload) -> Any:
         key = f"{self._folder}{name}"
         try:
-            if partial.size:
-                # If-Match: S3 answers 412 when the object is no longer the version that `partial` began.
-                rest = {"IfMatch": partial.version, "Range": f"bytes={partial.size}-"}
+            if received.size:
+                # If-Match: S3 answers 412 when the object is no longer the version that `received` began.
+                rest = {"IfMatch": received.version, "Range": f"bytes={received.size}-"}
                 return self._s3.get_object(Bucket=self._bucket, Key=key, **rest)
             return self._s3.get_object(Bucket=self._bucket, Key=key)
         except ClientError as error:
             if code_of(error) in _CHANGED:
-                partial.forget_version()
+                received.restart(None)
                 raise TransientPartnerError(f"{self._url}/{name}: changed while it was fetched") from error
             if code_of(error) in _GONE or (code_of(error) in _DENIED and not self._is_listed(key)):
                 raise FileVanished(f"{self._url}/{name}: listed, but gone when it was fetched") from error

@@ -20,7 +20,7 @@ from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.steps.step import StepContext
 from slackwater.validation.check_project import check_project
-from slackwater.validation.problems import Problem
+from slackwater.validation.yaml_file import Problem
 
 # Seconds between two looks at the files, and between two that find the same files after a change: an editor may still
 # be writing.

@@ -9,7 +9,7 @@ from typing import Any
 
 from slackwater.arrow.reference import StepRecord
 from slackwater.dev.sample import Sample
-from slackwater.validation.problems import Problem
+from slackwater.validation.yaml_file import Problem
 
 
 class StepState(StrEnum):

@@ -8,16 +8,14 @@ from datetime import datetime
 from typing import Annotated
 from uuid import uuid4
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, Field
 
-from slackwater.model import IsoDate
+from slackwater.model import IsoDate, Model
 from slackwater.sources.partitions import Partition
 
 
-class FileCommitted(BaseModel):
+class FileCommitted(Model):
     """The rows of a pulled file count from now on: its objects were written before, and readers ignored them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
     source: str

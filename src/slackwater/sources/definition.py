@@ -14,8 +14,15 @@ from pydantic import Field, model_validator
 from slackwater.errors import DefinitionError
 from slackwater.faults import Fault, Faults, Path, unknown_name
 from slackwater.model import Model, Name, TimeZone
-from slackwater.sources.enrichment import DatePartColumn, DerivedColumn, LookupColumn
-from slackwater.sources.fields import FieldDefinition, Fields, FieldType
+from slackwater.sources.fields import (
+    DatePartColumn,
+    DerivedColumn,
+    FieldDefinition,
+    Fields,
+    FieldType,
+    LookupColumn,
+    TemplateColumn,
+)
 from slackwater.sources.late_thresholds import ANY_LATE_DATA, LateThresholds
 from slackwater.sources.pull_config import PullConfig
 
@@ -129,12 +136,14 @@ class Source(Model):
             if name in self.fields:
                 message = "a field already has this name: rename the derived column"
                 yield Fault(path=("enrich", name), at_key=True, message=message)
-            for field in sorted(derived.reads):
-                path: Path = (
-                    "enrich",
-                    name,
-                    "of" if isinstance(derived, DatePartColumn | LookupColumn) else "template",
-                )
+            read: list[str | None] = []
+            path: Path = ("enrich", name, "of")
+            match derived:
+                case LookupColumn() | DatePartColumn():
+                    read = [derived.of]
+                case TemplateColumn():
+                    read, path = [field for _, field in derived.parts], ("enrich", name, "template")
+            for field in sorted(set(filter(None, read))):
                 if field not in self.fields:
                     yield unknown_name(f"no field {field!r}", field, self.fields, path=path)
                 elif isinstance(derived, DatePartColumn) and self.fields[field].type is not FieldType.TIMESTAMP:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from functools import cached_property
 from typing import NamedTuple
@@ -49,18 +49,11 @@ class FilePattern:
     def names(self, day: date) -> Iterator[str]:
         """Generate the names of the files of `day`. The pattern must be exact."""
         for hour in _HOURS if "{hour}" in self.pattern else ("",):
-            yield "".join(
-                part.literal + {"date": day.strftime(part.date_format), "hour": hour}.get(part.placeholder, "")
-                for part in self._parts
-            )
+            yield self._filled(day, hour=hour, any_string="")
 
     def dated(self, day: date) -> str:
         """Return the pattern with the date of `day` filled in, such as `flights-2013-03-10*.csv`."""
-        return "".join(
-            part.literal
-            + {"date": day.strftime(part.date_format), "hour": "{hour}", "any": "*", "": ""}[part.placeholder]
-            for part in self._parts
-        )
+        return self._filled(day, hour="{hour}", any_string="*")
 
     def matches(self, name: str, day: date) -> bool:
         """Whether `name` is the name of a file of `day`."""
@@ -104,13 +97,14 @@ class FilePattern:
     def _expression(self, day: date) -> str:
         """Return the regular expression of the names of `day`."""
         # The hour has two digits, 00 to 23; `*` matches no slash, so it stays within one folder.
-        expressions = {"hour": "(?:[01][0-9]|2[0-3])", "any": "[^/]*", "": ""}
+        return self._filled(day, hour="(?:[01][0-9]|2[0-3])", any_string="[^/]*", quote=re.escape)
+
+    def _filled(
+        self, day: date, *, hour: str, any_string: str, quote: Callable[[str], str] = lambda literal: literal
+    ) -> str:
+        """Return the pattern with these strings for its placeholders; `quote` is applied to literals and the date."""
+        strings = {"hour": hour, "any": any_string, "": ""}
         return "".join(
-            re.escape(part.literal)
-            + (
-                re.escape(day.strftime(part.date_format))
-                if part.placeholder == "date"
-                else expressions[part.placeholder]
-            )
-            for part in self._parts
+            quote(literal) + (quote(day.strftime(date_format)) if placeholder == "date" else strings[placeholder])
+            for literal, placeholder, date_format in self._parts
         )

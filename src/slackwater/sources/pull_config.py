@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -12,7 +14,6 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from slackwater.model import Cron, Model, TimeZone
 from slackwater.sources.file_format import Csv, FileFormat
 from slackwater.sources.file_pattern import FilePattern
-from slackwater.sources.host_key import HostKey
 
 _SCHEMES = ("http", "https", "s3", "sftp")
 # Characters that URL parsers treat differently: a backslash is a slash to some of them. None is valid in a URL.
@@ -28,6 +29,9 @@ _MAX_PATTERN_BYTES = 640
 _LONGEST_DATE = date(2013, 9, 30)  # September, with %B
 # The characters that Secrets Manager and Parameter Store allow in names, and `:` for ARNs.
 _CREDENTIALS_REFERENCE = re.compile(r"(secretsmanager|ssm):[A-Za-z0-9/_+=.@:-]+")
+
+# Without ssh-dss: OpenSSH disables it by default since version 7.0.
+_KEY_ALGORITHMS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 
 
 def check_url(value: str) -> str:
@@ -59,6 +63,35 @@ def _check_credentials_reference(value: str) -> str:
 
 CredentialsReference = Annotated[str, AfterValidator(_check_credentials_reference)]
 """`secretsmanager:<name>` or `ssm:<name>`."""
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """The public key of an SFTP server, in OpenSSH's format. It proves that a server is the partner's."""
+
+    algorithm: str
+    """Such as `ssh-ed25519`."""
+    blob: bytes
+    """The key as servers send it: the name of the algorithm, then the key itself."""
+
+    @classmethod
+    def parse(cls, line: str) -> HostKey:
+        """Parse `ssh-ed25519 AAAA...`, with or without a comment at the end. Raises `ValueError`."""
+        algorithm, *encoded = line.split()[:2] or [""]
+        if algorithm not in _KEY_ALGORITHMS or not encoded:
+            raise ValueError(
+                f"{line!r} is not a host key: use the last two words of a line of `ssh-keyscan HOST`, "
+                f"such as ssh-ed25519 AAAA... (supported: {', '.join(_KEY_ALGORITHMS)})"
+            )
+        try:
+            blob = base64.b64decode(encoded[0], validate=True)
+        except ValueError:
+            blob = b""
+        # RFC 4253, section 6.6: a key begins with the length of its algorithm's name in four bytes, then the name.
+        name = algorithm.encode()
+        if not blob.startswith(len(name).to_bytes(4, "big") + name):
+            raise ValueError(f"{line!r} is not a host key: the part after {algorithm} is not a key of that algorithm")
+        return cls(algorithm, blob)
 
 
 def _check_host_key(value: str) -> str:

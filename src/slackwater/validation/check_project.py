@@ -13,9 +13,8 @@ from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
 from slackwater.sources.definition import Source
 from slackwater.validation.graph import graph_faults, table_faults, with_meant_names
-from slackwater.validation.problems import Problem
 from slackwater.validation.structure import Structure, check_structure, rule_faults
-from slackwater.validation.yaml_file import YamlFile
+from slackwater.validation.yaml_file import Problem, YamlFile
 
 if TYPE_CHECKING:
     from slackwater.steps.input_columns import Columns
@@ -25,15 +24,7 @@ _Definition = TypeVar("_Definition", Source, Pipeline)
 # Keys of a source that its own rules compare: they are checked only if all of these could be read.
 _COMPARED = ("timestamp", "event_id", "fields", "enrich")
 # Keys of a pipeline without names of sources and steps.
-_OPERATIONAL = (
-    ("pipeline",),
-    ("description",),
-    ("timezone",),
-    ("spark",),
-    ("schedule",),
-    ("late",),
-    ("deadline_hours",),
-)
+_OPERATIONAL = ("pipeline", "description", "timezone", "spark", "schedule", "late", "deadline_hours")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,13 +138,13 @@ def _check_pipelines(
     if steps:
         # Imports a SQL parser, which Lambda functions lack, and which takes a third of a second.
         from slackwater.validation.columns import check_columns  # noqa: PLC0415
-        from slackwater.validation.steps import StepChecks  # noqa: PLC0415
+        from slackwater.validation.steps import check_steps  # noqa: PLC0415
 
         columns = {name: source.columns for name, source in sources.items()}
         types = {name: source.definition.columns for name, source in sources.items() if source.definition}
         for one in checked.values():
             content = with_meant_names(one.content, sources)
-            check_columns(one.file, content, StepChecks(one.file, content, one.structure).run(), columns, types)
+            check_columns(one.file, content, check_steps(one.file, content, one.structure), columns, types)
     return checked
 
 
@@ -176,7 +167,7 @@ def _name_faults(checked: _CheckedPipeline, sources: Collection[str], pipelines:
         is_complete = all(
             path[2:3] in (("step",), ("with",), ("exchange",))
             for path in structure.faulty
-            if path[:1] not in _OPERATIONAL
+            if path[:1] == () or path[0] not in _OPERATIONAL
         )
         faults += graph_faults(pipeline, sources, pipelines, is_complete=is_complete)
     for fault in faults:

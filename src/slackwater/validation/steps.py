@@ -24,76 +24,66 @@ class CheckedStep:
     parameters: Parameters
 
 
-@dataclass(frozen=True)
-class StepChecks:
-    """The checks of the steps of a pipeline. All problems are reported to its file."""
+def check_steps(file: YamlFile, pipeline: Pipeline, structure: Structure[Pipeline]) -> dict[str, CheckedStep]:
+    """Check every step of a pipeline, and report all problems to its file.
 
-    file: YamlFile
-    pipeline: Pipeline
-    structure: Structure[Pipeline]
-
-    def run(self) -> dict[str, CheckedStep]:
-        """Check every step, and return those of the section `steps` that are valid, by name."""
-        steps = self._checked("steps", self.pipeline.steps)
-        loads = self._checked("load", self.pipeline.load)
-        if len(loads) > 1:
-            self._check_targets(loads)
-        return steps
-
-    def _checked(self, section: str, uses: Mapping[str, StepUse]) -> dict[str, CheckedStep]:
-        checked = {}
+    Returns those of the section `steps` that are valid, by name.
+    """
+    checked: dict[str, dict[str, CheckedStep]] = {"steps": {}, "load": {}}
+    for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
         for name, use in uses.items():
             path: Path = (section, name)
-            step = self._find_step(path, use) if self.structure.can_read((*path, "step")) else None
-            found = self._check_use(path, use, step) if step else None
-            if found:
-                checked[name] = found
-        return checked
+            step = _find_step(file, path, use) if structure.can_read((*path, "step")) else None
+            parameters = _check_use(file, path, use, step, pipeline=pipeline, structure=structure) if step else None
+            if step and parameters:
+                checked[section][name] = CheckedStep(step, parameters)
+    # Each load step would replace the rows of another one that writes to the same place.
+    writers: dict[str, str] = {}
+    for name, load in checked["load"].items():
+        field, target = written_target(load.parameters) or ("", "")
+        other = writers.setdefault(target, name) if target else name
+        if other != name:
+            message = f"load.{other} writes {target} too, and {name} would replace it: set another {field}"
+            file.report(Fault(path=("load", name, "with", field), message=message))
+    return checked["steps"]
 
-    def _check_targets(self, loads: Mapping[str, CheckedStep]) -> None:
-        """Report load steps that write to the same place, because each would replace the rows of the one before."""
-        writers: dict[str, str] = {}
-        for name, load in loads.items():
-            field, target = written_target(load.parameters) or ("", "")
-            other = writers.setdefault(target, name) if target else name
-            if other != name:
-                message = f"load.{other} writes {target} too, and {name} would replace it: set another {field}"
-                self.file.report(Fault(path=("load", name, "with", field), message=message))
 
-    def _find_step(self, path: Path, use: StepUse) -> Step | None:
-        try:
-            known = registry()
-            # `get` would take a `KeyError` of the module's code for a missing step.
-            step = known[use.step] if use.step in known else None  # noqa: SIM401
-        except DefinitionError as error:  # of a module that cannot be imported
-            self.file.report(Fault(path=("step",), message=str(error)), below=path)
-            return None
-        if step is None:
-            fault = unknown_name(f"no step {use.step!r}", use.step, known, path=("step",))
-            self.file.report(fault, below=path)
-        elif isinstance(step, Load) != (path[0] == "load"):
-            is_load = isinstance(step, Load)
-            rule = "writes rows: move it to `load`" if is_load else "does not write rows: move it to `steps`"
-            self.file.report(Fault(path=("step",), message=f"{step.name} {rule}"), below=path)
-        return step
+def _find_step(file: YamlFile, path: Path, use: StepUse) -> Step | None:
+    try:
+        known = registry()
+        # `get` would take a `KeyError` of the module's code for a missing step.
+        step = known[use.step] if use.step in known else None  # noqa: SIM401
+    except DefinitionError as error:  # of a module that cannot be imported
+        file.report(Fault(path=("step",), message=str(error)), below=path)
+        return None
+    if step is None:
+        file.report(unknown_name(f"no step {use.step!r}", use.step, known, path=("step",)), below=path)
+    elif isinstance(step, Load) != (path[0] == "load"):
+        is_load = isinstance(step, Load)
+        rule = "writes rows: move it to `load`" if is_load else "does not write rows: move it to `steps`"
+        file.report(Fault(path=("step",), message=f"{step.name} {rule}"), below=path)
+    return step
 
-    def _check_use(self, path: Path, use: StepUse, step: Step) -> CheckedStep | None:
-        """Check the inputs and the parameters of a step. Return None unless both are valid."""
-        can_read_inputs = self.structure.can_read_all((*path, "depends_on"))
-        fault = inputs_fault(step, use.depends_on) if can_read_inputs else None
-        if fault:
-            self.file.report(Fault(path=("depends_on",), message=fault), below=path)
-        place = (*path, "with")
-        if not self.structure.can_read(place):
-            return None
-        parameters = check_structure(self.file, step.parameters, at=place).definition
-        has_inputs = can_read_inputs and {*use.depends_on} <= {*self.pipeline.inputs, *self.pipeline.steps}
-        if parameters is None or fault or not has_inputs:
-            return None
-        faults = _own_faults(step, use, parameters, value_at(self.file.value, place))
-        for one in faults:
-            self.file.report(one, below=place)
-        return None if faults else CheckedStep(step, parameters)
+
+def _check_use(
+    file: YamlFile, path: Path, use: StepUse, step: Step, *, pipeline: Pipeline, structure: Structure[Pipeline]
+) -> Parameters | None:
+    """Check the inputs and the parameters of a step. Return the parameters if both are valid."""
+    can_read_inputs = structure.can_read_all((*path, "depends_on"))
+    fault = inputs_fault(step, use.depends_on) if can_read_inputs else None
+    if fault:
+        file.report(Fault(path=("depends_on",), message=fault), below=path)
+    place = (*path, "with")
+    if not structure.can_read(place):
+        return None
+    parameters = check_structure(file, step.parameters, at=place).definition
+    has_inputs = can_read_inputs and {*use.depends_on} <= {*pipeline.inputs, *pipeline.steps}
+    if parameters is None or fault or not has_inputs:
+        return None
+    faults = _own_faults(step, use, parameters, value_at(file.value, place))
+    for one in faults:
+        file.report(one, below=place)
+    return None if faults else parameters
 
 
 def _own_faults(step: Step, use: StepUse, parameters: Parameters, value: Any) -> Sequence[Fault]:

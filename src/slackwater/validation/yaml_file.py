@@ -1,22 +1,54 @@
-"""A YAML file of a project: its content, and the line and column of every key and value in it."""
+"""A YAML file of a project: its content, the line and column of every key and value, and the problems in it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from slackwater.faults import Fault, Path, dotted
-from slackwater.validation.problems import Problem
+from slackwater.faults import Fault, Path, dotted, hint
 
 _PLAIN_TAGS = {
     ScalarNode: "tag:yaml.org,2002:str",
     SequenceNode: "tag:yaml.org,2002:seq",
     MappingNode: "tag:yaml.org,2002:map",
 }
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Problem:
+    """One problem of a project. Problems are ordered by their position."""
+
+    file: FilePath
+    line: int
+    """From 1, as editors count."""
+    column: int
+    """From 1, in characters."""
+    place: str
+    """The keys that lead to the faulty value, such as `steps.joined.depends_on`; empty for the whole file."""
+    message: str
+    expected: str = ""
+    """What the value could be."""
+    suggestion: str = ""
+    """The valid name that is closest to the faulty one."""
+
+    @property
+    def description(self) -> str:
+        """The problem without its position: `place: message (expected ...; did you mean ...?)`."""
+        place = f"{self.place}: " if self.place else ""
+        return f"{place}{self.message}{hint(self.expected, self.suggestion)}"
+
+    @property
+    def position(self) -> str:
+        """`file:line:column`."""
+        return f"{self.file}:{self.line}:{self.column}"
+
+    def __str__(self) -> str:
+        """Return `file:line:column: place: message (expected ...; did you mean ...?)`."""
+        return f"{self.position}: {self.description}"
 
 
 class YamlFile:

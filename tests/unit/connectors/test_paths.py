@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import httpx
@@ -47,10 +46,12 @@ def test_a_json_listing_with_a_longer_path_is_refused_with_the_limit_in_bytes(pa
 def test_a_longer_path_without_a_listing_is_refused_with_the_limit_in_bytes():
     server = httpx.MockTransport(lambda _: httpx.Response(200, headers={"content-length": "3"}))
     with httpx.Client(transport=server) as http:
-        session = SimpleNamespace(
-            attempts=lambda: [nullcontext()],
-            request=lambda method, url, headers: http.stream(method, url, headers=headers),
-        )
+
+        def read(url, reader, *, method="GET", headers=None):
+            with http.stream(method, url, headers=headers) as response:
+                return reader(response)
+
+        session = SimpleNamespace(read=read)
         files = request_each_file(session, lambda name: f"https://x/{name}", [TOO_LONG[0]])
         with pytest.raises(PartnerError, match=rf"^https://x/x+: .*{limit_error(TOO_LONG[0])}"):
             list(files)

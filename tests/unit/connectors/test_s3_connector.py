@@ -13,7 +13,7 @@ from urllib3.exceptions import ProtocolError
 from slackwater.aws.assumed_role import role_session
 from slackwater.aws.s3_connector import S3Connector
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
-from slackwater.receiver.connectors.download import ATTEMPTS
+from slackwater.receiver.connectors.connector import ATTEMPTS
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import check_events, derive_column
-from slackwater.sources.enrichment import ConstantColumn, DatePartColumn, LookupColumn, TemplateColumn
 from slackwater.sources.event_schema import ARROW_TYPES, TIMESTAMP, event_schema
+from slackwater.sources.fields import ConstantColumn, DatePartColumn, LookupColumn, TemplateColumn
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit

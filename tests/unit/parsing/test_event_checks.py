@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events, check_table
+from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events
+from slackwater.receiver.parsing.json_values import MAX_DEPTH
 from slackwater.receiver.parsing.rejections import NOT_UTF8, Rejection, RejectionRule
-from slackwater.receiver.parsing.unknown_fields import MAX_DEPTH
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema, partner_schema
 from tests.fakes_receiver import RECEIVED, a_source
@@ -264,11 +264,11 @@ class TestUnknownFields:
 
     def test_unknown_columns_of_strings_are_kept_as_json(self):
         table = pa.table({"id": ["a", "b"], "at": [AT, AT], "gate": ["7", None], "\u00e9": ["", "x"]})
-        extra_values = check_table(table, SOURCE, received_at=RECEIVED).table["_extra"].to_pylist()
+        extra_values = check_events(table, SOURCE, received_at=RECEIVED).table["_extra"].to_pylist()
         assert extra_values == ['{"gate":"7","\u00e9":""}', '{"gate":null,"\u00e9":"x"}']
-        ignored = check_table(table, a_source(unknown_fields="ignore"), received_at=RECEIVED)
+        ignored = check_events(table, a_source(unknown_fields="ignore"), received_at=RECEIVED)
         assert ignored.table["_extra"].to_pylist() == [None, None]
-        rejected = check_table(table, a_source(unknown_fields="reject"), received_at=RECEIVED).rejected
+        rejected = check_events(table, a_source(unknown_fields="reject"), received_at=RECEIVED).rejected
         assert [item.rule for item in rejected] == [RejectionRule.UNKNOWN_FIELD] * 2
 
     def test_unknown_typed_columns_are_kept_as_json(self):
@@ -286,7 +286,7 @@ class TestUnknownFields:
                 "l": [[{"a": 1}, None]],
             }
         )
-        (row,) = check_table(table, SOURCE, received_at=RECEIVED).table.to_pylist()
+        (row,) = check_events(table, SOURCE, received_at=RECEIVED).table.to_pylist()
         assert json.loads(row["_extra"]) == {
             "n": 2**64 - 1,
             "d": "1.50",
@@ -300,7 +300,7 @@ class TestUnknownFields:
     def test_unknown_typed_columns_that_json_cannot_represent_are_rejected(self):
         broken = pa.array([b"\xff", b"x", b"y"])
         table = pa.table({"id": list("abc"), "at": [NOON] * 3, "t": broken, "n": [1.5, math.nan, 2.5]})
-        result = check_table(table, SOURCE, received_at=RECEIVED)
+        result = check_events(table, SOURCE, received_at=RECEIVED)
         assert [(item.index, item.rule) for item in result.rejected] == [
             (0, RejectionRule.NOT_UTF8),
             (1, RejectionRule.NOT_JSON),
@@ -311,7 +311,7 @@ class TestUnknownFields:
 class TestFiles:
     def test_a_table_of_strings_is_checked(self):
         table = pa.table({"id": ["a", "b", "c", None], "at": [AT, "NA", AT, AT], "count": ["5", "6", "x", "7"]})
-        checked = check_table(table, SOURCE, received_at=RECEIVED)
+        checked = check_events(table, SOURCE, received_at=RECEIVED)
         (row,) = checked.table.to_pylist()
         assert (row["id"], row["at"], row["count"], row["size"], row["day"]) == ("a", NOON, 5, None, None)
         assert [(item.index, item.rule) for item in checked.rejected] == [
@@ -326,7 +326,7 @@ class TestFiles:
             0: Rejection(RejectionRule.NOT_UTF8, "id: not UTF-8"),
             2: Rejection(RejectionRule.NOT_UTF8, "day: not UTF-8"),
         }
-        checked = check_table(table, SOURCE, received_at=RECEIVED, rejections=rejections)
+        checked = check_events(table, SOURCE, received_at=RECEIVED, rejections=rejections)
         assert checked.table["id"].to_pylist() == ["b"]
         assert checked.rejected == [
             RejectedEvent(0, "id: not UTF-8", RejectionRule.NOT_UTF8),
@@ -342,7 +342,7 @@ class TestFiles:
                 "size": pa.array([1.5, 2.5, math.nan]),
             }
         )
-        checked = check_table(table, SOURCE, received_at=RECEIVED)
+        checked = check_events(table, SOURCE, received_at=RECEIVED)
         assert checked.table.schema == event_schema(SOURCE)
         (row,) = checked.table.to_pylist()
         assert (row["id"], row["at"], row["count"], row["size"]) == ("a", NOON, 5, 1.5)
@@ -353,13 +353,13 @@ class TestFiles:
 
     def test_bytes_that_are_not_utf8_are_rejected(self):
         table = pa.table({"id": pa.array([b"a", b"\xff"]), "at": [AT, AT]})
-        checked = check_table(table, SOURCE, received_at=RECEIVED)
+        checked = check_events(table, SOURCE, received_at=RECEIVED)
         assert checked.table["id"].to_pylist() == ["a"]
         assert reasons(checked) == [(1, "not_utf8", "id: not UTF-8")]
 
     def test_columns_of_many_chunks_are_checked(self):
         table = pa.table({"id": ["a", "b"], "at": [AT, AT], "gate": ["1", "2"]})
-        checked = check_table(pa.concat_tables([table] * 3), SOURCE, received_at=RECEIVED)
+        checked = check_events(pa.concat_tables([table] * 3), SOURCE, received_at=RECEIVED)
         assert checked.table["id"].to_pylist() == ["a", "b"] * 3
         assert checked.table["_extra"].to_pylist() == ['{"gate":"1"}', '{"gate":"2"}'] * 3
 
@@ -410,7 +410,7 @@ def test_tables_and_objects_of_strings_give_the_same_result(source, data):
     names = [*partner_schema(source).names, *data.draw(st.sampled_from([[], ["gate", "\u00e9"]]))]
     rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(names, _strings)), max_size=8))
     table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})
-    assert check_table(table, source, received_at=RECEIVED) == check(table.to_pylist(), source)
+    assert check_events(table, source, received_at=RECEIVED) == check(table.to_pylist(), source)
 
 
 @settings(deadline=None, max_examples=40)

@@ -16,9 +16,10 @@ from pydantic import ValidationError
 
 from slackwater.errors import DataError
 from slackwater.receiver.formats import blocks
-from slackwater.receiver.formats.csv_file import cast_plain_numbers, read_csv
+from slackwater.receiver.formats.csv_file import cast_plain_numbers, parse_csv
 from slackwater.receiver.formats.csv_records import CsvRecordFormat
-from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_table
+from slackwater.receiver.formats.read import check_rows
+from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_events
 from slackwater.receiver.parsing.rejections import NO_REJECTIONS
 from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldDefinition
@@ -49,11 +50,9 @@ class ChunkedStream:
 def read(content: bytes, source: Source | None = None, *, chunk_size: int = 2**20, **options: object) -> CheckedEvents:
     """Read a whole file."""
     result = list(
-        read_csv(
-            ChunkedStream(content, chunk_size),
-            Csv.model_validate(options),
+        check_rows(
+            parse_csv(ChunkedStream(content, chunk_size), Csv.model_validate(options), source or a_source(), name="f"),
             source or a_source(),
-            name="f",
             received_at=RECEIVED,
         )
     )
@@ -341,7 +340,7 @@ def test_cast_numbers_equal_numbers_read_from_strings(strings, type_):
     at = pa.array([AT] * len(strings))
     column = pa.array(strings, pa.string())
     quick = cast_plain_numbers(column, FieldDefinition(type=type_))
-    assert check_table(pa.table({"at": at, "n": quick}), source, received_at=RECEIVED) == check_table(
+    assert check_events(pa.table({"at": at, "n": quick}), source, received_at=RECEIVED) == check_events(
         pa.table({"at": at, "n": column}), source, received_at=RECEIVED
     )
     assert quick is column or not quick.null_count

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from slackwater.errors import DataError
 from slackwater.receiver.formats import json_file
-from slackwater.receiver.formats.json_file import read_json
+from slackwater.receiver.formats.json_file import parse_json_array
+from slackwater.receiver.formats.read import check_rows
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema
@@ -26,7 +27,7 @@ SOURCE = a_source()
 
 def read(content: str | bytes, source: Source = SOURCE) -> list[CheckedEvents]:
     raw = content.encode() if isinstance(content, str) else content
-    return list(read_json(io.BytesIO(raw), source, name="things.json", received_at=RECEIVED))
+    return list(check_rows(parse_json_array(io.BytesIO(raw), name="things.json"), source, received_at=RECEIVED))
 
 
 def accepted(result: Sequence[CheckedEvents]) -> list[dict[str, object]]:
@@ -96,7 +97,7 @@ def test_indexes_continue_from_block_to_block(monkeypatch, block):
         (b"[1] [2]", "there is text after the array"),
         (b'["\xff"]', "not UTF-8"),
         (b'["\xc3', "not UTF-8"),
-        pytest.param(b"[" * 100_000, "JSON that cannot be read", id="deep"),
+        pytest.param(b"[" * 100_000, "not JSON: nested too deeply", id="deep"),
     ],
 )
 @pytest.mark.parametrize("block", [1, 2**21])
@@ -111,8 +112,8 @@ def test_an_event_above_the_size_limit_is_an_error(monkeypatch, bad):
     monkeypatch.setattr(json_file, "BLOCK_BYTES", 16)
     monkeypatch.setattr(json_file, "MAX_RECORD_BYTES", 200)
     stream = io.BytesIO(b'[{"id": "' + bad.encode() + b'"}' + b" " * 10_000 + b"]")
-    with pytest.raises(DataError, match=r"things\.json: not JSON: .*, or an event of more than 200 characters"):
-        list(read_json(stream, SOURCE, name="things.json", received_at=RECEIVED))
+    with pytest.raises(DataError, match=r"things\.json: not JSON: no complete value in 200 characters"):
+        list(parse_json_array(stream, name="things.json"))
     assert stream.tell() < 1000
 
 

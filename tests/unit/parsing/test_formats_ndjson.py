@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from slackwater.errors import DataError
 from slackwater.receiver.formats import blocks
-from slackwater.receiver.formats.json_file import read_ndjson
+from slackwater.receiver.formats.json_file import parse_ndjson
+from slackwater.receiver.formats.read import check_rows
 from slackwater.receiver.parsing.event_checks import CheckedEvents
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema
@@ -26,7 +27,9 @@ SOURCE = a_source()
 
 
 def read(content: bytes, source: Source = SOURCE) -> list[CheckedEvents]:
-    return list(read_ndjson(io.BytesIO(content), source, name="things.ndjson", received_at=RECEIVED))
+    return list(
+        check_rows(parse_ndjson(io.BytesIO(content), source, name="things.ndjson"), source, received_at=RECEIVED)
+    )
 
 
 def accepted(result: Sequence[CheckedEvents]) -> list[dict[str, object]]:

@@ -15,7 +15,8 @@ import pytest
 
 from slackwater.errors import DataError
 from slackwater.receiver.formats import parquet_file
-from slackwater.receiver.formats.parquet_file import read_parquet
+from slackwater.receiver.formats.parquet_file import parse_parquet
+from slackwater.receiver.formats.read import check_rows
 from slackwater.receiver.parsing.event_checks import CheckedEvents
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema
@@ -35,7 +36,7 @@ def file(tmp_path) -> Path:
 
 
 def read(file: Path, source: Source = SOURCE) -> list[CheckedEvents]:
-    return list(read_parquet(file, source, name="things.parquet", received_at=RECEIVED))
+    return list(check_rows(parse_parquet(file, source, name="things.parquet"), source, received_at=RECEIVED))
 
 
 def accepted(result: Sequence[CheckedEvents]) -> list[dict[str, object]]:
@@ -328,7 +329,7 @@ class TestMemory:
         pq.write_table(table, file, store_schema=False)
         assert file.stat().st_size < 50_000
         with arrow_peak() as peak:
-            for block in read_parquet(file, SOURCE, name="f", received_at=RECEIVED):
+            for block in check_rows(parse_parquet(file, SOURCE, name="f"), SOURCE, received_at=RECEIVED):
                 rows -= block.table.num_rows
         assert rows == 0
         assert peak.bytes < 100 * 2**20

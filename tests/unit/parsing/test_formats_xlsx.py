@@ -15,7 +15,8 @@ import pytest
 
 from slackwater.errors import DataError
 from slackwater.receiver.formats import xlsx_file
-from slackwater.receiver.formats.xlsx_file import read_xlsx
+from slackwater.receiver.formats.read import check_rows
+from slackwater.receiver.formats.xlsx_file import parse_xlsx
 from slackwater.receiver.parsing import compression
 from slackwater.receiver.parsing.event_checks import CheckedEvents
 from slackwater.sources.definition import Source
@@ -74,7 +75,9 @@ def share_strings(file: Path) -> None:
 
 
 def read(file: Path, source: Source = SOURCE, *, sheet: str | None = None) -> list[CheckedEvents]:
-    return list(read_xlsx(file, Xlsx(sheet=sheet), source, name="things.xlsx", received_at=RECEIVED))
+    return list(
+        check_rows(parse_xlsx(file, Xlsx(sheet=sheet), source, name="things.xlsx"), source, received_at=RECEIVED)
+    )
 
 
 def accepted(result: Sequence[CheckedEvents]) -> list[dict[str, object]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.json_lines import count_flat_lines, read_flat_lines
 from slackwater.receiver.push.body import BatchTooLarge, Body, UnreadableBody
-from slackwater.receiver.writing.partitioning import encode_parquet, split_by_hour
+from slackwater.receiver.writing.raw_writer import encode_parquet, split_by_hour
 from slackwater.sources.event_schema import partner_schema
 from tests.fakes_receiver import RECEIVED, a_source
 from tests.pushing import pushed_body
@@ -57,12 +57,14 @@ def outcome(body: bytes, source, *, as_table: bool) -> tuple[CheckedEvents, list
     except UnreadableBody as error:
         return str(error)
     checked = check_events(events, source, received_at=RECEIVED)
-    batch, indexes = a_body(body), range(len(events))
-    assert [batch.lines[index] for index in indexes] == list(batch.lines)
+    texts, lines = a_body(body).originals(range(len(events)))
+    assert lines.to_pylist() == [
+        number for number, line in enumerate(body.split(b"\n"), start=1) if line.strip(b" \t\r\n")
+    ]
     return (
         checked,
         [encode_parquet(part) for _, part in split_by_hour(checked.table).runs()],
-        batch.original_json(list(indexes)),
+        texts.to_pylist(),
     )
 
 
@@ -183,7 +185,8 @@ def test_ten_thousand_lines_keep_their_indexes():
     lines = [json.dumps({"id": f"{n}", "count": n}) for n in range(10_000)]
     batch = a_body("\n".join(lines).encode())
     assert read(batch.content)["count"].to_pylist() == list(range(10_000))
-    assert batch.original_json([0, 9_999]) == [lines[0], lines[9_999]]
+    texts, numbers = batch.originals([0, 9_999])
+    assert (texts.to_pylist(), numbers.to_pylist()) == ([lines[0], lines[9_999]], [1, 10_000])
 
 
 _USUAL = {

@@ -95,9 +95,9 @@ class TestJoinedBatches:
         late = setup.checked_events(event(id="x"), event("2013-03-08T13:00:00Z", id="y"), received_at=RECEIVED)
         assert setup.write_events([late, early]) == 3
         assert [(row["id"], row["_received_at"], row["_batch_id"], row["_event_id"]) for row in setup.rows()] == [
-            ("x", early.received_at, early.batch_id, f"{early.batch_id}-0"),
-            ("x", late.received_at, late.batch_id, f"{late.batch_id}-0"),
-            ("y", late.received_at, late.batch_id, f"{late.batch_id}-1"),
+            ("x", early.receipt.received_at, early.batch_id, f"{early.batch_id}-0"),
+            ("x", late.receipt.received_at, late.batch_id, f"{late.batch_id}-0"),
+            ("y", late.receipt.received_at, late.batch_id, f"{late.batch_id}-1"),
         ]
         assert {partition.hour for _, partition in setup.partitions.known} == {"12", "13"}
 
@@ -207,7 +207,7 @@ class TestReceipts:
         setup.store.objects.clear()
         setup.clock.time = RECEIVED
         checked = setup.receiver.check_again(body, receipt)
-        assert (checked.received_at, checked.split.table.num_rows) == (early, 1)
+        assert (checked.receipt.received_at, checked.split.table.num_rows) == (early, 1)
         assert checked.rejects["rule"].to_pylist() == [RejectionRule.IN_THE_FUTURE]
         assert setup.store.objects == {}
         setup.receiver.write_rejects(checked)

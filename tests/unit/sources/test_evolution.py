@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.errors import DefinitionError
-from slackwater.sources.evolution import StoredColumns, check_evolution
+from slackwater.project.history import StoredColumns, check_evolution
 from slackwater.sources.fields import FieldType
 from tests.fakes_receiver import a_source
 

@@ -17,7 +17,7 @@ from slackwater.client.workspace import project_of
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.validation.problems import Problem
+    from slackwater.validation.yaml_file import Problem
 
 PipelineFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="The YAML file of the pipeline.", show_default=False)

@@ -107,7 +107,7 @@ def list_(
             ", ".join(sorted(token.sources)),
             _format_time(token.created_at),
             _format_time(token.expires_at),
-            token.state(now).value,
+            token.state(now),
         )
         for token in chosen
     ]
@@ -160,7 +160,7 @@ def token_document(token: Token) -> dict[str, Any]:
         "sources": sorted(token.sources),
         "created_at": token.created_at,
         "expires_at": token.expires_at,
-        "state": token.state(datetime.now(UTC)).value,
+        "state": token.state(datetime.now(UTC)),
     }
 
 

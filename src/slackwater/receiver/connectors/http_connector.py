@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, timedelta
+from functools import partial
 from time import sleep as wait_for
 from typing import BinaryIO, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -14,8 +15,13 @@ import httpx
 from slackwater.errors import FileTooLarge, FileVanished
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import GuardedTransport, Outbound
-from slackwater.receiver.connectors.connector import Download, ListedFile, plain_etag
-from slackwater.receiver.connectors.download import PartialDownload, TransientPartnerError
+from slackwater.receiver.connectors.connector import (
+    Download,
+    ListedFile,
+    PartialDownload,
+    TransientPartnerError,
+    download,
+)
 from slackwater.receiver.connectors.http_listing import json_listing, names_in_indexes, request_each_file
 from slackwater.receiver.connectors.http_session import (
     GONE,
@@ -51,7 +57,7 @@ class HttpConnector:
     ) -> None:
         """Raise `DefinitionError` for credentials that HTTP cannot use. `transport` replaces the guarded transport."""
         self._pull = pull
-        self._max_file_bytes = max_file_bytes
+        self._max_file_bytes, self._sleep = max_file_bytes, sleep
         self._session = HttpSession(
             pull.url, credentials=credentials, transport=transport or GuardedTransport(outbound), sleep=sleep
         )
@@ -73,12 +79,39 @@ class HttpConnector:
 
     def fetch(self, name: str, into: BinaryIO) -> Download:
         """Write the file to the start of `into`. Raises `FileVanished`, `FileTooLarge` or another `PartnerError`."""
-        url = self._url_of(name)
-        download = ResumableDownload(url, into, max_file_bytes=self._max_file_bytes)
-        for attempt in self._session.attempts():
-            with attempt, self._session.request("GET", url, download.request_headers()) as response:
-                return download.receive(response)
-        raise AssertionError("the last attempt raises")
+        return download(partial(self._missing_bytes, self._url_of(name)), into, sleep=self._sleep)
+
+    def _missing_bytes(self, url: str, received: PartialDownload) -> Iterator[bytes]:
+        """Yield the bytes of the file that `received` lacks, as `download` needs them."""
+        shown = without_query(url)
+        version: HttpVersion | None = received.version if received.size else None
+        # If-Range: a server whose file has changed answers 200 with all of the new version.
+        headers = {"range": f"bytes={received.size}-", "if-range": version.value} if version else {}
+        with self._session.request("GET", url, headers) as response:
+            if response.status_code in GONE:
+                raise FileVanished(f"{shown}: listed, but gone when it was fetched ({response.status_code})")
+            if version and response.status_code in {206, 416}:
+                continued = version.continued_by(response, at=received.size)
+                if continued is None:
+                    received.restart(None)
+                    raise TransientPartnerError(f"{shown}: broke off, and the server cannot resume the download")
+                received.version, total = continued, continued.total
+            else:
+                expect_ok(url, response)
+                total = content_length(response)
+                received.restart(HttpVersion.of(response, total), etag=response.headers.get("etag"))
+            # Checked before the first byte, and for each block again: the announced size may be missing or wrong.
+            self._expect_size(shown, total or 0)
+            for block in response.iter_bytes():
+                self._expect_size(shown, received.size + len(block))
+                yield block
+            if total not in {None, received.size}:
+                raise TransientPartnerError(f"{shown}: broke off after {received.size:,} of {total:,} bytes")
+
+    def _expect_size(self, url: str, size: int) -> None:
+        """Raise `FileTooLarge` when `size`, in bytes, exceeds the limit."""
+        if size > self._max_file_bytes:
+            raise FileTooLarge(f"{url}: larger than {self._max_file_bytes:,} bytes, the limit")
 
     def _url_of(self, path: str) -> str:
         """Return the URL of a path below the source's `url`, with the query of that `url` (which may hold a key)."""
@@ -86,93 +119,37 @@ class HttpConnector:
         return base._replace(path=f"{base.path.rstrip('/')}/{quote(path)}").geturl()
 
 
-class Validator(NamedTuple):
-    """The response header that identifies one version of a file, and its value."""
+class HttpVersion(NamedTuple):
+    """What identifies one version of a file, byte for byte."""
 
     header: str
     value: str
+    """The response header, and its value."""
+    total: int | None
+    """Bytes of the file; None if the server does not send it."""
 
+    @classmethod
+    def of(cls, response: httpx.Response, total: int | None) -> HttpVersion | None:
+        """Return the version of a response with all of a file; None if its download cannot be resumed.
 
-class ResumableDownload:
-    """The download of one file, from several responses if the connection breaks."""
-
-    def __init__(self, url: str, into: BinaryIO, *, max_file_bytes: int) -> None:
-        self._url = without_query(url)
-        self._max_file_bytes = max_file_bytes
-        self._partial = PartialDownload(into)
-        self._validator: Validator | None = None
-        self._total: int | None = None
-        self._etag: str | None = None
-
-    def request_headers(self) -> dict[str, str]:
-        """Return the headers that request the missing bytes of the same version; none to request the whole file."""
-        if not self._partial.size or self._validator is None:
-            return {}
-        # If-Range: a server whose file has changed answers 200 with all of the new version.
-        return {"range": f"bytes={self._partial.size}-", "if-range": self._validator.value}
-
-    def receive(self, response: httpx.Response) -> Download:
-        """Write the response's body, and return the download when it is complete.
-
-        Raises `TransientPartnerError` when bytes are still missing, `FileVanished`, `FileTooLarge`, or `PartnerError`.
+        A weak ETag does not identify a version, nor does a Last-Modified date less than a minute before the response.
         """
-        if response.status_code in GONE:
-            raise FileVanished(f"{self._url}: listed, but gone when it was fetched ({response.status_code})")
-        if self.request_headers() and response.status_code in {206, 416}:
-            self._resume(response)
-        else:
-            expect_ok(self._url, response)
-            self._total = content_length(response)
-            self._etag = response.headers.get("etag")
-            has_ranges = response.headers.get("accept-ranges") == "bytes" and not is_encoded(response)
-            self._validator = strong_validator(response) if has_ranges else None
-            self._partial.restart(self._validator)
-        # Checked before the first byte, and for each block again: the announced size may be missing or wrong.
-        self._expect_size(self._total or 0)
-        for block in response.iter_bytes():
-            self._expect_size(self._partial.size + len(block))
-            self._partial.add(block)
-        if self._total not in {None, self._partial.size}:
-            raise TransientPartnerError(f"{self._url}: broke off after {self._partial.size:,} of {self._total:,} bytes")
-        return self._partial.finish(etag=plain_etag(self._etag))
+        if response.headers.get("accept-ranges") != "bytes" or is_encoded(response):
+            return None
+        etag = response.headers.get("etag")
+        if etag:
+            return None if etag.startswith("W/") else cls("etag", etag, total)
+        modified, now = header_date(response, "last-modified"), header_date(response, "date")
+        if modified is None or now is None or now - modified < _DATE_IS_STRONG_AFTER:
+            return None
+        return cls("last-modified", response.headers["last-modified"], total)
 
-    def _resume(self, response: httpx.Response) -> None:
-        """Check that the response continues this download.
-
-        Otherwise raises `TransientPartnerError`, and the next attempt starts at the first byte.
-        """
+    def continued_by(self, response: httpx.Response, *, at: int) -> HttpVersion | None:
+        """Return the version, with its size, if the response has its bytes from `at` on; else None."""
         # Some servers ignore If-Range and send a part of the new version, so the validator and the size are compared.
         content_range = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
-        total = int(content_range["total"]) if content_range and content_range["total"] != "*" else self._total
-        continues = (
-            response.status_code == httpx.codes.PARTIAL_CONTENT
-            and content_range is not None
-            and int(content_range["first"]) == self._partial.size
-            and self._total in {None, total}
-            and self._validator is not None
-            and response.headers.get(self._validator.header) == self._validator.value
-            and not is_encoded(response)
-        )
-        if not continues:
-            self._validator = None
-            raise TransientPartnerError(f"{self._url}: broke off, and the server cannot resume the download")
-        self._total = total
-
-    def _expect_size(self, size: int) -> None:
-        """Raise `FileTooLarge` when `size`, in bytes, exceeds the limit."""
-        if size > self._max_file_bytes:
-            raise FileTooLarge(f"{self._url}: larger than {self._max_file_bytes:,} bytes, the limit")
-
-
-def strong_validator(response: httpx.Response) -> Validator | None:
-    """Return the header that identifies the version byte for byte, or None.
-
-    A weak ETag does not identify it, nor does a Last-Modified date less than a minute before the response.
-    """
-    etag = response.headers.get("etag")
-    if etag:
-        return None if etag.startswith("W/") else Validator("etag", etag)
-    modified, now = header_date(response, "last-modified"), header_date(response, "date")
-    if modified is None or now is None or now - modified < _DATE_IS_STRONG_AFTER:
-        return None
-    return Validator("last-modified", response.headers["last-modified"])
+        if response.status_code != httpx.codes.PARTIAL_CONTENT or content_range is None or is_encoded(response):
+            return None
+        total = self.total if content_range["total"] == "*" else int(content_range["total"])
+        is_same = response.headers.get(self.header) == self.value and self.total in {None, total}
+        return self._replace(total=total) if is_same and int(content_range["first"]) == at else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from functools import partial
 from html import unescape
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -22,7 +23,7 @@ from slackwater.receiver.connectors.http_session import (
     header_date,
     without_query,
 )
-from slackwater.receiver.connectors.json_page import read_json_page
+from slackwater.receiver.connectors.json_page import JsonPage, read_json_page
 from slackwater.sources.file_pattern import FilePattern
 
 # Pages of a JSON listing.
@@ -33,6 +34,7 @@ MAX_BYTES = 2 * 2**30
 MAX_INDEX_BYTES = 32 * 2**20
 # Bytes that are read from a body at a time.
 _BLOCK = 2**16
+_HEADERS: Mapping[Method, Mapping[str, str]] = {"GET": {"range": "bytes=0-0"}, "HEAD": {}}
 # Method not allowed, and not implemented.
 _NO_SUCH_METHOD = frozenset({405, 501})
 # RFC 9110: `bytes 0-0/1234`, `bytes 0-0/*` (unknown size), or `bytes */1234` with status 416. 18 digits fit an int64.
@@ -92,17 +94,23 @@ def json_listing(session: HttpSession, url: str, wanted: re.Pattern[str]) -> Ite
                 f"{without_query(page_url)}: the listing has more than {MAX_PAGES:,} pages, or links in a circle"
             )
         visited.add(page_url)
-        for attempt in session.attempts():
-            with attempt, session.request("GET", page_url) as response:
-                expect_ok(page_url, response)
-                body = LimitedBody(response, page_url, at_most=bytes_left, limit=MAX_BYTES)
-                page = read_json_page(without_query(page_url), body, wanted, found=found)
+        read = partial(_read_json_page, page_url, wanted, found=found, bytes_left=bytes_left)
         # The files of a page are kept until it is complete: a repeated attempt would yield some of them twice.
+        page, size, page_url = session.read(page_url, read)
         yield from page.files
-        bytes_left -= body.size
+        bytes_left -= size
         found += len(page.files)
-        link = page.next or response.links.get("next", {}).get("url")
-        page_url = absolute_link(str(response.url), link) if link else ""
+
+
+def _read_json_page(
+    url: str, wanted: re.Pattern[str], response: httpx.Response, *, found: int, bytes_left: int
+) -> tuple[JsonPage, int, str]:
+    """Return a page, its bytes, and the URL of the next one, which is empty on the last page."""
+    expect_ok(url, response)
+    body = LimitedBody(response, url, at_most=bytes_left, limit=MAX_BYTES)
+    page = read_json_page(without_query(url), body, wanted, found=found)
+    link = page.next or response.links.get("next", {}).get("url")
+    return page, body.size, absolute_link(str(response.url), link) if link else ""
 
 
 def names_in_indexes(
@@ -131,14 +139,13 @@ def request_each_file(session: HttpSession, url_of: Callable[[str], str], names:
 
     Sends HEAD for each file. A server without HEAD gets a request for the first byte. Raises `PartnerError`.
     """
-    # The last entry is in use. The first refusal of HEAD removes it, so all other files get the range request directly.
-    requests: list[tuple[Method, dict[str, str]]] = [("GET", {"range": "bytes=0-0"}), ("HEAD", {})]
+    method: Method = "HEAD"
     for name in dict.fromkeys(names):
         url = url_of(name)
-        response = request_headers(session, *requests[-1], url)
-        if response.status_code in _NO_SUCH_METHOD and len(requests) > 1:
-            requests.pop()
-            response = request_headers(session, *requests[-1], url)
+        response = session.read(url, _unread, method=method, headers=_HEADERS[method])
+        if response.status_code in _NO_SUCH_METHOD and method == "HEAD":
+            method = "GET"  # for all other files, too
+            response = session.read(url, _unread, headers=_HEADERS[method])
         if response.status_code in GONE:
             continue
         # A response to a range has the size of that range: the file's own size is in Content-Range.
@@ -152,19 +159,24 @@ def request_each_file(session: HttpSession, url_of: Callable[[str], str], names:
         yield listed_file(without_query(url), name, size=size, modified=modified, etag=response.headers.get("etag"))
 
 
+def _unread(response: httpx.Response) -> httpx.Response:
+    return response
+
+
 def read_index(session: HttpSession, url: str, *, may_be_gone: bool) -> tuple[str, str]:
     """Return an index page and its URL after redirects. Raises `PartnerError` beyond `MAX_INDEX_BYTES`.
 
     With `may_be_gone`, a missing page counts as empty.
     """
-    for attempt in session.attempts():
-        with attempt, session.request("GET", url) as response:
-            if may_be_gone and response.status_code in GONE:
-                return "", str(response.url)
-            expect_ok(url, response)
-            body = LimitedBody(response, url, at_most=MAX_INDEX_BYTES, limit=MAX_INDEX_BYTES)
-            return b"".join(body).decode(errors="replace"), str(response.url)
-    raise AssertionError("the last attempt raises")
+
+    def read(response: httpx.Response) -> tuple[str, str]:
+        if may_be_gone and response.status_code in GONE:
+            return "", str(response.url)
+        expect_ok(url, response)
+        body = LimitedBody(response, url, at_most=MAX_INDEX_BYTES, limit=MAX_INDEX_BYTES)
+        return b"".join(body).decode(errors="replace"), str(response.url)
+
+    return session.read(url, read)
 
 
 def index_folders(pattern: FilePattern, day: date) -> Iterator[str]:
@@ -180,14 +192,6 @@ def index_folders(pattern: FilePattern, day: date) -> Iterator[str]:
                 f"files: {pattern.pattern!r}: an HTML index lists one folder, so a folder's name cannot contain a *"
             )
         yield folder
-
-
-def request_headers(session: HttpSession, method: Method, headers: Mapping[str, str], url: str) -> httpx.Response:
-    """Return the response to a request without reading its body. Raises `PartnerError`."""
-    for attempt in session.attempts():
-        with attempt, session.request(method, url, headers) as response:
-            return response
-    raise AssertionError("the last attempt raises")
 
 
 # Possessive quantifiers (`*+`, `++`) do not backtrack, because that would take quadratic time for broken pages. Text

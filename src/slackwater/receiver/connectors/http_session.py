@@ -9,18 +9,18 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from time import sleep as wait_for
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import httpx
-from tenacity import Retrying
 
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import GuardedTransport, Outbound
-from slackwater.receiver.connectors.download import TransientPartnerError, retry_attempts
+from slackwater.receiver.connectors.connector import TransientPartnerError, retrying
 
 Method = Literal["GET", "HEAD"]
+_Result = TypeVar("_Result")
 # Not found, and gone.
 GONE = frozenset({404, 410})
 _MAX_REDIRECTS = 5
@@ -59,9 +59,24 @@ class HttpSession:
         """Close all connections."""
         self._client.close()
 
-    def attempts(self) -> Retrying:
-        """Return the attempts for one file or page, for a `for` loop; `TransientPartnerError` starts the next one."""
-        return retry_attempts(self._sleep)
+    def read(
+        self,
+        url: str,
+        reader: Callable[[httpx.Response], _Result],
+        *,
+        method: Method = "GET",
+        headers: Mapping[str, str] | None = None,
+    ) -> _Result:
+        """Send a request, and return what `reader` returns for the response, whose body is not read before.
+
+        Both are tried again after a failure that may pass. Raises what `request` and `reader` raise.
+        """
+
+        def attempt() -> _Result:
+            with self.request(method, url, headers) as response:
+                return reader(response)
+
+        return retrying(self._sleep)(attempt)
 
     @contextmanager
     def request(self, method: Method, url: str, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
@@ -181,16 +196,17 @@ def download_start(
 
     Failures that may pass are retried. Raises `OutboundRefused`, or another `PartnerError`.
     """
+
+    def write_start(response: httpx.Response) -> bool:
+        expect_ok(url, response)
+        into.seek(0)
+        into.truncate()
+        for block in response.iter_bytes():
+            left = max_bytes - into.tell()
+            into.write(block[:left])
+            if len(block) > left:
+                return False
+        return True
+
     with closing(HttpSession(url, credentials=None, transport=GuardedTransport(outbound), sleep=sleep)) as session:
-        for attempt in session.attempts():
-            with attempt, session.request("GET", url) as response:
-                expect_ok(url, response)
-                into.seek(0)
-                into.truncate()
-                for block in response.iter_bytes():
-                    left = max_bytes - into.tell()
-                    into.write(block[:left])
-                    if len(block) > left:
-                        return False
-                return True
-    raise AssertionError("the last attempt raises")
+        return session.read(url, write_start)

@@ -6,9 +6,10 @@ one second, with the same size, cannot be distinguished from the previous versio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
+from functools import partial
 from stat import S_IFDIR, S_IFMT, S_IFREG, S_ISREG
 from time import sleep as wait_for
 from typing import BinaryIO, NamedTuple
@@ -19,12 +20,14 @@ from paramiko import SFTPAttributes, SFTPClient, SFTPError, SFTPFile, SSHExcepti
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import Outbound
-from slackwater.receiver.connectors.connector import Download, ListedFile, listed_file
-from slackwater.receiver.connectors.download import (
+from slackwater.receiver.connectors.connector import (
+    Download,
+    ListedFile,
     PartialDownload,
     TransientPartnerError,
-    download_with_resume,
-    retry_attempts,
+    download,
+    listed_file,
+    retrying,
 )
 from slackwater.receiver.connectors.sftp_session import SftpSession, open_session
 from slackwater.sources.file_pattern import FilePattern
@@ -81,24 +84,24 @@ class SftpConnector:
         days_of_folders: dict[str, list[date]] = {}
         for day in days:
             days_of_folders.setdefault(pattern.prefix(day).rpartition("/")[0], []).append(day)
-        for attempt in retry_attempts(self._sleep):
-            with attempt, self._connected(self._url) as sftp:
-                try:
-                    if S_ISREG(sftp.stat(self._folder).st_mode or 0):
-                        raise PartnerError(f"{self._url}: this is a file, where a folder is expected: correct `url`")
-                except FileNotFoundError as error:
-                    raise PartnerError(f"{self._url}: there is no such folder: correct `url`") from error
-                files: dict[str, ListedFile] = {}
-                for folder, folder_days in days_of_folders.items():
-                    self._expect_within_folder(sftp, folder)
-                    files.update((file.name, file) for file in self._walk(sftp, folder, pattern, folder_days))
-                return list(files.values())
-        raise AssertionError("the last attempt raises")
+        return retrying(self._sleep)(self._list, pattern, days_of_folders)
 
     def fetch(self, name: str, into: BinaryIO) -> Download:
         """Write the file to the start of `into`. Raises `FileVanished`, `FileTooLarge` or another `PartnerError`."""
-        partial = download_with_resume(lambda partial: self._missing_bytes(name, partial), into, sleep=self._sleep)
-        return partial.finish()
+        return download(partial(self._missing_bytes, name), into, sleep=self._sleep)
+
+    def _list(self, pattern: FilePattern, days_of_folders: Mapping[str, Sequence[date]]) -> Sequence[ListedFile]:
+        with self._connected(self._url) as sftp:
+            try:
+                if S_ISREG(sftp.stat(self._folder).st_mode or 0):
+                    raise PartnerError(f"{self._url}: this is a file, where a folder is expected: correct `url`")
+            except FileNotFoundError as error:
+                raise PartnerError(f"{self._url}: there is no such folder: correct `url`") from error
+            files: dict[str, ListedFile] = {}
+            for folder, days in days_of_folders.items():
+                self._expect_within_folder(sftp, folder)
+                files.update((file.name, file) for file in self._walk(sftp, folder, pattern, days))
+            return list(files.values())
 
     def _walk(self, sftp: SFTPClient, folder: str, pattern: FilePattern, days: Sequence[date]) -> Iterator[ListedFile]:
         """Yield the files of the days in a folder and below it. A folder that does not exist has none."""
@@ -120,17 +123,17 @@ class SftpConnector:
         for name, folder_days in folders.items():
             yield from self._walk(sftp, name, pattern, folder_days)
 
-    def _missing_bytes(self, name: str, partial: PartialDownload) -> Iterator[bytes]:
-        """Yield the bytes of the file's current version that `partial` lacks, as `download_with_resume` needs them."""
+    def _missing_bytes(self, name: str, received: PartialDownload) -> Iterator[bytes]:
+        """Yield the bytes of the file's current version that `received` lacks, as `download` needs them."""
         url = f"{self._url}/{name}"
         with self._connected(url) as sftp:
             try:
                 self._expect_within_folder(sftp, name)
                 path = self._path(name)
                 version = self._current_version(sftp, path, url)
-                partial.resume_or_restart(version)
+                received.resume_or_restart(version)
                 with sftp.open(path, "rb") as file:
-                    yield from read_ahead(file, partial.size, version.size, url)
+                    yield from read_ahead(file, received.size, version.size, url)
                 # Checked again after the last byte: SFTP cannot request bytes of one version only.
                 if self._current_version(sftp, path, url) != version:
                     raise TransientPartnerError(f"{url}: changed while it was fetched")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import logging
 import socket
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from threading import Timer
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -21,9 +23,8 @@ from paramiko.ssh_exception import IncompatiblePeer
 from slackwater.errors import DefinitionError, PartnerError
 from slackwater.outbound.credentials import Credentials
 from slackwater.outbound.guard import Outbound
-from slackwater.receiver.connectors.download import TransientPartnerError
-from slackwater.sources.host_key import HostKey, fingerprint
-from slackwater.sources.pull_config import PullConfig
+from slackwater.receiver.connectors.connector import TransientPartnerError
+from slackwater.sources.pull_config import HostKey, PullConfig
 
 # Limits the whole login, and after that the wait for each response.
 _TIMEOUT_SECONDS = 30.0
@@ -131,9 +132,14 @@ def _expect_host_key(transport: Transport, expected: HostKey, server: str) -> No
     host_key = transport.get_remote_server_key().asbytes()
     if host_key != expected.blob:
         raise PartnerError(
-            f"{server}: the server's host key is {fingerprint(host_key)}, and not {expected.fingerprint}: if the "
-            "partner confirms the new one, write it into `host_key`; otherwise another server answers in its place"
+            f"{server}: the server's host key is {fingerprint(host_key)}, and not {fingerprint(expected.blob)}: if "
+            "the partner confirms the new one, write it into `host_key`; otherwise another server answers in its place"
         )
+
+
+def fingerprint(blob: bytes) -> str:
+    """Return a key's fingerprint as `ssh-keygen -l` shows it: `SHA256:...`."""
+    return f"SHA256:{b64encode(sha256(blob).digest()).decode().rstrip('=')}"
 
 
 def _log_in(transport: Transport, credentials: Credentials, key: PKey | None) -> None:

@@ -1,4 +1,4 @@
-"""Reads and checks a CSV file: the header names the columns, and cells are strings until a field converts them."""
+"""Parses a CSV file: the header names the columns, and cells are strings until a field converts them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +15,9 @@ from pyarrow import csv as arrow_csv
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
+from slackwater.receiver.formats.blocks import ParsedRows, check_columns
 from slackwater.receiver.formats.csv_records import CsvBlockReader, CsvRecordFormat, Utf8Stream
-from slackwater.receiver.formats.tables import check_columns, reject_wrong_width
 from slackwater.receiver.parsing.compression import ByteStream
-from slackwater.receiver.parsing.event_checks import CheckedEvents, check_table
 from slackwater.receiver.parsing.patterns import MAX_INTEGER_STRING, WHITESPACE
 from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
 from slackwater.sources.definition import Source
@@ -37,70 +34,23 @@ _PLAIN_CHARACTERS = {FieldType.INT64: b"0123456789-", FieldType.DOUBLE: b"012345
 _LEADING_ZEROS = b"0" * (MAX_INTEGER_STRING - 20)
 
 
-class _Rows(NamedTuple):
-    """A parsed block. A record is any record of the block, and a row is a record that is in the table."""
-
-    table: pa.Table
-    """The records with the right number of cells. Columns are strings, and numbers where Arrow could read all cells."""
-    records: Sequence[int]
-    """The position of each row among the records."""
-    wrong_width: Mapping[int, str]
-    """Why a record is not in the table, by its position among the records."""
-    not_utf8: Mapping[int, Rejection]
-    """Why a row is rejected, by its position in the table."""
-
-
-def read_csv(
-    stream: ByteStream,
-    csv_format: Csv,
-    source: Source,
-    *,
-    name: str,
-    received_at: datetime,
-    first_received_at: datetime | None = None,
-) -> Iterator[CheckedEvents]:
-    """Read and check a CSV file, block by block. `name` is the name of the file in errors.
+def parse_csv(stream: ByteStream, csv_format: Csv, source: Source, *, name: str) -> Iterator[ParsedRows]:
+    """Parse a CSV file, block by block. `name` is the name of the file in errors.
 
     Raises `DataError` when no row can be read: the file has no header, two columns have the same name, a required
     column is missing, or a row has no end.
     """
     utf8_stream, record_format = Utf8Stream(stream, csv_format.encoding), CsvRecordFormat(csv_format)
-    blocks, header = start_reading(utf8_stream, csv_format, record_format, name=name)
-    columns = csv_format.columns or parse_header(header, csv_format, source, name)
-    check_columns(columns, source, name=name, part="definition" if csv_format.columns else "header")
-    parser = _BlockParser(csv_format, source, columns, utf8_stream=utf8_stream, record_format=record_format)
-    first_index = 0
-    # Positions go through three counts: row in the table, record in the block, and record in the file.
-    for block in blocks:
-        rows = parser.parse(block.data)
-        checked = check_table(
-            rows.table,
-            source,
-            received_at=received_at,
-            first_received_at=first_received_at,
-            rejections=rows.not_utf8,
-            is_clean=parser.arrow_reads_nulls,  # it writes null into columns of strings, too
-        )
-        checked = reject_wrong_width(checked, rows.records, rows.wrong_width)
-        lines, texts = record_format.locate(block.data, checked.rejections["index"], decode=utf8_stream.decode)
-        yield checked.located(texts, first_index=first_index, lines=pc.add(lines, block.line))
-        first_index += rows.table.num_rows + len(rows.wrong_width)
-
-
-def count_csv_rows(stream: ByteStream, csv_format: Csv, *, name: str) -> int:
-    """Return the number of rows of a CSV file. Raises `DataError` when a row has no end."""
-    record_format = CsvRecordFormat(csv_format)
-    blocks, _ = start_reading(Utf8Stream(stream, csv_format.encoding), csv_format, record_format, name=name)
-    return sum(record_format.count_records(block.data) for block in blocks)
-
-
-def start_reading(
-    utf8_stream: Utf8Stream, csv_format: Csv, record_format: CsvRecordFormat, *, name: str
-) -> tuple[CsvBlockReader, bytes]:
-    """Return a reader of the rows, and the header before them; it is empty if the definition lists the columns."""
     blocks = CsvBlockReader(utf8_stream, record_format, name=name)
     blocks.skip_lines(csv_format.skip_lines)
-    return blocks, b"" if csv_format.columns else blocks.take_record()
+    columns = csv_format.columns or parse_header(blocks.take_record(), csv_format, source, name)
+    check_columns(columns, source, name=name, part="definition" if csv_format.columns else "header")
+    parser = _BlockParser(csv_format, source, columns, utf8_stream=utf8_stream, record_format=record_format)
+    for block in blocks:
+        table, rejections = parser.parse(block.data)
+        locate = partial(record_format.locate, block, utf8_stream.decode)
+        # Arrow writes null into columns of strings, too.
+        yield ParsedRows(table, locate, rejections, is_clean=parser.arrow_reads_nulls)
 
 
 def parse_header(record: bytes, csv_format: Csv, source: Source, name: str) -> list[str]:
@@ -138,20 +88,33 @@ class _BlockParser:
         self._utf8_stream, self._record_format = utf8_stream, record_format
         self._fields = source.partner_fields
 
-    def parse(self, data: bytes) -> _Rows:
-        """Parse a block of complete records."""
-        rows = self._parse_utf8(data) if _is_utf8(data) else self._parse_with_invalid_utf8(data)
-        columns = [self._cast_numbers(rows.table[name].chunk(0), name) for name in self._columns]
-        return rows._replace(table=pa.table(columns, names=self._columns))
+    def parse(self, data: bytes) -> tuple[pa.Table, dict[int, Rejection]]:
+        """Parse a block of complete records to one row for each, of strings and plain numbers.
 
-    def _parse_utf8(self, data: bytes) -> _Rows:
-        """Parse records in UTF-8 to strings."""
-        wrong_width: dict[int, str] = {}
+        Also returns why rows are rejected, by their position; a row with another number of cells is null.
+        """
+        # Arrow gets replacement characters for invalid bytes. They are neither delimiters nor line ends, so records and
+        # cells stay the same.
+        utf8 = data if _is_utf8(data) else data.decode(errors="replace").encode()
+        table, rejections = self._parse_utf8(utf8)
+        columns = [self._cast_numbers(table[name].chunk(0), name) for name in self._columns]
+        table = pa.table(columns, names=self._columns)
+        if rejections:
+            rows = iter(range(table.num_rows))
+            positions = (None if record in rejections else next(rows) for record in range(len(table) + len(rejections)))
+            table = table.take(pa.array(positions, pa.int64())).combine_chunks()
+        if utf8 is not data:
+            self._reject_invalid_utf8(data, rejections)
+        return table, rejections
+
+    def _parse_utf8(self, data: bytes) -> tuple[pa.Table, dict[int, Rejection]]:
+        """Parse records in UTF-8 to strings; those with another number of cells are not in the table."""
+        rejections: dict[int, Rejection] = {}
 
         def skip_row(row: arrow_csv.InvalidRow) -> str:
             part = "definition" if self._csv_format.columns else "header"
             reason = f"the row has {counted(row.actual_columns, 'column')}, but the {part} has {row.expected_columns}"
-            wrong_width[row.number - 1] = reason
+            rejections[row.number - 1] = Rejection(RejectionRule.WRONG_WIDTH, reason)
             return "skip"
 
         table = arrow_csv.read_csv(
@@ -172,24 +135,16 @@ class _BlockParser:
                 check_utf8=False,
             ),
         )
-        count = table.num_rows + len(wrong_width)
-        records = [record for record in range(count) if record not in wrong_width] if wrong_width else range(count)
-        return _Rows(table, records, wrong_width, {})
+        return table, rejections
 
-    def _parse_with_invalid_utf8(self, data: bytes) -> _Rows:
-        """Parse records, and reject those that are not UTF-8."""
-        # Arrow gets replacement characters for the invalid bytes. They are neither delimiters nor line ends, so records
-        # and cells stay the same.
-        rows = self._parse_utf8(data.decode(errors="replace").encode())
-        spans = self._record_format.spans(data)
-        records = [data[start:end].decode(errors="surrogateescape") for start, end in spans]
-        not_utf8: dict[int, Rejection] = {}
-        for row, record in enumerate(rows.records):
-            if _INVALID_UTF8.search(records[record]):
-                cells = zip(self._columns, parse_record(records[record], self._csv_format), strict=True)
+    def _reject_invalid_utf8(self, data: bytes, rejections: dict[int, Rejection]) -> None:
+        """Reject the records that are not UTF-8 and not rejected yet."""
+        for row, (start, end) in enumerate(self._record_format.spans(data)):
+            record = data[start:end].decode(errors="surrogateescape")
+            if row not in rejections and _INVALID_UTF8.search(record):
+                cells = zip(self._columns, parse_record(record, self._csv_format), strict=True)
                 column = next(column for column, cell in cells if _INVALID_UTF8.search(cell))
-                not_utf8[row] = Rejection(RejectionRule.NOT_UTF8, f"{column}: {self._utf8_stream.encoding_error}")
-        return rows._replace(not_utf8=not_utf8)
+                rejections[row] = Rejection(RejectionRule.NOT_UTF8, f"{column}: {self._utf8_stream.encoding_error}")
 
     @cached_property
     def arrow_reads_nulls(self) -> bool:

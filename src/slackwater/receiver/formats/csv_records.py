@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.receiver.formats.blocks import BLOCK_BYTES, BlockReader
+from slackwater.receiver.formats.blocks import BLOCK_BYTES, Block, BlockReader, LineFormat
 from slackwater.receiver.parsing.compression import ByteStream
 from slackwater.sources.file_format import Csv
 
@@ -65,12 +65,14 @@ class Utf8Stream:
         return _SURROGATE.sub(lambda match: f"\\x{ord(match[0]) - _FIRST_SURROGATE:02x}", string)
 
 
-class CsvRecordFormat:
-    """Finds records and lines in CSV data. Implements `blocks.RecordFormat`."""
+class CsvRecordFormat(LineFormat):
+    """Finds records and lines in CSV data."""
 
     def __init__(self, csv_format: Csv) -> None:
         self._quote = csv_format.quote.encode() if csv_format.quote else None
+        self.remedy = "write each row on one line, or set the `quote` of cells that contain line breaks"
         if self._quote:
+            self.remedy = "is a quote not closed? If cells are not quoted, write `quote: null`"
             q, d = re.escape(self._quote), re.escape(csv_format.delimiter.encode())
             # Possessive quantifiers (*+, ++): without backtracking, the time is linear for any input.
             # A quoted cell: quote, then other characters or doubled quotes, then the closing quote or the end of data.
@@ -81,13 +83,6 @@ class CsvRecordFormat:
             # The lookahead skips empty lines: they are not records.
             self._record = re.compile(rb"(?=[^\r\n])" + record)
             self._complete_records = re.compile(rb"(?:%b%b)*+" % (record, _LINE_END_EXPRESSION))
-
-    @property
-    def remedy(self) -> str:
-        """What a user can do about a record without an end."""
-        if self._quote is None:
-            return "write each row on one line, or set the `quote` of cells that contain line breaks"
-        return "is a quote not closed? If cells are not quoted, write `quote: null`"
 
     def has_quotes(self, data: bytes) -> bool:
         """Whether `data` contains a quote, so that cells may contain line ends."""
@@ -106,38 +101,31 @@ class CsvRecordFormat:
         line_feeds = data.count(b"\n")
         return line_feeds + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else line_feeds
 
-    def count_records(self, data: bytes) -> int:
-        """Return the number of records in `data`, which are complete. Empty lines are not records."""
-        return sum(1 for _ in self.spans(data)) if self.has_quotes(data) else sum(map(bool, data.splitlines()))
-
     def locate(
-        self, data: bytes, records: pa.ChunkedArray, *, decode: Callable[[bytes], str]
+        self, block: Block, decode: Callable[[bytes], str], records: pa.ChunkedArray
     ) -> tuple[pa.Array, pa.Array]:
-        """Return for each of `records`, positions in order, the number of line ends before it, and its text."""
+        """Return the text and the line number of each of `records`, positions in order, of a block."""
         if not len(records):
-            return pa.array([], pa.int64()), pa.array([], pa.string())
-        if not self.has_quotes(data):
+            return pa.array([], pa.string()), pa.array([], pa.int64())
+        if not self.has_quotes(block.data):
             # Split at once, because a call for each of many records takes longer.
-            text = decode(data)
+            text = decode(block.data)
             if "\r" in text:
                 text = text.replace("\r\n", "\n").replace("\r", "\n")
             lines = pc.split_pattern(pa.array([text], pa.string()), "\n").values
             # The positions of lines that are not empty: these are the records.
             numbers = pc.indices_nonzero(pc.binary_length(lines)).take(records).combine_chunks()
-            return numbers.cast(pa.int64()), lines.take(numbers)
-        located = list(self._locate_quoted(data, records.to_pylist(), decode))
-        return pa.array((line for line, _ in located), pa.int64()), pa.array((text for _, text in located), pa.string())
-
-    def _locate_quoted(
-        self, data: bytes, records: Iterable[int], decode: Callable[[bytes], str]
-    ) -> Iterator[tuple[int, str]]:
-        spans, line, offset = enumerate(self.spans(data)), 0, 0
-        for record in records:
+            return lines.take(numbers), pc.add(numbers.cast(pa.int64()), block.line)
+        texts, lines, line, offset = [], [], block.line, 0
+        spans = enumerate(self.spans(block.data))
+        for record in records.to_pylist():
             start, end = next(span for position, span in spans if position == record)
-            # Counting starts at the previous record: from the start of the data, many records would take quadratic
+            # Counting starts at the previous record: from the start of the block, many records would take quadratic
             # time.
-            line, offset = line + self.count_line_ends(data[offset:start]), start
-            yield line, decode(data[start:end])
+            line, offset = line + self.count_line_ends(block.data[offset:start]), start
+            texts.append(decode(block.data[start:end]))
+            lines.append(line)
+        return pa.array(texts, pa.string()), pa.array(lines, pa.int64())
 
     def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Yield the start and end of each record in `data`, without its line end. Empty lines are not records."""

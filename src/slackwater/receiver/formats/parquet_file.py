@@ -1,10 +1,10 @@
-"""Reads and checks a Parquet file, whose columns have their own types."""
+"""Parses a Parquet file, whose columns have their own types."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from slackwater.errors import DataError
-from slackwater.receiver.formats.blocks import MAX_RECORD_BYTES
-from slackwater.receiver.formats.tables import check_columns, rows_as_json
-from slackwater.receiver.parsing.event_checks import CheckedEvents, check_table
+from slackwater.receiver.formats.blocks import MAX_RECORD_BYTES, ParsedRows, check_columns, rows_as_json
 from slackwater.sources.definition import Source
 
 # Decoded bytes, values and rows of a batch: they bound the memory for any file.
@@ -29,32 +27,24 @@ _IN_PARTS: Mapping[str, Any] = {"pre_buffer": False, "buffer_size": 2**20}
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 
-def read_parquet(
-    path: Path, source: Source, *, name: str, received_at: datetime, first_received_at: datetime | None = None
-) -> Iterator[CheckedEvents]:
-    """Read and check a Parquet file, batch by batch. `name` is the name of the file in errors.
+def parse_parquet(path: Path, source: Source, *, name: str) -> Iterator[ParsedRows]:
+    """Parse a Parquet file, batch by batch. `name` is the name of the file in errors.
 
     Raises `DataError` when the file is not Parquet, lacks a required column, or has a row of more than
     `MAX_RECORD_BYTES`.
     """
-    with _open(path, name) as file:
+    with open_parquet(path, name) as file:
         check_columns(file.schema_arrow.names, source, name=name, part="schema")
-        first_index = 0
         for table in read_batches(file, path, name):
-            checked = check_table(table, source, received_at=received_at, first_received_at=first_received_at)
-            texts = rows_as_json(table, checked.rejections["index"].to_pylist())
-            yield checked.located(pa.array(texts, pa.string()), first_index=first_index)
-            first_index += table.num_rows
+            yield ParsedRows(table, partial(_locate, table))
 
 
-def count_parquet_rows(path: Path, *, name: str) -> int:
-    """Return the number of rows of a Parquet file, by its metadata. Raises `DataError` when it is not Parquet."""
-    with _open(path, name) as file:
-        rows: int = file.metadata.num_rows
-        return rows
+def _locate(table: pa.Table, indexes: pa.ChunkedArray) -> tuple[pa.Array, None]:
+    return pa.array(rows_as_json(table, indexes.to_pylist()), pa.string()), None
 
 
-def _open(path: Path, name: str) -> pq.ParquetFile:
+def open_parquet(path: Path, name: str) -> pq.ParquetFile:
+    """Open a Parquet file. Raises `DataError` when it is not Parquet."""
     with _translated_errors(name):
         # As nanoseconds, INT96 timestamps outside the years 1677 to 2262 would overflow without an error.
         return pq.ParquetFile(path, **_IN_PARTS, coerce_int96_timestamp_unit="us")

@@ -1,4 +1,4 @@
-"""Reads and checks a sheet of an Excel workbook: cells have their own types, and formulas their last results."""
+"""Parses a sheet of an Excel workbook: cells have their own types, and formulas their last results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import date, datetime, time, timedelta
+from datetime import date, time, timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +17,9 @@ import pyarrow as pa
 from openpyxl.utils import get_column_letter
 
 from slackwater.errors import DataError, SlackwaterError
-from slackwater.receiver.formats.tables import check_columns, reject_wrong_width, row_as_json
+from slackwater.receiver.formats.blocks import ParsedRows, check_columns, row_as_json
 from slackwater.receiver.parsing.compression import check_zip_directory, decompressed_file, detect_compression
-from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
-from slackwater.receiver.parsing.rejections import list_names, quote_value
+from slackwater.receiver.parsing.rejections import Rejection, RejectionRule, list_names, quote_value
 from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldType
 from slackwater.sources.file_format import Xlsx
@@ -47,16 +47,8 @@ class SheetRow(NamedTuple):
     """None for empty cells; long rows of empty cells at the end are left out."""
 
 
-def read_xlsx(
-    path: Path,
-    xlsx_format: Xlsx,
-    source: Source,
-    *,
-    name: str,
-    received_at: datetime,
-    first_received_at: datetime | None = None,
-) -> Iterator[CheckedEvents]:
-    """Read and check a sheet, a block of rows at a time. `name` is the name of the file in errors.
+def parse_xlsx(path: Path, xlsx_format: Xlsx, source: Source, *, name: str) -> Iterator[ParsedRows]:
+    """Parse a sheet, a block of rows at a time. `name` is the name of the file in errors.
 
     The first row that is not empty is the header. Empty rows count in row numbers, but not as events. A value in a
     column without a name rejects its row. Raises `DataError` when the file is not a workbook, has no such sheet, or
@@ -70,29 +62,12 @@ def read_xlsx(
             raise DataError(f"{name}: empty: a header with the names of its columns is expected")
         columns = SheetColumns(header, source)
         check_columns([column for column in columns.names if column], source, name=name, part="header")
-        first_index = 0
         while True:
             with _translated_errors(name):
                 block = take_block(rows)
             if not block:
-                break
-            yield check_block(
-                block,
-                columns,
-                source,
-                received_at=received_at,
-                first_received_at=first_received_at,
-                first_index=first_index,
-            )
-            first_index += len(block)
-
-
-def count_xlsx_rows(path: Path, xlsx_format: Xlsx, *, name: str) -> int:
-    """Return the number of rows of a sheet that are not empty, without the header. Raises `DataError`."""
-    with open_workbook(path, name) as workbook:
-        sheet = find_sheet(workbook, xlsx_format.sheet, name)
-        with _translated_errors(name):
-            return max(0, sum(1 for _ in read_rows(sheet)) - 1)
+                return
+            yield ParsedRows([columns.to_event(row) for row in block], partial(columns.locate, block))
 
 
 class SheetColumns:
@@ -105,23 +80,28 @@ class SheetColumns:
         self.names = [str(to_json_value(cell)).strip() if cell is not None else "" for cell in header.cells]
         self._named = [(index, column, column in temporal) for index, column in enumerate(self.names) if column]
 
-    def to_event(self, row: SheetRow) -> dict[str, object]:
-        """Return the row's values by column. Dates outside timestamp and date fields become strings."""
+    def to_event(self, row: SheetRow) -> dict[str, object] | Rejection:
+        """Return the row's values by column; why the row is rejected, if a column without a name has a value.
+
+        Dates outside timestamp and date fields become strings.
+        """
+        for index, cell in enumerate(row.cells):
+            if not _is_empty(cell) and not self._name(index):
+                letter, value = get_column_letter(index + 1), quote_value(to_json_value(cell))
+                reason = f"column {letter} holds {value}, but the header has no name for this column"
+                return Rejection(RejectionRule.WRONG_WIDTH, reason)
         cells = (*row.cells, *[None] * (len(self.names) - len(row.cells)))
         return {
             column: cells[index] if is_temporal and isinstance(cells[index], date) else to_json_value(cells[index])
             for index, column, is_temporal in self._named
         }
 
-    def find_unnamed_value(self, row: SheetRow) -> str | None:
-        """Return the reason to reject a row with a value in a column without a name; None if there is none."""
-        for index, cell in enumerate(row.cells):
-            if not _is_empty(cell) and not self._name(index):
-                letter, value = get_column_letter(index + 1), quote_value(to_json_value(cell))
-                return f"column {letter} holds {value}, but the header has no name for this column"
-        return None
+    def locate(self, rows: Sequence[SheetRow], indexes: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+        """Return the text and the row number of the rows at some positions."""
+        located = [rows[index] for index in indexes.to_pylist()]
+        return pa.array(map(self._to_text, located), pa.string()), pa.array((row.number for row in located), pa.int64())
 
-    def to_text(self, row: SheetRow) -> str:
+    def _to_text(self, row: SheetRow) -> str:
         """Return the row as JSON; values in columns without a name are named by the column's letter."""
         values: dict[str, object] = dict.fromkeys(filter(None, self.names))
         for index, cell in enumerate(row.cells):
@@ -145,30 +125,6 @@ def take_block(rows: Iterator[SheetRow]) -> list[SheetRow]:
         if cells >= _BLOCK_CELLS or characters >= _BLOCK_CHARACTERS:
             break
     return block
-
-
-def check_block(
-    rows: Sequence[SheetRow],
-    columns: SheetColumns,
-    source: Source,
-    *,
-    received_at: datetime,
-    first_received_at: datetime | None,
-    first_index: int,
-) -> CheckedEvents:
-    """Check a block of rows. `first_index` is the index of its first row among all non-empty rows after the header."""
-    wrong_width = {index: reason for index, row in enumerate(rows) if (reason := columns.find_unnamed_value(row))}
-    remaining = [index for index in range(len(rows)) if index not in wrong_width]
-    checked = check_events(
-        [columns.to_event(rows[index]) for index in remaining],
-        source,
-        received_at=received_at,
-        first_received_at=first_received_at,
-    )
-    checked = reject_wrong_width(checked, remaining, wrong_width)
-    rejected = [rows[index] for index in checked.rejections["index"].to_pylist()]
-    texts, lines = map(columns.to_text, rejected), (row.number for row in rejected)
-    return checked.located(pa.array(texts, pa.string()), first_index=first_index, lines=pa.array(lines, pa.int64()))
 
 
 def to_json_value(cell: object) -> object:
@@ -228,17 +184,22 @@ def open_workbook(path: Path, name: str) -> Iterator[Any]:
 @contextmanager
 def _decompressed_workbook(path: Path, name: str) -> Iterator[Path]:
     """Yield the workbook's file, decompressed if needed. A workbook is a zip archive itself and is not unpacked."""
-    is_workbook = False
+    is_plain = False
     if detect_compression(path) == "zip":
         with _translated_errors(name):
             check_zip_directory(path, name)
-            with zipfile.ZipFile(path) as archive:
-                is_workbook = "[Content_Types].xml" in archive.namelist()
-    if is_workbook:
+            is_plain = is_workbook(path)
+    if is_plain:
         yield path
-    else:
-        with decompressed_file(path, name=name) as decompressed:
-            yield decompressed
+        return
+    with decompressed_file(path, name=name) as decompressed:
+        yield decompressed
+
+
+def is_workbook(path: Path) -> bool:
+    """Return whether a zip archive is a workbook itself."""
+    with zipfile.ZipFile(path) as archive:
+        return "[Content_Types].xml" in archive.namelist()
 
 
 def check_size(path: Path, name: str) -> None:

@@ -6,28 +6,24 @@ If the values have several readings, the user decides, and until then the column
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache, cached_property
 from operator import itemgetter
-from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.formatting import counted
-from slackwater.receiver.inference.sample import SampleColumn
-from slackwater.receiver.inference.time_formats import LITERAL_UTC, formats_of
+from slackwater.receiver.inference.sample import InferredField, SampleColumn, identifier, read_examples, reader_of
+from slackwater.receiver.inference.time_formats import formats_of
 from slackwater.receiver.parsing import patterns
-from slackwater.receiver.parsing.arrow_to_python import format_as_strings
-from slackwater.receiver.parsing.columns import ColumnReader
 from slackwater.receiver.parsing.rejections import NO_REJECTIONS, quote_value
 from slackwater.sources.fields import EPOCH_MS, EPOCH_S, FieldDefinition, FieldType
 
-_BOOLEAN_PAIRS = (("yes", "no"), ("y", "n"), ("t", "f"))
+# Words for true and false, in any case.
+_PAIRS = (("yes", "no"), ("y", "n"), ("t", "f"))
 _INTEGER, _LEADING_ZERO = re.compile(r"[+-]?[0-9]+"), re.compile(r"[+-]?0[0-9]")
 # Without what int64 drops: leading zeros and a plus.
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
@@ -37,8 +33,6 @@ _FRACTION_OR_GROUPS = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
 _EXACT_DIGITS = 15
 # A type that at least this share of the values has is worth a note.
 _NEARLY_ALL = 0.9
-# Of a field, in characters.
-_MAX_NAME = 63
 # Rows that show whether a type fits at all.
 _FIRST_ROWS = 100
 
@@ -59,90 +53,6 @@ _FIRST_EPOCH, _LAST_EPOCH = 631_152_000, 4_102_444_800
 STRING, INT64, DOUBLE, BOOLEAN, TIMESTAMP, DATE = (FieldDefinition(type=field_type) for field_type in FieldType)
 # The fields of columns that have values of these kinds, and none that reads all of them.
 _LAST_FIELDS = (({"string"}, STRING), ({"integer", "float"}, DOUBLE), ({"timestamp"}, TIMESTAMP), ({"date"}, DATE))
-
-
-class Reading(NamedTuple):
-    """One of several ways to read a column."""
-
-    field: FieldDefinition
-    example: str
-    """What it makes of one value, such as `'01/02/2013' is 2013-02-01`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InferredField:
-    """What a sample says about one column."""
-
-    column: SampleColumn
-    field: FieldDefinition | None
-    """None if no type reads the values: the column is then stored as JSON, like all fields without a definition."""
-    name: str = ""
-    """The name in the definition."""
-    notes: tuple[str, ...] = ()
-    readings: tuple[Reading, ...] = ()
-    """Ways to read the values between which the user has to decide; empty if there is nothing to decide."""
-    needs_timezone: bool = False
-    """Whether timestamps without an offset are among the values."""
-    null_strings: tuple[str, ...] = ()
-    """Strings that mean "no value": without them, the column would be a string."""
-
-    @property
-    def best(self) -> FieldDefinition | None:
-        """The first reading if the user has to decide, else `field`."""
-        return self.readings[0].field if self.readings else self.field
-
-    @property
-    def has_type(self) -> bool:
-        """Whether the best reading is more than a string."""
-        return self.best is not None and self.best.type is not FieldType.STRING
-
-    @property
-    def is_utc(self) -> bool:
-        """Whether the values say that they are in UTC, without an offset."""
-        formats = self.best.formats if self.best else ()
-        return bool(formats) and all(format_.endswith(LITERAL_UTC) for format_ in formats)
-
-    def named(self, field: FieldDefinition) -> FieldDefinition:
-        """Return a definition of the column with the partner's name, if that differs."""
-        return field.model_copy(update={"partner_name": None if self.column.name == self.name else self.column.name})
-
-
-def reader_of(null_values: Sequence[str], *, trim: bool, timezone: str | None = "UTC") -> ColumnReader:
-    """Return the receiver's reader. By default, timestamps without an offset are in UTC, in which all times exist."""
-    zone = ZoneInfo(timezone) if timezone else None
-    return ColumnReader(trim=trim, null_values=tuple(null_values), timezone=zone)
-
-
-def read_examples(column: SampleColumn, fields: Sequence[FieldDefinition], reader: ColumnReader) -> tuple[Reading, ...]:
-    """Return a reading for each field, all with the same value: the first that they read differently."""
-    results = [format_as_strings(column.read(field, reader).array).to_pylist() for field in fields]
-    rows = list(zip(*results, strict=True))
-    valid = [index for index, row in enumerate(rows) if row[0] is not None]
-    index = next((index for index in valid if len(set(rows[index])) > 1), valid[0])
-    value = column.values[index].as_py() if isinstance(column.values, pa.Array) else column.values[index]
-    # Without an offset or an epoch, the values do not say that they are in UTC.
-    is_utc = [any("%z" in format_ or format_ in patterns.EPOCH_UNITS for format_ in field.formats) for field in fields]
-    shown = [result if utc else result.removesuffix("Z") for utc, result in zip(is_utc, rows[index], strict=True)]
-    return tuple(Reading(f, f"{quote_value(value)} is {result}") for f, result in zip(fields, shown, strict=True))
-
-
-def identifier(name: str) -> str:
-    """Return the words of a name in lower case, with underscores between them; empty if it has no letter or digit."""
-    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    return re.sub(r"[^a-z0-9]+", "_", re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", ascii_name).lower()).strip("_")
-
-
-def unique_names(partner_names: Sequence[str]) -> list[str]:
-    """Return valid names of fields, in lower case and with underscores, for a partner's names; no two are the same."""
-    names: list[str] = []
-    for position, partner_name in enumerate(partner_names, start=1):
-        name = identifier(partner_name) or f"column_{position}"
-        name = name if name[0].isalpha() else f"column_{name}"
-        candidate, number = name[:_MAX_NAME], 2
-        while candidate in names:
-            candidate, number = f"{name[: _MAX_NAME - 5]}_{number}", number + 1
-        names.append(candidate)
-    return names
 
 
 def has_time_name(name: str) -> bool:
@@ -167,26 +77,38 @@ class _ColumnInference:
         self._without_timezone = reader_of(null_values, trim=trim, timezone=None)
         values = [value for value in column.distinct(trim=trim) if value not in null_values]
         self._texts = list(map(str, values))
+        self._numbers = [text.strip() for text in self._texts]
         self._kinds = column.kinds if any(isinstance(value, str) for value in values) else column.kinds - {"string"}
-        self._zero = next(filter(_LEADING_ZERO.match, map(str.strip, self._texts)), None)
+        self._zero = next(filter(_LEADING_ZERO.match, self._numbers), None)
         self._rejected = cache(self._read_rejected)
 
     def infer(self) -> InferredField:
         """Return the first type that fits, else what keeps most rows."""
         if not self._kinds:
             return self._as(STRING, "no value in the sample")
-        attempts = (self._boolean, self._time_as_number, self._number, self._separated, self._typed_time, self._time)
-        return next((found for attempt in attempts if (found := attempt())), None) or self._fallback()
+        # Fields that are equally good, and the field until the user decides between those that fit.
+        attempts: tuple[tuple[Callable[[], Iterable[FieldDefinition]], FieldDefinition], ...] = (
+            (self._booleans, STRING),
+            (lambda: self._numeric_times if has_time_name(self._column.name) else (), self._number or STRING),
+            (lambda: filter(None, [self._number]), STRING),
+            (self._separated, STRING),
+            (self._typed_times, STRING),
+            (lambda: self._times if self._kinds == {"string"} else (), STRING),
+        )
+        for candidates, undecided in attempts:
+            fitting = [field for field in candidates() if self._fits(field)]
+            fitting = [field for field in fitting if len(field.formats) == min(len(other.formats) for other in fitting)]
+            if len(fitting) > 1:
+                return self._as(undecided, readings=fitting)
+            if fitting:
+                return self._as(fitting[0], *self._evidence(fitting[0]))
+        return self._fallback()
 
     def _as(
         self, field: FieldDefinition | None, *notes: str, readings: Sequence[FieldDefinition] = ()
     ) -> InferredField:
-        inferred = InferredField(
-            column=self._column,
-            field=field,
-            notes=notes,
-            readings=read_examples(self._column, readings, self._reader) if readings else (),
-        )
+        examples = read_examples(self._column, readings, self._reader) if readings else ()
+        inferred = InferredField(column=self._column, field=field, notes=notes, readings=examples)
         if inferred.best is None or inferred.best.type is not FieldType.TIMESTAMP:
             return inferred
         rejected = [self._column.read(inferred.best, r).rejections for r in (self._without_timezone, self._reader)]
@@ -203,16 +125,30 @@ class _ColumnInference:
     def _fits(self, field: FieldDefinition) -> bool:
         return (rejected := self._rejected(field)) is not None and not rejected.num_rows
 
-    def _boolean(self) -> InferredField | None:
-        if self._fits(BOOLEAN):
-            return self._as(BOOLEAN)
+    def _evidence(self, field: FieldDefinition) -> Sequence[str]:
+        """Return what a user should know about a field that fits."""
+        if field.true_values:
+            return [f"only {field.true_values[0]!r} and {field.false_values[0]!r}, in any case"]
+        if field.has_separators:
+            return [f"such as {quote_value(self._texts[0])}"]
+        if field.formats:
+            return [reading.example for reading in read_examples(self._column, [field], self._reader)]
+        if field == STRING:
+            return [self._lost_digits]
+        notes = self._time_notes() if field in (INT64, DOUBLE) else []
+        if field == DOUBLE:
+            if rounded := next(filter(_is_rounded, self._numbers), None):
+                notes = [f"rounds long integers, such as {rounded}"]
+            if self._kinds == {"string"} and all(map(_FRACTION_OR_GROUPS.fullmatch, self._numbers)):
+                notes.insert(0, 'the point is read as the decimal point; if it groups thousands, set thousands to "."')
+        return notes
+
+    def _booleans(self) -> Sequence[FieldDefinition]:
         folded = {text.casefold(): text for text in self._texts} if self._kinds == {"string"} else {}
-        pair = next((pair for pair in _BOOLEAN_PAIRS if folded.keys() == set(pair)), None)
-        if pair is None:
-            return None
-        true, false = (folded[word] for word in pair)
-        field = BOOLEAN.model_copy(update={"true_values": (true,), "false_values": (false,)})
-        return self._as(field, f"only {true!r} and {false!r}, in any case")
+        words = [
+            {"true_values": (folded[t],), "false_values": (folded[f],)} for t, f in _PAIRS if folded.keys() == {t, f}
+        ]
+        return [BOOLEAN, *(BOOLEAN.model_copy(update=update) for update in words)]
 
     @cached_property
     def _range(self) -> tuple[float, float]:
@@ -227,7 +163,7 @@ class _ColumnInference:
         return any(_FIRST_EPOCH * scale <= smallest <= largest <= _LAST_EPOCH * scale for scale in scales)
 
     @cached_property
-    def _times_as_numbers(self) -> list[FieldDefinition]:
+    def _numeric_times(self) -> Sequence[FieldDefinition]:
         """The formats by which numbers such as 20130308 may be dates or timestamps."""
         smallest, largest = self._range
         fields = [
@@ -240,69 +176,55 @@ class _ColumnInference:
             fields = [TIMESTAMP.model_copy(update={"formats": (unit,)}) for unit in patterns.EPOCH_UNITS]
         return [field for field in fields if self._fits(field)]
 
-    def _time_as_number(self) -> InferredField | None:
-        fields = self._times_as_numbers
-        if not fields or not has_time_name(self._column.name):
-            return None
-        if len(fields) == 1:
-            return self._of_time(fields[0])
-        number = self._number()
-        return number and replace(self._as(number.field, readings=fields), needs_timezone=False)
-
-    def _number(self) -> InferredField | None:
-        """Read integers and doubles, unless digits would be lost."""
-        texts = [text.strip() for text in self._texts]
-        if not self._kinds <= {"string", "integer", "float", "decimal"}:
-            return None
-        is_integer = "float" not in self._kinds and all(map(_INTEGER.fullmatch, texts))
-        field, lost, notes = (INT64 if is_integer else DOUBLE), "", self._time_notes()
-        if is_integer and not self._fits(INT64):
-            lost = f"integers of more than 64 bits, such as {max(texts, key=len)[:60]}"
-        elif not self._fits(field):
-            return None
-        elif self._zero:
-            lost = f"numbers with leading zeros, such as {quote_value(self._zero)}, which {field.type} would drop"
-        elif is_integer and (sign := next((text for text in texts if not _PLAIN_INTEGER.fullmatch(text)), None)):
-            lost = f"numbers with signs, such as {quote_value(sign)}, which int64 would drop"
-        elif not is_integer and (rounded := next(filter(_is_rounded, texts), None)):
-            lost = f"numbers with more digits than a double has, such as {quote_value(rounded)}"
-            notes = (f"rounds long integers, such as {rounded}",)
-        if lost and self._fits(STRING):
-            return self._as(STRING, lost)
-        if not is_integer and self._kinds == {"string"} and all(map(_FRACTION_OR_GROUPS.fullmatch, texts)):
-            notes = ('the point is read as the decimal point; if it groups thousands, set thousands to "."', *notes)
-        return self._as(field, *notes) if self._fits(field) else None
-
-    def _time_notes(self) -> tuple[str, ...]:
+    def _time_notes(self) -> list[str]:
         """Return notes about numbers that may be times, although the name of the column does not say so."""
         if has_time_name(self._column.name) and self._is_epoch(10**6, 10**9):
-            return (f"microseconds or nanoseconds since 1970? Only {EPOCH_S} and {EPOCH_MS} can be read",)
-        if not self._times_as_numbers:
-            return ()
-        readings = read_examples(self._column, self._times_as_numbers, self._reader)
+            return [f"microseconds or nanoseconds since 1970? Only {EPOCH_S} and {EPOCH_MS} can be read"]
+        if not self._numeric_times:
+            return []
+        readings = read_examples(self._column, self._numeric_times, self._reader)
         shown = "; ".join(f"with {field.formats[0]}, {example}" for field, example in readings)
-        return (f"may also be a {readings[0].field.type}: {shown}",)
-
-    def _separated(self) -> InferredField | None:
-        """Read numbers with separators."""
-        if self._kinds != {"string"} or self._zero:
-            return None
-        fields = [field for field in _separated_fields(self._texts) if self._fits(field)]
-        if len(fields) > 1:
-            return self._as(STRING, readings=fields)
-        return self._as(fields[0], f"such as {quote_value(self._texts[0])}") if fields else None
-
-    def _typed_time(self) -> InferredField | None:
-        """Read the dates and timestamps of Parquet and Excel."""
-        if not self._kinds <= {"timestamp", "date"}:
-            return None
-        # Excel has no dates: they are timestamps at midnight.
-        if (self._column.cells or self._kinds == {"date"}) and self._fits(DATE):
-            return self._as(DATE)
-        return self._as(TIMESTAMP) if self._fits(TIMESTAMP) else None
+        return [f"may also be a {readings[0].field.type}: {shown}"]
 
     @cached_property
-    def _times(self) -> list[FieldDefinition]:
+    def _number(self) -> FieldDefinition | None:
+        """An integer or a double; a string if digits would be lost; None if there are other values."""
+        if not self._kinds <= {"string", "integer", "float", "decimal"}:
+            return None
+        return STRING if self._lost_digits and self._fits(STRING) else INT64 if self._are_integers else DOUBLE
+
+    @cached_property
+    def _are_integers(self) -> bool:
+        return "float" not in self._kinds and all(map(_INTEGER.fullmatch, self._numbers))
+
+    @cached_property
+    def _lost_digits(self) -> str:
+        """Which digits a type of numbers would lose; empty if none, or if there are other values."""
+        field, numbers = (INT64 if self._are_integers else DOUBLE), self._numbers
+        if not self._fits(field):
+            too_long = f"integers of more than 64 bits, such as {max(numbers, key=len, default='')[:60]}"
+            return too_long if self._are_integers else ""
+        if self._zero:
+            return f"numbers with leading zeros, such as {quote_value(self._zero)}, which {field.type} would drop"
+        if self._are_integers:
+            sign = next((number for number in numbers if not _PLAIN_INTEGER.fullmatch(number)), None)
+            return f"numbers with signs, such as {quote_value(sign)}, which int64 would drop" if sign else ""
+        rounded = next(filter(_is_rounded, numbers), None)
+        return f"numbers with more digits than a double has, such as {quote_value(rounded)}" if rounded else ""
+
+    def _separated(self) -> Iterable[FieldDefinition]:
+        """Return numbers with separators."""
+        return _separated_fields(self._texts) if self._kinds == {"string"} and not self._zero else ()
+
+    def _typed_times(self) -> Sequence[FieldDefinition]:
+        """Return the dates or timestamps of Parquet and Excel."""
+        if not self._kinds <= {"timestamp", "date"}:
+            return []
+        # Excel has no dates: they are timestamps at midnight.
+        return [DATE if (self._column.cells or self._kinds == {"date"}) and self._fits(DATE) else TIMESTAMP]
+
+    @cached_property
+    def _times(self) -> Sequence[FieldDefinition]:
         """The formats of some of the strings."""
         texts = self._texts[:: max(1, len(self._texts) // _TRIED_STRINGS)]
         fields = dict.fromkeys(field for text in texts for field in formats_of(text))
@@ -312,17 +234,6 @@ class _ColumnInference:
             pairs = [(whole, whole.replace("%S", f"%S{point}%f")) for point in ".,"]
             fields |= dict.fromkeys(field.model_copy(update={"formats": pair}) for pair in pairs)
         return list(fields)
-
-    def _time(self) -> InferredField | None:
-        fitting = [field for field in self._times if self._fits(field)] if self._kinds == {"string"} else []
-        fitting = [field for field in fitting if len(field.formats) == min(len(field.formats) for field in fitting)]
-        if len(fitting) > 1:
-            return self._as(STRING, readings=fitting)
-        return self._of_time(fitting[0]) if fitting else None
-
-    def _of_time(self, field: FieldDefinition) -> InferredField:
-        examples = read_examples(self._column, [field], self._reader) if field.formats else ()
-        return self._as(field, *(reading.example for reading in examples))
 
     def _fallback(self) -> InferredField:
         """Return the type for values of no single type: a string, or none."""
@@ -335,7 +246,7 @@ class _ColumnInference:
         rejected = self._column.read(field, self._reader).rejections
         return self._as(field, f"rejects {counted(rejected.num_rows, 'row')}; {self._first(rejected)}")
 
-    def _nearly(self) -> tuple[str, ...]:
+    def _nearly(self) -> Sequence[str]:
         """Return a note about the type that nearly all values have, and a value that has not."""
         fields = [*([] if self._zero else [BOOLEAN, INT64, DOUBLE]), *self._times]
         tried = [(rejected.num_rows, field, rejected) for field in fields if (rejected := self._rejected(field))]
@@ -343,10 +254,9 @@ class _ColumnInference:
         read = self._column.read(STRING, self._reader)
         values = len(read.array) - read.array.null_count + read.rejections.num_rows
         if not count or count > (1 - _NEARLY_ALL) * values:
-            return ()
+            return []
         how = f" ({', '.join(field.formats)})" if field.formats else ""
-        exceptions = f"{field.type}{how} but for {count:,} of {counted(values, 'value')}"
-        return (f"{exceptions}; {self._first(rejected)}",)
+        return [f"{field.type}{how} but for {count:,} of {counted(values, 'value')}; {self._first(rejected)}"]
 
     def _first(self, rejected: pa.Table) -> str:
         """Return the number of the first rejected row, and the reason."""

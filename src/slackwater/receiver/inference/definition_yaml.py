@@ -6,21 +6,21 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
 
 from slackwater.formatting import counted, escape_control_characters
-from slackwater.receiver.inference.columns import InferredField, identifier
-from slackwater.receiver.inference.sample import Sample
+from slackwater.receiver.inference.sample import InferredField, Sample, identifier
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.rejections import quote_name
 from slackwater.sources.fields import FieldDefinition
 from slackwater.sources.file_format import Json, Ndjson
 from slackwater.sources.file_pattern import FilePattern
+from slackwater.sources.strptime_format import strptime_format
 
 # Marks what a user has to decide. The second is no timezone, so a definition with it is not valid.
 UNDECIDED = "DECIDE"
@@ -91,11 +91,8 @@ def write_definition(
 
 def _head(inferred: InferredSource, rejected: Sequence[RejectedEvent] | None, name: str) -> list[str]:
     rows = counted(inferred.sample.rows, "row")
-    part = (
-        f"{rows}, all of the file."
-        if inferred.sample.is_complete
-        else f"only its first {rows}. The others were not read."
-    )
+    partly = f"only its first {rows}. The others were not read."
+    part = f"{rows}, all of the file." if inferred.sample.is_complete else partly
     head = [f"Written by `slackwater source infer` from {name}: {part}"]
     if inferred.undecided:
         head.append(f"{UNDECIDED} marks what the values do not decide.")
@@ -151,29 +148,19 @@ def _arrival(inferred: InferredSource, name: str, url: str | None) -> list[str]:
     folder = parts._replace(path=folder, query="", fragment="").geturl()
     options = sample.file_format.model_dump(mode="json", exclude_defaults=True)
     file_format = {"type": sample.file_format.type, **options} if options else sample.file_format.type
-    return [
-        "pull:",
-        *([] if url else _comment("Set `url` to the folder of the partner's files.", indent=2)),
-        f"  url: {_flow(folder if url else f'https://partner.example/{inferred.source}')}",
-        *(
-            []
-            if has_date
-            else _comment("Set where the date is in names of files: the sample's name has none.", indent=2)
-        ),
-        f"  files: {_flow(pattern)}",
-        *(
-            ["  listing: none  # requests each possible name; if the server lists its files: json or html"]
-            * (url is not None and FilePattern(pattern).is_exact)
-        ),
-        *_comments(sample.notes, indent=2),
-        f"  format: {_flow(file_format)}",
-        f"  max_file_mb: {_MAX_FILE_MB}  # larger files need a job with a network",
-        *(
-            _comment("If the partner pushes its events, replace `pull` by `push: {}`.")
-            if isinstance(sample.file_format, Json | Ndjson)
-            else []
-        ),
-    ]
+    lines = ["pull:"]
+    lines += [] if url else _comment("Set `url` to the folder of the partner's files.", indent=2)
+    lines.append(f"  url: {_flow(folder if url else f'https://partner.example/{inferred.source}')}")
+    if not has_date:
+        lines += _comment("Set where the date is in names of files: the sample's name has none.", indent=2)
+    lines.append(f"  files: {_flow(pattern)}")
+    if url and FilePattern(pattern).is_exact:
+        lines.append("  listing: none  # requests each possible name; if the server lists its files: json or html")
+    lines += [*_comments(sample.notes, indent=2), f"  format: {_flow(file_format)}"]
+    lines.append(f"  max_file_mb: {_MAX_FILE_MB}  # larger files need a job with a network")
+    if isinstance(sample.file_format, Json | Ndjson):
+        lines += _comment("If the partner pushes its events, replace `pull` by `push: {}`.")
+    return lines
 
 
 def _file_pattern(file_name: str) -> tuple[str, bool]:
@@ -181,17 +168,11 @@ def _file_pattern(file_name: str) -> tuple[str, bool]:
     name = re.sub(r"[{}*]", "*", file_name)
     for date_format, placeholder in _FILE_DATES:
         match = re.search(_FILE_DATE.format(date_format[2].strip("%")), name)
-        if match and _is_date(match[0], date_format):
-            return name[: match.start()] + placeholder + _NUMBER_AFTER_DATE.sub("*", name[match.end() :]), True
+        with suppress(ValueError):  # no date
+            if match and strptime_format(date_format).parse(match[0]):
+                return name[: match.start()] + placeholder + _NUMBER_AFTER_DATE.sub("*", name[match.end() :]), True
     stem, dot, suffixes = name.partition(".")
     return f"{stem}-{{date}}{dot}{suffixes}", False
-
-
-def _is_date(value: str, date_format: str) -> bool:
-    try:
-        return bool(datetime.strptime(value, date_format))  # noqa: DTZ007 - only whether it is a date
-    except ValueError:
-        return False
 
 
 def source_name(file_name: str) -> str:

@@ -15,16 +15,7 @@ import pyarrow.compute as pc
 from slackwater.errors import DataError
 from slackwater.formatting import counted
 from slackwater.receiver.formats.read import read_file
-from slackwater.receiver.inference.columns import (
-    STRING,
-    InferredField,
-    has_time_name,
-    identifier,
-    infer_column,
-    read_examples,
-    reader_of,
-    unique_names,
-)
+from slackwater.receiver.inference.columns import STRING, has_time_name, infer_column
 from slackwater.receiver.inference.definition_yaml import (
     UNDECIDED_TIMEZONE,
     InferredSource,
@@ -32,7 +23,15 @@ from slackwater.receiver.inference.definition_yaml import (
     write_definition,
 )
 from slackwater.receiver.inference.read_sample import read_sample, read_start
-from slackwater.receiver.inference.sample import Sample
+from slackwater.receiver.inference.sample import (
+    InferredField,
+    Sample,
+    identifier,
+    read_examples,
+    reader_of,
+    unique_names,
+)
+from slackwater.receiver.parsing.columns import ColumnReader
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.patterns import WHITESPACE
 from slackwater.receiver.parsing.rejections import list_names, quote_name
@@ -109,15 +108,8 @@ def infer_source(sample: Sample, source: str) -> InferredSource:
     timezone: str | None = None
     if timestamp.needs_timezone if timestamp else any(field.needs_timezone for field in fields):
         timezone = "UTC" if timestamp and timestamp.is_utc else UNDECIDED_TIMEZONE
-    is_string = {
-        field.name: not field.column.read(STRING, reader).rejections.num_rows
-        for field in fields
-        if field.needs_timezone
-    }
     decided = [
-        timestamp
-        if timestamp and field.name == timestamp.name
-        else _in_timezone(field, timezone, is_string=is_string.get(field.name, True))
+        timestamp if timestamp and field.name == timestamp.name else _in_timezone(field, timezone, reader)
         for field in fields
     ]
     event_id, event_id_notes = _find_event_id(decided, arrays, source, sample.rows)
@@ -201,13 +193,14 @@ def _as_timestamp(field: InferredField) -> InferredField | None:
     return replace(field, readings=read_examples(field.column, midnights, reader), needs_timezone=True)
 
 
-def _in_timezone(field: InferredField, timezone: str | None, *, is_string: bool) -> InferredField:
+def _in_timezone(field: InferredField, timezone: str | None, reader: ColumnReader) -> InferredField:
     """Return the field; as a string if `timestamp.timezone` is not the one that its timestamps need."""
     if not field.needs_timezone or timezone == ("UTC" if field.is_utc else UNDECIDED_TIMEZONE):
         return field
     note = "timestamps without an offset from UTC: to read them as timestamps, set `timestamp.timezone` to theirs"
     if field.readings:
         return replace(field, notes=(*field.notes, note))
+    is_string = not field.column.read(STRING, reader).rejections.num_rows
     return replace(field, field=STRING if is_string else None, notes=(note, *field.notes), null_strings=())
 
 

@@ -8,7 +8,7 @@ import io
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import islice
@@ -16,20 +16,26 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from slackwater.errors import DataError
+from slackwater.receiver.formats.blocks import check_columns
 from slackwater.receiver.formats.csv_file import parse_record
 from slackwater.receiver.formats.csv_records import CsvRecordFormat, Utf8Stream
-from slackwater.receiver.formats.json_file import ArrayReader
-from slackwater.receiver.formats.parquet_file import read_batches
-from slackwater.receiver.formats.xlsx_file import SheetRow, find_sheet, open_workbook, read_rows, to_json_value
-from slackwater.receiver.inference.columns import unique_names
-from slackwater.receiver.inference.sample import Sample, SampleColumn
+from slackwater.receiver.formats.json_file import read_elements
+from slackwater.receiver.formats.parquet_file import open_parquet, read_batches
+from slackwater.receiver.formats.xlsx_file import (
+    SheetRow,
+    find_sheet,
+    is_workbook,
+    open_workbook,
+    read_rows,
+    to_json_value,
+)
+from slackwater.receiver.inference.sample import Sample, SampleColumn, unique_names
 from slackwater.receiver.parsing.compression import decompressed_file, detect_compression, open_decompressed
 from slackwater.receiver.parsing.json_lines import describe_json_error, parse_json, parse_line
 from slackwater.receiver.parsing.patterns import WHITESPACE
-from slackwater.receiver.parsing.rejections import list_names, quote_name, quote_value
+from slackwater.receiver.parsing.rejections import quote_value
 from slackwater.sources.file_format import Csv, FileFormat, Json, Ndjson, Parquet, Xlsx
 
 MAX_ROWS = 100_000
@@ -69,11 +75,16 @@ def read_start(path: Path, name: str, *, is_whole: bool) -> tuple[bytes, bool]:
 
 def read_sample(path: Path, name: str, *, is_whole: bool) -> Sample:
     """Read the first rows of a file. Its content decides its format; the suffix of `name` only between text formats."""
-    if is_whole and zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            is_workbook = "[Content_Types].xml" in archive.namelist()
-        if is_workbook:
-            return _read_workbook(path, name)
+    sample = _read(path, name, is_whole=is_whole)
+    if not sample.rows:
+        raise DataError(f"{name}: no rows: send a sample with at least one row, because types come from values")
+    return replace(sample, rows=min(sample.rows, MAX_ROWS), is_complete=sample.is_complete and sample.rows <= MAX_ROWS)
+
+
+def _read(path: Path, name: str, *, is_whole: bool) -> Sample:
+    """Read at most one row more than a sample has, which shows that the file has more."""
+    if is_whole and zipfile.is_zipfile(path) and is_workbook(path):
+        return _read_workbook(path, name)
     data, is_complete = read_start(path, name, is_whole=is_whole)
     if data.startswith(b"PAR1"):
         return _read_parquet(path, name)
@@ -81,18 +92,14 @@ def read_sample(path: Path, name: str, *, is_whole: bool) -> Sample:
         return _read_workbook(path, name)
     if b"\0" in data[:_CHUNK] and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(f"{name}: neither text in UTF-8 nor Parquet nor an .xlsx workbook: save it as one of them")
-    suffixes = Path(name.lower()).suffixes
+    suffixes = set(Path(name.lower()).suffixes)
     first = data.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
     if not first:
         raise DataError(f"{name}: empty: send a sample with at least one row")
-    if first in {b"[", b"{"} and not {".csv", ".tsv", ".txt"}.intersection(suffixes):
-        is_ndjson = not {".ndjson", ".jsonl"}.isdisjoint(suffixes)
-        sample = _read_json(data.removeprefix(codecs.BOM_UTF8), name, is_complete=is_complete, is_ndjson=is_ndjson)
-    else:
-        sample = _read_csv(data, path.with_name("utf8.csv"), name, is_complete=is_complete)
-    if not sample.rows:
-        raise DataError(f"{name}: no rows: send a sample with at least one row, because types come from values")
-    return sample
+    if first in {b"[", b"{"} and suffixes.isdisjoint({".csv", ".tsv", ".txt"}):
+        is_ndjson = not suffixes.isdisjoint({".ndjson", ".jsonl"})
+        return _read_json(data.removeprefix(codecs.BOM_UTF8), name, is_complete=is_complete, is_ndjson=is_ndjson)
+    return _read_csv(data, path.with_name("utf8.csv"), name, is_complete=is_complete)
 
 
 def _read_csv(data: bytes, path: Path, name: str, *, is_complete: bool) -> Sample:
@@ -106,46 +113,39 @@ def _read_csv(data: bytes, path: Path, name: str, *, is_complete: bool) -> Sampl
     record_format = CsvRecordFormat(divided)
     if not is_complete:
         utf8 = utf8[: record_format.complete_length(utf8)]
-    widths = Counter(len(record) for record in islice(_records(utf8, delimiter), _COUNTED_RECORDS))
-    width = max(widths, key=lambda width: widths[width], default=0)
-    spans = record_format.spans(utf8)
-    cells = ((parse_record(utf8[start:end].decode(), divided), start, end) for start, end in spans)
-    first, start, end = next((found for found in cells if len(found[0]) == width), ([], 0, 0))
-    if not first:
+    width = _most_common_width(utf8, delimiter)[0]
+    cells = ((parse_record(utf8[a:b].decode(), divided), a, b) for a, b in record_format.spans(utf8))
+    header, start, end = next((found for found in cells if len(found[0]) == width), ([], 0, 0))
+    if not header:
         raise DataError(f"{name}: no row that can be read as CSV: send a sample with at least one row")
-    before = record_format.count_line_ends(utf8[:start]) if utf8[:start].strip() else 0
-    columns = unique_names(first)
-    if before:
-        notes.append(f"The first {before} lines are skipped: the header is line {before + 1}")
+    skipped = record_format.count_line_ends(utf8[:start]) if utf8[:start].strip() else 0
+    columns: Sequence[str] = ()
+    if skipped:
+        notes.append(f"The first {skipped} lines are skipped: the header is line {skipped + 1}")
     if not _sniff(utf8[start:], path)[1]:
-        columns, end = [f"column_{number}" for number in range(1, width + 1)], start
+        columns = [f"column_{number}" for number in range(1, width + 1)]
+        end = start
         notes.append(
-            f"There is no header: the first row is like the others ({quote_value(first[0])} ...). Name the `columns` "
+            f"There is no header: the first row is like the others ({quote_value(header[0])} ...). Name the `columns` "
             f"here and in `fields`; if the first row is the header, remove `columns`"
         )
-        options = {"skip_lines": before, "columns": tuple(columns)}
-    elif len(set(first)) == len(first) and all(column.strip(WHITESPACE) for column in first):
-        columns, options = first, {"skip_lines": before}
-    else:
-        renamed = next(column for column in first if first.count(column) > 1 or not column.strip(WHITESPACE))
+    elif renamed := [name for name in header if header.count(name) > 1 or not name.strip(WHITESPACE)]:
+        # The header may contain line ends in quotes.
+        columns, skipped = unique_names(header), record_format.count_line_ends(utf8[:end]) + 1
         notes.append(
-            f"The header has the name {quote_value(renamed)} twice, or a column without a name, which the receiver "
+            f"The header has the name {quote_value(renamed[0])} twice, or a column without a name, which the receiver "
             f"refuses: it is skipped, and `columns` names the columns by position"
         )
-        # The header may contain line ends in quotes.
-        options = {"skip_lines": record_format.count_line_ends(utf8[:end]) + 1, "columns": tuple(columns)}
     records = list(islice(_records(utf8[end:], delimiter), MAX_ROWS + 1))
     # The receiver rejects rows of another width.
     rows = {n: record for n, record in enumerate(records[:MAX_ROWS], start=1) if len(record) == width}
     values = list(zip(*rows.values(), strict=True)) or [()] * width
+    arrays = (pa.array(cells, pa.string()) for cells in values)
     return Sample(
-        file_format=divided.model_copy(update=options),
-        columns=[
-            SampleColumn(column, pa.array(cells, pa.string()), list(rows))
-            for column, cells in zip(columns, values, strict=True)
-        ],
-        rows=len(records[:MAX_ROWS]) if rows else 0,
-        is_complete=is_complete and len(records) <= MAX_ROWS,
+        file_format=divided.model_copy(update={"skip_lines": skipped, "columns": tuple(columns)}),
+        columns=[SampleColumn(each, array, list(rows)) for each, array in zip(columns or header, arrays, strict=True)],
+        rows=len(records) if rows else 0,
+        is_complete=is_complete,
         notes=notes,
     )
 
@@ -165,15 +165,15 @@ def _sniff(utf8: bytes, path: Path) -> tuple[str, bool]:
         except duckdb.Error:  # no dialect fits
             delimiter, has_header, width = ",", True, 1
     if width == 1:  # DuckDB reads one column if a quote is not closed, or if there are other lines before the header
-        delimiter = max(_DELIMITERS, key=lambda each: _divided_records(utf8, each))
+        widths = {each: _most_common_width(utf8, each) for each in _DELIMITERS}
+        delimiter = max(_DELIMITERS, key=lambda each: widths[each][1] if widths[each][0] > 1 else 0)
     return delimiter, has_header
 
 
-def _divided_records(utf8: bytes, delimiter: str) -> int:
-    """Return how many of the first records have the number of cells that most of them have; 0 if that is one."""
+def _most_common_width(utf8: bytes, delimiter: str) -> tuple[int, int]:
+    """Return how many cells most of the first records have, and how many records have so many."""
     widths = Counter(len(record) for record in islice(_records(utf8, delimiter), _COUNTED_RECORDS))
-    [(width, count)] = widths.most_common(1) or [(1, 0)]
-    return count if width > 1 else 0
+    return (widths.most_common(1) or [(0, 0)])[0]
 
 
 def _find_encoding(data: bytes, *, is_complete: bool) -> tuple[str, list[str]]:
@@ -199,18 +199,14 @@ def _find_encoding(data: bytes, *, is_complete: bool) -> tuple[str, list[str]]:
 def _read_json(data: bytes, name: str, *, is_complete: bool, is_ndjson: bool) -> Sample:
     """Read NDJSON, a JSON array, or a JSON object with one list of objects."""
     lines = [line for line in data.split(b"\n") if line.strip()]
+    # The last line of an incomplete sample is usually cut.
+    events: Iterable[object] = map(parse_line, lines if is_complete else lines[:-1])
+    file_format: FileFormat = Ndjson()
+    list_key = None
     if data.lstrip().startswith(b"[") and not is_ndjson:
-        elements = list[object]()
-        try:
-            # What comes before an error is kept.
-            elements.extend(each.value for each in islice(ArrayReader(io.BytesIO(data), name).elements(), MAX_ROWS + 1))
-        except DataError:
-            # An incomplete array ends within an element.
-            if is_complete or not elements:
-                raise
-        return _sample_of_objects(elements, Json(), is_complete=is_complete)
+        file_format, events = Json(), _read_array(data, name, is_complete=is_complete)
     # A single line that is an object with a list is either the response of an API, or the only line of an NDJSON file.
-    if not is_ndjson and (len(lines) == 1 or not isinstance(parse_line(lines[0]), dict)):
+    elif not is_ndjson and (len(lines) == 1 or not isinstance(parse_line(lines[0]), dict)):
         try:
             document = parse_json(data)
         except (ValueError, RecursionError) as error:
@@ -218,63 +214,61 @@ def _read_json(data: bytes, name: str, *, is_complete: bool, is_ndjson: bool) ->
             raise DataError(
                 f"{name}: not NDJSON, and not JSON: {reason}: send one event per line, or one array"
             ) from error
-        lists = {key: value for key, value in document.items() if _is_list_of_objects(value)}
+        lists = [key for key, value in document.items() if _is_list_of_objects(value)]
         if len(lists) == 1:
-            ((key, elements),) = lists.items()
-            return replace(_sample_of_objects(elements, Json(), is_complete=is_complete), list_key=key)
-        if len(lines) > 1:
+            file_format, list_key, events = Json(), lists[0], document[lists[0]]
+        elif len(lines) > 1:
             what = f"one JSON object with {len(lists)} lists of objects"
             raise DataError(f"{name}: {what}: send one event per line, or one array")
-    # The last line of an incomplete sample is usually cut.
-    events = map(parse_line, lines if is_complete else lines[:-1])
-    return _sample_of_objects(list(islice(events, MAX_ROWS + 1)), Ndjson(), is_complete=is_complete)
+    read = list(islice(events, MAX_ROWS + 1))
+    # The receiver rejects elements that are not objects.
+    objects = {number: event for number, event in enumerate(read[:MAX_ROWS], start=1) if isinstance(event, dict)}
+    names = dict.fromkeys(key for event in objects.values() for key in event)
+    return Sample(
+        file_format=file_format,
+        columns=[SampleColumn(key, [event.get(key) for event in objects.values()], list(objects)) for key in names],
+        rows=len(read) if objects else 0,
+        is_complete=is_complete,
+        list_key=list_key,
+    )
+
+
+def _read_array(data: bytes, name: str, *, is_complete: bool) -> list[object]:
+    """Return the first elements of an array, which may end within an element if it is incomplete."""
+    elements: list[object] = []
+    try:
+        # What comes before an error is kept.
+        elements.extend(each.value for each in islice(read_elements(io.BytesIO(data), name=name), MAX_ROWS + 1))
+    except DataError:
+        if is_complete or not elements:
+            raise
+    return elements
 
 
 def _is_list_of_objects(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
-def _sample_of_objects(events: Sequence[object], file_format: FileFormat, *, is_complete: bool) -> Sample:
-    # The receiver rejects elements that are not objects.
-    objects = {number: event for number, event in enumerate(events[:MAX_ROWS], start=1) if isinstance(event, dict)}
-    names = dict.fromkeys(key for event in objects.values() for key in event)
-    return Sample(
-        file_format=file_format,
-        columns=[SampleColumn(key, [event.get(key) for event in objects.values()], list(objects)) for key in names],
-        rows=len(events[:MAX_ROWS]) if objects else 0,
-        is_complete=is_complete and len(events) <= MAX_ROWS,
-    )
-
-
 def _read_parquet(path: Path, name: str) -> Sample:
     tables, rows, size = list[pa.Table](), 0, 0
-    with decompressed_file(path, name=name) as decompressed:
-        try:
-            file = pq.ParquetFile(decompressed, pre_buffer=False, coerce_int96_timestamp_unit="us")
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{name}: not readable as Parquet: {error}: send it again") from error
-        with file:
-            _check_names(file.schema_arrow.names, name)
-            total = file.metadata.num_rows
-            for table in read_batches(file, decompressed, name):
-                tables.append(table)
-                rows, size = rows + table.num_rows, size + table.nbytes
-                if rows >= MAX_ROWS or size >= MAX_BYTES:
-                    break
-    if not rows:
-        raise DataError(f"{name}: no rows: send a sample with at least one row")
-    table = pa.concat_tables(tables).slice(0, MAX_ROWS).combine_chunks()
+    with decompressed_file(path, name=name) as decompressed, open_parquet(decompressed, name) as file:
+        check_columns(file.schema_arrow.names, None, name=name, part="schema")
+        for table in read_batches(file, decompressed, name):
+            tables.append(table)
+            rows, size = rows + table.num_rows, size + table.nbytes
+            if rows > MAX_ROWS or size >= MAX_BYTES:
+                break
+        is_complete = rows == file.metadata.num_rows
+    table = pa.concat_tables(tables).slice(0, MAX_ROWS).combine_chunks() if tables else pa.table({})
     columns = [SampleColumn(column, table[column].combine_chunks()) for column in table.column_names]
-    return Sample(file_format=Parquet(), columns=columns, rows=table.num_rows, is_complete=table.num_rows == total)
+    return Sample(file_format=Parquet(), columns=columns, rows=rows, is_complete=is_complete)
 
 
 def _read_workbook(path: Path, name: str) -> Sample:
     with open_workbook(path, name) as workbook:
         header, *rows = [*islice(read_rows(find_sheet(workbook, None, name)), MAX_ROWS + 2)] or [SheetRow(0, [])]
-    if not rows:
-        raise DataError(f"{name}: no rows: send a sample with a header and at least one row")
     names = ["" if cell is None else str(to_json_value(cell)).strip() for cell in header.cells]
-    _check_names([column for column in names if column], name)
+    check_columns([column for column in names if column], None, name=name, part="header")
     columns, numbers = list[SampleColumn](), [row.number for row in rows]
     for index, column in enumerate(names):
         cells = [row.cells[index] if index < len(row.cells) else None for row in rows[:MAX_ROWS]]
@@ -282,13 +276,4 @@ def _read_workbook(path: Path, name: str) -> Sample:
         temporal = [cell if isinstance(cell, date) else value for cell, value in zip(cells, values, strict=True)]
         if column:
             columns.append(SampleColumn(column, values, numbers, temporal))
-    is_complete = len(rows) <= MAX_ROWS
-    return Sample(file_format=Xlsx(), columns=columns, rows=len(rows[:MAX_ROWS]), is_complete=is_complete)
-
-
-def _check_names(names: Sequence[str], name: str) -> None:
-    if duplicates := sorted({column for column in names if names.count(column) > 1}):
-        raise DataError(
-            f"{name}: two columns have the same name: {list_names(duplicates)}: "
-            f"rename one {quote_name(duplicates[0])}, because the receiver refuses such files"
-        )
+    return Sample(file_format=Xlsx(), columns=columns, rows=len(rows), is_complete=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from slackwater.receiver.parsing.arrow_to_python import decode_strings, is_string_type
+from slackwater.receiver.parsing.json_values import decode_strings, is_string_type
 from slackwater.receiver.parsing.patterns import TIMESTAMP, WHITESPACE
 from slackwater.receiver.parsing.rejections import (
     NO_REJECTIONS,

@@ -101,6 +101,17 @@ def open_decompressed(
         yield _LimitedStream(stream, max_bytes, name)
 
 
+def decompress(data: bytes, *, name: str, codec: str | None, max_bytes: int) -> bytes:
+    """Return all decompressed bytes. `name` is the name of the data in errors, `codec` None if it is not compressed.
+
+    Raises `BrokenData`, and `ExpandsTooFar` beyond `max_bytes`.
+    """
+    with open_decompressed(data, name=name, codec=codec, max_bytes=max_bytes) as stream:
+        # Decompresses all members (gzip) or frames (zstd), but stops one byte after the limit, so that a small body
+        # which expands to gigabytes (a compression bomb) cannot use up the memory.
+        return stream.read(max_bytes + 1)
+
+
 @contextmanager
 def decompressed_file(path: Path, *, name: str) -> Iterator[Path]:
     """Yield a file with the decompressed content, for formats that need random access; it is deleted afterwards.

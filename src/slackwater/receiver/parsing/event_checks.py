@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.formatting import counted
-from slackwater.receiver.parsing.arrow_to_python import format_as_strings
 from slackwater.receiver.parsing.columns import Column, ColumnReader
+from slackwater.receiver.parsing.json_values import collect_from_objects, collect_from_table, format_as_strings
 from slackwater.receiver.parsing.rejections import (
     REJECTIONS,
     Rejection,
@@ -26,15 +27,22 @@ from slackwater.receiver.parsing.rejections import (
     rejections_table,
 )
 from slackwater.receiver.parsing.timezones import to_local_time
-from slackwater.receiver.parsing.unknown_fields import ExtraColumn, collect_from_objects, collect_from_table
 from slackwater.sources.definition import Source
-from slackwater.sources.enrichment import ConstantColumn, DatePartColumn, DerivedColumn, LookupColumn, TemplateColumn
 from slackwater.sources.event_schema import ARROW_TYPES, EVENT_TIME, EXTRA, event_schema
+from slackwater.sources.fields import ConstantColumn, DatePartColumn, DerivedColumn, LookupColumn, TemplateColumn
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _HOUR_US, _DAY_US = 3_600 * 10**6, 86_400 * 10**6
-_NO_REJECTIONS: Mapping[int, Rejection] = MappingProxyType({})
+# Of local times.
+_DATE_PARTS: Mapping[str, Callable[[pa.Array], pa.Array]] = {
+    "date": lambda times: times.cast(pa.date32()),
+    "hour": pc.hour,
+    "weekday": partial(pc.day_of_week, count_from_zero=False, week_start=1),
+    "month": pc.month,
+    "year": pc.year,
+}
+NO_KNOWN_REJECTIONS: Mapping[int, Rejection] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class CheckedEvents(NamedTuple):
         rows = self.rejections.to_pylist()
         return [RejectedEvent(**{**row, "rule": RejectionRule(row["rule"])}) for row in rows]
 
-    def located(self, texts: pa.Array, *, first_index: int = 0, lines: pa.Array | None = None) -> CheckedEvents:
+    def located(self, texts: pa.Array, lines: pa.Array | None = None, *, first_index: int = 0) -> CheckedEvents:
         """Return the events with text, line and index in the file of each rejected one.
 
         `texts` and `lines` are in order of index; `first_index` is the index in the file of the first event.
@@ -82,60 +90,65 @@ def check_events(
     *,
     received_at: datetime,
     first_received_at: datetime | None = None,
-) -> CheckedEvents:
-    """Check the events of a batch, or of a block of a JSON file.
-
-    `events` are parsed JSON values, with a `Rejection` for each line that is not JSON; or a table with
-    `partner_schema` that Arrow's JSON reader has read. The age of an event is its age at `received_at`, and for the
-    rule `too_old` at `first_received_at`, if it is set.
-    """
-    if isinstance(events, pa.Table):
-        return check_table(events, source, received_at=received_at, first_received_at=first_received_at)
-    rejections = {index: reject_non_object(event) for index, event in enumerate(events) if not isinstance(event, dict)}
-    # An empty object in place of each element that is not an event, so that indexes stay the same.
-    objects: Sequence[Any] = [event if isinstance(event, dict) else {} for event in events] if rejections else events
-    reader = ColumnReader.for_source(source)
-    columns = []
-    for name, field in source.partner_fields.items():
-        try:
-            values = list(map(itemgetter(name), objects))
-        except KeyError:  # An event lacks the field; `get` takes 1.5 times as long as `itemgetter`.
-            values = [event.get(name) for event in objects]
-        columns.append(reader.read_values(values, field))
-    extra = collect_from_objects(objects, source)
-    return join_columns(
-        columns, extra, source, received_at=received_at, first_received_at=first_received_at, rejections=rejections
-    )
-
-
-def check_table(
-    table: pa.Table,
-    source: Source,
-    *,
-    received_at: datetime,
-    first_received_at: datetime | None = None,
-    rejections: Mapping[int, Rejection] = _NO_REJECTIONS,
+    rejections: Mapping[int, Rejection] = NO_KNOWN_REJECTIONS,
     is_clean: bool = False,
 ) -> CheckedEvents:
-    """Check the rows of a table whose columns have the partner's names and any type.
+    """Check the events of a batch, or the rows of a block of a file.
 
-    A missing column is null in all rows. Strings are read as in a text file. `rejections` are the rows that the reader
-    of the file has already rejected, by index; `is_clean` is as in `ColumnReader`, for a table with one chunk. The age
-    of an event is its age at `received_at`, and for the rule `too_old` at `first_received_at`, if it is set.
+    `events` are parsed JSON values, with a `Rejection` for each that is rejected already; or a table whose columns have
+    the partner's names and any type, in which a missing column is null in all rows. Strings in it are read as in a text
+    file; `is_clean` is as in `ColumnReader`, for a table with one chunk. `rejections` are those of a table that are
+    already known, by index. The age of an event is its age at `received_at`, and for the rule `too_old` at
+    `first_received_at`, if it is set.
+    An event that breaks several rules is rejected with the first: known rejections, unknown fields, fields in order,
+    age.
     """
+    reader, fields = ColumnReader.for_source(source, is_clean=is_clean), source.partner_fields
+    if isinstance(events, pa.Table):
+        arrays = (_array_of(events, name, is_clean=is_clean) for name in fields)
+        columns = list(map(reader.read_array, arrays, fields.values()))
+        extra = collect_from_table(events, source)
+    else:
+        rejections = {
+            index: reject_non_object(event) for index, event in enumerate(events) if not isinstance(event, dict)
+        }
+        # An empty object in place of each element that is not an event, so that indexes stay the same.
+        objects: Sequence[Any] = (
+            [event if isinstance(event, dict) else {} for event in events] if rejections else events
+        )
+        columns = list(map(reader.read_values, (_values_of(objects, name) for name in fields), fields.values()))
+        extra = collect_from_objects(objects, source)
+    by_name = dict(zip(source.fields, columns, strict=True))
+    timestamps = by_name[source.timestamp.field].array
+    tables = [rejections_table(rejections), rejections_table(extra.rejections)]
+    for name, column in by_name.items():
+        tables += reject_values(column, name, source)
+    if source.timestamp.is_limited:
+        tables += reject_outside_age_limits(timestamps, source, received_at, first_received_at)
+    rejected = first_rejections(tables)
 
-    def array_of(name: str) -> pa.Array:
-        if name not in table.column_names:
-            return pa.nulls(table.num_rows)
-        # `combine_chunks` would copy the only chunk.
-        return table[name].chunk(0) if is_clean else table[name].combine_chunks()
+    checked = [*(column.array for column in columns), timestamps, extra.array]
+    table = pa.Table.from_arrays(checked, [*by_name, EVENT_TIME, EXTRA])
+    if rejected.num_rows:
+        indices = pc.indices_nonzero(pa.repeat(True, table.num_rows)).cast(pa.int64())
+        table = table.filter(pc.invert(pc.is_in(indices, value_set=rejected["index"])))
+    for name, derived in source.enrich.items():
+        table = table.append_column(name, derive_column(table, derived))
+    return CheckedEvents(table.select(event_schema(source).names), rejected)
 
-    reader = ColumnReader.for_source(source, is_clean=is_clean)
-    columns = [reader.read_array(array_of(name), field) for name, field in source.partner_fields.items()]
-    extra = collect_from_table(table, source)
-    return join_columns(
-        columns, extra, source, received_at=received_at, first_received_at=first_received_at, rejections=rejections
-    )
+
+def _array_of(table: pa.Table, name: str, *, is_clean: bool) -> pa.Array:
+    if name not in table.column_names:
+        return pa.nulls(table.num_rows)
+    # `combine_chunks` would copy the only chunk.
+    return table[name].chunk(0) if is_clean else table[name].combine_chunks()
+
+
+def _values_of(objects: Sequence[Any], name: str) -> list[object]:
+    try:
+        return list(map(itemgetter(name), objects))
+    except KeyError:  # An event lacks the field; `get` takes 1.5 times as long as `itemgetter`.
+        return [event.get(name) for event in objects]
 
 
 def reject_non_object(event: object) -> Rejection:
@@ -148,39 +161,6 @@ def reject_non_object(event: object) -> Rejection:
         RejectionRule.NOT_AN_OBJECT,
         f"an event is a JSON object, not {json_types.get(type(event), 'a number')}{quoted}",
     )
-
-
-def join_columns(
-    columns: Sequence[Column],
-    extra: ExtraColumn,
-    source: Source,
-    *,
-    received_at: datetime,
-    first_received_at: datetime | None,
-    rejections: Mapping[int, Rejection],
-) -> CheckedEvents:
-    """Join columns to a table of the accepted events, and return it with the rejected ones.
-
-    `columns` are those of `source.fields`, in that order; `rejections` are already known, by index. An event that
-    breaks several rules is rejected with the first: known rejections, unknown fields, fields in order, age.
-    """
-    by_name = dict(zip(source.fields, columns, strict=True))
-    timestamps = by_name[source.timestamp.field].array
-    tables = [rejections_table(rejections), rejections_table(extra.rejections)]
-    for name, column in by_name.items():
-        tables += reject_values(column, name, source)
-    if source.timestamp.is_limited:
-        tables += reject_outside_age_limits(timestamps, source, received_at, first_received_at)
-    rejected = first_rejections(tables)
-
-    arrays = [*(column.array for column in columns), timestamps, extra.array]
-    table = pa.Table.from_arrays(arrays, [*by_name, EVENT_TIME, EXTRA])
-    if rejected.num_rows:
-        indices = pc.indices_nonzero(pa.repeat(True, table.num_rows)).cast(pa.int64())
-        table = table.filter(pc.invert(pc.is_in(indices, value_set=rejected["index"])))
-    for name, derived in source.enrich.items():
-        table = table.append_column(name, derive_column(table, derived))
-    return CheckedEvents(table.select(event_schema(source).names), rejected)
 
 
 def reject_values(column: Column, name: str, source: Source) -> Iterator[pa.Table]:
@@ -239,8 +219,9 @@ def derive_column(table: pa.Table, derived: DerivedColumn) -> pa.Array:
         case LookupColumn():
             return look_up(format_as_strings(table[derived.of].combine_chunks()), derived)
         case DatePartColumn():
-            local_times = to_local_time(table[derived.of].combine_chunks(), ZoneInfo(derived.timezone))
-            return date_part(local_times, derived)
+            return _DATE_PARTS[derived.part](
+                to_local_time(table[derived.of].combine_chunks(), ZoneInfo(derived.timezone))
+            )
 
 
 def fill_template(table: pa.Table, template: TemplateColumn) -> pa.Array:
@@ -262,18 +243,3 @@ def look_up(strings: pa.Array, lookup: LookupColumn) -> pa.Array:
     if lookup.default is None:
         return results
     return pc.if_else(strings.is_valid(), pc.coalesce(results, lookup.default), results)
-
-
-def date_part(local_times: pa.Array, derived: DatePartColumn) -> pa.Array:
-    """Return the derived part of each local time; weekdays are 1 (Monday) to 7."""
-    match derived.part:
-        case "date":
-            return local_times.cast(pa.date32())
-        case "hour":
-            return pc.hour(local_times)
-        case "weekday":
-            return pc.day_of_week(local_times, count_from_zero=False, week_start=1)
-        case "month":
-            return pc.month(local_times)
-        case "year":
-            return pc.year(local_times)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
+from functools import partial
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
@@ -44,12 +45,7 @@ def read_timestamp(value: object, formats: Sequence[str], timezone: ZoneInfo | N
     """
     if isinstance(value, datetime):
         return to_utc_microseconds(ParsedTime(value.replace(tzinfo=None), value.utcoffset()), value, timezone)
-    value, formats = _float_to_integer(value), formats or (ISO,)
-    timestamp = _try_formats(formats, lambda format_: read_timestamp_as(value, format_, timezone))
-    if timestamp is None:
-        expected = " or ".join(_FORMAT_DESCRIPTIONS.get(format_, format_) for format_ in formats)
-        raise InvalidValue(f"{quote_value(value)} is {_describe(value)}; expected: {expected}")
-    return timestamp
+    return _try_formats(value, formats, partial(read_timestamp_as, timezone=timezone), _not_a_timestamp)
 
 
 def read_date(value: object, formats: Sequence[str]) -> date:
@@ -62,36 +58,32 @@ def read_date(value: object, formats: Sequence[str]) -> date:
         return value.date()
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
-    value, formats = _float_to_integer(value), formats or (ISO,)
-    day = _try_formats(formats, lambda format_: read_date_as(value, format_))
-    if day is None:
-        expected = " or ".join("YYYY-MM-DD" if format_ == ISO else format_ for format_ in formats)
-        raise InvalidValue(f"{quote_value(value)} is not a date ({expected})")
-    return day
+    return _try_formats(value, formats, read_date_as, _not_a_date)
 
 
-def _float_to_integer(value: object) -> object:
-    """Return a whole number as an integer, because 20130308.0 is written like 20130308 in a format such as %Y%m%d."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _try_formats(
+    value: object,
+    formats: Sequence[str],
+    read: Callable[[object, str], _Result | None],
+    describe: Callable[[object, Sequence[str]], str],
+) -> _Result:
+    """Return the result of the first format that can read the value.
 
-
-def _try_formats(formats: Sequence[str], read: Callable[[str], _Result | None]) -> _Result | None:
-    """Return the result of the first format that can read the value; None when none matches.
-
-    Raises the first `InvalidValue` of a format that matches but has no valid value, if no other format can read it.
+    Raises the first `InvalidValue` of a format that matches but has no valid value, or one that `describe` words if no
+    format matches.
     """
+    # 20130308.0 is written like 20130308 in a format such as %Y%m%d.
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
     first_error: InvalidValue | None = None
-    for format_ in formats:
+    for format_ in formats or (ISO,):
         try:
-            result = read(format_)
+            result = read(value, format_)
         except InvalidValue as error:
             first_error = first_error or error
             continue
         if result is not None:
             return result
-    if first_error:
-        raise first_error
-    return None
+    raise first_error or InvalidValue(describe(value, formats or (ISO,)))
 
 
 def read_timestamp_as(value: object, format_: str, timezone: ZoneInfo | None) -> int | None:
@@ -204,12 +196,18 @@ def _out_of_range(value: object) -> InvalidValue:
     return InvalidValue(f"{quote_value(value)} is not a valid timestamp (years 1 to 9999, UTC)")
 
 
-def _describe(value: object) -> str:
-    """Describe a value that has none of the formats, for a reason."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "a number"
-    if not isinstance(value, str | date):
-        return "not a string"
-    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
-        return "a number"
-    return "a date without a time" if DATE.fullmatch(str(value)) else "not a timestamp"
+def _not_a_date(value: object, formats: Sequence[str]) -> str:
+    expected = " or ".join("YYYY-MM-DD" if format_ == ISO else format_ for format_ in formats)
+    return f"{quote_value(value)} is not a date ({expected})"
+
+
+def _not_a_timestamp(value: object, formats: Sequence[str]) -> str:
+    expected = " or ".join(_FORMAT_DESCRIPTIONS.get(format_, format_) for format_ in formats)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number or (isinstance(value, str) and NUMBER.fullmatch(value.strip())):
+        kind = "a number"
+    elif isinstance(value, str | date):
+        kind = "a date without a time" if DATE.fullmatch(str(value)) else "not a timestamp"
+    else:
+        kind = "not a string"
+    return f"{quote_value(value)} is {kind}; expected: {expected}"

@@ -61,26 +61,30 @@ def read_typed_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInf
 
 
 def read_temporal_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> TypedColumn:
-    """Read a column of dates or timestamps. Reject all values of any other type: no field accepts, for example, a list.
+    """Read a column of dates, or of timestamps of any unit, with or without a timezone.
 
-    `timezone` is the timezone of timestamps without an offset.
+    All values of any other type are rejected: no field accepts, for example, a list. `timezone` is the timezone of
+    timestamps without one.
     """
-    data_type = array.type
+    data_type, target = array.type, ARROW_TYPES[field.type]
     if types.is_date(data_type) and field.type is FieldType.DATE:
-        dates = null_outside_calendar(array.cast(pa.date32()))
+        dates = null_outside_calendar(array.cast(target))
         return TypedColumn(dates, dates, _reject_nulled(dates, array))
-    if types.is_timestamp(data_type):
-        if field.type is FieldType.TIMESTAMP:
-            return read_timestamp_column(array, timezone)
-        if field.type is FieldType.DATE and not data_type.tz:
-            local_times = to_microseconds(array)
-            dates = local_times.cast(pa.date32())
-            # Only midnight stands for a date; `read_value` gives the reason for any other time.
-            is_midnight = pc.equal(dates.cast(LOCAL_TIMESTAMP), local_times)
-            dates = pc.if_else(is_midnight, dates, pa.scalar(None, pa.date32()))
-            return TypedColumn(dates, local_times, _reject_nulled(local_times, array))
-    nulls = pa.nulls(len(array), ARROW_TYPES[field.type])
-    return TypedColumn(nulls, nulls, _reject(array.is_valid(), f"a {field.type} is expected, not {data_type}"))
+    is_date = field.type is FieldType.DATE and types.is_timestamp(data_type) and not data_type.tz
+    if not is_date and not (types.is_timestamp(data_type) and field.type is FieldType.TIMESTAMP):
+        nulls = pa.nulls(len(array), target)
+        return TypedColumn(nulls, nulls, _reject(array.is_valid(), f"a {field.type} is expected, not {data_type}"))
+    # Arrow stores timestamps with a timezone in UTC, and those without one as local time.
+    times = to_microseconds(array)
+    if is_date:
+        dates = times.cast(target)
+        # Only midnight stands for a date; `read_value` gives the reason for any other time.
+        values = pc.if_else(pc.equal(dates.cast(LOCAL_TIMESTAMP), times), dates, pa.scalar(None, target))
+    elif data_type.tz:
+        values = times.cast(pa.int64()).cast(TIMESTAMP)
+    else:
+        values = null_outside_calendar(to_utc(times, timezone)) if timezone else pa.nulls(len(times), TIMESTAMP)
+    return TypedColumn(values, times, _reject_nulled(times, array))
 
 
 def read_integers(integers: pa.Array, field: FieldDefinition) -> pa.Array:
@@ -116,22 +120,6 @@ def read_doubles(doubles: pa.Array, field: FieldDefinition) -> pa.Array:
     except pa.ArrowInvalid:  # One double has a fraction, or does not fit into 64 bits.
         pass
     return pa.nulls(len(doubles), target)
-
-
-def read_timestamp_column(array: pa.Array, timezone: ZoneInfo | None) -> TypedColumn:
-    """Read a column of timestamps of any unit, with or without a timezone.
-
-    `timezone` is the timezone of timestamps without one.
-    """
-    # Arrow stores timestamps with a timezone in UTC, and those without one as local time.
-    times = to_microseconds(array)
-    if array.type.tz:
-        values = times.cast(pa.int64()).cast(TIMESTAMP)
-    elif timezone is None:
-        values = pa.nulls(len(times), TIMESTAMP)
-    else:
-        values = null_outside_calendar(to_utc(times, timezone))
-    return TypedColumn(values, times, _reject_nulled(times, array))
 
 
 def to_microseconds(timestamps: pa.Array) -> pa.Array:

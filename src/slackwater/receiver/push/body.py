@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from slackwater.errors import DataError
-from slackwater.receiver.parsing.compression import BrokenData, ExpandsTooFar, open_decompressed
+from slackwater.receiver.parsing.compression import BrokenData, ExpandsTooFar, decompress
 from slackwater.receiver.parsing.json_lines import (
     TooManyEvents,
     decode_lines,
@@ -125,10 +125,7 @@ class Body:
             raise UnsupportedMedia(f"content encoding {encoding!r}: send gzip or deflate, or no encoding")
         codec, max_bytes = _CODECS[encoding], limits.expanded_bytes
         try:
-            with open_decompressed(body, codec=codec, name="the body", max_bytes=max_bytes) as stream:
-                # Decompresses all members (gzip) or frames (zstd), but stops one byte after the limit, so that a small
-                # body which expands to gigabytes (a compression bomb) cannot use up the memory.
-                expanded = stream.read(max_bytes + 1)
+            expanded = decompress(body, codec=codec, name="the body", max_bytes=max_bytes)
         except ExpandsTooFar as error:
             raise BatchTooLarge(f"the body expands to more than {max_bytes:,} bytes: split the batch") from error
         except BrokenData as error:
@@ -145,11 +142,6 @@ class Body:
         digest = hashlib.sha256(b"json\n" if self.is_json else b"ndjson\n")
         digest.update(self.expanded)
         return digest.hexdigest()[:32]
-
-    @cached_property
-    def lines(self) -> Sequence[int] | None:
-        """NDJSON: the line number of each event, from 1. None for a JSON array."""
-        return None if self.is_json else [number for number, _ in numbered_lines(self.expanded)]
 
     def events(self, schema: pa.Schema | None = None, max_events: int | None = None) -> Sequence[object] | pa.Table:
         """Return the raw events in the order in which they were sent.
@@ -177,13 +169,23 @@ class Body:
             raise BatchTooLarge(f"the body has more than {limit:,} events: split the batch") from None
         return events
 
-    def original_json(self, indexes: Sequence[int]) -> list[str]:
-        """Return the JSON of the events at `indexes`, which must be in ascending order, as the partner sent it."""
+    def originals(self, indexes: Sequence[int]) -> tuple[pa.Array, pa.Array | None]:
+        """Return the text and the line of the events at `indexes`, which must be in ascending order.
+
+        The text is the JSON that the partner sent, and the line, from 1, is None for a JSON array.
+        """
+        if self.is_json:
+            return pa.array(self._elements(indexes), pa.string()), None
+        # The lines are numbered only if an event is rejected.
+        all_lines = [number for number, _ in numbered_lines(self.expanded)] if indexes else []
+        lines = [all_lines[index] for index in indexes]
+        return pa.array(decode_lines(self.expanded, lines), pa.string()), pa.array(lines, pa.int64())
+
+    def _elements(self, indexes: Sequence[int]) -> list[str]:
+        """Return the JSON of elements of the array."""
         if not indexes:
             return []
         body = self.expanded
-        if self.lines is not None:
-            return decode_lines(body, [self.lines[index] for index in indexes])
         # Scan the array for the commas between its elements: JSON parsers do not report where an element begins.
         wanted, elements = set(indexes), []
         start = body.index(b"[") + 1

@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from slackwater.errors import DataError, SlackwaterError, UnknownName
+from slackwater.model import Model
 from slackwater.receiver.push.body import Body
 from slackwater.receiver.push.receive import BatchResult, CheckedBatch, Receipt, Receiver
 from slackwater.sources.definition import Source
@@ -24,10 +25,10 @@ MAX_MESSAGE_BYTES = 200_000
 JOINED_BYTES = 32 * 2**20
 
 
-class BufferedBatch(BaseModel):
+class BufferedBatch(Model):
     """A message of the queue: a body whose events are checked, with everything that is needed to store them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     receipt: Receipt
     """The events are checked by it, now and when they are stored."""
@@ -62,7 +63,7 @@ def receive_buffered(
     checked = receiver.check(body, source)
     # If the source had no buffer when this body was received first, its events are in objects of their own, without
     # generated ids.
-    if checked.definition.push and checked.definition.push.buffer == "none":
+    if checked.receipt.definition.push and checked.receipt.definition.push.buffer == "none":
         return receiver.store(checked)
     # The rejected events are written before the message is sent: `store_batches` relies on them and does not write them
     # again. If `send` fails, the partner sends the body again, and this object is found instead of written twice.
@@ -79,7 +80,7 @@ def receive_buffered(
         correlation_id=correlation_id,
     ).model_dump_json(by_alias=True)
     if len(message.encode()) > MAX_MESSAGE_BYTES:
-        return checked.result(receiver.write_events(checked.definition, [checked]))
+        return checked.result(receiver.write_events([checked]))
     queue.send(message)
     return checked.result(checked.accepted)
 
@@ -120,20 +121,9 @@ def store_batches(
 
     Yields the message id, the batch, and why it was not stored or None.
     """
-
-    def write(joined: Mapping[str, CheckedBatch]) -> Iterator[tuple[str, BufferedBatch | None, str | None]]:
-        failure = None
-        try:
-            receiver.write_events(definition, list(joined.values()))
-        except SlackwaterError as error:
-            failure = str(error)
-        for message_id in joined:
-            yield message_id, batches[message_id], failure
-
-    definition = next(iter(batches.values())).receipt.definition
     joined: dict[str, CheckedBatch] = {}
     size = 0
-    for message_id, batch in batches.items():
+    for left, (message_id, batch) in zip(reversed(range(len(batches))), batches.items(), strict=True):
         body = Body(
             content=batch.body,
             content_type=batch.content_type,
@@ -142,14 +132,15 @@ def store_batches(
             limits=receiver.limits,
         )
         try:
-            checked = receiver.check_again(body, batch.receipt)
+            joined[message_id] = checked = receiver.check_again(body, batch.receipt)
+            size += len(body.expanded) + checked.split.table.nbytes + checked.rejects.nbytes
         except DataError as error:
             yield message_id, batch, str(error)
-            continue
-        joined[message_id] = checked
-        size += len(body.expanded) + checked.split.table.nbytes + checked.rejects.nbytes
-        if size >= JOINED_BYTES:
-            yield from write(joined)
+        if joined and (size >= JOINED_BYTES or not left):
+            failure = None
+            try:
+                receiver.write_events(list(joined.values()))
+            except SlackwaterError as error:
+                failure = str(error)
+            yield from ((written, batches[written], failure) for written in joined)
             joined, size = {}, 0
-    if joined:
-        yield from write(joined)

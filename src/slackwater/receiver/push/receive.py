@@ -11,18 +11,19 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime
 
 from slackwater.errors import DataError, ObjectMissing
+from slackwater.model import Model
 from slackwater.receiver.parsing.event_checks import check_events
-from slackwater.receiver.parsing.rejections import truncate
 from slackwater.receiver.push.body import BatchTooLarge, Body, Limits
-from slackwater.receiver.writing.partitioning import (
+from slackwater.receiver.writing.raw_writer import (
     HourSplit,
+    RawWriter,
     add_metadata,
     assign_event_ids,
     drop_duplicates,
@@ -30,7 +31,6 @@ from slackwater.receiver.writing.partitioning import (
     merge,
     split_by_hour,
 )
-from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import partner_schema
 
@@ -45,23 +45,16 @@ class BatchResult(NamedTuple):
     rejected: Sequence[tuple[int, str]]
     """The index in the batch, from 0, and the reason of each rejected event."""
 
-    def document(self, reason_length: int) -> dict[str, Any]:
-        """Return the response to the partner. `reason_length` is the longest reason, in ASCII characters of JSON."""
-        rejected = [{"index": index, "reason": truncate(reason, reason_length)} for index, reason in self.rejected]
-        return {**self._asdict(), "rejected": rejected}
 
-
-class Receipt(BaseModel):
+class Receipt(Model):
     """How a batch was read when it was received first. Every later attempt must read it in the same way."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     received_at: AwareDatetime
     """Decides whether an event is too old, and the day under which rejected events are stored."""
     definition: Source
     """The source's definition at that time."""
     events_digest: str
-    """`CheckedBatch.digest`."""
+    """Of which events are rejected, and of the hours of the others: it decides which objects are written."""
     rows: tuple[int, ...] | None = None
     """Number of events to write in each hour, oldest first: names of objects have it. None for a batch that was
     received before names of objects had rows: its objects have names without them."""
@@ -75,10 +68,8 @@ class CheckedBatch:
     """
 
     batch_id: str
-    definition: Source
+    receipt: Receipt
     """By which the events were checked and must be written."""
-    received_at: datetime
-    """When the body was received first."""
     origin: str
     """`push:<partner>`"""
     split: HourSplit
@@ -87,16 +78,6 @@ class CheckedBatch:
     """The number of accepted events, with those that repeat an id."""
     rejects: pa.Table
     """The rejected events: the columns of `REJECTIONS`, `line` and `text`."""
-    digest: str
-    """Digest of which events are rejected and of the hours of the others: it decides which objects are written."""
-    has_named_rows: bool = True
-    """False for a batch that was received first before names of objects had rows: its objects keep their names."""
-
-    @property
-    def receipt(self) -> Receipt:
-        """The receipt of the batch."""
-        rows = tuple(rows for _, rows in self.split.row_counts()) if self.has_named_rows else None
-        return Receipt(received_at=self.received_at, definition=self.definition, events_digest=self.digest, rows=rows)
 
     def result(self, written: int) -> BatchResult:
         """Return the result of the batch: `written` of the accepted events are new, the others are duplicates."""
@@ -129,20 +110,20 @@ class Receiver:
         # of these writes, the partner's retry reads the same receipt, so it rejects the same events and writes objects
         # with the same names: it adds what is missing and duplicates nothing.
         self.write_rejects(checked)
-        return checked.result(self.write_events(checked.definition, [checked]))
+        return checked.result(self.write_events([checked]))
 
-    def write_events(self, definition: Source, batches: Sequence[CheckedBatch]) -> int:
-        """Write the accepted events of batches that were checked by `definition`, one object per partition.
+    def write_events(self, batches: Sequence[CheckedBatch]) -> int:
+        """Write the accepted events of batches that were checked by one definition, one object per partition.
 
         Of the events with one id in one partition, only the first received is written.
         Returns the number of events in the objects that are new. Raises `CloudError`; then some objects may be written,
         and the same call again writes the others.
         """
-        splits = []
-        for batch in sorted(batches, key=lambda batch: (batch.received_at, batch.batch_id)):
-            table, hours = batch.split
-            table = add_metadata(table, definition, received_at=batch.received_at, batch_id=batch.batch_id)
-            splits.append(HourSplit(table, hours))
+        definition, splits = batches[0].receipt.definition, []
+        for batch in sorted(batches, key=lambda batch: (batch.receipt.received_at, batch.batch_id)):
+            table, received_at = batch.split.table, batch.receipt.received_at
+            table = add_metadata(table, definition, received_at=received_at, batch_id=batch.batch_id)
+            splits.append(HourSplit(table, batch.split.hours))
         # One batch has each id once in an hour.
         split = splits[0] if len(splits) == 1 else merge(splits)
         if definition.id_column and len(splits) > 1:
@@ -151,15 +132,15 @@ class Receiver:
             definition,
             split,
             batch_ids=[batch.batch_id for batch in batches],
-            has_named_rows=all(batch.has_named_rows for batch in batches),
+            has_named_rows=all(batch.receipt.rows is not None for batch in batches),
         )
 
     def write_rejects(self, checked: CheckedBatch) -> None:
         """Write the rejected events of a batch. Raises `CloudError`."""
         self.raw_writer.write_rejects(
-            checked.definition,
+            checked.receipt.definition,
             checked.rejects,
-            received_at=checked.received_at,
+            received_at=checked.receipt.received_at,
             batch_id=checked.batch_id,
             origin=checked.origin,
         )
@@ -199,26 +180,24 @@ class Receiver:
     def _check(self, body: Body, source: Source, *, received_at: datetime, has_named_rows: bool = True) -> CheckedBatch:
         max_events = source.push.max_events if source.push else None
         # The raw events are not kept in a variable, so that their memory is free once they are checked.
-        table, rejections = check_events(
-            body.events(partner_schema(source), max_events), source, received_at=received_at
-        )
-        hours, indexes = event_hours(table), rejections["index"].combine_chunks()
+        checked = check_events(body.events(partner_schema(source), max_events), source, received_at=received_at)
+        table, indexes = checked.table, checked.rejections["index"].combine_chunks()
+        hours = event_hours(table)
         if (count := pc.count_distinct(hours).as_py()) > body.limits.hours:
             limit = f"the limit is {body.limits.hours:,}"
             raise BatchTooLarge(f"the events are from {count:,} hours, {limit}: split the batch")
         # The order of the events decides the digest and the generated ids, so both come before the sort by hour.
         digest = events_digest(indexes, hours)
         split = split_by_hour(assign_event_ids(table, source, batch_id=body.batch_id, rejected=indexes), hours)
+        split = drop_duplicates(split, source.event_id) if source.event_id else split
+        rows = tuple(rows for _, rows in split.row_counts()) if has_named_rows else None
         return CheckedBatch(
             batch_id=body.batch_id,
-            definition=source,
-            received_at=received_at,
+            receipt=Receipt(received_at=received_at, definition=source, events_digest=digest, rows=rows),
             origin=body.origin,
-            split=drop_duplicates(split, source.event_id) if source.event_id else split,
+            split=split,
             accepted=table.num_rows,
-            rejects=with_originals(rejections, body),
-            digest=digest,
-            has_named_rows=has_named_rows,
+            rejects=checked.located(*body.originals(indexes.to_pylist())).rejections,
         )
 
 
@@ -229,16 +208,6 @@ def events_digest(rejected: pa.Array, hours: pa.Array) -> str:
         # The second buffer of an array has its values: eight bytes for each hour.
         digest.update(memoryview(hours.buffers()[1])[8 * hours.offset : 8 * (hours.offset + len(hours))])
     return digest.hexdigest()
-
-
-def with_originals(rejections: pa.Table, body: Body) -> pa.Table:
-    """Return the rejected events of a body with the line and the text of each."""
-    indexes = rejections["index"].to_pylist()
-    # The lines are numbered only if an event is rejected.
-    numbers = body.lines if indexes else None
-    lines = pa.array([numbers[index] for index in indexes] if numbers else [None] * len(indexes), pa.int64())
-    texts = pa.array(body.original_json(indexes), pa.string())
-    return rejections.append_column("line", lines).append_column("text", texts)
 
 
 def receipt_uri(bucket: str, source: str, batch_id: str) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from slackwater.errors import UnknownName
+from slackwater.receiver.parsing.rejections import truncate
 from slackwater.receiver.push.body import BatchRefused, Body
 from slackwater.receiver.push.queue import EventQueue, receive_buffered
 from slackwater.receiver.push.receive import Receiver
@@ -84,9 +85,10 @@ class EventsApi:
                 result = self.receiver.receive(pushed, source)
         except BatchRefused as refused:
             return error_response(refused.status, refused.code, str(refused))
-        document = result.document(_REASON_LENGTH)
+        rejected = [{"index": index, "reason": truncate(reason, _REASON_LENGTH)} for index, reason in result.rejected]
+        document = {**result._asdict(), "rejected": rejected}
         if result.rejected and not result.accepted and not result.duplicates:
-            first = document["rejected"][0]
+            first = rejected[0]
             message = f"every event was rejected; the first one (index {first['index']}): {first['reason']}"
             return error_response(422, "all_rejected", message, **document)
         return 202, document

@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Protocol
-
-from pydantic import BaseModel, ConfigDict
+from typing import Literal, Protocol
 
 from slackwater.errors import InputError
+from slackwater.model import Model
 
 ALL_SOURCES = "*"
 """Instead of a source's name: all sources that accept pushes, also those added later."""
@@ -28,10 +26,8 @@ _CACHE_SECONDS = 30.0
 _CACHE_TOKENS = 1000
 
 
-class Grant(BaseModel):
+class Grant(Model):
     """What a bearer token allows."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     partner: str
     sources: frozenset[str]
@@ -46,14 +42,6 @@ class Grant(BaseModel):
     def allows(self, source: str) -> bool:
         """Return whether the partner may push to the source."""
         return ALL_SOURCES in self.sources or source in self.sources
-
-
-class TokenState(StrEnum):
-    """The state of a token."""
-
-    VALID = "valid"
-    EXPIRED = "expired"
-    REVOKED = "revoked"
 
 
 class Token(Grant):
@@ -73,11 +61,9 @@ class Token(Grant):
         """Return whether the token is valid at the time `now`."""
         return not self.revoked and super().valid(now)
 
-    def state(self, now: datetime) -> TokenState:
+    def state(self, now: datetime) -> Literal["valid", "expired", "revoked"]:
         """Return the state of the token at the time `now`."""
-        if self.revoked:
-            return TokenState.REVOKED
-        return TokenState.VALID if self.valid(now) else TokenState.EXPIRED
+        return "revoked" if self.revoked else "valid" if self.valid(now) else "expired"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.receiver.writing.partitioning import first_rows, row_indexes
+from slackwater.receiver.writing.raw_writer import first_rows, row_indexes
 from slackwater.receiver.writing.spill_file import SpillFile
 
 # Bytes of ids that are searched together. Arrow needs up to four times as much meanwhile.
@@ -25,11 +24,6 @@ GROUPS = 256
 _PART_ROWS = 2**14
 # Bytes that Arrow's hash table adds to each id.
 _ROW_BYTES = 48
-
-
-class _Split(NamedTuple):
-    distinct: pa.Table
-    duplicates: pa.Table
 
 
 def duplicate_rows(blocks: Iterable[pa.Table], folder: Path) -> Iterator[pa.Table]:
@@ -49,13 +43,13 @@ def duplicate_rows(blocks: Iterable[pa.Table], folder: Path) -> Iterator[pa.Tabl
                 yield _spill_distinct(pending, spill)
                 pending, size = [], 0
         if pending and not spill:
-            yield _split(pending).duplicates
+            yield _split(pending)[1]
             return
         if pending:
             yield _spill_distinct(pending, spill)
         for group in range(GROUPS):
             if group in spill:
-                yield _split(spill.tables(group)).duplicates
+                yield _split(spill.tables(group))[1]
     finally:
         spill.close()
 
@@ -83,11 +77,11 @@ def _spill_distinct(tables: Iterable[pa.Table], spill: SpillFile[int]) -> pa.Tab
     return duplicates
 
 
-def _split(tables: Iterable[pa.Table]) -> _Split:
+def _split(tables: Iterable[pa.Table]) -> tuple[pa.Table, pa.Table]:
     """Split the rows into those whose `id` no earlier row has, and the others."""
     table = pa.concat_tables(tables)
     # Usually no id repeats, and counting the distinct ids is much faster than finding the first row of each.
     if pc.count_distinct(table["id"]).as_py() == table.num_rows:
-        return _Split(table, table.slice(0, 0))
+        return table, table.slice(0, 0)
     is_first = pc.is_in(row_indexes(table.num_rows), value_set=first_rows(table.select(["id"])))
-    return _Split(table.filter(is_first), table.filter(pc.invert(is_first)))
+    return table.filter(is_first), table.filter(pc.invert(is_first))

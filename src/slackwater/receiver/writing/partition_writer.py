@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from slackwater.errors import DataError
 from slackwater.receiver.writing.duplicate_ids import duplicate_rows
-from slackwater.receiver.writing.partitioning import PARQUET, row_indexes, split_by_hour
+from slackwater.receiver.writing.raw_writer import PARQUET, PartitionFile, row_indexes, split_by_hour
 from slackwater.receiver.writing.spill_file import SpillFile
 from slackwater.sources.partitions import Partition
 
@@ -33,14 +33,6 @@ BUDGET = 64 * 2**20
 ROW_GROUP = 2**13
 # Bytes of events that are written as a row group even if they are fewer.
 ROW_GROUP_BYTES = 64 * 2**20
-
-
-class PartitionFile(NamedTuple):
-    """The events of one partition, as a local Parquet file."""
-
-    partition: Partition
-    path: Path
-    rows: int
 
 
 class PartitionWriter:
@@ -63,15 +55,15 @@ class PartitionWriter:
         self._buffered_bytes = 0
         self._rows: dict[Partition, int] = defaultdict(int)
         self._spill: SpillFile[Partition] = SpillFile(folder / "spill.arrow")
-        self._files: dict[Partition, _PartitionParquet] = {}
+        self._files: dict[Partition, tuple[_AppendOnlyFile, pq.ParquetWriter]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._spill.close()
-        for file in self._files.values():
-            file.close()
+        for partition in list(self._files):
+            self._close(partition)
 
     def add(self, table: pa.Table) -> None:
         """Add a block of events. Raises `DataError` when all blocks together have too many hours."""
@@ -85,7 +77,6 @@ class PartitionWriter:
                 self._spill.add(partition, part)
             else:
                 self._write(partition, part)
-                self._files[partition].suspend()
 
     def finish(self) -> list[PartitionFile]:
         """Write the remaining events, close all files, and return them, oldest hour first.
@@ -97,7 +88,7 @@ class PartitionWriter:
         for partition in sorted(self._rows):
             for table in _row_groups(chain(self._spill.tables(partition), buffered.get(partition, []))):
                 self._write(partition, table)
-            self._files.pop(partition).close()
+            self._close(partition)
             path, rows = self._path(partition), self._rows[partition]
             if self._id_column:
                 rows = _drop_duplicates(path, self._id_column)
@@ -122,8 +113,16 @@ class PartitionWriter:
         """Transform the events and append them to the file of their partition as one row group."""
         table = self._transform(table)
         if partition not in self._files:
-            self._files[partition] = _PartitionParquet(self._path(partition), table.schema)
-        self._files[partition].write(table)
+            sink = _AppendOnlyFile(self._path(partition))
+            self._files[partition] = sink, pq.ParquetWriter(sink, table.schema, **PARQUET)
+        sink, writer = self._files[partition]
+        writer.write_table(table, row_group_size=table.num_rows)
+        sink.suspend()
+
+    def _close(self, partition: Partition) -> None:
+        sink, writer = self._files.pop(partition)
+        writer.close()
+        sink.suspend()
 
     def _path(self, partition: Partition) -> Path:
         return self._folder / f"{partition.date}-{partition.hour}.parquet"
@@ -177,34 +176,11 @@ def _numbered_ids(file: pq.ParquetFile, id_column: str) -> Iterator[pa.Table]:
         start += len(ids)
 
 
-class _PartitionParquet:
-    """A partition's Parquet file, which can be suspended between writes.
-
-    Otherwise a pulled file of thousands of hours would exceed the number of files that a process may have open: 1,024
-    in AWS Lambda.
-    """
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._sink = _AppendOnlyFile(path)
-        self._writer = pq.ParquetWriter(self._sink, schema, **PARQUET)
-
-    def write(self, table: pa.Table) -> None:
-        """Append the events as one row group. Reopens a suspended file."""
-        self._writer.write_table(table, row_group_size=table.num_rows)
-
-    def suspend(self) -> None:
-        """Close the file until the next write."""
-        self._sink.suspend()
-
-    def close(self) -> None:
-        self._writer.close()
-        self._sink.suspend()
-
-
 class _AppendOnlyFile(io.RawIOBase):
     """A file that is opened by a write and can be closed between writes; `tell` counts what was written in all.
 
-    pyarrow writes to it as to any Python file object.
+    pyarrow writes to it as to any Python file object. Otherwise a pulled file of thousands of hours would exceed the
+    number of files that a process may have open: 1,024 in AWS Lambda.
     """
 
     def __init__(self, path: Path) -> None:

@@ -193,15 +193,16 @@ def _get(session: HttpSession, url: str) -> tuple[httpx.Response, bytes]:
     """Return the response and its body. Raises `PartnerError`, also for a body of more than `_MAX_PAGE` bytes."""
     from slackwater.receiver.connectors.http_session import expect_ok, without_query
 
-    for attempt in session.attempts():
-        with attempt, session.request("GET", url, {"accept": "application/json"}) as response:
-            expect_ok(url, response)
-            body = bytearray()
-            for block in response.iter_bytes(_BLOCK):
-                body += block
-                if len(body) > _MAX_PAGE:
-                    raise PartnerError(f"{without_query(url)}: larger than {_MAX_PAGE:,} bytes: ask for smaller pages")
-    return response, bytes(body)
+    def read_body(response: httpx.Response) -> tuple[httpx.Response, bytes]:
+        expect_ok(url, response)
+        body = bytearray()
+        for block in response.iter_bytes(_BLOCK):
+            body += block
+            if len(body) > _MAX_PAGE:
+                raise PartnerError(f"{without_query(url)}: larger than {_MAX_PAGE:,} bytes: ask for smaller pages")
+        return response, bytes(body)
+
+    return session.read(url, read_body, headers={"accept": "application/json"})
 
 
 def _parse(body: bytes, name: str) -> Any:
