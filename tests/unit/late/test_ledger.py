@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise
 
 import pytest
 
@@ -19,10 +18,9 @@ from slackwater.late.new_entries import TakenIn, completed_entries, cost_shares,
 from slackwater.late.pending import save_pending
 from slackwater.late.report.message import Message
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
-from slackwater.runs.record import Resolution, ResolutionAction, Run, RunState
+from slackwater.runs.record import Run
 from tests.fakes_check import PIPELINE, World, five_days
 from tests.fakes_comparison import comparison
 from tests.fakes_ledger import ListTable
@@ -109,10 +107,6 @@ def handling(row):
     return row.uri.rpartition("/")[2], row.decision, row.rule, row.attempt
 
 
-def test_nothing_late_writes_nothing(world):
-    assert (world.monitor(), world.rows, world.pending) == (0, [], [])
-
-
 def test_an_ignored_input_has_one_row_however_often_it_is_checked(world):
     uri = world.add("flights", DAY, "20", name="late", rows=9)
     assert [world.monitor() for _ in range(7)] == [1, 0, 0, 0, 0, 0, 0]
@@ -124,63 +118,6 @@ def test_an_ignored_input_has_one_row_however_often_it_is_checked(world):
     assert row.lateness_hours == pytest.approx((arrived - ended).total_seconds() / 3600)
     assert (row.rows, row.bytes, row.cost_usd, row.notified, row.execution) == (9, 9, None, False, "m1")
     assert (row.date, row.change, row.month) == (date(2013, 3, 10), "added", "2013-03")
-
-
-def test_inputs_that_add_up_to_a_re_run_get_a_second_row_with_the_attempt(world):
-    world.add("flights", DAY, "20", name="one", rows=9)
-    world.monitor()
-    world.add("flights", DAY, "21", name="two", rows=1)
-    assert world.monitor(rerun=True) == 2
-    assert sorted(map(handling, world.rows)) == [
-        ("one.parquet", "ignore", "below", None),
-        ("one.parquet", "rerun", "grown", 2),
-        ("two.parquet", "rerun", "grown", 2),
-    ]
-    assert {row.execution for row in world.rows if row.attempt} == {"m2"}
-    assert world.monitor() == 0
-
-
-def test_a_failed_re_run_is_a_decision_without_an_attempt(world):
-    world.add("flights", DAY, "20", name="late", rows=50)
-    assert [world.monitor(), world.monitor(), world.monitor(rerun=True)] == [1, 0, 1]
-    assert [handling(row)[1:] for row in world.rows] == [("rerun", "grown", None), ("rerun", "grown", 2)]
-
-
-def test_a_removed_input_is_a_row_of_the_held_day(world):
-    uri = world.add("flights", DAY, "20", name="late", rows=50)
-    world.monitor(rerun=True)
-    world.store.delete([uri])
-    assert world.monitor() == 1
-    assert handling(world.rows[-1]) == ("late.parquet", "hold", "vanished", None)
-    assert (world.rows[-1].change, world.rows[-1].lateness_hours) == ("removed", None)
-
-
-def test_an_input_that_returns_after_its_removal_is_late_again(world):
-    uri = world.add("weather", DAY, "20", name="late", rows=3)
-    world.monitor(rerun=True)
-    world.store.delete([uri])
-    inputs = world.inputs.manifest(PIPELINE, day_of(date.fromisoformat(DAY), "America/New_York"))
-    released = Resolution(
-        action=ResolutionAction.RELEASED, reason="r", principal="p", at=world.time, inputs=inputs.digest, attempt=2
-    )
-    world.table.save_day(world.table.day(PIPELINE, DAY).model_copy(update={"resolution": released}))
-    world.publish(DAY)
-    world.monitor()
-    world.add("weather", DAY, "20", name="late", rows=3)
-    assert world.monitor() == 1
-    assert [(row.change, row.rule, row.attempt) for row in world.rows] == [
-        ("added", "grown", 2),
-        ("removed", "manual", 3),
-        ("added", "grown", None),
-    ]
-
-
-def test_a_run_by_hand_is_in_the_ledger_without_a_check(world):
-    world.add("flights", DAY, "20", name="late", rows=3)
-    run = world.publish(DAY)
-    assert world.monitor() == 1
-    assert handling(world.rows[0]) == ("late.parquet", "rerun", "manual", run.attempt)
-    assert world.rows[0].execution is None
 
 
 @pytest.mark.parametrize("crash", ["before", "after"])
@@ -298,22 +235,6 @@ def test_a_day_that_is_repaired_without_late_data_and_leaves_the_window_has_what
     world.time += timedelta(days=30)
     assert world.monitor() == 1
     assert [handling(row) for row in world.rows] == [("late.parquet", "rerun", "manual", run.attempt)]
-
-
-def test_the_rows_of_each_re_run_add_up_to_the_difference_of_its_manifests(world):
-    for attempt in range(3):
-        for hour in range(10, 14 + attempt):
-            world.add("flights", DAY, str(hour), name=f"a{attempt}", rows=7 + hour)
-            world.add("weather", DAY, str(hour), name=f"w{attempt}", rows=attempt + 1)
-        world.monitor(rerun=attempt != 1)
-    published = [run for run in world.table.runs(PIPELINE, DAY) if run.state is RunState.PUBLISHED]
-    for before, after in pairwise(published):
-        earlier, later = (
-            InputManifest.model_validate_json(world.store.get(run.run.manifest)) for run in (before, after)
-        )
-        expected = sum(item.rows for item in later.objects) - sum(item.rows for item in earlier.objects)
-        assert sum(row.rows for row in world.rows if row.attempt == after.run.attempt) == expected
-    assert len(published) == 3
 
 
 def test_the_cost_of_a_run_is_divided_by_rows(world):
