@@ -14,7 +14,7 @@ import pytest
 from benchmarks.cloud import used
 from benchmarks.size_data import DAY, HOURS, csv_files, served, write_day, write_late
 
-EVENTS, LATE = 240_010, 2_400
+EVENTS, LATE = 48_010, 2_400
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,10 @@ def test_the_server_lists_and_serves_the_files(files: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_usage_counts_processes_that_have_ended() -> None:
-    program = "import time\nwhile time.process_time() < 0.6: pass\n"
+    program = "import time\nwhile time.process_time() < 0.2: pass\n"
 
     result, usage = used(os.getpid(), lambda: subprocess.run([sys.executable, "-c", program], check=True).returncode)
 
     assert result == 0
-    assert usage.cpu >= 0.6
+    assert usage.cpu >= 0.2
     assert usage.peaks["other"] > 1_000_000

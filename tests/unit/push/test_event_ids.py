@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.rejections import RejectionRule
@@ -71,7 +71,6 @@ class TestEventIds:
         (first, _) = setup.store.uris("/raw/source=")
         assert pq.read_schema(io.BytesIO(setup.store.get(first))) == raw_schema(setup.source)
 
-    @settings(deadline=None, max_examples=30)
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12))
     def test_one_event_is_stored_for_each_id_and_hour(self, items):
         setup = Setup(self.SOURCE)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.nyc_flights import feed
@@ -41,17 +41,8 @@ class TestEvents:
         table = pq.read_table(io.BytesIO(setup.store.get(uri)), partitioning=None)
         assert table.schema == raw_schema(SOURCE)
         assert table.column_names == [
-            "id",
-            "count",
-            "size",
-            "good",
-            "day",
-            "at",
-            "_event_time",
-            "_received_at",
-            "_batch_id",
-            "_extra",
-        ]
+            "id", "count", "size", "good", "day", "at", "_event_time", "_received_at", "_batch_id", "_extra",
+        ]  # fmt: skip
         (row,) = table.to_pylist()
         extra = json.loads(row.pop("_extra"))
         assert extra == {"more": {"x": [1]}, "Other \u00e9": None}
@@ -139,13 +130,9 @@ class TestPartitions:
     def test_each_event_is_stored_in_its_utc_hour(self):
         setup = Setup()
         times = [
-            "2013-03-08T12:59:59.999999Z",
-            "2013-03-08T13:00:00Z",
-            "2013-03-08T08:00:00-05:00",
-            "1969-12-31T23:59:59.5Z",
-            "0001-01-01T00:00:00Z",
-            "9999-12-31T23:59:59Z",
-        ]
+            "2013-03-08T12:59:59.999999Z", "2013-03-08T13:00:00Z", "2013-03-08T08:00:00-05:00",
+            "1969-12-31T23:59:59.5Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z",
+        ]  # fmt: skip
         setup.push([event(at, id=str(n)) for n, at in enumerate(times)])
         partitions = sorted(uri.rpartition("/")[0].partition("things/")[2] for uri in setup.store.uris("/raw/source="))
         assert partitions == [
@@ -172,7 +159,6 @@ class TestPartitions:
             name = hashlib.sha256(f"{result.batch_id}\n{partition}".encode()).hexdigest()[:32]
             assert uri.endswith(f"/{name}-{rows}.parquet")
 
-    @settings(deadline=None, max_examples=30)
     @given(st.permutations(range(6)))
     def test_events_of_an_hour_keep_their_order(self, indexes):
         events = [event(f"2013-03-08T{12 + index % 2}:00:00Z", id=str(index)) for index in indexes]
@@ -308,7 +294,6 @@ _events = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(batch=st.lists(_events, max_size=20), array=st.booleans(), crash=st.integers(0, 8))
 def test_every_event_is_in_one_partition_or_rejected(batch, array, crash):
     # Each event has a unique number in a field that the source does not know, so that it can be identified.

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import CloudError, ObjectInvalid
@@ -336,7 +336,6 @@ _ids = st.lists(st.sampled_from("abcdef"), max_size=4, unique=True)
 _stored = st.lists(st.tuples(st.sampled_from(["16", "17"]), st.integers(0, 3), _ids, st.integers(0, 2)), max_size=7)
 
 
-@settings(deadline=None, max_examples=60)
 @given(stored=_stored, arriving=_stored)
 def test_rows_add_up_to_the_distinct_ids_and_published_objects_keep_their_counts(stored, arriving):
     stored_ids = {
