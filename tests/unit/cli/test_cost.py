@@ -88,19 +88,9 @@ def test_the_document_has_the_sums(shown):
     document = json.loads(text.out)
     assert [day["date"] for day in document["days"]] == ["2013-03-09", "2013-03-10", "2013-03-11"]
     assert document["total"] == {
-        "runs": 6,
-        "reruns": 3,
-        "failed": 1,
-        "comparisons": 0,
-        "vcpu_hours": 0.5,
-        "memory_gb_hours": 2.0,
-        "storage_gb_hours": 0.0,
-        "usd": 0.15,
-        "comparison_usd": 0.0,
-        "late_data_usd": 0.07,
-        "unknown": 1,
-        "pending": 1,
-    }
+        "runs": 6, "reruns": 3, "failed": 1, "comparisons": 0, "vcpu_hours": 0.5, "memory_gb_hours": 2.0,
+        "storage_gb_hours": 0.0, "usd": 0.15, "comparison_usd": 0.0, "late_data_usd": 0.07, "unknown": 1, "pending": 1,
+    }  # fmt: skip
 
 
 def test_comparisons_are_part_of_the_costs_of_their_day(shown):

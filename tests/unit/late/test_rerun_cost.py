@@ -44,13 +44,9 @@ def _record(
     prefix = "s3://exchange/runs/earlier/" if kept else run.prefix
     reference = ArrowReference(manifest=f"{prefix}main/manifest.json", rows=1, bytes=1, files=1, seconds=1)
     return RunRecord(
-        run=run,
-        state=state,
-        execution="arn",
-        started_at=_START + timedelta(hours=number),
-        stages=(StageRecord(stage="main", reference=reference),),
-        cost=RunCost(usd=usd, complete=True),
-    )
+        run=run, state=state, execution="arn", started_at=_START + timedelta(hours=number),
+        stages=(StageRecord(stage="main", reference=reference),), cost=RunCost(usd=usd, complete=True),
+    )  # fmt: skip
 
 
 def _by_numpy(points: list[tuple[int, float]], size: int) -> float:

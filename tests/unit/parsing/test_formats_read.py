@@ -57,12 +57,9 @@ def content_of(file_format: str, *rows: dict[str, object]) -> bytes:
 
 FORMATS = ("csv", "tsv", "json", "ndjson", "parquet", "xlsx")
 COMPRESSIONS = {
-    "plain": bytes,
-    "gzip": gzip.compress,
-    "bz2": bz2.compress,
-    "zstd": lambda content: pa.compress(content, "zstd", asbytes=True),
-    "zip": zipped,
-}
+    "plain": bytes, "gzip": gzip.compress, "bz2": bz2.compress,
+    "zstd": lambda content: pa.compress(content, "zstd", asbytes=True), "zip": zipped,
+}  # fmt: skip
 
 
 def source_with_format(file_format: str, **changes: object):
