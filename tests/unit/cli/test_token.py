@@ -83,17 +83,6 @@ class TestCreate:
         printed = slackwater("create", "acme", "--source", "weather", "--days", "1", "--text")
         assert re.search(r"^acme may push to weather until \d{4}-\d\d-\d\d \d\d:\d\d UTC with", printed.err)
 
-    def test_a_third_token_is_refused(self, slackwater, client):
-        first, second = (slackwater("create", "acme", "--source", "weather")["id"] for _ in range(2))
-        error = slackwater("create", "acme", "--source", "weather", code=2, error=True)
-        assert error == (
-            f"error: acme has 2 valid tokens, {first} and {second}, and may have 2: revoke one that is no longer used, "
-            f"such as the oldest (slackwater token revoke {first})\n"
-        )
-        assert len(client.tokens.all()) == 2
-        slackwater("revoke", first)
-        assert slackwater("create", "acme", "--source", "weather")["state"] == "valid"
-
     @pytest.mark.parametrize(
         ("arguments", "expected"),
         [

@@ -4,7 +4,7 @@ from threading import Lock
 import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.errors import InputError, UnknownName
+from slackwater.errors import InputError
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.late.check.window import today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision, report_uri
@@ -201,11 +201,6 @@ def test_today_is_computed_in_the_timezone_of_the_pipeline(world):
     assert world.check().as_of == "2013-03-12"
     world.time += timedelta(minutes=1)
     assert world.check().as_of == "2013-03-13"
-
-
-def test_an_unknown_pipeline_is_refused(world):
-    with pytest.raises(UnknownName, match=r"no pipeline 'delays'.*daily_delays"):
-        world.checker.check(pipeline="delays", as_of=None)
 
 
 @pytest.mark.parametrize("as_of", ["2013-02-30", "yesterday", "", "0001-01-03", "20130310", "2013-W10-7"])

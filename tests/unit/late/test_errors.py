@@ -10,7 +10,7 @@ from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectInvali
 from slackwater.late.check.tasks import DayAction, day_tasks
 from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.project.project import CodeDigests
-from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.record import DayRecord
 from tests.fakes_check import PIPELINE, World
 
 pytestmark = pytest.mark.unit
@@ -67,15 +67,6 @@ def test_an_unreadable_manifest_puts_its_day_on_hold_and_names_the_remedy(world,
     world.store.delete([uri])
     world.publish(DATE, force=True)
     assert checked_day(world).rule is DecisionRule.UNCHANGED
-
-
-def test_an_unreadable_run_puts_its_day_on_hold(world):
-    def run(pipeline, date, attempt):
-        return RunRecord.model_validate({}) if date == DATE else read_run(pipeline, date, attempt)
-
-    read_run, world.table.run = world.table.run, run
-    assert checked_day(world).reason == "cannot be checked: RunRecord: run: Field required"
-    assert rules_of_other_days(world) == {DecisionRule.UNCHANGED}
 
 
 @pytest.mark.parametrize(
