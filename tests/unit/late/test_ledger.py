@@ -133,18 +133,6 @@ def test_a_crash_around_the_commit_neither_loses_nor_doubles_a_row(world, crash)
     assert (world.rows[0].execution, world.pending) == ("m1", [])
 
 
-def test_a_decision_that_was_not_written_is_written_by_the_next_monitoring_in_order(world):
-    world.add("flights", DAY, "20", name="late", rows=9)
-    world.start()
-    world.add("flights", DAY, "21", name="more", rows=9)
-    assert world.monitor(rerun=True) == 3
-    assert sorted(map(handling, world.rows)) == [
-        ("late.parquet", "ignore", "below", None),
-        ("late.parquet", "rerun", "grown", 2),
-        ("more.parquet", "rerun", "grown", 2),
-    ]
-
-
 def test_a_repeated_call_and_a_commit_of_another_writer_change_nothing(world):
     world.add("flights", DAY, "20", name="late", rows=9)
     _, request = world.start()
@@ -247,19 +235,6 @@ def test_the_cost_of_a_run_is_divided_by_rows(world):
     world.table.save(run=record.model_copy(update={"cost": RunCost(usd=0.04)}))
     world.ledger.write(**request)
     assert {row.uri[-9:]: row.cost_usd for row in world.rows} == {"a.parquet": 0.03, "b.parquet": 0.01}
-
-
-def test_a_cost_that_becomes_known_later_is_filled_in_once(world):
-    world.add("flights", DAY, "20", name="late", rows=30)
-    world.monitor(rerun=True)
-    assert [row.cost_usd for row in world.rows] == [None]
-    record = world.table.run(PIPELINE, DAY, 2)
-    world.table.save(run=record.model_copy(update={"cost": RunCost(usd=0.04)}))
-    before = world.rows[0]
-    assert world.monitor() == 0
-    assert world.rows == [before._replace(cost_usd=0.04)]
-    version = world.ledger_table.version
-    assert (world.monitor(), world.ledger_table.version) == (0, version)
 
 
 def compare(store, before, after, *, differing=1, message_id=None):
