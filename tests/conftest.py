@@ -39,7 +39,7 @@ from tests.sftp_server import SftpServer
 pyarrow.set_cpu_count(1)
 
 # No test depends on a duration: a busy machine would exceed the default of 200 ms for each example.
-settings.register_profile("slackwater", deadline=None)
+settings.register_profile("slackwater", deadline=None, max_examples=40)
 # `--hypothesis-profile long` tries other examples each time, until one fails or `MODEL_EXAMPLES` have been tried.
 MODEL_EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "100000"))
 settings.register_profile("long", deadline=None, max_examples=MODEL_EXAMPLES, database=None)

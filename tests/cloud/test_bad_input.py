@@ -93,34 +93,3 @@ def test_good_events_of_a_batch_are_stored_and_bad_ones_rejected_with_their_reas
     again = post(gzip.compress(body), **{"content-encoding": "gzip"}).json()
     assert (again["accepted"], again["duplicates"], len(again["rejected"])) == (0, 2, 3)
     assert cloud.query("SELECT count(*) FROM raw.weather WHERE date = '2014-06-01'") == [[2]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "expected"),
-    [
-        (("run", "daily_delays", "--date", "2013-02-30"), 2, "2013-02-30"),
-        (("run", "no_such", "--date", "2013-03-10"), 2, "no_such"),
-        (("pull", "nowhere"), 2, "nowhere"),
-        (("pull", "weather"), 2, "weather"),
-        (("push", "weather", "/no/such/file"), 2, "/no/such/file"),
-        (("query", "SELECT * FROM nothing"), 2, "nothing"),
-        (("query", "DROP TABLE daily_delays"), 2, ""),
-    ],
-)
-def test_the_error_of_a_wrong_command_names_the_problem(cloud, arguments, code, expected):
-    error = cloud.json(*arguments, code=code)["error"]
-    assert expected in error["message"]
-    assert "Traceback" not in error["message"]
-
-
-def test_a_file_that_vanishes_and_a_row_with_too_few_columns_lose_nothing_else(cloud, partner):
-    header = (partner.folder / "flights-2013-03-09-08.csv").read_text().splitlines()[0]
-    row = "2013,7,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-07-01T09:00:00Z"
-    short = "2013,7,1,517,515"
-    partner.put("flights-2013-07-01.csv", "\n".join([header, row, short, row.replace("1545", "9")]).encode() + b"\n")
-    partner.put("flights-2013-07-02.csv", f"{header}\n{row.replace('07-01', '07-02')}\n".encode())
-    partner.vanishing.add("flights-2013-07-02.csv")
-    totals = cloud.json("pull", "flights", "--as-of", "2013-07-02")
-    assert (totals["stored"], totals["vanished"], totals["failed"]) == (1, 1, 0)
-    assert (totals["rows"], totals["rejected"]) == (2, 1)
-    assert cloud.query("SELECT flight FROM raw.flights WHERE date = '2013-07-01' ORDER BY flight") == [[9], [1545]]

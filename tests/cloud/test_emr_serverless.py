@@ -16,7 +16,7 @@ from pathlib import Path
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError, ParamValidationError
+from botocore.exceptions import ClientError
 
 from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud as local_cloud
@@ -238,17 +238,6 @@ def raw_response(bare, path: str):
         return json.load(response)
 
 
-def test_a_client_token_starts_one_job_run(bare, application):
-    entry_point = bare.code("hello.py", HELLO)
-    first = bare.start(application, entry_point, clientToken="token")
-    assert bare.start(application, entry_point, clientToken="token") == first
-    assert code_of(lambda: bare.start(application, entry_point, "other", clientToken="token")) == (
-        "ConflictException",
-        409,
-    )
-    bare.until(application, first)
-
-
 def test_a_busy_application_queues_and_a_cancelled_job_leaves_no_process(bare, application):
     first = bare.start(application, bare.code("pid.py", f"import os; print(os.getpid(), flush=True)\n{SLEEPER}"))
     pid = int(wait_for(lambda: log_so_far(bare, first), str.strip).split()[0])
@@ -269,43 +258,6 @@ def test_a_busy_application_queues_and_a_cancelled_job_leaves_no_process(bare, a
 def log_so_far(bare, job_run: str) -> str:
     path = bare.files.jobs / job_run / "stdout"
     return path.read_text() if path.exists() else ""
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda emr, a: emr.get_application(applicationId="00nothere"),
-        lambda emr, a: emr.start_application(applicationId="00nothere"),
-        lambda emr, a: emr.delete_application(applicationId="00nothere"),
-        lambda emr, a: emr.list_job_runs(applicationId="00nothere"),
-        lambda emr, a: emr.get_job_run(applicationId=a, jobRunId="00nothere"),
-        lambda emr, a: emr.cancel_job_run(applicationId=a, jobRunId="00nothere"),
-        lambda emr, a: emr.list_tags_for_resource(
-            resourceArn="arn:aws:emr-serverless:us-east-1:000000000000:/applications/00nothere"
-        ),
-    ],
-)
-def test_missing_resources_are_not_found(bare, application, call):
-    assert code_of(lambda: call(bare.emr, application)) == ("ResourceNotFoundException", 404)
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"parameters": "--master yarn"},
-        {"parameters": "--conf broken"},
-        {"parameters": "--conf spark.driver.cores=3"},
-        {"clientToken": "not a token"},
-        {"mode": "SOMETIMES"},
-    ],
-)
-def test_invalid_input_is_refused(bare, application, more):
-    assert code_of(lambda: bare.start(application, "s3://code/job.py", **more)) == ("ValidationException", 400)
-
-
-def test_the_client_refuses_missing_parameters(bare, application):
-    with pytest.raises(ParamValidationError):
-        bare.emr.start_job_run(applicationId=application, jobDriver={"sparkSubmit": {"entryPoint": "x"}})
 
 
 @pytest.mark.parametrize(
@@ -393,13 +345,6 @@ class TestStateMachine:
         entry_point = bare.code("hello.py", HELLO)
         execution = self.ended(bare, machine()({**submitted(application, entry_point), **request_}))
         assert (execution["status"], execution["error"]) == ("FAILED", error)
-
-    def test_a_token_used_for_another_request_is_a_conflict(self, bare, application, machine):
-        start, entry_point = machine(), bare.code("hello.py", HELLO)
-        token = str(uuid.uuid4())
-        assert self.ended(bare, start(submitted(application, entry_point, ClientToken=token)))["status"] == "SUCCEEDED"
-        execution = self.ended(bare, start(submitted(application, entry_point, ClientToken=token, Name="other")))
-        assert execution["error"] == "EMRServerless.ConflictException"
 
     def test_a_stopped_execution_cancels_its_job_and_stays_aborted(self, bare, application, machine):
         arn = machine()(submitted(application, bare.code("sleeper.py", SLEEPER), Name="stopped"))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-
 import pytest
 
 from tests.cloud.conftest import PAST
@@ -114,39 +111,6 @@ def test_both_attempts_have_all_transitions_of_the_execution(cloud, recovered):
     assert shown == entered
 
 
-def test_people_see_one_stage_or_sparks_own_log(cloud, recovered):
-    command = ("logs", "staged_delays", "--date", OTHER, "--stage", KILLED[OTHER])
-    shown = cloud.slackwater(*command).out.splitlines()
-    assert {line[13:].split()[1] for line in shown} == {"state", "job"}
-    assert any("spark started" in line and "start_seconds=" in line for line in shown)
-    spark = cloud.slackwater(*command, "--spark")
-    assert spark.err.endswith(f"(staged_delays {OTHER} {KILLED[OTHER]}): success\n")
-    assert "spark started" not in spark.out
-    wrong = cloud.slackwater("logs", "staged_delays", "--date", OTHER, "--stage", "none", "--spark", code=2)
-    assert "has no Spark job of stage none" in wrong.err
-
-
-def test_without_a_permission_the_rest_of_the_log_is_printed(cloud, recovered):
-    iam, name = cloud.client("iam"), "reader"
-    iam.create_user(UserName=name)
-    statements = [
-        {"Effect": "Allow", "Action": "*", "Resource": "*"},
-        {"Effect": "Deny", "Action": "logs:FilterLogEvents", "Resource": "*"},
-    ]
-    iam.put_user_policy(UserName=name, PolicyName="p", PolicyDocument=json.dumps({"Statement": statements}))
-    keys = iam.create_access_key(UserName=name)["AccessKey"]
-    credentials = {"AWS_ACCESS_KEY_ID": keys["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"]}
-    reader = dataclasses.replace(cloud, environment=cloud.environment | credentials)
-    log = reader.json_of_process("logs", "staged_delays", "--date", OTHER)
-    assert [text.partition(":")[0] for text in log["missing"]] == [
-        "could not read the log group /aws/lambda/slackwater-freeze-inputs",
-        "could not read the log group /aws/lambda/slackwater-record-run",
-    ]
-    assert all("AccessDenied" in text for text in log["missing"])
-    sources = {line["source"] for line in log["lines"]}
-    assert sources == {"state machine", f"job {KILLED[OTHER]}", f"job {LAST}"}
-
-
 def test_a_timeline_shows_what_each_stage_did_and_which_were_kept(cloud, recovered, expected):
     flights, weather, _, groups = expected[OTHER]
     timelines = [
@@ -173,16 +137,6 @@ def test_a_timeline_shows_what_each_stage_did_and_which_were_kept(cloud, recover
     ]
     # Not a step of the stage that was kept from the first attempt.
     assert published["slowest"]["name"] in {killed, LAST, "publish", "report"}
-
-
-@pytest.mark.parametrize(("day", "number"), [(OTHER, "3"), (RESTARTED, "2")])
-def test_the_seconds_of_an_attempt_are_its_own_in_an_execution_of_one_or_two(cloud, recovered, day, number):
-    timeline = cloud.json("runs", recovered[day]["run_id"][:12], "--attempt", number)["timeline"]
-    seconds = timeline["seconds"]
-    assert seconds["total"] == pytest.approx(
-        seconds["spark_start"] + seconds["spark_work"] + seconds["orchestration"], abs=0.5
-    )
-    assert timeline["missing"] == []
 
 
 def test_a_day_s_timeline_is_that_of_its_last_attempt(cloud, recovered):

@@ -35,14 +35,9 @@ RUN = json.dumps(
 
 def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments],
-        check=False,
-        cwd=folder,
-        env={**os.environ, **WORKERS, **jvm_variables(), **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+        [sys.executable, *arguments], check=False, cwd=folder,
+        env={**os.environ, **WORKERS, **jvm_variables(), **environment}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
 
 
 def test_a_day_on_executors_of_their_own(store, tmp_path):

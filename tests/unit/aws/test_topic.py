@@ -71,11 +71,8 @@ def tls_error(reason):
 
 def publish(wire, **more):
     message = {
-        "subject": "s",
-        "body": "b",
-        "document": "{}",
-        "attributes": {"pipeline": "p", "date": "2013-03-10"},
-    } | more
+        "subject": "s", "body": "b", "document": "{}", "attributes": {"pipeline": "p", "date": "2013-03-10"},
+    } | more  # fmt: skip
     return topic(wire).publish(**message)
 
 

@@ -17,14 +17,9 @@ from slackwater.validation.pipeline_schema import pipeline_schema
 pytestmark = pytest.mark.unit
 
 FILES = [
-    ".gitignore",
-    "README.md",
-    "data/orders.ndjson",
-    "pipeline.schema.json",
-    "pipelines/daily_sales.yaml",
-    "source.schema.json",
-    "sources/orders.yaml",
-]
+    ".gitignore", "README.md", "data/orders.ndjson", "pipeline.schema.json", "pipelines/daily_sales.yaml",
+    "source.schema.json", "sources/orders.yaml",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["new", "below/new", "empty", "."])

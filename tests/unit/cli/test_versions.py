@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.arrow.reference import REFERENCE_LIMIT, StepRecord
+from slackwater.arrow.reference import StepRecord
 from slackwater.cli.main import run
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import Loads, loads_uri
 from tests.fakes_check import World
-from tests.fakes_cli import Terminal, a_client, use_client
+from tests.fakes_cli import a_client, use_client
 from tests.fakes_runs import store_stage
 
 pytestmark = pytest.mark.unit
@@ -108,11 +108,6 @@ class TestRefs:
         assert (last["rows"], last["snapshot_id"]) == (3, "1")
         assert all(version["created"] for version in answer["versions"])
 
-    def test_each_arrow_reference_is_smaller_than_1_kb(self, world, capsys):
-        publish(world)
-        stages = [version for version in document(capsys, "refs")["versions"] if version["type"] == "stage"]
-        assert all(len(json.dumps(version["reference"])) < REFERENCE_LIMIT for version in stages)
-
     def test_two_attempts_are_told_apart(self, world, capsys):
         publish(world)
         second = publish(world, force=True)
@@ -136,10 +131,6 @@ class TestRefs:
         remove(world, "/cleaned/00001.arrow")
         states = [version["state"] for version in document(capsys, "refs")["versions"]]
         assert states == ["present", "incomplete", "present"]
-
-    def test_a_run_that_is_active_has_the_versions_of_its_finished_stages(self, world, capsys):
-        world.freeze(DATE)
-        assert [version["type"] for version in document(capsys, "refs")["versions"]] == ["input"]
 
     def test_a_manifest_of_another_format_is_named(self, world, capsys):
         run = run_stages(world)
@@ -174,15 +165,6 @@ class TestRefs:
         assert " cleaned " in lines[3][20:]
         assert lines[6].startswith("attempt 1, cleaned: s3://exchange/runs/daily_delays/")
 
-    @pytest.mark.parametrize("date", ["2013-3-10", "today", "20130310"])
-    def test_a_wrong_date_is_named(self, world, capsys, date):
-        assert run(["refs", "daily_delays", "--date", date, "--project", str(PROJECT)]) == 2
-        assert f"--date: '{date}' is not a date" in capsys.readouterr().err
-
-    def test_an_unknown_pipeline_is_named(self, world, capsys):
-        assert run(["refs", "none", "--date", DATE, "--project", str(PROJECT)]) == 2
-        assert "no pipeline 'none'" in capsys.readouterr().err
-
 
 class TestRunsOfADay:
     def test_each_step_has_rows_seconds_parameters_and_effect(self, world, capsys):
@@ -195,12 +177,6 @@ class TestRunsOfADay:
             (None, LOADED),
         ]
         assert only["missing"] == []
-
-    def test_other_days_are_left_out(self, world, capsys):
-        publish(world)
-        world.add("flights", "2013-03-11", "12")
-        world.publish("2013-03-11")
-        assert [item["date"] for item in document(capsys, "runs")["runs"]] == [DATE]
 
     def test_the_json_document_has_the_steps_of_all_attempts_and_the_table_those_of_the_last(self, world, capsys):
         publish(world)
@@ -239,13 +215,6 @@ class TestRunsOfADay:
             "report, effect:",
             "  files: 1",
         ]
-
-    def test_a_terminal_shows_the_same_rows(self, world, monkeypatch):
-        publish(world)
-        terminal = Terminal()
-        monkeypatch.setattr("sys.stdout", terminal)
-        call("runs")
-        assert "data_quality" in terminal.getvalue()
 
     def test_a_removed_manifest_is_shown_as_such(self, world, capsys):
         publish(world)

@@ -11,10 +11,9 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-import tenacity
 
 from slackwater.aws.deployment import Deployment
-from slackwater.client.sender import _TRANSIENT, PushBlocked, PushTotals, Sender
+from slackwater.client.sender import PushBlocked, PushTotals, Sender
 from slackwater.client.token_file import TokenFile
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, Unavailable, UnknownName
 from slackwater.project.project import load_project
@@ -155,39 +154,6 @@ def test_an_error_response_is_not_retried_and_gives_its_message(status, error):
     refused = httpx.Response(status, json={"error": {"code": "x", "message": "because"}})
     with pytest.raises(error, match=f"^the API answered {status}: because$"):
         send(refused, accepted(1), batches=[[b"{}"]])
-
-
-def documented_client(waits):
-    """The variables of the client in the documentation, which appends its pauses to `waits` instead of waiting."""
-    page = Path("docs/receiver.md").read_text(encoding="utf-8")
-    client = {"API": "http://api", "TOKEN": "secret"}
-    exec(page.partition("```python\n")[2].partition("```")[0], client)  # noqa: S102
-    client["push"].retry.sleep = waits.append
-    return client
-
-
-@pytest.mark.parametrize("status", [202, 400, 401, 403, 404, 413, 415, 422, 429, 500, 501, 502, 503, 504])
-def test_the_client_in_the_documentation_sends_a_batch_again_when_slackwater_push_does(status, monkeypatch):
-    client = documented_client([])
-    responses, bodies = [httpx.Response(status, json={}), httpx.Response(202, json={"accepted": 1})], []
-
-    def post(url, *, content, **_):
-        bodies.append(content)
-        return responses[len(bodies) - 1]
-
-    monkeypatch.setattr(httpx, "post", post)
-    client["push"]([{"n": 1}])
-    assert bodies == [bodies[0]] * (2 if status in _TRANSIENT else 1)
-
-
-def test_the_client_in_the_documentation_waits_for_longer_than_aws_waf_counts(monkeypatch):
-    waits = []
-    client = documented_client(waits)
-    monkeypatch.setattr(httpx, "post", lambda *_, **__: httpx.Response(429, json=LIMITED))
-    with pytest.raises(tenacity.RetryError):
-        client["push"]([{"n": 1}])
-    assert 60 < waits[-1] < 90
-    assert sum(waits) < 300
 
 
 class HoursApi:

@@ -112,12 +112,6 @@ class TestRetries:
             fetched(partner)
         assert (waits, len(web.requests)) == ([], 1)
 
-    def test_retries_end_after_four_requests(self, web, partner):
-        web.on(PATH, Reply(503))
-        with pytest.raises(PartnerError, match=f"^{web.url}{PATH}: answered 503$"):
-            fetched(partner)
-        assert len(web.requests) == 4
-
     def test_all_failures_of_a_file_share_one_retry_budget(self, web, partner):
         broken = Reply(body=CONTENT, headers=RANGES, sent=100)
         web.on(PATH, Reply(503), broken, rest(CONTENT, 100, 200), Reply(429), Reply(body=CONTENT))

@@ -101,11 +101,6 @@ class TestJson:
         with connector_of(f"{web.url}/files", allow=[other.entry]) as partner:
             assert letters(partner) == ["a", "b"]
 
-    def test_a_page_that_fails_for_a_while_is_retried(self, web, partner):
-        web.on("/files", page("a", then="?page=2"))
-        web.on("/files?page=2", *[Reply(503)] * 3, page("b"))
-        assert letters(partner) == ["a", "b"]
-
     def test_links_in_a_circle_are_reported(self, web, partner):
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", page("b", then="/files"))
@@ -143,12 +138,6 @@ class TestJson:
         web.on("/files", page("a", then=then))
         with pytest.raises(OutboundRefused):
             letters(partner)
-
-    def test_a_link_to_another_port_is_not_followed(self, web, other, partner):
-        web.on("/files", array("a", Link=f'<{other.url}/files>; rel="next"'))
-        with pytest.raises(OutboundRefused):
-            letters(partner)
-        assert other.requests == []
 
     def test_an_invalid_link_is_reported(self, web, partner):
         web.on("/files", page("a", then="http://[::1/"))
@@ -438,12 +427,6 @@ class TestWithoutListing:
         web.on("/files/2013", Reply(405), response)
         with pytest.raises(PartnerError, match=f"^{web.url}/files/2013: answered {response.status}, where 200"):
             self.list(partner, "{date:%Y}")
-
-    @pytest.mark.parametrize("status", [401, 403])
-    def test_a_denied_request_is_reported(self, web, partner, status):
-        web.on("/files/2013/2013-03-08.csv", Reply(status))
-        with pytest.raises(PartnerError, match=f"answered {status}"):
-            self.list(partner)
 
     def test_redirects_are_followed_and_temporary_failures_retried(self, web, partner):
         web.on("/files/2013", Reply(503), Reply(302, headers={"Location": "/there"}))

@@ -10,7 +10,7 @@ from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectInvali
 from slackwater.late.check.tasks import DayAction, day_tasks
 from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.project.project import CodeDigests
-from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.record import DayRecord
 from tests.fakes_check import PIPELINE, World
 
 pytestmark = pytest.mark.unit
@@ -67,15 +67,6 @@ def test_an_unreadable_manifest_puts_its_day_on_hold_and_names_the_remedy(world,
     world.store.delete([uri])
     world.publish(DATE, force=True)
     assert checked_day(world).rule is DecisionRule.UNCHANGED
-
-
-def test_an_unreadable_run_puts_its_day_on_hold(world):
-    def run(pipeline, date, attempt):
-        return RunRecord.model_validate({}) if date == DATE else read_run(pipeline, date, attempt)
-
-    read_run, world.table.run = world.table.run, run
-    assert checked_day(world).reason == "cannot be checked: RunRecord: run: Field required"
-    assert rules_of_other_days(world) == {DecisionRule.UNCHANGED}
 
 
 @pytest.mark.parametrize(
@@ -277,25 +268,6 @@ def test_people_are_notified_of_a_day_before_the_window_whose_execution_cannot_b
     assert world.check().notifications_due == ("2013-03-08",)
 
 
-@pytest.mark.parametrize(
-    ("times", "rule"),
-    [
-        (0, DecisionRule.GROWN),
-        (1, DecisionRule.OUTCOME_UNKNOWN),
-        (2, DecisionRule.OUTCOME_UNKNOWN),
-        (3, DecisionRule.FAILED),
-        (4, DecisionRule.FAILED),
-    ],
-)
-def test_a_late_day_is_run_again_until_three_runs_have_failed(world, times, rule):
-    world.add("flights", DATE, "20", name="late", rows=30)
-    fail(world, times=times)
-    day = checked_day(world)
-    assert day.rule is rule
-    assert day.decision is (LateDecision.HOLD if rule is DecisionRule.FAILED else LateDecision.RERUN)
-    assert [source.late.rows for source in day.sources] == [30, 0]
-
-
 def test_a_day_whose_runs_fail_is_on_hold_with_the_last_error_and_nobody_is_notified(world):
     world.add("flights", DATE, "20", name="late", rows=30)
     fail(world, times=2, error="E: first")
@@ -321,55 +293,6 @@ def test_a_day_with_failed_runs_is_run_again_after_more_late_data_or_another_def
     assert checked_day(world).rule is DecisionRule.FAILED
     world.add("flights", DATE, "20", name="later", rows=1)
     assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
-
-
-def test_failures_with_other_inputs_restart_the_count(world):
-    world.add("flights", DATE, "20", name="late", rows=30)
-    fail(world, times=2)
-    uri = world.add("flights", DATE, "20", name="later", rows=1)
-    fail(world)
-    world.store.delete([uri])
-    fail(world, times=2)
-    world.time += timedelta(hours=1)  # the cool-down, which applies after three failures
-    assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
-    fail(world)
-    assert checked_day(world).rule is DecisionRule.FAILED
-
-
-def test_a_day_without_late_data_is_run_again_if_a_run_may_have_published(world):
-    fail(world)
-    day = checked_day(world)
-    assert (day.decision, day.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
-    assert day.reason == (
-        "attempt 2 ended without an outcome and may have published: the table may not hold the recorded version"
-    )
-    world.publish(DATE)
-    assert checked_day(world).rule is DecisionRule.UNCHANGED
-
-
-def test_a_day_with_late_data_below_its_thresholds_is_run_again_if_a_run_may_have_published(world):
-    world.add("flights", DATE, "20", name="late", rows=1)
-    assert checked_day(world).rule is DecisionRule.BELOW
-    fail(world)
-    assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
-
-
-def test_a_day_whose_run_was_lost_is_run_again_after_its_execution_has_ended(world):
-    world.freeze(DATE, force=True)
-    assert checked_day(world).rule is DecisionRule.RUNNING
-    world.executions.running.clear()
-    assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
-
-
-def test_a_day_with_an_unknown_outcome_is_on_hold_when_its_runs_keep_failing(world):
-    fail(world, times=3)
-    assert checked_day(world).rule is DecisionRule.FAILED
-
-
-def test_missing_inputs_put_a_day_with_an_unknown_outcome_on_hold(world):
-    fail(world)
-    world.store.delete([f"s3://raw/raw/source=flights/date={DATE}/hour=17/a.parquet"])
-    assert checked_day(world).rule is DecisionRule.VANISHED
 
 
 def test_attempts_are_read_only_where_some_follow_the_published_one(world):

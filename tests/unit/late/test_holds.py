@@ -13,8 +13,8 @@ from slackwater.late.check.holds import MAX_OLDER_DAYS, day_with_decision, older
 from slackwater.late.check.holds import days_on_hold as count_days_on_hold
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.late.pending import pending_check
-from slackwater.runs.record import DayRecord, Hold, ResolutionAction, RunState, failure_uri, publication_uri
-from tests.fakes_check import NOW, PIPELINE, PUBLICATION
+from slackwater.runs.record import DayRecord, Hold, ResolutionAction, failure_uri
+from tests.fakes_check import NOW, PIPELINE
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import Crash
@@ -107,73 +107,6 @@ def test_a_hold_ends_when_its_cause_is_gone_and_that_is_recorded(world):
     assert describe_decision(day.resolution) == "ended on 2013-03-13 18:00 UTC: no new data since the published run"
 
 
-def test_a_released_day_is_published_from_what_is_left(world):
-    world.store.delete([NOON])
-    world.check()
-    with pytest.raises(InputError, match=r"have lost 1,000 rows .* slackwater late release daily_delays --date"):
-        world.freeze(DAY)
-    run = release(world)
-    assert (run.accepts_audit, run.rows) == (True, 1000)
-    day = world.table.day(PIPELINE, DAY)
-    assert (day.hold, day.published.run.attempt, listed(world)) == (None, 2, [])
-    made = day.resolution
-    assert (made.action, made.reason, made.principal) == ("released", "withdrawn", "arn:aws:iam::1:user/ana")
-    assert world.rules()[DAY] is DecisionRule.UNCHANGED
-
-
-def test_losses_after_the_hold_are_not_released_before_somebody_has_seen_them(world):
-    world.store.delete([NOON])
-    world.check()
-    world.store.delete([NOON.replace("flights", "weather")])
-    with pytest.raises(InputError, match=r"changed since its hold .* not released\. Its hold is now: .*weather has"):
-        release(world)
-    day = world.table.day(PIPELINE, DAY)
-    assert (day.resolution, "weather has lost 1 object with 1,000 rows" in day.hold.reason) == (None, True)
-    assert release(world).rows == 0
-
-
-@pytest.mark.parametrize("days", [0, 30])
-def test_a_day_whose_inputs_are_back_is_not_released(world, days):
-    body = world.store.get(NOON)
-    world.store.delete([NOON])
-    world.check()
-    world.time += timedelta(days=days)
-    world.store.put(NOON, body, metadata=METADATA)
-    with pytest.raises(InputError, match=r"Now it needs no release: no new data .*\. To run it with these inputs"):
-        release(world)
-    day = world.table.day(PIPELINE, DAY)
-    assert (day.hold, day.resolution.action) == (None, ResolutionAction.ENDED)
-
-
-def test_a_failed_audit_is_not_accepted_for_rows_that_came_after_it(world):
-    world.add("weather", DAY, "20", name="late")
-    fail_audit(world)
-    world.add("weather", DAY, "21", name="more")
-    with pytest.raises(InputError, match=f"it needs no release: .*To run it .*slackwater run {PIPELINE} --date {DAY}"):
-        release(world)
-    assert not world.publish(DAY).accepts_audit
-    assert listed(world) == []
-
-
-def test_a_further_loss_of_an_older_day_is_the_reason_of_its_hold_after_the_next_check(world):
-    world.store.delete([NOON])
-    world.check()
-    world.time += timedelta(days=30)
-    world.store.delete([NOON.replace("flights", "weather")])
-    world.check()
-    assert "weather has lost" in world.table.day(PIPELINE, DAY).hold.reason
-    assert release(world).rows == 0
-
-
-def test_the_check_runs_a_released_day_whose_run_was_never_started(world):
-    world.store.delete([NOON])
-    world.check()
-    decisions(world).release(PIPELINE, DAY, reason="withdrawn")
-    assert world.rules()[DAY] is DecisionRule.RELEASED
-    assert world.publish(DAY).attempt == 2
-    assert world.rules()[DAY] is DecisionRule.UNCHANGED
-
-
 @pytest.mark.parametrize("hold", ["rolled_back", "manifest_gone"])
 def test_a_repeated_release_starts_a_run_that_needs_force(world, hold):
     if hold == "rolled_back":
@@ -201,45 +134,6 @@ def test_a_repeated_release_of_a_day_that_was_never_published_starts_it(world):
     assert world.publish(day).accepts_audit
 
 
-def test_a_repeated_release_does_not_release_inputs_that_nobody_has_seen(world):
-    world.store.delete([NOON])
-    world.check()
-    decisions(world).release(PIPELINE, DAY, reason="withdrawn")
-    world.store.delete([NOON.replace("flights", "weather")])
-    with pytest.raises(InputError, match=r"changed since its hold .* Its hold is now: .*weather has"):
-        release(world)
-    assert release(world).rows == 0
-
-
-def test_a_day_that_loses_more_after_its_release_is_held_again(world):
-    world.store.delete([NOON])
-    decisions(world).release(PIPELINE, DAY, reason="withdrawn")
-    world.store.delete([NOON.replace("flights", "weather")])
-    assert world.rules()[DAY] is DecisionRule.VANISHED
-    with pytest.raises(InputError, match="have lost 2,000 rows"):
-        world.freeze(DAY)
-
-
-def test_rejected_inputs_are_not_held_again_and_newer_ones_are(world):
-    world.store.delete([NOON])
-    world.check()
-    assert decisions(world).reject(PIPELINE, DAY, reason="wrong file").resolution.reason == "wrong file"
-    (day,) = [day for day in world.check().days if day.date == DAY]
-    assert (day.rule, listed(world)) == (DecisionRule.REJECTED, [])
-    assert day.reason.endswith("rejected by arn:aws:iam::1:user/ana on 2013-03-13 18:00 UTC: wrong file")
-    world.add("weather", DAY, "20", name="late")
-    assert world.rules()[DAY] is DecisionRule.VANISHED
-    assert listed(world) == [(DAY, "vanished")]
-
-
-def test_a_reject_is_about_the_inputs_that_the_hold_was_about(world):
-    world.store.delete([NOON])
-    world.check()
-    world.add("weather", DAY, "20", name="late")
-    decisions(world).reject(PIPELINE, DAY, reason="wrong file")
-    assert world.rules()[DAY] is DecisionRule.VANISHED
-
-
 @pytest.mark.parametrize("reason", ["", " \n"])
 def test_a_decision_needs_a_reason(world, reason):
     with pytest.raises(InputError, match="--reason: it is empty"):
@@ -257,54 +151,6 @@ def test_what_cannot_be_decided_is_refused(world):
     world.freeze(DAY, force=True)
     with pytest.raises(InputError, match="attempt 2 of daily_delays 2013-03-10 is running"):
         decide.release(PIPELINE, DAY, reason="r")
-
-
-def test_a_day_without_a_known_outcome_cannot_be_rejected(world):
-    for number in range(3):
-        if number == 0:
-            world.add("weather", DAY, "20", name="late")
-        fail_audit(world, "SparkException: a column is missing")
-    assert world.rules()[DAY] is DecisionRule.FAILED
-    with pytest.raises(InputError, match="may have published"):
-        decisions(world).reject(PIPELINE, DAY, reason="r")
-
-
-def test_inputs_that_were_not_compared_cannot_be_rejected(world):
-    world.store.delete([world.table.day(PIPELINE, DAY).published.run.manifest])
-    assert world.rules()[DAY] is DecisionRule.MANIFEST_GONE
-    with pytest.raises(InputError, match="rule manifest_gone"):
-        decisions(world).reject(PIPELINE, DAY, reason="r")
-    # The inputs are those of the published run, so the run needs `force`.
-    assert release(world).attempt == 2
-    assert world.rules()[DAY] is DecisionRule.UNCHANGED
-
-
-def test_a_failed_audit_puts_the_day_on_hold_after_one_attempt(world):
-    world.add("weather", DAY, "20", name="late")
-    run = fail_audit(world)
-    day = world.table.day(PIPELINE, DAY)
-    assert (day.hold.rule, day.hold.attempt, day.outcome_unknown) == ("audit", 2, False)
-    assert world.table.run(PIPELINE, DAY, 2).state is RunState.FAILED
-    assert world.rules()[DAY] is DecisionRule.AUDIT
-    assert world.table.day(PIPELINE, DAY).hold.inputs in run.manifest
-    assert release(world).accepts_audit
-    assert world.rules()[DAY] is DecisionRule.UNCHANGED
-
-
-def test_a_refused_rollback_does_not_end_the_hold_of_an_audit(world):
-    for name in ("b", "c"):
-        world.time += timedelta(hours=2)
-        world.add("flights", "2013-03-10", "17", name=name, rows=50)
-        run = world.publish("2013-03-10") if name == "b" else world.freeze("2013-03-10")
-    world.store.put(failure_uri(run.prefix), b"AuditFailed: x")
-    world.fail(run)
-    world.time += timedelta(hours=2)
-    assert world.rules()["2013-03-10"] is DecisionRule.AUDIT
-    refused = world.freeze("2013-03-10", rollback=1, reason="the version before")
-    world.store.put(failure_uri(refused.prefix), b"ObjectMissing: the tag is gone")
-    world.fail(refused)
-    world.time += timedelta(hours=2)
-    assert world.rules()["2013-03-10"] is DecisionRule.AUDIT
 
 
 def test_a_failed_audit_is_decided_again_when_the_inputs_change(world):
@@ -352,24 +198,6 @@ def test_a_day_whose_run_failed_stays_on_hold_until_it_runs_or_nothing_has_chang
     assert (after.hold is None) == (ends_failure or held_by == "vanished")
 
 
-def test_a_failed_audit_of_a_new_definition_stays_on_hold_when_a_little_data_arrives(world):
-    fail_audit(world, force=True)
-    assert world.rules()[DAY] is DecisionRule.AUDIT
-    world.add("flights", DAY, "18", name="late", rows=1)
-    assert world.rules()[DAY] is DecisionRule.BELOW
-    assert listed(world) == [(DAY, "audit")]
-
-
-def test_the_hold_of_an_audit_hides_no_later_run_that_may_have_published(world):
-    world.add("weather", DAY, "20", name="late")
-    fail_audit(world)
-    world.add("weather", DAY, "21", name="more")
-    assert world.rules()[DAY] is DecisionRule.COOL_DOWN
-    fail_audit(world, "SparkException: no memory")
-    assert world.rules()[DAY] is DecisionRule.OUTCOME_UNKNOWN
-    assert listed(world) == []
-
-
 def test_a_day_that_changes_before_its_hold_ends_is_left_to_the_next_check(world):
     world.add("weather", DAY, "20", name="late")
     fail_audit(world)
@@ -388,31 +216,7 @@ def test_a_day_that_changes_before_its_hold_ends_is_left_to_the_next_check(world
     assert listed(world) == []
 
 
-def test_the_inputs_of_a_failed_audit_can_be_rejected(world):
-    world.add("weather", DAY, "20", name="late")
-    fail_audit(world)
-    decisions(world).reject(PIPELINE, DAY, reason="the partner's file is wrong")
-    assert world.rules()[DAY] is DecisionRule.REJECTED
-
-
 RULE = "DataError: checked: not_null of tailnum failed in 4 of 1,000 checked rows, such as {}"
-
-
-def test_a_rule_that_fails_in_a_rerun_puts_the_day_on_hold_after_one_attempt(world):
-    world.add("weather", DAY, "20", name="late")
-    fail_audit(world, RULE)
-    day = world.table.day(PIPELINE, DAY)
-    assert (day.hold.rule, day.hold.reason, day.hold.attempt, day.outcome_unknown) == ("audit", RULE, 2, False)
-    assert world.rules()[DAY] is DecisionRule.AUDIT
-    # A release repeats the run. It fails again, and the day is on hold again.
-    decisions(world).release(PIPELINE, DAY, reason="once more")
-    fail_audit(world, RULE)
-    assert world.table.day(PIPELINE, DAY).hold.attempt == 3
-    decisions(world).reject(PIPELINE, DAY, reason="the partner's rows are wrong")
-    assert world.rules()[DAY] is DecisionRule.REJECTED
-    world.add("weather", DAY, "21", name="more")
-    world.time += timedelta(hours=1)
-    assert world.rules()[DAY] is DecisionRule.GROWN
 
 
 def test_a_rule_that_fails_in_the_first_run_puts_nothing_on_hold(world):
@@ -423,61 +227,12 @@ def test_a_rule_that_fails_in_the_first_run_puts_nothing_on_hold(world):
     assert listed(world) == []
 
 
-def test_rows_that_a_load_step_refuses_put_nothing_on_hold(world):
-    world.add("weather", DAY, "20", name="late")
-    run = world.freeze(DAY)
-    world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
-    world.store.put(failure_uri(run.prefix), b"DataError: load.erp: too long")
-    world.fail(run)
-    day = world.table.day(PIPELINE, DAY)
-    assert (day.hold, day.outcome_unknown) == (None, True)
-
-
-def test_the_hold_of_an_older_day_ends_when_its_cause_is_gone(world):
-    body = world.store.get(NOON)
-    world.store.delete([NOON])
-    world.check()
-    world.time += timedelta(days=30)
-    world.check()
-    assert listed(world) == [(DAY, "vanished")]
-    world.store.put(NOON, body, metadata=METADATA)
-    report = world.check()
-    assert (listed(world), DAY in {day.date for day in report.days}) == ([], False)
-    assert world.table.day(PIPELINE, DAY).resolution.reason == "no new data since the published run"
-
-
-def test_an_older_day_that_would_run_again_stays_on_hold(world):
-    body = world.store.get(NOON)
-    world.store.delete([NOON])
-    world.check()
-    world.time += timedelta(days=30)
-    world.store.put(NOON, body, metadata=METADATA)
-    world.add("weather", DAY, "20", name="late")
-    world.check()
-    assert listed(world) == [(DAY, "vanished")]
-
-
-def test_a_check_of_some_days_looks_at_no_older_day(world):
-    world.store.delete([NOON])
-    world.check()
-    world.time += timedelta(days=30)
-    world.table.held = None
-    world.checker.check(pipeline=PIPELINE, as_of=None, dates=["2013-04-10"])
-
-
 @pytest.mark.parametrize("number", [0, 1, MAX_OLDER_DAYS, MAX_OLDER_DAYS + 1, 25, 30])
 def test_older_days_are_looked_at_in_turn(number):
     held = [f"2013-01-{day:02}" for day in range(1, number + 1)]
     checks = [older_days([*reversed(held), "2013-03-09"], first=f"2013-03-0{day}") for day in (1, 2, 3)]
     assert {len(days) for days in checks} == {min(number, MAX_OLDER_DAYS)}
     assert set(held) <= set(checks[0]) | set(checks[1]) | set(checks[2])
-
-
-def test_a_superseded_job_puts_nothing_on_hold(world):
-    world.add("weather", DAY, "20", name="late")
-    fail_audit(world, "Superseded: attempt 3 has published 2013-03-10 already")
-    day = world.table.day(PIPELINE, DAY)
-    assert (day.hold, day.outcome_unknown) == (None, True)
 
 
 def test_a_day_that_was_never_published_stays_on_hold_until_it_is_published(world):
@@ -566,14 +321,6 @@ def test_a_day_that_keeps_changing_for_hours_is_on_hold_until_a_check_can_read_i
     world.time, world.store.metadata = NOW + timedelta(hours=25), change
     world.check("2013-03-13")
     assert listed(world) == []
-
-
-def test_an_error_that_may_pass_replaces_no_hold(world):
-    world.store.delete([NOON])
-    world.check()
-    world.store.put(NOON.replace("a.parquet", "b.parquet"), b"not ours", metadata={})
-    assert world.rules()[DAY] is DecisionRule.UNREADABLE
-    assert listed(world) == [(DAY, "vanished")]
 
 
 @pytest.mark.parametrize("fault", FAULT_TYPES)

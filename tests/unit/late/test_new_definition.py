@@ -376,33 +376,6 @@ def ledger_rows(world: LateWorld) -> list[tuple]:
     return [(row.date.day, row.source, row.rows, row.decision, row.rule, row.attempt) for row in rows]
 
 
-def test_the_ledger_has_one_line_for_the_definition_of_a_kept_day():
-    world = published_world()
-    define(world, sources=("flights",))
-    for _ in range(3):
-        world.monitor()
-    assert ledger_rows(world) == [
-        (day, "definition", 0, "ignore", "definition_kept", None) for day in (11, 12)
-    ]  # fmt: skip
-    (row, _) = world.ledger.rows
-    assert (row.change, row.etag, row.lateness_hours) == ("definition", world.project.written_digest(PIPELINE), None)
-
-
-def test_the_ledger_has_the_definition_and_the_late_data_of_a_run():
-    world = published_world()
-    define(world, sources=("flights",), on_definition="rerun")
-    world.add("flights", "2013-03-12", "17", name="late", rows=100)
-    world.add("weather", "2013-03-12", "17", name="late", rows=100)
-    for _ in range(2):
-        world.monitor()
-        world.time += timedelta(hours=2)
-    assert ledger_rows(world) == [
-        (11, "definition", 0, "rerun", "new_definition", 2),
-        (12, "definition", 0, "rerun", "grown", 2),
-        (12, "flights", 100, "rerun", "grown", 2),
-    ]
-
-
 def test_late_data_bears_the_cost_of_a_run_and_a_definition_only_without_any():
     definition = definition_input("d", at=NOW)
     late = definition.model_copy(update={"change": Change.ADDED, "rows": 3})

@@ -42,13 +42,9 @@ def arrive(world, postponed):
             key = world.add("flights", day, hour, name=name, rows=rows).removeprefix("s3://raw/")
             events[name] = json.dumps({"id": name, "key": key, "time": time and time.isoformat()})
         checks = ArrivalChecks(
-            project=world.project,
-            table=world.table,
-            executions=world.executions,
-            start=lambda **_: None,
-            send_later=postponed.extend,
-            now=world.now,
-        )
+            project=world.project, table=world.table, executions=world.executions, start=lambda **_: None,
+            send_later=postponed.extend, now=world.now,
+        )  # fmt: skip
         return checks.start_checks(events)
 
     return arrive

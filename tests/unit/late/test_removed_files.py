@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from slackwater.client.holds import HoldDecisions
-from slackwater.errors import DayChanged, DefinitionError, InputError
+from slackwater.errors import DayChanged, DefinitionError
 from slackwater.faults import Faults
 from slackwater.late.check.thresholds import late_amount, reached_thresholds
 from slackwater.late.check.wait import late_waits
@@ -17,7 +17,6 @@ from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEnt
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.record import ResolutionAction
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, five_days
@@ -56,52 +55,6 @@ class PulledDay:
     def decisions(self) -> HoldDecisions:
         self.world.executions.running.clear()
         return self.world.hold_decisions()
-
-
-def test_kept_rows_stay_and_the_day_does_not_change():
-    day = PulledDay("keep")
-    day.remove()
-    assert day.decision().rule is DecisionRule.UNCHANGED
-    assert day.world.publish(DAY, force=True).rows == 2100
-
-
-def test_a_removal_holds_the_day_until_it_is_released_without_the_rows():
-    day = PulledDay("hold")
-    day.remove()
-    decision = day.decision()
-    assert decision.rule is DecisionRule.REMOVED
-    assert decision.reasons[0] == (
-        f"flights: the partner has removed 1 file, {FILE}, with 100 rows that the published run has read"
-    )
-    assert day.world.table.day(PIPELINE, DAY).hold.rule == "removed"
-    with pytest.raises(InputError, match=r"have lost 100 rows .* slackwater late release"):
-        day.world.freeze(DAY)
-    day.decisions().release(PIPELINE, DAY, reason="withdrawn")
-    assert day.decision().rule is DecisionRule.RELEASED
-    run = day.world.publish(DAY)
-    assert (run.rows, run.accepts_audit) == (2000, True)
-    assert day.uri in day.world.store.objects
-    assert day.decision().rule is DecisionRule.UNCHANGED
-
-
-def test_a_removal_that_is_rejected_keeps_the_rows_and_new_data_is_decided_again():
-    day = PulledDay("hold")
-    day.remove()
-    day.decision()
-    day.decisions().reject(PIPELINE, DAY, reason="the rows are right")
-    assert day.decision().rule is DecisionRule.REJECTED
-    day.world.add("weather", DAY, "20", name="late")
-    assert day.decision().rule is DecisionRule.REMOVED
-
-
-def test_a_hold_ends_when_the_file_is_back():
-    day = PulledDay("hold")
-    day.remove()
-    day.decision()
-    day.remove(-1)
-    assert day.decision().rule is DecisionRule.UNCHANGED
-    record = day.world.table.day(PIPELINE, DAY)
-    assert (record.hold, record.resolution.action) == (None, ResolutionAction.ENDED)
 
 
 def test_dropped_rows_count_by_the_thresholds_and_the_day_runs_again_without_them():
@@ -167,20 +120,6 @@ def test_dropped_rows_of_a_former_content_wait_since_the_removal_of_the_file():
     day.world.files.save(removed)
     definition = day.world.project.pipelines[PIPELINE]
     assert late_waits(published, current, definition, files=day.world.files, now=NOW) == {"flights": 5}
-
-
-def test_a_shared_content_counts_while_one_of_its_files_is_listed():
-    day = PulledDay("drop", shared=True)
-    day.remove()
-    assert day.decision().rule is DecisionRule.UNCHANGED
-    day.remove()
-    assert day.decision().rule is DecisionRule.GROWN
-
-
-def test_objects_that_are_gone_hold_a_day_even_if_removed_files_are_dropped():
-    day = PulledDay("drop")
-    day.world.store.delete([day.uri])
-    assert day.decision().rule is DecisionRule.VANISHED
 
 
 def test_a_pipeline_replaces_what_its_source_says():

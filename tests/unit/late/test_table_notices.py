@@ -88,17 +88,6 @@ def test_a_changed_day_runs_nothing_and_holds_nothing(world, rows):
     assert world.record.hold is None
 
 
-def test_late_data_of_a_source_still_runs_the_day_again(world):
-    definition = weekly(on_change="notify").model_copy(update={"sources": ("flights",)})
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
-    world.publish_week()
-    world.time += timedelta(hours=1)  # the cool-down
-    world.change()
-    world.add("flights", DATE, "20", name="late", rows=500)
-    decision = week_of(world)
-    assert (decision.decision, decision.rule) == (LateDecision.RERUN, DecisionRule.GROWN)
-
-
 def test_one_message_names_the_day_and_the_command(world):
     world.change()
     assert world.notify()

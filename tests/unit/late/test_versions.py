@@ -333,30 +333,6 @@ def test_a_claim_of_an_older_version_is_readable_and_counts_as_no_started_job(ve
     assert (stored.by_monitoring, stored.started_before) == (True, 0)
 
 
-def test_the_error_of_a_given_up_comparison_is_that_of_the_last_job_that_failed(versions, table):
-    table.set_states(PUBLISHED, PUBLISHED)
-    for number in range(MAX_FAILED_JOBS):
-        fail(versions, number)
-    # A person tries again, and stops it.
-    versions.executions.known.add("arn:stopped")
-    assert choose(versions, CompareSince.PREVIOUS, "arn:stopped").action is CompareAction.COMPARE
-    with pytest.raises(RunFailed, match=r"Its error: SparkException: 4$"):
-        choose(versions, CompareSince.NOTIFIED, "arn:refused")
-
-
-def test_a_person_can_try_a_given_up_comparison_again(versions, table, store):
-    table.set_states(PUBLISHED, PUBLISHED)
-    for number in range(MAX_FAILED_JOBS):
-        fail(versions, number)
-    with pytest.raises(RunFailed):
-        choose(versions, CompareSince.NOTIFIED, "arn:refused")
-    for number in (10, 11):
-        assert fail(versions, number, CompareSince.PREVIOUS).action is CompareAction.COMPARE
-    store.put(comparison_uri(choose(versions).prefix), comparison().model_dump_json().encode())
-    assert choose(versions, CompareSince.NOTIFIED, "arn:next").action is CompareAction.KNOWN
-    assert given_up(versions) == []
-
-
 def test_a_new_version_of_a_day_is_compared_although_an_earlier_comparison_was_given_up(versions, table):
     table.set_states(PUBLISHED, PUBLISHED)
     for number in range(MAX_FAILED_JOBS):

@@ -68,16 +68,11 @@ def test_metrics_without_values_are_skipped(members):
 @pytest.mark.parametrize(
     "other_line",
     [
-        "START RequestId: 1",
-        '{"level": "INFO", "message": "\\"_aws\\" is no metadata"}',
-        '"_aws"',
-        '["_aws"]',
-        '{"_aws": 1}',
-        '{"_aws": {"CloudWatchMetrics": []}}',
-        '{"_aws": {"Timestamp": 1, "CloudWatchMetrics": [{"Namespace": "N"}]}}',
-        '{"_aws": ',
+        "START RequestId: 1", '{"level": "INFO", "message": "\\"_aws\\" is no metadata"}', '"_aws"', '["_aws"]',
+        '{"_aws": 1}', '{"_aws": {"CloudWatchMetrics": []}}',
+        '{"_aws": {"Timestamp": 1, "CloudWatchMetrics": [{"Namespace": "N"}]}}', '{"_aws": ',
     ],
-)
+)  # fmt: skip
 def test_other_lines_have_no_metrics(other_line):
     assert list(read_metrics(other_line)) == []
 
@@ -311,14 +306,10 @@ def subscribed(topic, queue, **attributes):
     settings = {"RawMessageDelivery": "false", "FilterPolicy": "", **attributes}
     sns._topics[topic]["subscriptions"].append(
         {
-            "arn": f"{topic}:1",
-            "topic_arn": topic,
-            "protocol": "sqs",
-            "endpoint": endpoint,
-            "confirmed": True,
+            "arn": f"{topic}:1", "topic_arn": topic, "protocol": "sqs", "endpoint": endpoint, "confirmed": True,
             "attributes": settings,
         }
-    )
+    )  # fmt: skip
 
 
 def bodies(queue):

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import check_events, derive_column
@@ -93,7 +93,6 @@ _timestamps = st.lists(st.one_of(_near_changes, st.datetimes(timezones=st.just(U
 
 @pytest.mark.parametrize("name", ["America/New_York", "Australia/Lord_Howe", "UTC"])
 @pytest.mark.parametrize("part", ["date", "hour", "weekday", "month", "year"])
-@settings(deadline=None, max_examples=20)
 @given(timestamps=_timestamps)
 @example(timestamps=[datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)])
 def test_date_parts_equal_those_of_the_local_time(name, part, timestamps):

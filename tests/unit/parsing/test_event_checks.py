@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.json as arrow_json
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events
@@ -389,7 +389,6 @@ _shop = {
 
 
 @pytest.mark.parametrize(("source", "fields"), [(SOURCE, _flat), (SHOP, _shop)], ids=["things", "shop"])
-@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_tables_and_objects_give_the_same_result(source, fields, data):
     events = data.draw(st.lists(st.fixed_dictionaries({}, optional=fields), min_size=1, max_size=8))
@@ -404,7 +403,6 @@ def test_tables_and_objects_give_the_same_result(source, fields, data):
 
 
 @pytest.mark.parametrize("source", [SOURCE, SHOP, a_source(unknown_fields="reject")], ids=["things", "shop", "strict"])
-@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_tables_and_objects_of_strings_give_the_same_result(source, data):
     names = [*partner_schema(source).names, *data.draw(st.sampled_from([[], ["gate", "\u00e9"]]))]
@@ -413,7 +411,6 @@ def test_tables_and_objects_of_strings_give_the_same_result(source, data):
     assert check_events(table, source, received_at=RECEIVED) == check(table.to_pylist(), source)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     events=st.lists(
         st.one_of(

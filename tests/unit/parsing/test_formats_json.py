@@ -3,10 +3,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
@@ -15,13 +14,11 @@ from slackwater.receiver.formats.json_file import parse_json_array
 from slackwater.receiver.formats.read import check_rows
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
 
 AT = "2013-03-08T12:00:00Z"
-NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
 SOURCE = a_source()
 
 
@@ -43,14 +40,6 @@ def test_an_empty_array_has_no_events(content):
     assert read(content) == []
 
 
-def test_a_value_of_every_type_is_read():
-    event = {"id": "ä", "count": -(2**63), "size": 5, "good": False, "day": "2013-03-08", "at": AT}
-    [block] = read(json.dumps([event], ensure_ascii=False))
-    assert block.table.schema == event_schema(SOURCE)
-    own = {**event, "day": date(2013, 3, 8), "at": NOON}
-    assert block.table.to_pylist() == [{**own, "_event_time": NOON, "_extra": None}]
-
-
 def test_rejected_elements_keep_their_original_json():
     strings = [
         '{"id": "a",\n "at": "2013-03-08T12:00:00Z"}',
@@ -69,16 +58,6 @@ def test_rejected_elements_keep_their_original_json():
     rules.append("not_an_object")
     assert rejected(result) == [(index, rules[index - 1], strings[index]) for index in range(1, len(strings))]
     assert all(item.line is None for block in result for item in block.rejected)
-
-
-@pytest.mark.parametrize("block", [1, 2, 7, 64])
-def test_indexes_continue_from_block_to_block(monkeypatch, block):
-    monkeypatch.setattr(json_file, "BLOCK_BYTES", block)
-    events = [{"id": str(number), "at": AT if number % 3 else None} for number in range(20)]
-    result = read(json.dumps(events))
-    assert len(result) > 5
-    assert [row["id"] for row in accepted(result)] == [event["id"] for event in events if event["at"]]
-    assert rejected(result) == [(index, "missing", json.dumps(events[index])) for index in range(0, 20, 3)]
 
 
 @pytest.mark.parametrize(
@@ -117,25 +96,6 @@ def test_an_event_above_the_size_limit_is_an_error(monkeypatch, bad):
     assert stream.tell() < 1000
 
 
-@pytest.mark.parametrize(
-    ("unknown", "extra", "rules"),
-    [("keep", ['{"x":{"y":[1,null]}}'], []), ("ignore", [None], []), ("reject", [], ["unknown_field"])],
-)
-def test_unknown_fields_are_kept_ignored_or_rejected(unknown, extra, rules):
-    result = read(json.dumps([{"id": "a", "at": AT, "x": {"y": [1, None]}}]), a_source(unknown_fields=unknown))
-    assert [row["_extra"] for row in accepted(result)] == extra
-    assert [rule for _, rule, _ in rejected(result)] == rules
-
-
-def test_partner_names_and_the_source_timezone_are_used():
-    source = a_source(
-        fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}},
-        timestamp={"field": "at", "timezone": "America/New_York"},
-    )
-    result = read(json.dumps([{"Order No.": "a", "Booked": "2013-03-08T07:00:00"}]), source)
-    assert [(row["id"], row["at"]) for row in accepted(result)] == [("a", NOON)]
-
-
 NUMBERS = st.integers(-(10**25), 10**25) | st.floats() | st.sampled_from([1e100, 1.5e-7])
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=5),
@@ -145,7 +105,6 @@ VALUES = st.recursive(
 EVENTS = st.fixed_dictionaries({"id": st.text(max_size=3), "at": st.sampled_from([AT, None])}, optional={"x": VALUES})
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(EVENTS | VALUES, max_size=8), st.integers(1, 40), st.booleans(), st.sampled_from([None, 1]))
 def test_blocks_give_the_same_result_as_the_whole_file(values, size, ascii_only, indent):
     content = json.dumps(values, ensure_ascii=ascii_only, indent=indent)

@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import zipfile
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import openpyxl
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pytest
 
 from slackwater.errors import DataError, DefinitionError
 from slackwater.receiver.formats.read import count_rows, read_file
+from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -33,35 +34,32 @@ def zipped(content: bytes) -> bytes:
     return created.getvalue()
 
 
-def parquet() -> bytes:
+def content_of(file_format: str, *rows: dict[str, object]) -> bytes:
     created = io.BytesIO()
-    pq.write_table(pa.table({name: [value] for name, value in ROW.items()}), created)
+    if file_format == "json":
+        return json.dumps(rows, default=str).encode()
+    if file_format == "ndjson":
+        return "\n".join(json.dumps(row, default=str) for row in rows).encode()
+    if file_format == "parquet":
+        pq.write_table(pa.Table.from_pylist(list(rows)), created)
+    elif file_format == "xlsx":
+        workbook = openpyxl.Workbook()
+        for cells in (list(rows[0]), *(list(row.values()) for row in rows)):
+            workbook.active.append(cells)
+        workbook.save(created)
+    else:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter="\t" if file_format == "tsv" else ",")
+        writer.writerows([rows[0], *(row.values() for row in rows)])
+        return text.getvalue().encode()
     return created.getvalue()
 
 
-def xlsx() -> bytes:
-    created, workbook = io.BytesIO(), openpyxl.Workbook()
-    for row in (list(ROW), list(ROW.values())):
-        workbook.active.append(row)
-    workbook.save(created)
-    return created.getvalue()
-
-
-CONTENTS = {
-    "csv": lambda: b"id,count,at\na,1,2013-03-11T12:00:00Z\n",
-    "tsv": lambda: b"id\tcount\tat\na\t1\t2013-03-11T12:00:00Z\n",
-    "json": lambda: json.dumps([ROW]).encode(),
-    "ndjson": lambda: json.dumps(ROW).encode(),
-    "parquet": parquet,
-    "xlsx": xlsx,
-}
+FORMATS = ("csv", "tsv", "json", "ndjson", "parquet", "xlsx")
 COMPRESSIONS = {
-    "plain": bytes,
-    "gzip": gzip.compress,
-    "bz2": bz2.compress,
-    "zstd": lambda content: pa.compress(content, "zstd", asbytes=True),
-    "zip": zipped,
-}
+    "plain": bytes, "gzip": gzip.compress, "bz2": bz2.compress,
+    "zstd": lambda content: pa.compress(content, "zstd", asbytes=True), "zip": zipped,
+}  # fmt: skip
 
 
 def source_with_format(file_format: str, **changes: object):
@@ -93,7 +91,7 @@ def many_rows(file_format: str) -> bytes:
     return created.getvalue()
 
 
-@pytest.mark.parametrize("file_format", CONTENTS)
+@pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("compression", ["plain", "gzip"])
 def test_rows_are_counted_as_they_are_read(tmp_path, file_format, compression):
     path, source = tmp_path / "file", source_with_format(file_format)
@@ -105,20 +103,43 @@ def test_rows_are_counted_as_they_are_read(tmp_path, file_format, compression):
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@pytest.mark.parametrize("file_format", CONTENTS)
+@pytest.mark.parametrize("file_format", FORMATS)
 def test_every_format_is_read_in_every_compression(tmp_path, file_format, compression):
     path = tmp_path / "file"
-    path.write_bytes(COMPRESSIONS[compression](CONTENTS[file_format]()))
+    path.write_bytes(COMPRESSIONS[compression](content_of(file_format, ROW)))
     (block,) = read_file(path, source_with_format(file_format), name="f", received_at=RECEIVED)
     assert block.table.select(["id", "count", "at"]).to_pylist() == [{**ROW, "at": AT}]
     assert block.rejected == []
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("file_format", CONTENTS)
+@pytest.mark.parametrize(
+    ("unknown", "extra", "rules"),
+    [("keep", ['{"x":"ü"}'], []), ("ignore", [None], []), ("reject", [], ["unknown_field"])],
+)
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_every_format_has_all_types_the_partners_names_and_unknown_fields(tmp_path, file_format, unknown, extra, rules):
+    own = {"count": 2**31, "size": 1.25, "good": True, "day": date(2013, 3, 8)}
+    path, renamed = tmp_path / "file", {"id": ("string", "Order No."), "at": ("timestamp", "Booked")}
+    fields = {
+        **a_source().fields,
+        **{name: {"type": type_, "from": partner} for name, (type_, partner) in renamed.items()},
+    }
+    source = source_with_format(
+        file_format, fields=fields, unknown_fields=unknown, timestamp={"field": "at", "timezone": "America/New_York"}
+    )
+    path.write_bytes(content_of(file_format, {"Booked": "2013-03-11T08:00:00", "Order No.": "ä", **own, "x": "ü"}))
+    (block,) = read_file(path, source, name="f", received_at=RECEIVED)
+    assert block.table.schema == event_schema(source)
+    expected = [{"id": "ä", "at": AT, **own, "_event_time": AT, "_extra": value} for value in extra]
+    assert block.table.to_pylist() == expected
+    assert [item.rule for item in block.rejected] == rules
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
 def test_ages_are_measured_at_the_time_of_receipt(tmp_path, file_format):
     path = tmp_path / "file"
-    path.write_bytes(CONTENTS[file_format]())
+    path.write_bytes(content_of(file_format, ROW))
     source, received_at = source_with_format(file_format, timestamp=LIMITED), datetime(2013, 3, 12, 12, 1, tzinfo=UTC)
     (changed,) = read_file(path, source, name="f", received_at=received_at, first_received_at=AT)
     assert changed.table.num_rows == 1
@@ -127,7 +148,7 @@ def test_ages_are_measured_at_the_time_of_receipt(tmp_path, file_format):
     assert all(ROW["at"] in str(item.text) for item in block.rejected)
 
 
-@pytest.mark.parametrize("file_format", CONTENTS)
+@pytest.mark.parametrize("file_format", FORMATS)
 def test_errors_of_a_file_in_another_format_name_the_file(tmp_path, file_format):
     path = tmp_path / "file"
     path.write_bytes(b"{" if file_format == "json" else b"\x00\x01nothing")

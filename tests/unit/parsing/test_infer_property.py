@@ -111,7 +111,7 @@ def check(source: Source, rows: list[dict[str, Any]], texts: dict[str, list[str]
             assert field.type != "double" or value is None or Decimal(repr(value)) == Decimal(text)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=50)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @example({"at": [AT], "integer1_at": [631152000000]}, ",", "")
 @example({"at": [AT, AT], "double1_at": [1362700800000.25, None]}, ";", "NA")
 @given(tables(), st.sampled_from(",;\t|"), st.sampled_from(["", "NA", "null", "-"]))
@@ -130,7 +130,7 @@ def json_value(value: Any) -> Any:
     return as_text(value) if isinstance(value, date) else value
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=50)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(tables(), st.booleans())
 def test_any_json_file_is_accepted_with_its_values(table, is_array):
     events = [dict(zip(table, map(json_value, row), strict=True)) for row in zip(*table.values(), strict=True)]
@@ -142,7 +142,7 @@ def test_any_json_file_is_accepted_with_its_values(table, is_array):
     check(source, rows, {name: [as_text(event[name]) for event in events] for name in source.partner_fields})
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=50)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(tables())
 def test_any_parquet_file_is_accepted_with_its_values(table):
     arrays = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
@@ -227,13 +227,11 @@ _bodies = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=100)
 @given(body=_bodies, name=st.sampled_from(list(SOURCES)))
 def test_both_readers_give_the_same_result(body, name):
     assert_readers_agree(body, SOURCES[name])
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     body=_bodies,
     index=st.integers(0, 400),

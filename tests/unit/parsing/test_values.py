@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.columns import ColumnReader
@@ -310,7 +310,6 @@ _lists = st.one_of(
 
 
 @pytest.mark.parametrize("definition", FIELDS, ids=str)
-@settings(deadline=None, max_examples=50)
 @given(values=_lists, timezone=st.sampled_from([None, NEW_YORK]), trim=st.booleans())
 def test_columns_and_values_give_the_same_result(definition, values, timezone, trim):
     field = FieldDefinition(**definition)

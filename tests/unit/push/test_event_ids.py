@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.rejections import RejectionRule
@@ -31,33 +31,12 @@ class TestEventIds:
 
     SOURCE = a_source(event_id="id")
 
-    def test_the_first_event_of_an_id_is_stored(self):
-        setup = Setup(self.SOURCE)
-        result = setup.push([event(count=1), event(id="b"), event("2013-03-08T12:59:00Z", count=2), event(count=3)])
-        assert (result.accepted, result.duplicates, result.rejected) == (2, 2, ())
-        assert [(row["id"], row["count"]) for row in setup.rows()] == [("a", 1), ("b", None)]
-        again = setup.push([event(count=1), event(id="b"), event("2013-03-08T12:59:00Z", count=2), event(count=3)])
-        assert (again.accepted, again.duplicates) == (0, 4)
-
-    def test_an_id_is_stored_once_in_each_hour(self):
-        setup = Setup(self.SOURCE)
-        times = ["2013-03-08T13:10:00Z", "2013-03-08T12:00:00Z", "2013-03-08T13:20:00Z", "2013-03-09T12:00:00Z"]
-        result = setup.push([event(at, count=n) for n, at in enumerate(times)])
-        assert (result.accepted, result.duplicates) == (3, 1)
-        assert [row["count"] for row in setup.rows()] == [1, 0, 3]
-        assert [setup.store.metadata(uri) for uri in setup.store.uris("/raw/source=")] == [{"rows": "1"}] * 3
-
     def test_an_event_without_its_id_is_rejected(self):
         setup = Setup(a_source(event_id="count"))
         result = setup.push([event(), event(count=7), event(count="NA"), event(count=7)])
         assert (result.accepted, result.duplicates) == (1, 1)
         assert [index for index, _ in result.rejected] == [0, 2]
         assert {reason for _, reason in result.rejected} == {"count: no value, but it is the event id"}
-
-    def test_without_ids_all_equal_events_of_a_batch_are_stored(self):
-        setup = Setup()
-        result = setup.push([event(), event(), event()])
-        assert (result.accepted, result.duplicates) == (3, 0)
 
     def test_events_of_a_buffered_source_without_ids_get_generated_ids(self):
         setup = Setup(a_source(push={"buffer": "queue"}))
@@ -71,7 +50,6 @@ class TestEventIds:
         (first, _) = setup.store.uris("/raw/source=")
         assert pq.read_schema(io.BytesIO(setup.store.get(first))) == raw_schema(setup.source)
 
-    @settings(deadline=None, max_examples=30)
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12))
     def test_one_event_is_stored_for_each_id_and_hour(self, items):
         setup = Setup(self.SOURCE)

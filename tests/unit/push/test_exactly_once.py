@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
@@ -366,7 +366,6 @@ def test_a_batch_is_stored_once_if_its_definition_is_corrected_after_any_write_o
 
 
 @pytest.mark.parametrize("buffer", ["none", "queue"])
-@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_every_pushed_event_is_read_once(buffer, data):
     world = run(data.draw(plans(buffer)))

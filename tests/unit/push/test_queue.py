@@ -8,7 +8,7 @@ import json
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lambdas import store_events
@@ -347,7 +347,6 @@ def histories(draw):
     return sizes, send_counts, draw(st.lists(invocation, max_size=6)), draw(st.randoms(use_true_random=False))
 
 
-@settings(max_examples=40, deadline=None)
 @given(history=histories())
 @pytest.mark.parametrize("source", [THINGS, OTHERS], ids=["own ids", "the partner's ids"])
 def test_each_event_is_stored_once_after_repeated_and_interrupted_deliveries(source, history):

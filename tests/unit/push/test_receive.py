@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.nyc_flights import feed
@@ -21,7 +21,7 @@ from slackwater.receiver.parsing.event_checks import check_events
 from slackwater.receiver.parsing.rejections import RejectionRule
 from slackwater.receiver.writing.raw_writer import encode_parquet, split_by_hour
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import event_schema, raw_schema
+from slackwater.sources.event_schema import raw_schema
 from tests.fakes_receiver import (
     RECEIVED,
     Crash,
@@ -41,17 +41,8 @@ class TestEvents:
         table = pq.read_table(io.BytesIO(setup.store.get(uri)), partitioning=None)
         assert table.schema == raw_schema(SOURCE)
         assert table.column_names == [
-            "id",
-            "count",
-            "size",
-            "good",
-            "day",
-            "at",
-            "_event_time",
-            "_received_at",
-            "_batch_id",
-            "_extra",
-        ]
+            "id", "count", "size", "good", "day", "at", "_event_time", "_received_at", "_batch_id", "_extra",
+        ]  # fmt: skip
         (row,) = table.to_pylist()
         extra = json.loads(row.pop("_extra"))
         assert extra == {"more": {"x": [1]}, "Other \u00e9": None}
@@ -76,20 +67,8 @@ class TestEvents:
         ("pushed", "reason"),
         [
             ({"id": "a"}, "at: no value, but every event needs a timestamp"),
-            ({"id": "a", "at": None}, "at: no value, but every event needs a timestamp"),
-            ({"id": "a", "at": "NA"}, "at: no value, but every event needs a timestamp"),
             ({"at": "2013-03-08T12:00:00Z"}, "id: no value, but it is required"),
-            (event(id=""), "id: no value, but it is required"),
-            (event(id={"x": 1}), "id: a string is expected, not a nested object"),
             (event(count=2**63), "count: 9223372036854775808 does not fit into 64 bits"),
-            (event(at=1362744000), "at: 1362744000 is a number; expected: ISO 8601 such as 2013-03-08T12:00:00Z"),
-            (
-                event(at="2013-03-08T12:00:00"),
-                "at: '2013-03-08T12:00:00' has no offset, and the source has no `timestamp.timezone` for it",
-            ),
-            ([1], "an event is a JSON object, not an array"),
-            ("text", "an event is a JSON object, not a string ('text')"),
-            (None, "an event is a JSON object, not null"),
             (7, "an event is a JSON object, not a number (7)"),
         ],
     )
@@ -110,42 +89,14 @@ class TestEvents:
         }
         assert len(setup.rows()) == 1
 
-    @pytest.mark.parametrize(
-        "line",
-        [
-            '{"id":"a","at":"2013-03-08T12:00:00Z","size":NaN}',
-            '{"id":"a","at":"2013-03-08T12:00:00Z","new":[-Infinity]}',
-        ],
-    )
-    def test_nan_and_infinity_are_rejected(self, line):
-        setup = Setup()
-        result = setup.push(f"{json.dumps(event())}\n{line}".encode())
-        assert result.accepted == 1
-        assert "finite" in result.rejected[0][1] or "NaN or Infinity" in result.rejected[0][1]
-        assert setup.reject_records()[0]["text"] == line
-
-    def test_null_values_are_null_and_optional_fields_may_be_missing(self):
-        setup = Setup()
-        setup.push([event(count="NA", size="", good=None), event()])
-        assert [(row["count"], row["size"], row["good"]) for row in setup.rows()] == [(None, None, None)] * 2
-
-    def test_a_lone_surrogate_stays_readable_in_unknown_fields(self):
-        setup = Setup()
-        setup.push(b'{"id":"a","at":"2013-03-08T12:00:00Z","new":"\\ud800"}')
-        assert json.loads(setup.rows()[0]["_extra"]) == {"new": "\ud800"}
-
 
 class TestPartitions:
     def test_each_event_is_stored_in_its_utc_hour(self):
         setup = Setup()
         times = [
-            "2013-03-08T12:59:59.999999Z",
-            "2013-03-08T13:00:00Z",
-            "2013-03-08T08:00:00-05:00",
-            "1969-12-31T23:59:59.5Z",
-            "0001-01-01T00:00:00Z",
-            "9999-12-31T23:59:59Z",
-        ]
+            "2013-03-08T12:59:59.999999Z", "2013-03-08T13:00:00Z", "2013-03-08T08:00:00-05:00",
+            "1969-12-31T23:59:59.5Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z",
+        ]  # fmt: skip
         setup.push([event(at, id=str(n)) for n, at in enumerate(times)])
         partitions = sorted(uri.rpartition("/")[0].partition("things/")[2] for uri in setup.store.uris("/raw/source="))
         assert partitions == [
@@ -172,7 +123,6 @@ class TestPartitions:
             name = hashlib.sha256(f"{result.batch_id}\n{partition}".encode()).hexdigest()[:32]
             assert uri.endswith(f"/{name}-{rows}.parquet")
 
-    @settings(deadline=None, max_examples=30)
     @given(st.permutations(range(6)))
     def test_events_of_an_hour_keep_their_order(self, indexes):
         events = [event(f"2013-03-08T{12 + index % 2}:00:00Z", id=str(index)) for index in indexes]
@@ -180,11 +130,6 @@ class TestPartitions:
         ids = [part["id"].to_pylist() for _, part in hours.runs()]
         assert ids == [[str(index) for index in indexes if index % 2 == hour] for hour in (0, 1)]
         assert [partition.hour for partition, _ in hours.runs()] == ["12", "13"]
-
-    def test_a_batch_without_accepted_events_has_no_partition(self):
-        hours = split_by_hour(check_events([], SOURCE, received_at=RECEIVED).table)
-        assert list(hours.runs()) == []
-        assert hours.table.schema == event_schema(SOURCE)
 
     @pytest.mark.parametrize("event_id", [None, "id"])
     def test_the_hours_of_a_batch_are_computed_once(self, monkeypatch, event_id):
@@ -308,7 +253,6 @@ _events = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(batch=st.lists(_events, max_size=20), array=st.booleans(), crash=st.integers(0, 8))
 def test_every_event_is_in_one_partition_or_rejected(batch, array, crash):
     # Each event has a unique number in a field that the source does not know, so that it can be identified.

@@ -151,17 +151,9 @@ class Usage:
 
 def a_record(attempt=1, *, state=RunState.PUBLISHED, ended=NOW - timedelta(hours=1), cost=None):
     run = Run(
-        pipeline="daily_delays",
-        date="2013-03-10",
-        run_id="0" * 32,
-        attempt=attempt,
-        correlation_id="c",
-        manifest="s3://exchange/manifests/m.json",
-        prefix="s3://exchange/runs/r/",
-        files=1,
-        rows=1,
-        bytes=1,
-    )
+        pipeline="daily_delays", date="2013-03-10", run_id="0" * 32, attempt=attempt, correlation_id="c",
+        manifest="s3://exchange/manifests/m.json", prefix="s3://exchange/runs/r/", files=1, rows=1, bytes=1,
+    )  # fmt: skip
     return RunRecord(run=run, state=state, execution="arn", started_at=NOW, ended_at=ended, cost=cost)
 
 
@@ -311,15 +303,3 @@ def test_the_cost_of_an_attempt_contains_the_comparisons_of_its_version():
 def test_a_record_of_an_older_version_is_read_without_a_cost():
     stored = a_record().model_dump(mode="json", exclude={"cost"})
     assert RunRecord.model_validate(stored).cost is None
-
-
-def test_the_example_of_the_documentation():
-    page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
-    usage = RunUsage(
-        jobs=(BilledHours(0.05, 0.183, 0.0),),
-        transitions=4,
-        lambda_seconds=1.5,
-        lambda_gb_seconds=1.25,
-        ended=True,
-    )
-    assert f"**{price_run(usage, region='us-east-1', architecture='x86_64').usd:.8f}**" in page

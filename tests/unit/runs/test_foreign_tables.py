@@ -258,15 +258,6 @@ def test_a_table_with_another_name_in_the_definition_is_read_under_that_name():
     assert [item.source for item in world.frozen().objects] == ["prices"]
 
 
-def test_each_finished_day_of_another_snapshot_counts_as_changed():
-    world = Lake(Commit(1))
-    world.publish("2013-03-09")
-    world.commit(Commit(1), Commit(2, 1))
-    world.publish(DAY)
-    rules = world.rules(AS_OF)
-    assert (rules["2013-03-09"], rules[DAY]) == (DecisionRule.GROWN, DecisionRule.UNCHANGED)
-
-
 def test_a_rollback_is_a_change_and_the_return_to_the_snapshot_none():
     commits = [Commit(1), Commit(2, 1)]
     world = Lake(*commits)

@@ -171,14 +171,6 @@ def test_a_refused_rollback_does_not_make_an_unknown_outcome_known(freezer, reco
     assert table.day(PIPELINE, DATE).outcome_unknown
 
 
-def test_a_rolled_back_day_can_be_rolled_back_to_another_version(freezer, recorder, table, two_versions):
-    publish(recorder, roll_back(freezer).run)
-    publish(recorder, roll_back(freezer, to=2, execution="one", reason="version 2 was right").run)
-    day = table.day(PIPELINE, DATE)
-    assert day.published.run.run_id == two_versions[1].run_id
-    assert day.hold.reason == "rolled back to version 2: version 2 was right"
-
-
 def test_a_comparison_names_when_the_inputs_of_the_version_were_listed(freezer, recorder, table, two_versions):
     earlier = table.run(PIPELINE, DATE, 1)
     then = earlier.started_at - timedelta(days=3)

@@ -127,21 +127,6 @@ def test_a_day_with_other_rows_makes_the_week_late(number):
     assert shown[:3] == ["days: 71 rows, 70 before", f"  daily {day} (changed)", "    11 rows (10 before)"]
 
 
-def test_a_day_outside_of_the_week_changes_nothing():
-    world = Weeks()
-    world.publish_week()
-    for day in (SUNDAY - timedelta(days=7), SUNDAY + timedelta(days=1)):
-        world.publish_daily(day, content="other", attempt=2)
-    assert world.start().action == "unchanged"
-
-
-def test_a_day_with_fewer_rows_holds_the_week():
-    world = Weeks()
-    world.publish_week()
-    world.publish_daily(SUNDAY, content="other", attempt=2, rows=3)
-    assert world.rules("2013-03-11")["2013-03-10"] is DecisionRule.SHRANK
-
-
 def test_a_day_that_is_not_published_is_an_error_or_without_rows():
     with pytest.raises(
         InputError, match=r"^tables\.days: daily has not published 2013-03-03: run it first \(slackwater"

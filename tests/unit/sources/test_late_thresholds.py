@@ -136,14 +136,10 @@ def test_the_schedule_of_a_pull_follows_the_same_rules(tmp_path):
 @pytest.mark.parametrize(
     "cron",
     [
-        "0 3 * * *",
-        "*/15 * * * *",
-        "5/15 0-23/2 1,15 jan-MAR mon-fri",
-        "0,30 3 * * 7",
-        "59 23 31 12 SAT",
+        "0 3 * * *", "*/15 * * * *", "5/15 0-23/2 1,15 jan-MAR mon-fri", "0,30 3 * * 7", "59 23 31 12 SAT",
         "0 3 1-7,15-21 */2 *",
     ],
-)
+)  # fmt: skip
 def test_usual_cron_expressions_are_accepted(tmp_path, cron):
     project = load(tmp_path, pipeline={"schedule": {"process": cron}})
     assert project.pipelines["totals"].schedule.process == cron

@@ -1,8 +1,7 @@
-"""The documentation of steps: what a description contains, and that the stored pages are current."""
+"""The documentation of steps: what a description contains."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -10,12 +9,11 @@ from pydantic import Field
 
 from slackwater.pipeline.definition import StepUse
 from slackwater.steps import documentation, registry
-from slackwater.steps.documentation import describe, example_use, page, pages, stored_pages
+from slackwater.steps.documentation import describe, example_use, page
 from slackwater.steps.step import Parameters, Transform
 
 pytestmark = pytest.mark.unit
 
-FOLDER = Path(__file__).resolve().parents[3] / "docs" / "steps"
 NAMES = sorted(registry.registry())
 
 
@@ -73,10 +71,3 @@ def test_the_example_of_a_step_is_valid(name):
     for example in examples:
         use = StepUse.model_validate(example_use(registry.registry()[name], example))
         registry.parameters_of(f"steps.{name}", use)
-
-
-def test_the_stored_pages_are_current():
-    stored = stored_pages(FOLDER)
-    assert stored == pages(stored["README.md"]), (
-        "write them again: .venv/bin/python -m slackwater.steps.documentation docs/steps"
-    )

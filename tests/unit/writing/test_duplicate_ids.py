@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.writing import duplicate_ids
@@ -18,7 +18,6 @@ def block(ids, first_row=0, id_type=None):
     return pa.table({"id": pa.array(ids, id_type), "row": pa.array(range(first_row, first_row + len(ids)), pa.int64())})
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     blocks=st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=8),
     budget=st.sampled_from([0, 200, 10**6]),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
@@ -52,7 +52,6 @@ def by_hour(rows: list[tuple[int, str]]) -> dict[tuple[str, str], list[str]]:
 _ROWS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 30]), st.sampled_from("abcde")), max_size=12)
 
 
-@settings(deadline=None, max_examples=120)
 @given(
     blocks=st.lists(_ROWS, max_size=8),
     budget=st.sampled_from([0, 100, 400, 10**6]),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.writing.raw_writer import HourSplit, drop_duplicates, event_hours, merge, split_by_hour
@@ -33,14 +33,12 @@ def assert_equal(split: HourSplit, expected: HourSplit) -> None:
     assert list(split.runs()) == list(expected.runs())
 
 
-@settings(deadline=None, max_examples=100)
 @given(_batches)
 def test_the_merge_of_splits_equals_the_split_of_all_events(batches):
     tables = [table(events) for events in batches]
     assert_equal(merge([split_by_hour(part) for part in tables]), split_by_hour(pa.concat_tables(tables)))
 
 
-@settings(deadline=None, max_examples=100)
 @given(_batches)
 def test_duplicates_may_be_dropped_before_splits_are_merged_too(batches):
     tables = [table(events) for events in batches]
@@ -49,7 +47,6 @@ def test_duplicates_may_be_dropped_before_splits_are_merged_too(batches):
     assert_equal(drop_duplicates(merged, "id"), drop_duplicates(expected, "id"))
 
 
-@settings(deadline=None, max_examples=50)
 @given(_batches)
 def test_a_run_has_the_events_of_its_hour_in_their_order(batches):
     (events, *_) = batches
