@@ -62,11 +62,14 @@ CHAIN = {
     "less": {"step": "delete_columns", "depends_on": ["named"], "with": {"columns": ["paid"]}},
 }
 MEASURES = {
-    "sales": {"function": "count"}, "numbers": {"function": "count", "column": "n"},
-    "n": {"function": "sum", "column": "n"}, "price": {"function": "sum", "column": "price"},
-    "first": {"function": "min", "column": "day"}, "last": {"function": "max", "column": "sold"},
+    "sales": {"function": "count"},
+    "numbers": {"function": "count", "column": "n"},
+    "n": {"function": "sum", "column": "n"},
+    "price": {"function": "sum", "column": "price"},
+    "first": {"function": "min", "column": "day"},
+    "last": {"function": "max", "column": "sold"},
     "dearest": {"function": "max", "column": "price"},
-}  # fmt: skip
+}
 AGGREGATE = {"step": "aggregate", "depends_on": ["less"], "with": {"group_by": ["shop"], "measures": MEASURES}}
 COLUMNS = """
   shop, count(*) AS sales, count(n) AS numbers, sum(n) AS n, sum(price) AS price, min(day) AS first, max(sold) AS last,

@@ -28,9 +28,13 @@ from tests.two_stages import two_stage_project
 PROJECT_URI = "s3://assets/project.json"
 MANIFEST_URI = "s3://exchange/manifests/m.json"
 TYPES = {
-    FieldType.STRING: pa.string(), FieldType.INT64: pa.int64(), FieldType.DOUBLE: pa.float64(),
-    FieldType.BOOLEAN: pa.bool_(), FieldType.TIMESTAMP: pa.timestamp("us", "UTC"), FieldType.DATE: pa.date32(),
-}  # fmt: skip
+    FieldType.STRING: pa.string(),
+    FieldType.INT64: pa.int64(),
+    FieldType.DOUBLE: pa.float64(),
+    FieldType.BOOLEAN: pa.bool_(),
+    FieldType.TIMESTAMP: pa.timestamp("us", "UTC"),
+    FieldType.DATE: pa.date32(),
+}
 
 
 def events_of(table: str, day: str, scratch: Path, project: Project) -> list[dict[str, Any]]:
@@ -69,10 +73,16 @@ class Day:
             pq.write_table(self._table(source, rows), path)
             written.append(
                 InputObject(
-                    uri=f"file://{path}", source=source, date=f"{hour:%Y-%m-%d}", hour=f"{hour:%H}", etag=name,
-                    bytes=path.stat().st_size, rows=len(rows), arrived="2013-03-13T00:00:00Z",
+                    uri=f"file://{path}",
+                    source=source,
+                    date=f"{hour:%Y-%m-%d}",
+                    hour=f"{hour:%H}",
+                    etag=name,
+                    bytes=path.stat().st_size,
+                    rows=len(rows),
+                    arrived="2013-03-13T00:00:00Z",
                 )
-            )  # fmt: skip
+            )
         return replace(self, objects=(*self.objects, *written))
 
     def _table(self, source: str, rows: list[dict[str, Any]]) -> pa.Table:
@@ -101,10 +111,17 @@ class Day:
     @property
     def identity(self) -> Run:
         return Run(
-            pipeline="daily_delays", date=self.date, run_id="run", attempt=self.attempt, correlation_id="c-1",
-            manifest=MANIFEST_URI, prefix=self.prefix, files=len(self.objects),
-            rows=sum(item.rows for item in self.objects), bytes=sum(item.bytes for item in self.objects),
-        )  # fmt: skip
+            pipeline="daily_delays",
+            date=self.date,
+            run_id="run",
+            attempt=self.attempt,
+            correlation_id="c-1",
+            manifest=MANIFEST_URI,
+            prefix=self.prefix,
+            files=len(self.objects),
+            rows=sum(item.rows for item in self.objects),
+            bytes=sum(item.bytes for item in self.objects),
+        )
 
     def job(self, stage: str) -> StageJob:
         """Return the job of one stage."""

@@ -87,12 +87,20 @@ def test_rows_in_and_out_parameters_and_effect_of_each_step_are_recorded(run):
     )
     assert [record.model_dump(exclude={"name"}) for record in records.values()] == [
         {
-            "step": "drop_negative", "parameters": {"limit": 1}, "rows_in": {"right": 3}, "rows_out": 2,
-            "effect": {"negative": 1}, "seconds": 0.5,
+            "step": "drop_negative",
+            "parameters": {"limit": 1},
+            "rows_in": {"right": 3},
+            "rows_out": 2,
+            "effect": {"negative": 1},
+            "seconds": 0.5,
         },
         {
-            "step": "join", "parameters": {"keys": ["k"], "how": "left"}, "rows_in": {"left": 3, "positive": 2},
-            "rows_out": 3, "effect": {"left_unmatched": 2}, "seconds": 0.5,
+            "step": "join",
+            "parameters": {"keys": ["k"], "how": "left"},
+            "rows_in": {"left": 3, "positive": 2},
+            "rows_out": 3,
+            "effect": {"left_unmatched": 2},
+            "seconds": 0.5,
         },
         {
             "step": "sql",
@@ -102,7 +110,7 @@ def test_rows_in_and_out_parameters_and_effect_of_each_step_are_recorded(run):
             "effect": {},
             "seconds": 0.5,
         },
-    ]  # fmt: skip
+    ]
 
 
 def test_the_rows_of_an_input_that_are_known_are_not_counted(run):

@@ -76,9 +76,13 @@ def test_a_real_day_agrees_with_an_independent_computation(spark, store, stores,
     assert [result["checked"] for result in joined.steps[0].effect["results"][:2]] == [flights, flights]
     assert aggregated.parents == (done["flights_with_weather"].manifest,)
     assert joined.producer.model_dump() == {
-        "pipeline": "daily_delays", "date": date, "run_id": "run", "attempt": 1, "stage": "flights_with_weather",
+        "pipeline": "daily_delays",
+        "date": date,
+        "run_id": "run",
+        "attempt": 1,
+        "stage": "flights_with_weather",
         "correlation_id": "c-1",
-    }  # fmt: skip
+    }
 
 
 def test_a_day_without_any_object_gives_an_empty_table(spark, stores, day):
@@ -91,10 +95,17 @@ def test_a_day_of_one_flight_is_published(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).with_events("weather", [WEATHER])
     assert run_whole(full, spark, stores) == [
         {
-            "origin": "EWR", "carrier": "UA", "flights": 1, "cancelled": 0, "dep_delay_mean": 4.0, "dep_delay_p90": 4.0,
-            "on_time_share": 1.0, "wind_speed_mean": 10.0, "precip_mean": 0.5,
+            "origin": "EWR",
+            "carrier": "UA",
+            "flights": 1,
+            "cancelled": 0,
+            "dep_delay_mean": 4.0,
+            "dep_delay_p90": 4.0,
+            "on_time_share": 1.0,
+            "wind_speed_mean": 10.0,
+            "precip_mean": 0.5,
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_all_cancelled_and_no_weather_give_nulls(spark, stores, day):

@@ -35,9 +35,14 @@ RUN = json.dumps(
 
 def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], check=False, cwd=folder,
-        env={**os.environ, **WORKERS, **jvm_variables(), **environment}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [sys.executable, *arguments],
+        check=False,
+        cwd=folder,
+        env={**os.environ, **WORKERS, **jvm_variables(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 def test_a_day_on_executors_of_their_own(store, tmp_path):

@@ -127,8 +127,12 @@ def test_the_snapshot_holds_the_identity_of_the_run_and_a_tag_names_it(spark, pu
     publication = publish(ROWS)
     (row,) = spark.table(f"{table}.snapshots").where(f"snapshot_id = {publication.snapshot_id}").collect()
     expected = {
-        "pipeline": "daily_delays", "date": "2013-03-08", "run-id": "r" * 32, "attempt": "1", "correlation-id": "c-1",
-    }  # fmt: skip
+        "pipeline": "daily_delays",
+        "date": "2013-03-08",
+        "run-id": "r" * 32,
+        "attempt": "1",
+        "correlation-id": "c-1",
+    }
     assert {name: row["summary"][f"slackwater.{name}"] for name in expected} == expected
     (tag,) = spark.table(f"{table}.refs").where("type = 'TAG'").collect()
     assert (tag["name"], str(tag["snapshot_id"])) == (f"2013-03-08-{'r' * 12}-1", publication.snapshot_id)

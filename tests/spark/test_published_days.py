@@ -173,9 +173,16 @@ def publish(spark):
         overwrite_day(frame, name, date.fromisoformat(day), {}, inspected=current_snapshot(spark, name))
         create_tag(spark, name, tag, current_snapshot(spark, name))
         return InputObject(
-            uri=f"{table}/date={day}", source="days", date=day, hour="00", etag="e", bytes=0, rows=len(rows),
-            arrived=INSTANT, tag=tag,
-        )  # fmt: skip
+            uri=f"{table}/date={day}",
+            source="days",
+            date=day,
+            hour="00",
+            etag="e",
+            bytes=0,
+            rows=len(rows),
+            arrived=INSTANT,
+            tag=tag,
+        )
 
     return publish
 

@@ -46,8 +46,12 @@ def test_an_arrow_table_gives_an_arrow_table_and_a_record():
     assert result.table.combine_chunks() == EXPECTED
     record = result.record.model_dump(exclude={"seconds", "effect"})
     assert record == {
-        "name": "filter", "step": "filter", "parameters": {"where": "v > 1"}, "rows_in": {"rows": 4}, "rows_out": 2,
-    }  # fmt: skip
+        "name": "filter",
+        "step": "filter",
+        "parameters": {"where": "v > 1"},
+        "rows_in": {"rows": 4},
+        "rows_out": 2,
+    }
     assert result.record.seconds > 0
 
 

@@ -251,15 +251,27 @@ def test_constants_of_all_types(spark):
     schema = "s string, b boolean, i tinyint, x float, n decimal(4,2), d date, t timestamp, l timestamp_ntz"
     frame = frame_of(spark, [(None,) * 8], schema)
     constants = {
-        "s": "ü", "b": False, "i": -128, "x": 0.1, "n": 12.34, "d": "2013-03-10", "t": "2013-03-10T01:00:00+01:00",
+        "s": "ü",
+        "b": False,
+        "i": -128,
+        "x": 0.1,
+        "n": 12.34,
+        "d": "2013-03-10",
+        "t": "2013-03-10T01:00:00+01:00",
         "l": "2013-03-10 02:30",
-    }  # fmt: skip
+    }
     columns = {name: {"constant": value} for name, value in constants.items()}
     (row,) = applied("clean_nan", frame, columns=columns).rows
     assert row == {
-        "s": "ü", "b": False, "i": -128, "x": pytest.approx(0.1), "n": Decimal("12.34"), "d": date(2013, 3, 10),
-        "t": datetime(2013, 3, 10, tzinfo=UTC), "l": datetime(2013, 3, 10, 2, 30),
-    }  # fmt: skip
+        "s": "ü",
+        "b": False,
+        "i": -128,
+        "x": pytest.approx(0.1),
+        "n": Decimal("12.34"),
+        "d": date(2013, 3, 10),
+        "t": datetime(2013, 3, 10, tzinfo=UTC),
+        "l": datetime(2013, 3, 10, 2, 30),
+    }
     # YAML reads dates and timestamps without quotes as such.
     dates = {"d": date(2013, 3, 10), "t": datetime(2013, 3, 10, 1), "l": datetime(2013, 3, 10, 2, 30), "s": date.min}
     columns = {name: {"constant": value} for name, value in dates.items()}

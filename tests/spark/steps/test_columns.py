@@ -32,9 +32,12 @@ def frame(spark):
 @pytest.mark.usefixtures("generated")
 def test_select_orders_renames_and_casts(frame):
     result = applied(
-        "select", frame, columns=["day", "back`tick", "id"], rename={"back`tick": "zahl ß", "day": "Day"},
+        "select",
+        frame,
+        columns=["day", "back`tick", "id"],
+        rename={"back`tick": "zahl ß", "day": "Day"},
         cast={"id": "decimal(5,2)", "day": "date"},
-    )  # fmt: skip
+    )
     assert result.table.column_names == ["Day", "zahl ß", "id"]
     assert result.column("Day") == [date(2013, 3, 10), date(2013, 3, 11), None]
     assert result.column("id") == [Decimal("1.00"), Decimal("2.00"), Decimal("3.00")]

@@ -32,9 +32,13 @@ from tests.spark.steps.conftest import PREFIX
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 FIELDS = {
-    "name": "string", "count": "int64", "fare": {"type": "double", "from": "Fare EUR"}, "late": "boolean",
-    "left": "timestamp", "day": "date",
-}  # fmt: skip
+    "name": "string",
+    "count": "int64",
+    "fare": {"type": "double", "from": "Fare EUR"},
+    "late": "boolean",
+    "left": "timestamp",
+    "day": "date",
+}
 CSV = (
     "name,count,Fare EUR,late,left,day,other\n"
     "Zoë 年,9007199254740993,0.1,true,2013-03-10T01:02:03.123456Z,2013-03-10,x\n"

@@ -144,10 +144,18 @@ def test_ndjson_holds_all_types(context: StepContext, store: FolderStore) -> Non
     write(write_json.STEP, frame, context, path="a.ndjson")
     rows = [json.loads(line, parse_float=Decimal) for line in content(store, "a.ndjson").decode().splitlines()]
     assert rows[0] == {
-        "i": 1, "l": 9007199254740993, "f": Decimal("0.1"), "d": Decimal("1234567890123456789.1200"), "b": True,
-        "s": 'a,"b"\nc', "a day.x": "2013-03-10", "t": "2013-03-10T01:02:03.123456Z",
-        "ntz": "2013-03-10T02:30:00.000000", "nested": {"i": 1, "list": ['a,"b"\nc']}, "m": {"k": 9007199254740993},
-    }  # fmt: skip
+        "i": 1,
+        "l": 9007199254740993,
+        "f": Decimal("0.1"),
+        "d": Decimal("1234567890123456789.1200"),
+        "b": True,
+        "s": 'a,"b"\nc',
+        "a day.x": "2013-03-10",
+        "t": "2013-03-10T01:02:03.123456Z",
+        "ntz": "2013-03-10T02:30:00.000000",
+        "nested": {"i": 1, "list": ['a,"b"\nc']},
+        "m": {"k": 9007199254740993},
+    }
     assert rows[1] == dict.fromkeys(rows[0]) | {"nested": {"i": None, "list": [None]}, "m": {"k": None}}
     assert (rows[2]["f"], rows[3]["f"], rows[2]["t"]) == ("-Infinity", "NaN", "1969-12-31T23:59:59.999999Z")
 

@@ -64,9 +64,13 @@ def test_the_cdk_gets_the_credentials_of_the_assumed_role_because_it_cannot_ask_
     use_terminal()
     child = {name: value for name, value in child_environment().items() if name.startswith("AWS_")}
     assert child == {
-        "AWS_CONFIG_FILE": environment["AWS_CONFIG_FILE"], "AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-1",
-        "AWS_ACCESS_KEY_ID": "ASIATEMP", "AWS_SECRET_ACCESS_KEY": "temporary", "AWS_SESSION_TOKEN": "token",
-    }  # fmt: skip
+        "AWS_CONFIG_FILE": environment["AWS_CONFIG_FILE"],
+        "AWS_REGION": "eu-west-1",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "AWS_ACCESS_KEY_ID": "ASIATEMP",
+        "AWS_SECRET_ACCESS_KEY": "temporary",
+        "AWS_SESSION_TOKEN": "token",
+    }
     [call] = roles
     assert (call["SerialNumber"], call["TokenCode"]) == ("arn:aws:iam::123456789012:mfa/me", "123456")
 
@@ -90,9 +94,14 @@ def test_without_a_terminal_a_profile_with_mfa_is_an_error_that_names_the_remedy
     )
     # A new session of the operating system has no terminal.
     ended = subprocess.run(
-        [sys.executable, "-c", program], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        start_new_session=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
     [*_, last] = ended.stderr.splitlines()
     assert last.startswith("slackwater.errors.InputError: the profile mfa needs an MFA code, and there is no terminal")
     assert "aws configure export-credentials --profile mfa" in last

@@ -71,8 +71,11 @@ def tls_error(reason):
 
 def publish(wire, **more):
     message = {
-        "subject": "s", "body": "b", "document": "{}", "attributes": {"pipeline": "p", "date": "2013-03-10"},
-    } | more  # fmt: skip
+        "subject": "s",
+        "body": "b",
+        "document": "{}",
+        "attributes": {"pipeline": "p", "date": "2013-03-10"},
+    } | more
     return topic(wire).publish(**message)
 
 

@@ -36,9 +36,14 @@ FAILURE = "1 of 2 days of daily_delays failed: 2013-03-09"
 
 def a_plan(days=KINDS, estimate=ESTIMATE, parallel=2):
     return BackfillPlan(
-        pipeline="daily_delays", first="2013-03-08", last="2013-03-11", parallel=parallel, concurrent_runs=3, days=days,
+        pipeline="daily_delays",
+        first="2013-03-08",
+        last="2013-03-11",
+        parallel=parallel,
+        concurrent_runs=3,
+        days=days,
         estimate=estimate,
-    )  # fmt: skip
+    )
 
 
 def a_view(status, **more):

@@ -34,9 +34,13 @@ def world(monkeypatch):
     world = five_days()
     project = example_project()
     client = a_client(
-        project, deployment=SimpleNamespace(exchange_bucket="exchange"), run_table=world.table, store=world.store,
-        hold_decisions=decisions(world), checker=world.checker,
-    )  # fmt: skip
+        project,
+        deployment=SimpleNamespace(exchange_bucket="exchange"),
+        run_table=world.table,
+        store=world.store,
+        hold_decisions=decisions(world),
+        checker=world.checker,
+    )
     use_client(monkeypatch, client)
     return world
 

@@ -33,15 +33,21 @@ REPORT = CheckReport(
     seconds=0.2,
     days=(
         DayDecision(
-            pipeline="daily_delays", date="2013-03-10", decision=LateDecision.RERUN, rule=DecisionRule.GROWN,
+            pipeline="daily_delays",
+            date="2013-03-10",
+            decision=LateDecision.RERUN,
+            rule=DecisionRule.GROWN,
             reasons=REASONS,
         ),
         DayDecision(
-            pipeline="daily_delays", date="2013-03-12", decision=LateDecision.IGNORE, rule=DecisionRule.CURRENT,
+            pipeline="daily_delays",
+            date="2013-03-12",
+            decision=LateDecision.IGNORE,
+            rule=DecisionRule.CURRENT,
             reasons=("current",),
         ),
     ),
-)  # fmt: skip
+)
 CHECKED = StateView(name="Check the days", entered=BEGIN, exited=BEGIN + timedelta(seconds=1))
 NOTIFIED = {
     "date": "2013-03-10", "outcome": "published", "run_id": "r", "attempt": 2, "notified": True, "reason": "",

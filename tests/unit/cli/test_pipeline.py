@@ -44,10 +44,14 @@ def test_with_json_the_problems_are_one_document(project, capsys):
     assert run(["pipeline", "validate", "--project", str(project), "--json"]) == 2
     first, *_ = json.loads(capsys.readouterr().out)["problems"]
     assert first == {
-        "file": str(project / "pipelines" / "daily_delays.yaml"), "line": LINE, "column": 18,
-        "place": "steps.flights_with_weather.depends_on", "message": "no source or step 'checked_flight'",
-        "expected": "", "suggestion": "checked_flights",
-    }  # fmt: skip
+        "file": str(project / "pipelines" / "daily_delays.yaml"),
+        "line": LINE,
+        "column": 18,
+        "place": "steps.flights_with_weather.depends_on",
+        "message": "no source or step 'checked_flight'",
+        "expected": "",
+        "suggestion": "checked_flights",
+    }
 
 
 def test_with_a_file_only_its_problems_are_reported(project, monkeypatch, capsys):

@@ -67,9 +67,14 @@ class TestCreate:
         created = slackwater("create", "acme", "--source", "weather", "--source", "weather")
         token = client.tokens.find(created["token"])
         assert created == {
-            "id": token.id, "partner": "acme", "sources": ["weather"], "created_at": token.created_at.isoformat(),
-            "expires_at": None, "state": "valid", "token": created["token"],
-        }  # fmt: skip
+            "id": token.id,
+            "partner": "acme",
+            "sources": ["weather"],
+            "created_at": token.created_at.isoformat(),
+            "expires_at": None,
+            "state": "valid",
+            "token": created["token"],
+        }
 
     def test_the_token_alone_is_on_standard_output(self, slackwater, client):
         printed = slackwater("create", "acme", "--source", "*", "--text")
@@ -114,9 +119,13 @@ class TestList:
         tokens = slackwater("list", "acme")["tokens"]
         assert [token["id"] for token in tokens] == ["b" * 12, "a" * 12]
         assert tokens[1] == {
-            "id": "a" * 12, "partner": "acme", "sources": ["flights", "weather"],
-            "created_at": "2013-03-09T08:00:00+00:00", "expires_at": None, "state": "valid",
-        }  # fmt: skip
+            "id": "a" * 12,
+            "partner": "acme",
+            "sources": ["flights", "weather"],
+            "created_at": "2013-03-09T08:00:00+00:00",
+            "expires_at": None,
+            "state": "valid",
+        }
 
     def test_a_token_and_its_hash_are_not_shown(self, slackwater):
         created = slackwater("create", "acme", "--source", "weather")

@@ -22,9 +22,12 @@ PIPELINES = {"daily_delays": None, "beefbeefbeef": None}
 def record(attempt, *, run_id=SAME, execution="arn:1", date="2013-03-10", ended=None):
     run = RUN.model_copy(update={"attempt": attempt, "run_id": run_id, "date": date})
     return RunRecord(
-        run=run, state=RunState.FAILED if ended else RunState.RUNNING, execution=execution,
-        started_at=BEGIN + timedelta(minutes=attempt), ended_at=BEGIN + timedelta(seconds=ended) if ended else None,
-    )  # fmt: skip
+        run=run,
+        state=RunState.FAILED if ended else RunState.RUNNING,
+        execution=execution,
+        started_at=BEGIN + timedelta(minutes=attempt),
+        ended_at=BEGIN + timedelta(seconds=ended) if ended else None,
+    )
 
 
 @pytest.fixture

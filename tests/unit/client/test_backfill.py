@@ -140,8 +140,11 @@ def test_the_kind_of_a_day(changes, kind):
             changes["published"] = PublishedRun(run=a_run(day, run_id="old"), publication=publication(), at=BEGIN)
         records = [a_day(day, **changes)]
     kinds = kinds_of_days(
-        [day], records, is_claimed=lambda active: active.execution == "alive", is_stale=lambda run: run.run_id == "old",
-    )  # fmt: skip
+        [day],
+        records,
+        is_claimed=lambda active: active.execution == "alive",
+        is_stale=lambda run: run.run_id == "old",
+    )
     assert kinds == {day: kind}
 
 
@@ -247,9 +250,12 @@ class Seen(BackfillObserver):
 def a_backfill(states, table=None, project=PROJECT, deployed=PROJECT):
     objects = FakeObjects({"s3://assets/project.json": deployed.model_dump_json(by_alias=True)})
     return a_client(
-        project, deployment=DEPLOYMENT, clients={"stepfunctions": states}, run_table=table or DictRunTable(),
+        project,
+        deployment=DEPLOYMENT,
+        clients={"stepfunctions": states},
+        run_table=table or DictRunTable(),
         store=objects,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -60,9 +60,14 @@ def client(world, monkeypatch):
         return "arn:execution"
 
     client = a_client(
-        world.project, deployment=SimpleNamespace(pipeline_machine_prefix="machines:"), run_table=world.table,
-        store=world.store, warehouse=world.warehouse, file_cache=None, executions=SimpleNamespace(start=start),
-    )  # fmt: skip
+        world.project,
+        deployment=SimpleNamespace(pipeline_machine_prefix="machines:"),
+        run_table=world.table,
+        store=world.store,
+        warehouse=world.warehouse,
+        file_cache=None,
+        executions=SimpleNamespace(start=start),
+    )
     use_client(monkeypatch, client)
     return client
 

@@ -28,9 +28,12 @@ JOBS = [
     for stage, at in (("joined", BEGIN + timedelta(seconds=11)), ("last", BEGIN + timedelta(seconds=21)))
 ]
 RECORD = RunRecord(
-    run=RUN, state=RunState.FAILED, execution="arn:e", started_at=BEGIN + timedelta(seconds=1),
+    run=RUN,
+    state=RunState.FAILED,
+    execution="arn:e",
+    started_at=BEGIN + timedelta(seconds=1),
     ended_at=BEGIN + timedelta(seconds=35),
-)  # fmt: skip
+)
 
 
 def function_line(second, message, **more):

@@ -52,9 +52,12 @@ def client(states, correlation_id="c"):
     )
     warehouse = SimpleNamespace(version=lambda pipeline, **version: (pipeline, version))
     return a_client(
-        example_project(), deployment=deployment, clients={"stepfunctions": states}, run_table=Table(),
+        example_project(),
+        deployment=deployment,
+        clients={"stepfunctions": states},
+        run_table=Table(),
         warehouse=warehouse,
-    )  # fmt: skip
+    )
 
 
 def followed(states):

@@ -18,10 +18,13 @@ pytestmark = pytest.mark.unit
 DELAYS = pa.table({"date": ["2013-03-08", "2013-03-09"], "flights": [7, 9]})
 WEATHER = pa.table(
     {
-        "origin": ["JFK", "EWR"], "hour": [19, 20], "_date": ["2013-03-09", "2013-03-09"], "_hour": ["00", "01"],
+        "origin": ["JFK", "EWR"],
+        "hour": [19, 20],
+        "_date": ["2013-03-09", "2013-03-09"],
+        "_hour": ["00", "01"],
         "_object": [0, 1],
     }
-)  # fmt: skip
+)
 
 
 class Tables:

@@ -44,9 +44,12 @@ class TestResuming:
 
     def test_a_download_resumes_several_times(self, web, partner):
         web.on(
-            PATH, self.broken(), Reply(206, CONTENT[6_000:], rest(CONTENT, 6_000).headers, sent=1_000), Reply(503),
+            PATH,
+            self.broken(),
+            Reply(206, CONTENT[6_000:], rest(CONTENT, 6_000).headers, sent=1_000),
+            Reply(503),
             rest(CONTENT, 7_000),
-        )  # fmt: skip
+        )
         assert fetched(partner) == CONTENT
         assert [requested for requested, _ in self.ranges(web)] == [None, "bytes=6000-", "bytes=7000-", "bytes=7000-"]
 

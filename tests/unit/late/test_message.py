@@ -162,11 +162,16 @@ def test_a_missing_value_is_shown_as_none():
 def test_many_files_and_rows_are_counted_and_not_listed():
     files = tuple(
         InputChange(
-            source="flights", date=DATE, hour="12", file=f"f-{number:02}.csv", change=Change.ADDED,
-            now=Amount(objects=1, rows=1, bytes=1), arrived=FROZEN,
+            source="flights",
+            date=DATE,
+            hour="12",
+            file=f"f-{number:02}.csv",
+            change=Change.ADDED,
+            now=Amount(objects=1, rows=1, bytes=1),
+            arrived=FROZEN,
         )
         for number in range(25)
-    )  # fmt: skip
+    )
     source = SourceDifference(source="flights", before=Amount(), now=Amount(objects=25, rows=25), changes=files)
     comparison = a_comparison(inputs=(source,), rows=RowCounts(before=0, after=300, added=300, removed=0, changed=0))
     rows = tuple(comparison.examples[1].model_copy(update={"key": {"n": number}}) for number in range(100))

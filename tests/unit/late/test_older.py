@@ -42,9 +42,13 @@ def arrive(world, postponed):
             key = world.add("flights", day, hour, name=name, rows=rows).removeprefix("s3://raw/")
             events[name] = json.dumps({"id": name, "key": key, "time": time and time.isoformat()})
         checks = ArrivalChecks(
-            project=world.project, table=world.table, executions=world.executions, start=lambda **_: None,
-            send_later=postponed.extend, now=world.now,
-        )  # fmt: skip
+            project=world.project,
+            table=world.table,
+            executions=world.executions,
+            start=lambda **_: None,
+            send_later=postponed.extend,
+            now=world.now,
+        )
         return checks.start_checks(events)
 
     return arrive

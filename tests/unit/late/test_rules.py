@@ -274,12 +274,17 @@ def test_a_notification_is_due_for_a_version_that_nobody_was_notified_of():
 
 objects = st.lists(
     st.builds(
-        an_object, st.sampled_from(SOURCES), hour=st.sampled_from(["05", "12", "23"]), name=st.sampled_from("abcd"),
-        rows=st.integers(0, 50), size=st.integers(0, 9000), file=st.sampled_from([None, None, "f.csv", "g.csv"]),
+        an_object,
+        st.sampled_from(SOURCES),
+        hour=st.sampled_from(["05", "12", "23"]),
+        name=st.sampled_from("abcd"),
+        rows=st.integers(0, 50),
+        size=st.integers(0, 9000),
+        file=st.sampled_from([None, None, "f.csv", "g.csv"]),
     ),
     max_size=12,
     unique_by=lambda item: item.uri,
-)  # fmt: skip
+)
 levels = st.one_of(
     st.builds(LateThresholds, percent=st.floats(0, 300, allow_nan=False)),
     st.builds(LateThresholds, rows=st.integers(0, 100)),
@@ -604,8 +609,12 @@ def test_re_runs_of_earlier_checks_of_today_count_and_a_repeated_check_counts_no
 def test_a_repair_of_an_unknown_outcome_is_never_deferred_but_counts():
     repair = day("2013-03-10", rule=DecisionRule.OUTCOME_UNKNOWN, last=NOW, size=10**9)
     result = limit(
-        [day("2013-03-09"), repair], max_reruns_per_day=1, budget_per_day=0.01, worth_per_percent=0.001, price=1e-6,
-    )  # fmt: skip
+        [day("2013-03-09"), repair],
+        max_reruns_per_day=1,
+        budget_per_day=0.01,
+        worth_per_percent=0.001,
+        price=1e-6,
+    )
     assert outcome(result)["2013-03-10"] == (RERUN, DecisionRule.OUTCOME_UNKNOWN)
     assert outcome(result)["2013-03-09"][0] is DEFER
     assert [item.date for item in result.usage.reruns] == ["2013-03-10"]

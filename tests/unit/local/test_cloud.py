@@ -45,9 +45,12 @@ def test_the_error_of_an_unreadable_endpoint_file_names_the_remedy(tmp_path, con
 
 def test_the_environment_names_endpoint_credentials_and_region():
     assert environment("http://127.0.0.1:1") == {
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1",
-    }  # fmt: skip
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
 
 
 def test_a_deployment_to_a_local_cloud_names_the_python_and_the_processor_of_this_machine(monkeypatch):

@@ -39,9 +39,12 @@ def queue(monkeypatch):
         "detail": {"bucket": {"name": ["raw"]}, "object": {"key": [{"prefix": "raw/source="}]}},
     }
     eventbridge._rules[key] = {
-        "Name": "arrivals", "Arn": RULE, "EventBusName": "default", "State": "ENABLED",
+        "Name": "arrivals",
+        "Arn": RULE,
+        "EventBusName": "default",
+        "State": "ENABLED",
         "EventPattern": json.dumps(pattern),
-    }  # fmt: skip
+    }
     paths = {"id": "$.id", "key": "$.detail.object.key", "time": "$.time"}
     transformer = {"InputPathsMap": paths, "InputTemplate": '{"id": <id>, "key": <key>, "time": <time>}'}
     eventbridge._targets[key] = [{"Id": "Queue", "Arn": QUEUE, "InputTransformer": transformer}]
@@ -49,9 +52,12 @@ def queue(monkeypatch):
 
     def allow(rule):
         statement = {
-            "Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"}, "Action": "sqs:SendMessage",
-            "Resource": QUEUE, "Condition": {"ArnEquals": {"aws:SourceArn": rule}},
-        }  # fmt: skip
+            "Effect": "Allow",
+            "Principal": {"Service": "events.amazonaws.com"},
+            "Action": "sqs:SendMessage",
+            "Resource": QUEUE,
+            "Condition": {"ArnEquals": {"aws:SourceArn": rule}},
+        }
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         sqs._act_set_queue_attributes({"QueueUrl": url, "Attributes": {"Policy": policy}}, url)
 

@@ -306,10 +306,14 @@ def subscribed(topic, queue, **attributes):
     settings = {"RawMessageDelivery": "false", "FilterPolicy": "", **attributes}
     sns._topics[topic]["subscriptions"].append(
         {
-            "arn": f"{topic}:1", "topic_arn": topic, "protocol": "sqs", "endpoint": endpoint, "confirmed": True,
+            "arn": f"{topic}:1",
+            "topic_arn": topic,
+            "protocol": "sqs",
+            "endpoint": endpoint,
+            "confirmed": True,
             "attributes": settings,
         }
-    )  # fmt: skip
+    )
 
 
 def bodies(queue):

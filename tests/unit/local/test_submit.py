@@ -24,8 +24,11 @@ def submission(parameters: str = "", **request):
 def test_parameters_are_read_as_a_shell_reads_them():
     read = submission("--conf spark.a=1 --conf 'spark.b=two words' --driver-memory=2g --name day")
     assert read.conf == {
-        "spark.a": "1", "spark.b": "two words", "spark.driver.memory": "2g", "spark.app.name": "day",
-    }  # fmt: skip
+        "spark.a": "1",
+        "spark.b": "two words",
+        "spark.driver.memory": "2g",
+        "spark.app.name": "day",
+    }
     assert read.arguments == ["--day", "a b"]
 
 
@@ -113,11 +116,14 @@ class TestBilling:
     def test_small_workers(self):
         size = billing.read_workers(
             {
-                "spark.driver.cores": "1", "spark.driver.memory": "1g", "spark.executor.cores": "2",
-                "spark.executor.memory": "6g", "spark.executor.instances": "1",
+                "spark.driver.cores": "1",
+                "spark.driver.memory": "1g",
+                "spark.executor.cores": "2",
+                "spark.executor.memory": "6g",
+                "spark.executor.instances": "1",
                 "spark.dynamicAllocation.initialExecutors": "1",
             }
-        )  # fmt: skip
+        )
         # The least that 1 vCPU can have is 2 GB; 6 GB and a tenth more is rounded up to 7.
         assert size == billing.Workers(billing.Worker(1, 2, 20), billing.Worker(2, 7, 20), 1)
 

@@ -41,9 +41,12 @@ def zip_of(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes
 
 ASIDE = {"a/": b"", "__MACOSX/a/._a.csv": b"1", "a/.DS_Store": b"2"}
 COMPRESSIONS = {
-    "plain": lambda body: body, "gzip": gz, "zstd": zst, "bz2": bz2.compress,
+    "plain": lambda body: body,
+    "gzip": gz,
+    "zstd": zst,
+    "bz2": bz2.compress,
     "zip": lambda body: zip_of({"a.csv": body}),
-}  # fmt: skip
+}
 JOINED = {
     "gzip": gz(BODY[:HALF]) + gz(BODY[HALF:]),
     "zstd": zst(BODY[:HALF]) + zst(BODY[HALF:]),

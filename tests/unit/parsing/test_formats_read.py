@@ -57,9 +57,12 @@ def content_of(file_format: str, *rows: dict[str, object]) -> bytes:
 
 FORMATS = ("csv", "tsv", "json", "ndjson", "parquet", "xlsx")
 COMPRESSIONS = {
-    "plain": bytes, "gzip": gzip.compress, "bz2": bz2.compress,
-    "zstd": lambda content: pa.compress(content, "zstd", asbytes=True), "zip": zipped,
-}  # fmt: skip
+    "plain": bytes,
+    "gzip": gzip.compress,
+    "bz2": bz2.compress,
+    "zstd": lambda content: pa.compress(content, "zstd", asbytes=True),
+    "zip": zipped,
+}
 
 
 def source_with_format(file_format: str, **changes: object):

@@ -161,10 +161,13 @@ class TestTable:
         assert new.plain not in str(items)
         (item,) = [item for item in items if "partner" in item]
         assert item == {
-            "token_hash": {"S": sha256(new.plain)}, "partner": {"S": "acme"}, "sources": {"SS": ["flights", "weather"]},
-            "created_at": {"S": new.token.created_at.isoformat()}, "expires_at": {"S": "2013-03-12T09:30:00+00:00"},
+            "token_hash": {"S": sha256(new.plain)},
+            "partner": {"S": "acme"},
+            "sources": {"SS": ["flights", "weather"]},
+            "created_at": {"S": new.token.created_at.isoformat()},
+            "expires_at": {"S": "2013-03-12T09:30:00+00:00"},
             "revoked": {"BOOL": False},
-        }  # fmt: skip
+        }
 
     def test_a_stored_token_can_be_looked_up(self, table, dynamodb):
         before = datetime.now(UTC)

@@ -151,9 +151,17 @@ class Usage:
 
 def a_record(attempt=1, *, state=RunState.PUBLISHED, ended=NOW - timedelta(hours=1), cost=None):
     run = Run(
-        pipeline="daily_delays", date="2013-03-10", run_id="0" * 32, attempt=attempt, correlation_id="c",
-        manifest="s3://exchange/manifests/m.json", prefix="s3://exchange/runs/r/", files=1, rows=1, bytes=1,
-    )  # fmt: skip
+        pipeline="daily_delays",
+        date="2013-03-10",
+        run_id="0" * 32,
+        attempt=attempt,
+        correlation_id="c",
+        manifest="s3://exchange/manifests/m.json",
+        prefix="s3://exchange/runs/r/",
+        files=1,
+        rows=1,
+        bytes=1,
+    )
     return RunRecord(run=run, state=state, execution="arn", started_at=NOW, ended_at=ended, cost=cost)
 
 

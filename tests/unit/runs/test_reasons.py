@@ -38,9 +38,13 @@ def test_everything_that_has_changed_is_a_reason(  # noqa: PLR0917 - a table of 
     inputs, definition, code, force, expected, digests_known
 ):
     published = RunRecord(
-        run=a_run("a", definition="b", code="c"), state=RunState.PUBLISHED, execution="one",
-        started_at="2013-03-11T00:00:00Z", definition="b" if digests_known else "", code="c" if digests_known else "",
-    )  # fmt: skip
+        run=a_run("a", definition="b", code="c"),
+        state=RunState.PUBLISHED,
+        execution="one",
+        started_at="2013-03-11T00:00:00Z",
+        definition="b" if digests_known else "",
+        code="c" if digests_known else "",
+    )
     run = a_run(inputs, definition=definition, code=code)
     if not digests_known:
         # Records of older versions show only whether the inputs have changed.

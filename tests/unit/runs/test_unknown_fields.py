@@ -28,8 +28,12 @@ pytestmark = pytest.mark.unit
 NOW = datetime(2013, 6, 1, 12, tzinfo=UTC)
 ACTIVE = ActiveRun(execution="arn:e", run=a_run(2), since=NOW)
 DAY = DayRecord(
-    pipeline="p", date="2013-03-10", active=ACTIVE, hold=Hold(rule="audit", reason="r", since=NOW), version=3,
-)  # fmt: skip
+    pipeline="p",
+    date="2013-03-10",
+    active=ACTIVE,
+    hold=Hold(rule="audit", reason="r", since=NOW),
+    version=3,
+)
 RUN = RunRecord(
     run=a_run(1),
     state=RunState.PUBLISHED,

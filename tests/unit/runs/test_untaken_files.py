@@ -152,9 +152,13 @@ def test_runs_shows_the_files_that_are_not_taken(world, monkeypatch, capsys):
 
 def test_run_notes_the_files_that_are_not_taken(world, monkeypatch, capsys):
     result = RunResult(
-        outcome="published", run=world.freeze(DATE), publication=PUBLICATION, seconds=RunSeconds(total=1.0),
-        execution="e", files_not_taken={"flights": 1},
-    )  # fmt: skip
+        outcome="published",
+        run=world.freeze(DATE),
+        publication=PUBLICATION,
+        seconds=RunSeconds(total=1.0),
+        execution="e",
+        files_not_taken={"flights": 1},
+    )
     started = SimpleNamespace(wait=lambda **_: result)
     use_client(monkeypatch, SimpleNamespace(run=lambda *_, **__: started))
     assert run(["run", PIPELINE, "--date", DATE, *PROJECT]) == 0
