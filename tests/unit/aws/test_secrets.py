@@ -92,11 +92,16 @@ def test_denied_access_is_reported(reference):
 @pytest.mark.parametrize(
     "content",
     [
-        "hunter2", '"hunter2"', '{"password": "hunter2"}', '{"username": "hunter2"}',
-        '{"username": "acme", "password": ["hunter2"]}', '{"hunter2": "hunter2", "token": "hunter2"}',
-        '{"token": "hunter2"', "",
+        "hunter2",
+        '"hunter2"',
+        '{"password": "hunter2"}',
+        '{"username": "hunter2"}',
+        '{"username": "acme", "password": ["hunter2"]}',
+        '{"hunter2": "hunter2", "token": "hunter2"}',
+        '{"token": "hunter2"',
+        "",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_invalid_credentials_are_not_shown(reference, content):
     with pytest.raises(

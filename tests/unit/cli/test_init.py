@@ -17,9 +17,14 @@ from slackwater.validation.pipeline_schema import pipeline_schema
 pytestmark = pytest.mark.unit
 
 FILES = [
-    ".gitignore", "README.md", "data/orders.ndjson", "pipeline.schema.json", "pipelines/daily_sales.yaml",
-    "source.schema.json", "sources/orders.yaml",
-]  # fmt: skip
+    ".gitignore",
+    "README.md",
+    "data/orders.ndjson",
+    "pipeline.schema.json",
+    "pipelines/daily_sales.yaml",
+    "source.schema.json",
+    "sources/orders.yaml",
+]
 
 
 @pytest.mark.parametrize("name", ["new", "below/new", "empty", "."])

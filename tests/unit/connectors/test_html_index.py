@@ -119,15 +119,39 @@ def test_links_to_files_of_the_folder_are_names(link, name):
 @pytest.mark.parametrize(
     "link",
     [
-        "", "/", "./", "../", "..", ".", "/data/", "/data/flights/", "/data/flights", "/data/flightsmore/a.csv",
-        "/etc/passwd", "../../etc/passwd", "2013/", "2013/a.csv", "a%2Fb.csv", "%2e%2e%2fa.csv", "?C=N;O=D",
-        "a.csv?download=1", "#top", "a.csv#top", "http://files.example/data/flights/a.csv",
-        "https://files.example:8443/data/flights/a.csv", "https://other.example/data/flights/a.csv",
-        "//other.example/data/flights/a.csv", "https://user@files.example/data/flights/a.csv",
-        "mailto:files@files.example", "javascript:alert(1)", "data:text/csv,a", "file:///data/flights/a.csv",
-        "http://[::1/a.csv", "%FF.csv",
+        "",
+        "/",
+        "./",
+        "../",
+        "..",
+        ".",
+        "/data/",
+        "/data/flights/",
+        "/data/flights",
+        "/data/flightsmore/a.csv",
+        "/etc/passwd",
+        "../../etc/passwd",
+        "2013/",
+        "2013/a.csv",
+        "a%2Fb.csv",
+        "%2e%2e%2fa.csv",
+        "?C=N;O=D",
+        "a.csv?download=1",
+        "#top",
+        "a.csv#top",
+        "http://files.example/data/flights/a.csv",
+        "https://files.example:8443/data/flights/a.csv",
+        "https://other.example/data/flights/a.csv",
+        "//other.example/data/flights/a.csv",
+        "https://user@files.example/data/flights/a.csv",
+        "mailto:files@files.example",
+        "javascript:alert(1)",
+        "data:text/csv,a",
+        "file:///data/flights/a.csv",
+        "http://[::1/a.csv",
+        "%FF.csv",
     ],
-)  # fmt: skip
+)
 def test_other_links_are_ignored(link):
     assert index_names(f'<a href="{link}">x</a>', FOLDER_URL) == []
 
@@ -167,9 +191,21 @@ def test_unusual_html_is_read(page, names):
 
 
 BROKEN_PIECES = [
-    "<a ", "<a <", "<a href=", '<a href="', "<a href='x\" ", "<a = ", '"', "<", "<!--", "<!---", "<script ",
-    "<script></script", "<a href='&#", "<a title='\"<b title=\"'",
-]  # fmt: skip
+    "<a ",
+    "<a <",
+    "<a href=",
+    '<a href="',
+    "<a href='x\" ",
+    "<a = ",
+    '"',
+    "<",
+    "<!--",
+    "<!---",
+    "<script ",
+    "<script></script",
+    "<a href='&#",
+    "<a title='\"<b title=\"'",
+]
 
 
 def broken(piece: str, size: int) -> str:

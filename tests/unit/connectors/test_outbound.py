@@ -142,13 +142,33 @@ class TestAllowed:
     @pytest.mark.parametrize(
         "entry",
         [
-            "", " ", "files.example ", "https://files.example", "files.example/path", "files.example:",
-            "files.example:0", "files.example:65536", "files.example:https", "*.example", "user@files.example", "127.1",
-            "2130706433", "0x7f000001", "10.0.0.0/33", "10.0.0.1/8", "10.0.0.0/8:0", "10.0.0.0/8:70000",
-            "10.0.0.0-10.0.0.255", "[::1", "[127.0.0.1]", "fe80::1%eth0", "fd12::1/16", "files..example",
+            "",
+            " ",
+            "files.example ",
+            "https://files.example",
+            "files.example/path",
+            "files.example:",
+            "files.example:0",
+            "files.example:65536",
+            "files.example:https",
+            "*.example",
+            "user@files.example",
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "10.0.0.0/33",
+            "10.0.0.1/8",
+            "10.0.0.0/8:0",
+            "10.0.0.0/8:70000",
+            "10.0.0.0-10.0.0.255",
+            "[::1",
+            "[127.0.0.1]",
+            "fe80::1%eth0",
+            "fd12::1/16",
+            "files..example",
             "bücher.example",
         ],
-    )  # fmt: skip
+    )
     def test_a_malformed_entry_is_refused(self, entry):
         with pytest.raises(DefinitionError, match="outbound_allow: "):
             Outbound.of([entry])
@@ -192,11 +212,13 @@ class TestAllowed:
     @pytest.mark.parametrize(
         "url",
         [
-            "https://user:hush@files.example/path?hush", "https://user:hush@files\u2100.example/",
-            "ftp://files.example/path?token=hush#hush", "http://127.0.0.1/path?token=hush",
+            "https://user:hush@files.example/path?hush",
+            "https://user:hush@files\u2100.example/",
+            "ftp://files.example/path?token=hush#hush",
+            "http://127.0.0.1/path?token=hush",
             "http:\\\\user:hush@127.0.0.1",
         ],
-    )  # fmt: skip
+    )
     def test_the_error_contains_no_secrets(self, url):
         with pytest.raises(OutboundRefused) as refused:
             allowed_addresses(url)

@@ -457,10 +457,15 @@ class TestHostKey:
     @pytest.mark.parametrize(
         "value",
         [
-            "", "ssh-ed25519", "ssh-dss AAAAB3NzaC1kc3M=", "ssh-ed25519 AAAA!", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE",
-            "ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAAIA==", "host ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA==",
+            "",
+            "ssh-ed25519",
+            "ssh-dss AAAAB3NzaC1kc3M=",
+            "ssh-ed25519 AAAA!",
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE",
+            "ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAAIA==",
+            "host ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA==",
         ],
-    )  # fmt: skip
+    )
     def test_a_malformed_host_key_is_refused(self, value):
         with pytest.raises(ValueError, match="is not a host key"):
             HostKey.parse(value)

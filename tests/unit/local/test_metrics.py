@@ -68,11 +68,16 @@ def test_metrics_without_values_are_skipped(members):
 @pytest.mark.parametrize(
     "other_line",
     [
-        "START RequestId: 1", '{"level": "INFO", "message": "\\"_aws\\" is no metadata"}', '"_aws"', '["_aws"]',
-        '{"_aws": 1}', '{"_aws": {"CloudWatchMetrics": []}}',
-        '{"_aws": {"Timestamp": 1, "CloudWatchMetrics": [{"Namespace": "N"}]}}', '{"_aws": ',
+        "START RequestId: 1",
+        '{"level": "INFO", "message": "\\"_aws\\" is no metadata"}',
+        '"_aws"',
+        '["_aws"]',
+        '{"_aws": 1}',
+        '{"_aws": {"CloudWatchMetrics": []}}',
+        '{"_aws": {"Timestamp": 1, "CloudWatchMetrics": [{"Namespace": "N"}]}}',
+        '{"_aws": ',
     ],
-)  # fmt: skip
+)
 def test_other_lines_have_no_metrics(other_line):
     assert list(read_metrics(other_line)) == []
 

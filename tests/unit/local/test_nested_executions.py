@@ -19,9 +19,15 @@ pytestmark = pytest.mark.unit
 ROLE = "arn:aws:iam::000000000000:role/r"
 RUN = "arn:aws:states:::states:startExecution.sync:2"
 PATCHED = (
-    "_run_execution", "_execute_task", "_invoke_resource_with_timeout", "_execute_map", "_execute_parallel",
-    "_apply_output_path", "_add_event", "_scaled_sleep",
-)  # fmt: skip
+    "_run_execution",
+    "_execute_task",
+    "_invoke_resource_with_timeout",
+    "_execute_map",
+    "_execute_parallel",
+    "_apply_output_path",
+    "_add_event",
+    "_scaled_sleep",
+)
 ENDED = set()
 """ARNs of the executions whose threads have ended, and with them those of their items."""
 

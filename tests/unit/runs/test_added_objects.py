@@ -139,10 +139,18 @@ def remove_the_reference(day):
 @pytest.mark.parametrize(
     "happens",
     [
-        change, remove, add_too_many, change_the_definition, change_the_code, change_the_job, remove_a_file,
-        wait_for_retention, remove_the_manifest, remove_the_reference,
+        change,
+        remove,
+        add_too_many,
+        change_the_definition,
+        change_the_code,
+        change_the_job,
+        remove_a_file,
+        wait_for_retention,
+        remove_the_manifest,
+        remove_the_reference,
     ],
-)  # fmt: skip
+)
 def test_the_whole_day_is_computed_if_more_has_changed_than_added_objects(day, happens):
     day.run_day(publish=False)
     day.add_late()

@@ -9,9 +9,13 @@ from tests.fakes_runs import LONGEST_RUN
 pytestmark = pytest.mark.unit
 
 FIRST, LATE, DEFINITION, CODE, MANUAL, REPAIR = (
-    RunReason.FIRST, RunReason.LATE_DATA, RunReason.NEW_DEFINITION, RunReason.NEW_CODE, RunReason.MANUAL,
+    RunReason.FIRST,
+    RunReason.LATE_DATA,
+    RunReason.NEW_DEFINITION,
+    RunReason.NEW_CODE,
+    RunReason.MANUAL,
     RunReason.REPAIR,
-)  # fmt: skip
+)
 
 
 def a_run(inputs: str, *, definition: str, code: str) -> Run:

@@ -108,10 +108,14 @@ def test_no_days_need_no_request():
 @pytest.mark.parametrize(
     "key",
     [
-        "date=2013-07-01/hour=5/a.parquet", "date=2013-07-01/hour=24/a.parquet", "date=2013-07-01/hour=120/a.parquet",
-        "date=2013-07-01/hour=12/a.csv", "date=2013-07-01x/hour=12/a.parquet", "date=2013-07-01/a.parquet",
+        "date=2013-07-01/hour=5/a.parquet",
+        "date=2013-07-01/hour=24/a.parquet",
+        "date=2013-07-01/hour=120/a.parquet",
+        "date=2013-07-01/hour=12/a.csv",
+        "date=2013-07-01x/hour=12/a.parquet",
+        "date=2013-07-01/a.parquet",
     ],
-)  # fmt: skip
+)
 def test_other_keys_of_the_source_are_no_objects_of_a_partition(key):
     store = filled(date(2013, 7, 1), 1)
     store.put(f"{PREFIX}{key}", b"x")
