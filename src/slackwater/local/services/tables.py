@@ -23,7 +23,7 @@ def register() -> None:
     tables = module("services.dynamodb")
 
     @replaces(tables, "_index_key_empty_reason")
-    def check_index_keys(check: Any, table: Any, item: Any, *update: bool) -> Any:
+    def check_index_keys(check: Any, table: Any, item: Any, **update: bool) -> Any:
         for index in table.get("GlobalSecondaryIndexes") or []:
             for key in index["KeySchema"]:
                 name, limit = key["AttributeName"], _MAX_KEY_BYTES[key["KeyType"]]
@@ -32,7 +32,7 @@ def register() -> None:
                         f"One or more parameter values were invalid: Size of {name}, a key of the index "
                         f"{index['IndexName']}, has exceeded the size limit of {limit} bytes"
                     )
-        return check(table, item, *update)
+        return check(table, item, **update)
 
     @replaces(tables, "_batch_get_item")
     def batch_get_item(batch_get: Any, request: Any) -> Any:
