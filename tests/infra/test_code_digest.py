@@ -155,7 +155,7 @@ def test_imports_outside_of_the_followed_modules_are_listed() -> None:
     beyond = {name for name in library if (ROOT / "src" / Path(*name.split("."))).with_suffix(".py").is_file()}
     assert {name for name in beyond if not is_followed(name)} == {
         "slackwater.aws.clients",
-        "slackwater.aws.dynamodb.run_table",
+        "slackwater.aws.resources",
         "slackwater.aws.objects",
         "slackwater.aws.secrets",
         "slackwater.errors",
