@@ -13,13 +13,16 @@ from constructs import Construct
 from infra.constructs.common import accept
 from infra.settings import Settings
 
+DEAD_LETTERS = "dead-letters"
+"""The queue's name, without the deployment's prefix."""
+
 
 class DeadLetters(Construct):
     """Keeps messages for 14 days that SNS could not deliver to a subscriber of the topics."""
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, topics: Sequence[sns.ITopic]) -> None:
         super().__init__(scope, id_)
-        self.name = settings.named("dead-letters")
+        self.name = settings.named(DEAD_LETTERS)
         self.queue = sqs.Queue(
             self,
             "Queue",

@@ -86,7 +86,7 @@ class MachineRole(Construct):
 
 def allow_functions(role: Grantee, functions: Sequence[LibraryFunction]) -> None:
     """Let a state machine's `role` call these functions."""
-    grants.allow(role, ["lambda:InvokeFunction"], [function.function.function_arn for function in functions])
+    grants.allow(role, ["lambda:InvokeFunction"], [function.arn for function in functions])
 
 
 def allow_jobs(role: Grantee, application: SparkApplication) -> None:

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from aws_cdk import Environment, Fn, RemovalPolicy, Stack
+from aws_cdk import Fn, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_mwaa as mwaa
@@ -18,8 +18,7 @@ from constructs import Construct
 from infra.constructs.common import accept, log_group, outputs, states_arn
 from infra.constructs.permissions import grants
 from infra.constructs.permissions.airflow_role import AirflowRole
-from infra.settings import Settings
-from slackwater.project.project import Project
+from infra.stacks.base import DeploymentStack, Parts
 from slackwater.project.schedule import MONITOR_MACHINE, schedule_json, schedule_of
 
 AIRFLOW = "3.0.6"
@@ -39,28 +38,15 @@ _LOGS = {
 }
 
 
-class ScheduleStack(Stack):
+class ScheduleStack(DeploymentStack):
     """An Airflow environment with its own network and bucket. It may start the project's scheduled state machines."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        dags: Path,
-        project: Project,
-        env: Environment | None = None,
-    ) -> None:
-        """Deploy the DAG files in the folder `dags` and the schedule of `project` beside them."""
-        super().__init__(
-            scope,
-            id_,
-            env=env,
-            description="Slackwater: the schedule, on Amazon MWAA",
-            termination_protection=settings.termination_protection,
-        )
-        self._settings, self._name = settings, settings.named("schedule")
+    def __init__(self, scope: Construct, parts: Parts) -> None:
+        """Deploy the DAG files and the project's schedule beside them."""
+        settings = parts.settings
+        protected = settings.termination_protection
+        super().__init__(scope, "schedule", parts, "the schedule, on Amazon MWAA", termination_protection=protected)
+        self._name = settings.named("schedule")
         # Created before MWAA creates them, because log groups that MWAA creates never expire.
         self._logs = Construct(self, "Logs")
         bucket = s3.Bucket(
@@ -78,32 +64,33 @@ class ScheduleStack(Stack):
         accept(
             bucket, {"AwsSolutions-S1": "It holds files of the repository only; CloudTrail's data events log access."}
         )
-        machines = [settings.named(name) for name in sorted(schedule_of(project).state_machines)]
+        schedule = schedule_of(parts.project)
+        machines = [settings.named(name) for name in sorted(schedule.state_machines)]
         monitor = next((name for name in machines if name == settings.named(MONITOR_MACHINE)), None)
         role = AirflowRole(self, "Airflow", environment=self._name, bucket=bucket, machines=machines, monitor=monitor)
-        self.airflow = self._environment(bucket, role.role, self._network(), dag_count=len(schedule_of(project).tasks))
+        self.airflow = self._environment(bucket, role.role, self._network(), dag_count=len(schedule.tasks))
         # Its routes, NAT gateway and rules exist before the environment is created and until it is deleted.
         network = [self.node.find_child(name) for name in ("Network", "Members")]
-        self.airflow.node.add_dependency(self._files(bucket, dags, project), role, self._logs, *network)
+        self.airflow.node.add_dependency(self._files(bucket), role, self._logs, *network)
         outputs(self, {"AirflowUrl": self.airflow.attr_webserver_url})
 
     @property
     def availability_zones(self) -> list[str]:
         """Return the two zones of the setting, or any two. The CDK would look them up in the account."""
-        return list(self._settings.airflow_zones) or [Fn.select(count, Fn.get_azs()) for count in range(2)]
+        return list(self.settings.airflow_zones) or [Fn.select(count, Fn.get_azs()) for count in range(2)]
 
-    def _files(self, bucket: s3.Bucket, dags: Path, project: Project) -> deployment.BucketDeployment:
+    def _files(self, bucket: s3.Bucket) -> deployment.BucketDeployment:
         """Copy the DAG files and `schedule.json` to the bucket on every deployment."""
-        scope = Construct(self, "Files")
+        scope, dags = Construct(self, "Files"), self.parts.root / "mwaa_dags"
         with tempfile.TemporaryDirectory() as folder:
             for path in (*dags.glob("*.py"), dags / ".airflowignore"):
                 shutil.copyfile(path, Path(folder, path.name))
-            Path(folder, SCHEDULE_FILE).write_text(schedule_json(project), encoding="utf-8")
+            Path(folder, SCHEDULE_FILE).write_text(schedule_json(self.parts.project), encoding="utf-8")
             asset = assets.Asset(scope, "Asset", path=folder)
-        group = log_group(scope, settings=self._settings, name=f"/aws/lambda/{self._name}-files")
+        group = log_group(scope, settings=self.settings, name=f"/aws/lambda/{self._name}-files")
         role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         group.grant_write(role)
-        grants.read_asset(role, asset, settings=self._settings)
+        grants.read_asset(role, asset, settings=self.settings)
         grants.list_objects(role, bucket, f"{_DAGS}/")
         grants.write_objects(role, bucket, f"{_DAGS}/")
         grants.delete_objects(role, bucket, f"{_DAGS}/")
@@ -132,7 +119,7 @@ class ScheduleStack(Stack):
             restrict_default_security_group=False,  # that needs a function with permissions on all of EC2
             gateway_endpoints={"S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3)},
         )
-        group = log_group(vpc, settings=self._settings, name=f"/aws/vpc/{self._name}")
+        group = log_group(vpc, settings=self.settings, name=f"/aws/vpc/{self._name}")
         vpc.add_flow_log(
             "Rejected",
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(group),
@@ -153,11 +140,11 @@ class ScheduleStack(Stack):
         *,
         dag_count: int,
     ) -> mwaa.CfnEnvironment:
-        prefix = states_arn(self, "stateMachine", self._settings.named(""))
+        prefix = states_arn(self, "stateMachine", self.settings.named(""))
         logging = {}
         # MWAA writes to log groups with exactly these names.
         for name, level in _LOGS.items():
-            log_group(Construct(self._logs, name), settings=self._settings, name=f"airflow-{self._name}-{name}")
+            log_group(Construct(self._logs, name), settings=self.settings, name=f"airflow-{self._name}-{name}")
             logging[name] = mwaa.CfnEnvironment.ModuleLoggingConfigurationProperty(enabled=True, log_level=level)
         return mwaa.CfnEnvironment(
             self,

@@ -14,6 +14,7 @@ from infra.settings import Settings
 from slackwater.aws.deployment import ALARM_STACKS
 from slackwater.cli import cdk
 from slackwater.project.project import load_project
+from tests.infra.assembly import parts_of
 
 pytestmark = pytest.mark.cloud
 
@@ -39,7 +40,7 @@ def assemblies(project, tmp_path_factory):
         stack = Stack(app, f"{PREFIX}-monitoring")
         topics = {severity: sns.Topic(stack, severity.value) for severity in Severity}
         DeploymentAlarms(stack, "Alarms", settings=SETTINGS, topics=topics, monitor="monitor-days", queues=QUEUES)
-        add_alarms(app, stack, topics=topics, settings=SETTINGS, project=project, divided=divided)
+        add_alarms(app, stack, parts_of(SETTINGS, project), topics=topics, divided=divided)
         app.synth()
     return folders
 

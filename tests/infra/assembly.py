@@ -7,12 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.app import ROOT
+from infra.artefacts import Artefacts
 from infra.lint import definition, definitions
 from infra.settings import Settings
+from infra.stacks.base import Parts
 from slackwater.local.layout import ARCHITECTURE, PYTHON
+from slackwater.project.project import CodeDigests, Project
 
 THIS_MACHINE = Settings(lambda_python=PYTHON, spark_python=PYTHON, architecture=ARCHITECTURE)
 """The settings of artefacts that this machine can run, as a deployment to the local cloud has them."""
+
+
+NO_ARTEFACTS = Artefacts(layer=Path(), archive=Path(), code=CodeDigests())
+
+
+def parts_of(settings: Settings, project: Project | None = None, artefacts: Artefacts = NO_ARTEFACTS) -> Parts:
+    """What one stack alone is built from."""
+    project = project or Project(sources={}, pipelines={})
+    return Parts(settings=settings, project=project, artefacts=artefacts, root=ROOT)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from infra.app import ROOT
 from infra.constructs.alarms.cloudwatch_metrics import QueueNames
 from infra.constructs.operators import Dashboard, place_rows
 from infra.settings import Settings
-from infra.stacks.dashboards import PipelineDashboardsStack
+from infra.stacks.dashboards import SubjectDashboardsStack
 from slackwater.errors import DefinitionError
 from slackwater.metrics import Metric, Subject
 from slackwater.project.project import Project, load_project
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, parts_of
 from tests.infra.rights import resource_name
 
 pytestmark = pytest.mark.infra
@@ -191,7 +191,7 @@ def test_the_dashboards_of_150_pipelines_with_the_longest_names_fit_a_template(p
         large = project.model_copy(update={"pipelines": dict.fromkeys(names, limited)})
         app = App()
         settings = Settings(prefix="p" * 24, alarm_usd_per_day=1.0)
-        stack = PipelineDashboardsStack(app, "stack", settings=settings, project=large)
+        stack = SubjectDashboardsStack(app, "pipeline", parts_of(settings, large))
         sizes.append((Path(app.synth().directory) / stack.template_file).stat().st_size)
     first, second = sizes
     assert first + 149 * (second - first) <= 1_000_000

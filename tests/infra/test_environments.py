@@ -21,8 +21,7 @@ from infra.stacks.storage import StorageStack
 from slackwater.costs import prices
 from slackwater.errors import DefinitionError, InputError
 from slackwater.project.environments import EnvironmentName
-from slackwater.project.project import Project
-from tests.infra.assembly import Assembly, policies
+from tests.infra.assembly import Assembly, parts_of, policies
 from tests.infra.rights import resource_name
 from tests.infra.stateful import replaced, stateful
 
@@ -324,7 +323,7 @@ def test_without_the_setting_no_role_uses_a_key(assembly: Assembly) -> None:
 
 def test_a_key_of_the_account_is_used_by_its_arn() -> None:
     arn = "arn:aws:kms:eu-west-1:123456789012:key/0a-1b"
-    stack = StorageStack(App(), "storage", settings=Settings(kms_key=arn), project=Project(sources={}, pipelines={}))
+    stack = StorageStack(App(), parts_of(Settings(kms_key=arn)))
     template = Template.from_stack(stack)
     template.resource_count_is("AWS::KMS::Key", 0)
     for table in template.find_resources("AWS::DynamoDB::Table").values():

@@ -17,7 +17,7 @@ from slackwater.local.services.schedules import check_schedule
 from slackwater.project.project import load_project
 from slackwater.project.schedule import ScheduledTask, schedule_of
 from slackwater.project.scheduled_starts import ScheduledStart
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, parts_of
 from tests.infra.rights import granted, resource_name, without_logs
 
 pytestmark = pytest.mark.infra
@@ -138,15 +138,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     # Only this stack: with the state machines, the app takes 16 s.
     out, settings = folder / "cdk.out", Settings()
     app = create_app(settings, context=context(), folder=str(out))
-    EventBridgeScheduleStack(
-        app,
-        _STACK,
-        settings=settings,
-        project=load_project(folder / "project"),
-        layer=placeholder_artefacts(folder).layer,
-        lambdas=ROOT / "lambdas",
-        dead_letters="slackwater-dead-letters",
-    )
+    EventBridgeScheduleStack(app, parts_of(settings, load_project(folder / "project"), placeholder_artefacts(folder)))
     return Assembly(out, written(app, out))
 
 

@@ -16,8 +16,8 @@ from cdk_nag import AwsSolutionsChecks
 from infra.app import ROOT
 from infra.constructs.permissions import grants
 from infra.lint import nag_findings
+from infra.project_checks import check_project
 from infra.settings import Settings
-from infra.stacks.processing import check_steps
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
@@ -476,9 +476,9 @@ def test_jobs_read_the_credentials_that_steps_name_at_any_depth(tmp_path: Path) 
         ("load.d.with.url", "postgresql://db.example/x"),
     ]
     project = Project(sources={}, pipelines={"p": pipeline})
-    check_steps(project, Settings(job_subnets=["subnet-1"], job_security_groups=["sg-1"]))
+    check_project(project, Settings(job_subnets=["subnet-1"], job_security_groups=["sg-1"]))
     with pytest.raises(DefinitionError, match=r"pipelines/p.yaml: steps.b.with.url: without the setting job_subnets"):
-        check_steps(project, Settings())
+        check_project(project, Settings())
 
 
 def test_only_the_named_credentials_of_partners_can_be_read(reaching: Any) -> None:

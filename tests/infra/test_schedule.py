@@ -19,7 +19,7 @@ from infra.stacks.schedule import AIRFLOW, ScheduleStack
 from slackwater.errors import DefinitionError
 from slackwater.project.project import load_project
 from slackwater.project.schedule import ProjectSchedule, schedule_of
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, parts_of
 
 pytestmark = pytest.mark.infra
 
@@ -329,8 +329,8 @@ def test_synthesis_reads_nothing_from_a_known_account(tmp_path: Path, monkeypatc
 
 def zones(settings: Settings) -> list[Any]:
     """The availability zones of the subnets of the environment with these settings."""
-    dags, project = ROOT / "mwaa_dags", load_project(ROOT / "examples" / "nyc_flights")
-    template = Template.from_stack(ScheduleStack(App(), _STACK, settings=settings, dags=dags, project=project))
+    project = load_project(ROOT / "examples" / "nyc_flights")
+    template = Template.from_stack(ScheduleStack(App(), parts_of(settings, project)))
     [environment] = template.find_resources("AWS::MWAA::Environment").values()
     used = [subnet["Ref"] for subnet in environment["Properties"]["NetworkConfiguration"]["SubnetIds"]]
     subnets = template.find_resources("AWS::EC2::Subnet")

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from infra.app import ROOT
 from infra.lint import context, placeholder_artefacts, synthesise
+from infra.project_checks import check_project
 from infra.settings import LARGE_FILE_DISK_GB, Settings, load_settings
-from infra.stacks.processing import check_workers
 from infra.state_machines import fill_placeholders, read_machine
 from infra.workers import Worker, heap_mb
 from slackwater.errors import DefinitionError
@@ -186,7 +186,7 @@ class TestCapacity:
     ) -> None:
         pipeline = Pipeline.model_validate({**yaml.safe_load(_PIPELINE), "spark": sizes})
         with pytest.raises(DefinitionError) as error:
-            check_workers(Project(sources={}, pipelines={"heights": pipeline}), Settings())
+            check_project(Project(sources={}, pipelines={"heights": pipeline}), Settings())
         assert str(error.value) == f"pipelines/heights.yaml: spark: {message}"
 
     def test_the_disk_of_a_job_that_fetches_a_large_file_is_the_one_that_is_counted(self) -> None:

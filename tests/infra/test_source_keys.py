@@ -17,7 +17,7 @@ from infra.stacks.storage import StorageStack
 from slackwater.errors import DefinitionError
 from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
-from tests.infra.assembly import Assembly, policies
+from tests.infra.assembly import Assembly, parts_of, policies
 from tests.infra.rights import granted
 
 pytestmark = pytest.mark.infra
@@ -117,7 +117,7 @@ def test_what_is_no_key_is_refused(value: object, message: str) -> None:
 )
 def test_an_unknown_source_is_named_with_those_of_the_project(project: Project, known: str) -> None:
     with pytest.raises(DefinitionError) as raised:
-        StorageStack(App(), "storage", settings=Settings(source_kms_keys={"flihgts": FLIGHTS}), project=project)
+        StorageStack(App(), parts_of(Settings(source_kms_keys={"flihgts": FLIGHTS}), project))
     assert str(raised.value) == f"source_kms_keys: no source flihgts in this project (sources: {known})"
 
 

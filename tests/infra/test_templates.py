@@ -19,11 +19,11 @@ from pydantic import ValidationError
 from infra.app import ROOT
 from infra.constructs.arrivals import Arrivals
 from infra.constructs.event_buffer import EventBuffer
-from infra.constructs.library_function import Library
+from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
+from infra.project_checks import check_project
 from infra.settings import Settings, load_settings
-from infra.stacks.processing import check_large_files
 from infra.stacks.storage import JOB_MINUTES, longest_run_days
 from lambdas.receive_events import RESPONSE_SECONDS
 from slackwater.aws.clients import SHORT_CONFIG
@@ -65,7 +65,7 @@ def test_a_changed_function_changes_no_other_and_neither_does_bytecode(tmp_path:
         stack = Stack()
         library = Library(stack, "Library", settings=load_settings({}), artefact=tmp_path, lambdas=lambdas)
         for name in ("check_days", "record_run"):
-            library.function(name, description="Any", environment={}, timeout=Duration.minutes(1))
+            LibraryFunction(library, name, description="Any", environment={}, timeout=Duration.minutes(1))
         functions = Template.from_stack(stack).find_resources("AWS::Lambda::Function").values()
         by_name = {function["Properties"]["Handler"]: function["Properties"]["Code"]["S3Key"] for function in functions}
         return [by_name["check_days.handler"], by_name["record_run.handler"]]
@@ -86,7 +86,7 @@ def test_lambda_passes_what_the_setting_logs_and_never_drops_metrics(tmp_path: P
     """Lambda filters JSON logs, by default below `INFO`. Lines of metrics have no level and count as `INFO`."""
     stack, settings = Stack(), load_settings({"slackwater:log_level": level})
     library = Library(stack, "Library", settings=settings, artefact=tmp_path, lambdas=ROOT / "lambdas")
-    library.function("record_run", description="Any", environment={}, timeout=Duration.minutes(1))
+    LibraryFunction(library, "record_run", description="Any", environment={}, timeout=Duration.minutes(1))
     [function] = Template.from_stack(stack).find_resources("AWS::Lambda::Function").values()
     assert function["Properties"]["LoggingConfig"]["ApplicationLogLevel"] == passed
 
@@ -267,7 +267,7 @@ def _files_of(**pull: Any) -> Project:
 def test_a_source_whose_large_files_no_job_can_reach_is_refused_with_the_remedy(pull: dict[str, Any]) -> None:
     """A job of the local cloud reaches every partner; on AWS it would wait for the connection and fail."""
     with pytest.raises(DefinitionError) as refused:
-        check_large_files(_files_of(**pull), Settings())
+        check_project(_files_of(**pull), Settings())
     assert str(refused.value).startswith("sources/things.yaml: pull.url: without the setting job_subnets")
     assert "set job_subnets to private subnets with a NAT gateway" in str(refused.value)
     assert "set pull.max_file_mb to at most 1024" in str(refused.value)
@@ -285,7 +285,7 @@ def test_a_source_whose_large_files_no_job_can_reach_is_refused_with_the_remedy(
 def test_a_source_is_deployed_if_functions_or_jobs_can_fetch_all_its_files(
     pull: dict[str, Any], subnets: tuple[str, ...]
 ) -> None:
-    check_large_files(_files_of(**pull), Settings(job_subnets=subnets, job_security_groups=["sg-1"] if subnets else []))
+    check_project(_files_of(**pull), Settings(job_subnets=subnets, job_security_groups=["sg-1"] if subnets else []))
 
 
 @pytest.mark.parametrize("network", [{"job_subnets": "subnet-1"}, {"job_security_groups": "sg-1"}])
@@ -306,7 +306,7 @@ def test_an_api_with_a_higher_limit_has_more_functions_that_store_its_events(
 ) -> None:
     stack, settings = Stack(), Settings(api_requests_per_second=requests)
     library = Library(stack, "Library", settings=settings, artefact=tmp_path, lambdas=ROOT / "lambdas")
-    function = library.function("store_events", description="Any", environment={}, timeout=Duration.minutes(1))
+    function = LibraryFunction(library, "store_events", description="Any", environment={}, timeout=Duration.minutes(1))
     EventBuffer(stack, "Buffer", settings=settings, key=None).feed(function)
     [mapping] = Template.from_stack(stack).find_resources("AWS::Lambda::EventSourceMapping").values()
     assert mapping["Properties"]["ScalingConfig"] == {"MaximumConcurrency": functions}
