@@ -16,8 +16,8 @@ from typing import Any
 from aws_cdk import App, DefaultStackSynthesizer, Environment, Stack, Tags
 
 from infra.artefacts import Artefacts, build_artefacts
-from infra.constructs.alarms.alarm_rules import AlarmGroup, Severity
-from infra.constructs.alarms.alarms import SubjectAlarms, Topics
+from infra.constructs.alarms.alarm_rule import AlarmGroup, Severity
+from infra.constructs.alarms.alarms import Alarms, Topics
 from infra.constructs.alarms.composite_alarms import COMPOSITE_STACK, CompositeAlarms, count_alarms, own_alarms
 from infra.project_checks import check_project
 from infra.settings import Scheduler, Settings, load_settings
@@ -106,7 +106,7 @@ def add_alarms(app: App, monitoring: Stack, parts: Parts, *, topics: Topics, div
     stacks = [monitoring]
     for group in AlarmGroup:
         stack, id_ = scope(group.value)
-        SubjectAlarms(stack, id_, settings=settings, project=project, topics=topics, group=group)
+        Alarms(stack, id_, settings=settings, project=project, topics=topics, group=group)
         if divided and own_alarms(stack):
             # Alarms that were in the monitoring stack are deleted there before they are created here.
             stack.add_stack_dependency(monitoring)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Set
 
 from infra.constructs.permissions import grants
 from infra.settings import Settings
+from infra.workers import Worker, capacity_of
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project.project import Project
@@ -37,11 +38,25 @@ def _unknown_steps(project: Project, missing: Set[str]) -> Iterator[str]:
 
 
 def _workers(project: Project, settings: Settings) -> Iterator[str]:
-    """Yield which pipelines need workers for which the application lacks the capacity."""
+    """Yield for which workers of pipelines the application lacks the capacity."""
+    runs = settings.concurrent_runs
     for name, pipeline in sorted(project.pipelines.items()):
-        if pipeline.spark != SparkSizes():
-            for problem in settings.problems_of(pipeline.spark):
-                yield f"pipelines/{name}.yaml: spark: {problem}"
+        sizes = pipeline.spark
+        driver, executor = (
+            Worker(size.vcpu, size.memory_gb) if size else worker
+            for size, worker in ((sizes.driver, settings.driver), (sizes.executor, settings.executor))
+        )
+        executors = sizes.max_executors or settings.maximum_executors
+        for jobs, count, what in (
+            (1, executors, f"a job with a driver and {executors} executors (max_executors)"),
+            (runs, 1, f"{runs} jobs (concurrent_runs) with a driver and an executor each"),
+        ):
+            missing = settings.too_small(capacity_of((jobs, driver), (jobs * count, executor)))
+            if missing and sizes != SparkSizes():
+                yield (
+                    f"pipelines/{name}.yaml: spark: {what} needs {missing}: choose smaller workers, or raise these "
+                    "settings"
+                )
 
 
 def _unreachable_files(project: Project) -> Iterator[str]:

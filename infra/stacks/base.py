@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,14 +11,16 @@ from typing import Any
 
 from aws_cdk import Environment, Stack
 from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.artefacts import Artefacts, write_project
+from infra.constructs.arrivals import ARRIVALS
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.state_machine import MachineRole, StateMachine
 from infra.settings import Settings
-from infra.state_machines import read_machine
+from slackwater.errors import DefinitionError
 from slackwater.pipeline.retries import Machine, with_retries
 from slackwater.project.project import Project
 
@@ -40,8 +43,18 @@ class Parts:
         return write_project(root=self.root, project=self.project)
 
     def machine(self, name: str) -> Machine:
-        """Return the definition `step_functions/<name>.asl.json`, without retries. Raises `DefinitionError`."""
-        return read_machine(self.root / "step_functions" / f"{name}.asl.json")
+        """Return the definition `step_functions/<name>.asl.json`, without retries.
+
+        Raises `DefinitionError` when it is missing or is not JSON.
+        """
+        path = self.root / "step_functions" / f"{name}.asl.json"
+        try:
+            machine: Machine = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise DefinitionError(f"no state machine at {path}") from error
+        except ValueError as error:
+            raise DefinitionError(f"{path}: not readable as JSON: {error}") from error
+        return machine
 
 
 class DeploymentStack(Stack):
@@ -66,11 +79,22 @@ class FunctionStack(DeploymentStack):
         """The deployed `project.json`."""
         return assets.Asset(self, "Project", path=str(self.parts.project_file))
 
-    def function(self, name: str, **options: Any) -> LibraryFunction:
-        """Create a `LibraryFunction`. It may read the project if its environment has `PROJECT_URI`."""
+    def function(self, name: str, *, sends_arrivals: bool = False, **options: Any) -> LibraryFunction:
+        """Create a `LibraryFunction`. It may read the project if its environment has `PROJECT_URI`.
+
+        With `sends_arrivals`, it may send messages to the queue of arrivals. With the setting `collect_minutes` 0 it
+        gets no queue: days wait for the daily check.
+        """
         function = LibraryFunction(self.library, name, **options)
         if "PROJECT_URI" in options["environment"]:
             grants.read_asset(function.role, self.project, settings=self.settings)
+        if sends_arrivals:
+            # By its name: the stacks of most of these functions are deployed before the queue's stack.
+            arn = self.format_arn(service="sqs", resource=self.settings.named(ARRIVALS))
+            queue = sqs.Queue.from_queue_arn(function, "Arrivals", arn)
+            grants.use_queue(function.role, queue, "SendMessage")
+            url = queue.queue_url if self.settings.collect_minutes else ""
+            function.function.add_environment("ARRIVAL_QUEUE_URL", url)
         return function
 
     def machine(self, role: MachineRole, name: str, definition: Machine, values: Mapping[str, str]) -> StateMachine:

@@ -64,9 +64,7 @@ class EventBridgeScheduleStack(FunctionStack):
             function_name=function.function.function_name,
             qualifier="$LATEST",
             maximum_retry_attempts=2,
-            destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
-                on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=self._dead_letters)
-            ),
+            destination_config={"onFailure": {"destination": self._dead_letters}},
         )
         failures.node.add_dependency(function.role)  # AWS checks the permission when it creates the destination
         return function
@@ -111,14 +109,15 @@ class EventBridgeScheduleStack(FunctionStack):
             description=f"{task.work} {task.subject}: {task.cron} in {task.timezone}",
             schedule_expression=expression,
             schedule_expression_timezone=task.timezone,
-            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
-            target=scheduler.CfnSchedule.TargetProperty(
-                arn=self.start_scheduled.arn,
-                role_arn=self._role.role_arn,
-                input=json.dumps(start),
-                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
-                    maximum_event_age_in_seconds=_MAX_AGE_SECONDS, maximum_retry_attempts=_MAX_RETRIES
-                ),
-                dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self._dead_letters),
-            ),
+            flexible_time_window={"mode": "OFF"},
+            target={
+                "arn": self.start_scheduled.arn,
+                "roleArn": self._role.role_arn,
+                "input": json.dumps(start),
+                "retryPolicy": {
+                    "maximumEventAgeInSeconds": _MAX_AGE_SECONDS,
+                    "maximumRetryAttempts": _MAX_RETRIES,
+                },
+                "deadLetterConfig": {"arn": self._dead_letters},
+            },
         )

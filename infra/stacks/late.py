@@ -6,7 +6,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.arrivals import CHECK_TIMEOUT, Arrivals, ArrivalSenders
+from infra.constructs.arrivals import CHECK_TIMEOUT, Arrivals
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
@@ -61,9 +61,10 @@ class LateStack(FunctionStack):
         )
 
     def _check_days(self, processing: ProcessingStack) -> LibraryFunction:
-        storage, arrivals = self._storage, ArrivalSenders(self, "ArrivalSenders", settings=self.settings)
+        storage = self._storage
         function = self.function(
             "check_days",
+            sends_arrivals=True,
             description="Compares the inputs that published days have read with their current inputs",
             environment={
                 **self._runs,
@@ -71,7 +72,6 @@ class LateStack(FunctionStack):
                 "FILE_TABLE": storage.file_table.table_name,
                 "PROJECT_URI": self.project.s3_object_url,
                 **processing.cost_values,
-                **arrivals.environment,
                 "CHANGE_TOPIC": self.changes.topic_arn,
             },
             timeout=Duration.minutes(10),
@@ -79,10 +79,8 @@ class LateStack(FunctionStack):
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,
         )
-        grants.list_objects(function.role, storage.raw, "raw/")
-        grants.read_objects(function.role, storage.raw, "raw/")
-        grants.list_objects(function.role, storage.exchange, "manifests/")
-        grants.read_objects(function.role, storage.exchange, "manifests/")
+        grants.find_objects(function.role, storage.raw, "raw/")
+        grants.find_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "checks/", PENDING)
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query")
@@ -91,7 +89,6 @@ class LateStack(FunctionStack):
         grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         # A check asks whether the monitoring that has claimed a message about changed tables is still running.
         grants.describe_executions(function.role, self.settings.named(MONITOR_MACHINE))
-        arrivals.allow(function.role)
         grants.allow(function.role, ["sns:Publish"], [self.changes.topic_arn])
         return function
 
@@ -121,8 +118,7 @@ class LateStack(FunctionStack):
             timeout=Duration.minutes(1),
             memory_mb=COMPARE_MB,
         )
-        grants.list_objects(function.role, self._storage.exchange, "comparisons/")
-        grants.read_objects(function.role, self._storage.exchange, "comparisons/")
+        grants.find_objects(function.role, self._storage.exchange, "comparisons/")
         grants.write_objects(function.role, self._storage.exchange, "comparisons/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "Query")
         grants.describe_executions(function.role, self.settings.named(COMPARE_MACHINE))
@@ -135,8 +131,7 @@ class LateStack(FunctionStack):
             environment={**self._runs, "CHANGE_TOPIC": self.changes.topic_arn, **processing.cost_values},
             timeout=Duration.minutes(1),
         )
-        grants.list_objects(function.role, self._storage.exchange, "comparisons/")
-        grants.read_objects(function.role, self._storage.exchange, "comparisons/")
+        grants.find_objects(function.role, self._storage.exchange, "comparisons/")
         grants.write_objects(function.role, self._storage.exchange, "comparisons/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "Query")
         processing.allow_costs(function.role, COMPARE_MACHINE)
@@ -157,8 +152,7 @@ class LateStack(FunctionStack):
             timeout=Duration.minutes(5),
             memory_mb=1024,
         )
-        grants.list_objects(function.role, storage.exchange, PENDING, "checks/", "manifests/", "comparisons/")
-        grants.read_objects(function.role, storage.exchange, PENDING, "checks/", "manifests/", "comparisons/")
+        grants.find_objects(function.role, storage.exchange, PENDING, "checks/", "manifests/", "comparisons/")
         grants.delete_objects(function.role, storage.exchange, PENDING)
         grants.use_items(function.role, storage.run_table, "Query")
         grants.describe_executions(function.role, self.settings.named(MONITOR_MACHINE))

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from constructs import Construct
 
-from infra.constructs.alarms.alarm_rules import Severity
-from infra.constructs.alarms.alarm_topics import AlarmTopic
-from infra.constructs.alarms.alarms import DeploymentAlarms, Topics, alarm_names
-from infra.constructs.alarms.cloudwatch_metrics import QueueNames
+from infra.constructs.alarms.alarm_rule import Severity
+from infra.constructs.alarms.alarm_rules import alarm_names
+from infra.constructs.alarms.alarms import Alarms, AlarmTopic, Topics
 from infra.constructs.arrivals import dead_arrivals
 from infra.constructs.common import outputs
 from infra.constructs.dead_letters import DeadLetters
@@ -45,14 +44,14 @@ class MonitoringStack(DeploymentStack):
         self.dead_letters.subscribe("Alarms", pages, settings.alarm_emails)
         self.dead_letters.subscribe("Warnings", warnings, settings.warning_emails)
         self.dead_letters.subscribe("Changes", changes, settings.change_emails)
-        queues = QueueNames(
-            dead_letters=self.dead_letters.name,
-            events=storage.buffer.queue.queue_name,
-            event_dead_letters=storage.buffer.dead_letters.queue_name,
-            arrivals=late.arrivals.name,
-            arrival_dead_letters=dead_arrivals(late.arrivals.name),
-        )
-        DeploymentAlarms(self, "Alarms", settings=settings, topics=self.topics, monitor=MONITOR_MACHINE, queues=queues)
+        queues = {
+            "dead-letters": self.dead_letters.name,
+            "events": storage.buffer.queue.queue_name,
+            "event-dead-letters": storage.buffer.dead_letters.queue_name,
+            "arrivals": late.arrivals.name,
+            "arrival-dead-letters": dead_arrivals(late.arrivals.name),
+        }
+        Alarms(self, "Alarms", settings=settings, project=project, topics=self.topics, queues=queues)
         self.dashboard = Dashboard(
             self,
             "Overview",

@@ -8,8 +8,8 @@ from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
+from pydantic.alias_generators import to_pascal
 
-from infra.constructs.arrivals import ArrivalSenders
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants, job_permissions
@@ -40,10 +40,10 @@ class ProcessingStack(FunctionStack):
         super().__init__(scope, "processing", parts, "Spark and the state machines")
         settings, project, jobs, self._storage = parts.settings, parts.project, parts.root / "glue_jobs", storage
         self._archive = assets.Asset(self, "Archive", path=str(parts.artefacts.archive))
-        self._run_stage = assets.Asset(self, "RunStage", path=str(jobs / "run_stage.py"))
-        self._compare_day = assets.Asset(self, "CompareDay", path=str(jobs / "compare_day.py"))
-        self._fetch_file = assets.Asset(self, "FetchFile", path=str(jobs / "fetch_file.py"))
-        self._check_release = assets.Asset(self, "CheckRelease", path=str(jobs / "check_release.py"))
+        self._run_stage, self._compare_day, self._fetch_file, self._check_release = (
+            assets.Asset(self, to_pascal(name), path=str(jobs / f"{name}.py"))
+            for name in ("run_stage", "compare_day", "fetch_file", "check_release")
+        )
         self.spark = SparkApplication(self, "Spark", settings=settings)
         self.pull_role = self._job_role("PullJobRole", "Jobs that fetch large files", self._fetch_file)
         job_permissions.allow_pulls(self.pull_role, project, storage=storage)
@@ -114,8 +114,7 @@ class ProcessingStack(FunctionStack):
             disk_mb=4096,
         )
         grants.read_asset(function.role, self.project, settings=self.settings)
-        grants.list_objects(function.role, storage.raw, "raw/")
-        grants.read_objects(function.role, storage.raw, "raw/")
+        grants.find_objects(function.role, storage.raw, "raw/")
         # All keys: it also freezes the inputs of pipelines that are not deployed.
         grants.decrypt_sources(function.role, storage.source_keys)
         # Under runs/ are the stages that earlier attempts have finished.
@@ -129,15 +128,14 @@ class ProcessingStack(FunctionStack):
         return function
 
     def _record_run(self) -> LibraryFunction:
-        arrivals = ArrivalSenders(self, "Arrivals", settings=self.settings)
         function = self.function(
             "record_run",
+            sends_arrivals=True,
             description="Records the publication or the failure of a run",
             environment={
                 "RUN_TABLE": self._storage.run_table.table_name,
                 "INTERMEDIATE_DAYS": str(self.settings.intermediate_days),
                 **self.cost_values,
-                **arrivals.environment,
             },
             timeout=Duration.minutes(1),
             memory_mb=_RECORD_MB,
@@ -150,7 +148,6 @@ class ProcessingStack(FunctionStack):
         grants.list_objects(function.role, self._storage.exchange, *listed)
         grants.read_objects(function.role, self._storage.exchange, "runs/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "DeleteItem")
-        arrivals.allow(function.role)
         return function
 
     @property

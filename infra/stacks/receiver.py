@@ -6,7 +6,6 @@ from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.constructs.arrivals import ArrivalSenders
 from infra.constructs.common import outputs
 from infra.constructs.event_buffer import STORE_TIMEOUT
 from infra.constructs.library_function import LibraryFunction
@@ -63,8 +62,7 @@ class ReceiverStack(FunctionStack):
         # It counts the events of each source there.
         grants.use_items(function.role, self._storage.file_table, "UpdateItem")
         self._allow_raw_writes(function.role, "sideline/", "receipts/")
-        grants.read_objects(function.role, self._storage.raw, "receipts/")
-        grants.list_objects(function.role, self._storage.raw, "receipts/")
+        grants.find_objects(function.role, self._storage.raw, "receipts/")
         grants.use_queue(function.role, self._storage.buffer.queue, "SendMessage")
         return function
 
@@ -100,27 +98,24 @@ class ReceiverStack(FunctionStack):
         return function
 
     def _fetch_file(self) -> LibraryFunction:
-        arrivals = ArrivalSenders(self, "Arrivals", settings=self.settings)
         function = self.function(
             "fetch_file",
+            sends_arrivals=True,
             description="Fetches one file of a partner and writes raw partitions",
             environment={
                 **self._raw,
                 "FILE_TABLE": self._storage.file_table.table_name,
                 **self._outbound,
-                **arrivals.environment,
             },
             timeout=Duration.minutes(15),  # Lambda's maximum
             memory_mb=1769,
             # Lambda's maximum: the disk holds the downloaded file and the partitions written from it.
             disk_mb=10_240,
         )
-        grants.read_objects(function.role, self._storage.exchange, "pulls/")
-        grants.list_objects(function.role, self._storage.exchange, "pulls/")
+        grants.find_objects(function.role, self._storage.exchange, "pulls/")
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem", "UpdateItem")
         self._allow_raw_writes(function.role, "sideline/", "landing/")
         grants.delete_objects(function.role, self._storage.raw, "raw/", "sideline/")
-        arrivals.allow(function.role)
         return function
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:

@@ -20,15 +20,12 @@ from infra.artefacts import (
     LAYER_LIMIT,
     ArtefactBuilder,
     Artefacts,
-    BuildFailed,
-    add_bytecode,
     archived_steps,
     build_artefacts,
-    find_python,
-    pack_zip,
     unpacked_size,
     write_project,
 )
+from infra.packing import BuildFailed, add_bytecode, find_python, pack_zip
 from infra.project_checks import check_project
 from infra.settings import Settings
 from slackwater.errors import DefinitionError
