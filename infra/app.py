@@ -15,33 +15,25 @@ from typing import Any
 
 from aws_cdk import App, DefaultStackSynthesizer, Environment, Stack, Tags
 
-from infra.artefacts import Artefacts, build_artefacts, write_project
-from infra.constructs.alarms.alarm_rules import AlarmGroup, Severity
-from infra.constructs.alarms.alarms import SubjectAlarms, Topics
+from infra.artefacts import Artefacts, build_artefacts
+from infra.constructs.alarms.alarm_rule import AlarmGroup, Severity
+from infra.constructs.alarms.alarms import Alarms, Topics
 from infra.constructs.alarms.composite_alarms import COMPOSITE_STACK, CompositeAlarms, count_alarms, own_alarms
+from infra.project_checks import check_project
 from infra.settings import Scheduler, Settings, load_settings
-from infra.stacks.dashboards import PipelineDashboardsStack, SourceDashboardsStack
-from infra.stacks.eventbridge_schedule import START_FUNCTION, EventBridgeScheduleStack
+from infra.stacks.base import DeploymentStack, Parts
+from infra.stacks.dashboards import SubjectDashboardsStack
+from infra.stacks.eventbridge_schedule import EventBridgeScheduleStack
 from infra.stacks.late import LateStack
 from infra.stacks.monitoring import MonitoringStack
 from infra.stacks.processing import ProcessingStack
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.schedule import ScheduleStack
 from infra.stacks.storage import StorageStack
-from infra.state_machines import read_machine
 from slackwater.costs.prices import read_prices
 from slackwater.errors import DefinitionError, SlackwaterError
-from slackwater.pipeline.compile import compile_machine
-from slackwater.pipeline.retries import with_retries
 from slackwater.project.environments import check_target
-from slackwater.project.project import Project, load_project
-from slackwater.project.schedule import (
-    BACKFILL_MACHINE,
-    COMPARE_MACHINE,
-    MONITOR_MACHINE,
-    PIPELINE_MACHINE_PREFIX,
-    PULL_MACHINE,
-)
+from slackwater.project.project import load_project
 
 ROOT = Path(__file__).parent.parent
 MOST_ALARMS = 400
@@ -49,6 +41,9 @@ MOST_ALARMS = 400
 
 CloudFormation allows 500 resources in a stack. The monitoring stack has others, such as one for each e-mail address.
 """
+# One stack for both schedulers: a deployment with the other one deletes the first, but creates the new one before.
+# docs/schedule.md says how to change the scheduler without a time in which both start work.
+_SCHEDULES = {Scheduler.EVENTBRIDGE: EventBridgeScheduleStack, Scheduler.AIRFLOW: ScheduleStack}
 _TOO_MANY_RESOURCES = re.compile(r"resources in stack '([^']+)': (\d+) is greater than allowed maximum of (\d+)")
 
 
@@ -79,151 +74,48 @@ def add_stacks(
         # With a price file that is not valid, no run would get a price.
         read_prices(env.region)
     project = load_project(root / settings.project, code=artefacts.code)
-    check_steps(project, artefacts)
-    project_file = write_project(root=root, project=project)
-    frame = read_machine(root / "step_functions" / "pipeline.asl.json")
-    lambdas = root / "lambdas"
-    storage = StorageStack(app, settings.named("storage"), settings=settings, project=project, env=env)
-    receiver = ReceiverStack(
-        app,
-        settings.named("receiver"),
-        settings=settings,
-        project=project,
-        storage=storage,
-        layer=artefacts.layer,
-        lambdas=lambdas,
-        project_file=project_file,
-        env=env,
-    )
-    processing = ProcessingStack(
-        app,
-        settings.named("processing"),
-        settings=settings,
-        project=project,
-        storage=storage,
-        receiver=receiver,
-        layer=artefacts.layer,
-        archive=artefacts.archive,
-        lambdas=lambdas,
-        jobs=root / "glue_jobs",
-        project_file=project_file,
-        pull=with_retries(read_machine(root / "step_functions" / "pull_source.asl.json")),
-        pipelines={name: compile_machine(pipeline, frame) for name, pipeline in project.pipelines.items()},
-        env=env,
-    )
-    late = LateStack(
-        app,
-        settings.named("late"),
-        settings=settings,
-        project=project,
-        storage=storage,
-        processing=processing,
-        layer=artefacts.layer,
-        lambdas=lambdas,
-        project_file=project_file,
-        compare=with_retries(read_machine(root / "step_functions" / "compare_day.asl.json")),
-        monitor=with_retries(read_machine(root / "step_functions" / "monitor_days.asl.json")),
-        backfill=with_retries(read_machine(root / "step_functions" / "backfill.asl.json")),
-        env=env,
-    )
-    monitoring = MonitoringStack(
-        app,
-        settings.named("monitoring"),
-        settings=settings,
-        project=project,
-        # Each module of lambdas/ is one function.
-        functions=sorted(
-            path.stem.replace("_", "-")
-            for path in lambdas.glob("*.py")
-            if path.stem != START_FUNCTION or settings.schedule is Scheduler.EVENTBRIDGE
-        ),
-        machines=[
-            PULL_MACHINE,
-            *(f"{PIPELINE_MACHINE_PREFIX}{name}" for name in sorted(project.pipelines)),
-            COMPARE_MACHINE,
-            MONITOR_MACHINE,
-            BACKFILL_MACHINE,
-        ],
-        monitor=MONITOR_MACHINE,
-        application_id=processing.spark.id,
-        buffer=storage.buffer,
-        changes=late.changes,
-        arrivals=late.arrivals.name,
-        env=env,
-    )
-    divided = count_alarms(settings, project) > most_alarms
-    topics = monitoring.topics
-    add_alarms(app, monitoring, topics=topics, settings=settings, project=project, divided=divided, env=env)
-    if settings.subject_dashboards:
-        name = settings.named("pipeline-dashboards")
-        PipelineDashboardsStack(app, name, settings=settings, project=project, env=env)
-        SourceDashboardsStack(app, settings.named("source-dashboards"), settings=settings, project=project, env=env)
-    # One stack for both schedulers: a deployment with the other one deletes the first, but creates the new one before.
-    # docs/schedule.md says how to change the scheduler without a time in which both start work.
-    schedule: Stack | None = None
-    match settings.schedule:
-        case Scheduler.EVENTBRIDGE:
-            schedule = EventBridgeScheduleStack(
-                app,
-                settings.named("schedule"),
-                settings=settings,
-                project=project,
-                layer=artefacts.layer,
-                lambdas=lambdas,
-                dead_letters=monitoring.dead_letters.name,
-                env=env,
-            )
-        case Scheduler.AIRFLOW:
-            schedule = ScheduleStack(
-                app,
-                settings.named("schedule"),
-                settings=settings,
-                dags=root / "mwaa_dags",
-                project=project,
-                env=env,
-            )
-    # Nothing is started before the state machines exist, or without the queue for what cannot be started.
-    if schedule:
+    check_project(project, settings, missing_steps=artefacts.missing_steps)
+    parts = Parts(settings=settings, project=project, artefacts=artefacts, root=root, env=env)
+    storage = StorageStack(app, parts)
+    receiver = ReceiverStack(app, parts, storage)
+    processing = ProcessingStack(app, parts, storage, receiver)
+    late = LateStack(app, parts, storage, processing)
+    monitoring = MonitoringStack(app, parts, storage, processing, late)
+    add_alarms(app, monitoring, parts, topics=monitoring.topics, divided=count_alarms(settings, project) > most_alarms)
+    for kind in ("pipeline", "source") if settings.subject_dashboards else ():
+        SubjectDashboardsStack(app, kind, parts)
+    if schedule_stack := _SCHEDULES.get(settings.schedule):
+        schedule = schedule_stack(app, parts)
+        # Nothing is started before the state machines exist, or without the queue for what cannot be started.
         for stack in (processing, late, monitoring):
             schedule.add_stack_dependency(stack)
     Tags.of(app).add("application", settings.prefix)
 
 
-def add_alarms(
-    app: App,
-    monitoring: Stack,
-    *,
-    topics: Topics,
-    settings: Settings,
-    project: Project,
-    divided: bool,
-    env: Environment | None = None,
-) -> None:
+def add_alarms(app: App, monitoring: Stack, parts: Parts, *, topics: Topics, divided: bool) -> None:
     """Add the alarms of pipelines and sources, and the composite alarms: to the monitoring stack, or divided.
 
     If they are divided, each group of alarms has a stack, and so have the composite alarms.
     """
-    stacks: list[Stack] = []
+    settings, project = parts.settings, parts.project
+
+    def scope(name: str) -> tuple[Stack, str]:
+        """Return the stack of these alarms, and the id of their construct in it."""
+        return (DeploymentStack(app, name, parts, name), "Alarms") if divided else (monitoring, name)
+
+    stacks = [monitoring]
     for group in AlarmGroup:
-        name = group.value
-        if not divided:
-            SubjectAlarms(monitoring, name, settings=settings, project=project, topics=topics, group=group)
-            continue
-        stack = Stack(app, settings.named(name), env=env, description=f"Slackwater: {name}")
-        SubjectAlarms(stack, "Alarms", settings=settings, project=project, topics=topics, group=group)
-        if own_alarms(stack):
+        stack, id_ = scope(group.value)
+        Alarms(stack, id_, settings=settings, project=project, topics=topics, group=group)
+        if divided and own_alarms(stack):
             # Alarms that were in the monitoring stack are deleted there before they are created here.
             stack.add_stack_dependency(monitoring)
             stacks.append(stack)
-        else:
+        elif divided:
             app.node.try_remove_child(stack.node.id)  # CloudFormation accepts no stack without resources
-    name, pages = COMPOSITE_STACK, topics[Severity.PAGE]
-    if not divided:
-        CompositeAlarms(monitoring, name, settings=settings, project=project, topic=pages)
-        return
-    stack = Stack(app, settings.named(name), env=env, description=f"Slackwater: {name}")
-    CompositeAlarms(stack, "Alarms", settings=settings, project=project, topic=pages)
-    for other in (monitoring, *stacks):
+    stack, id_ = scope(COMPOSITE_STACK)
+    CompositeAlarms(stack, id_, settings=settings, project=project, topic=topics[Severity.PAGE])
+    for other in stacks if divided else ():
         stack.add_stack_dependency(other)
 
 
@@ -237,18 +129,6 @@ def target(*, account: str | None, region: str | None, credentials: Mapping[str,
     check_target(account=account, region=region, credentials=actual)
     account, region = account or actual["account"], region or actual["region"]
     return Environment(account=account, region=region) if account and region else None
-
-
-def check_steps(project: Project, artefacts: Artefacts) -> None:
-    """Raise `DefinitionError` for a step that pipelines use and that the archive of Spark jobs lacks."""
-    for name, pipeline in project.pipelines.items():
-        for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
-            for place, use in uses.items():
-                if use.step in artefacts.missing_steps:
-                    raise DefinitionError(
-                        f"pipeline {name}: {section}.{place}.step: Spark jobs do not get the package of {use.step}: "
-                        "add its wheel or its folder to the setting step_packages"
-                    )
 
 
 def write_templates(app: App) -> None:

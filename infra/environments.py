@@ -7,72 +7,33 @@ of cdk.json, and that by an explicit setting (`--set`, `--context` or `slackwate
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 from slackwater.errors import DefinitionError
 from slackwater.project.environments import EnvironmentName, environment_values
 
-
-class Preset(TypedDict, total=False):
-    """The settings that an environment has by default. `infra.settings.Settings` describes them."""
-
-    schedule: Literal["eventbridge", "airflow"]
-    removal_policy: Literal["retain", "destroy"]
-    termination_protection: bool
-    log_retention_days: int
-    exchange_days: int
-    intermediate_days: int
-    version_days: int
-    noncurrent_days: int
-    alarm_usd_per_day: float
-    idle_minutes: int
-    concurrent_runs: int
-    maximum_vcpu: int
-    maximum_memory_gb: int
-    maximum_disk_gb: int
-
-
-PRESETS: Mapping[EnvironmentName, Preset] = MappingProxyType(
-    {
-        EnvironmentName.DEV: Preset(
-            schedule="eventbridge",
-            removal_policy="destroy",
-            log_retention_days=7,
-            exchange_days=7,
-            intermediate_days=7,
-            version_days=14,
-            noncurrent_days=7,
-            alarm_usd_per_day=2.0,
-            idle_minutes=5,
-        ),
-        EnvironmentName.STAGING: Preset(
-            schedule="eventbridge",
-            removal_policy="retain",
-            log_retention_days=14,
-            exchange_days=14,
-            intermediate_days=14,
-            version_days=30,
-            noncurrent_days=14,
-            alarm_usd_per_day=10.0,
-        ),
-        EnvironmentName.PROD: Preset(
-            schedule="airflow",
-            removal_policy="retain",
-            termination_protection=True,
-            log_retention_days=90,
-            exchange_days=30,
-            intermediate_days=30,
-            version_days=365,
-            noncurrent_days=90,
-            alarm_usd_per_day=50.0,
-            concurrent_runs=10,
-            maximum_vcpu=64,
-            maximum_memory_gb=256,
-            maximum_disk_gb=2880,
-        ),
-    }
-)
+# By setting: its values in the environments, in the order of `EnvironmentName`. With None, it has its default.
+_VALUES: Mapping[str, tuple[Any, Any, Any]] = {
+    "schedule": ("eventbridge", "eventbridge", "airflow"),
+    "removal_policy": ("destroy", "retain", "retain"),
+    "termination_protection": (None, None, True),
+    "log_retention_days": (7, 14, 90),
+    "exchange_days": (7, 14, 30),
+    "intermediate_days": (7, 14, 30),
+    "version_days": (14, 30, 365),
+    "noncurrent_days": (7, 14, 90),
+    "alarm_usd_per_day": (2.0, 10.0, 50.0),
+    "idle_minutes": (5, None, None),
+    "concurrent_runs": (None, None, 10),
+    "maximum_vcpu": (None, None, 64),
+    "maximum_memory_gb": (None, None, 256),
+    "maximum_disk_gb": (None, None, 2880),
+}
+PRESETS: Mapping[EnvironmentName, Mapping[str, Any]] = {
+    name: {setting: values[position] for setting, values in _VALUES.items() if values[position] is not None}
+    for position, name in enumerate(EnvironmentName)
+}
+"""The settings that each environment has by default. `infra.settings.Settings` describes them."""
 
 
 def with_environment(values: Mapping[str, Any], *, known: Collection[str]) -> dict[str, Any]:

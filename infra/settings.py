@@ -2,75 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from infra import setting_types as types
 from infra.environments import with_environment
-from infra.workers import DISK_GB, Worker, worker_for
+from infra.workers import LARGE_FILE_DISK_GB, Worker, capacity_of, worker_for
 from slackwater.errors import DefinitionError
-from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.spark_workers import SparkSizes, WorkerSize
 from slackwater.project.project import describe_validation_error
-from slackwater.sources.kms_keys import parse_source_keys
 
 _CONTEXT = "slackwater:"
 # The permissions of a deployment `acme` include `acme-pipeline-*`, its queues `acme-arrivals-dead-letters`, and its
 # alarms `acme-event-dead-letters`.
 _NAME_BEGINNINGS = ("pipeline", "schedule", "arrivals", "arrival", "event")
-PositiveInt = Annotated[int, Field(gt=0)]
-LARGE_FILE_DISK_GB = 200
-"""Disk of the driver that fetches a large file (`step_functions/pull_source.asl.json`): the most that EMR allows."""
-
-
-def _split_list(value: Any) -> Any:
-    """Split a comma-separated string, which is how a command line gives a list."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _split_keys(value: Any) -> Any:
-    """Split `source=ARN,source=ARN`, which is how a command line gives the keys of sources."""
-    return parse_source_keys(value) if isinstance(value, str) else value
-
-
-def _read_int(value: Any) -> Any:
-    """Read a string of digits as a number, which is how a command line gives it. A `Literal` does not do this."""
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
-Cores = Annotated[Literal[1, 2, 4, 8, 16], BeforeValidator(_read_int)]
-
-
-def _check_outbound(value: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        Outbound.of(value)
-    except DefinitionError as error:
-        raise ValueError(str(error)) from error
-    return value
-
-
-KmsKeyArn = Annotated[str, StringConstraints(pattern=r"^arn:[\w-]+:kms:[\w-]+:\d{12}:key/[\w-]+$")]
-CREATE_KEY: Final = "create"
-"""The value of `kms_key` for a new key."""
-Zones = Annotated[
-    tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")], ...], BeforeValidator(_split_list)
-]
-EmailAddresses = Annotated[
-    tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s,]+@[^@\s,]+$")], ...], BeforeValidator(_split_list)
-]
-"""E-mail addresses. AWS asks each to confirm before it sends anything."""
 
 
 class Architecture(StrEnum):
@@ -102,13 +51,13 @@ class Settings(BaseModel):
     """The region, if the stacks may be deployed to no other."""
     project: Path = Path("examples/nyc_flights")
     """The project folder, relative to the root of the repository."""
-    step_packages: Annotated[tuple[Path, ...], BeforeValidator(_split_list)] = ()
+    step_packages: Annotated[tuple[Path, ...], types.COMMA_SEPARATED] = ()
     """Your own packages of steps, which Spark jobs get: wheels, or folders with a `pyproject.toml`, relative to the
     root of the repository, or without a clone to the project. They are installed without their dependencies."""
     bootstrap_bucket: str | None = None
     """The bucket of the CDK bootstrap, if it was bootstrapped with `--bootstrap-bucket-name`. The context value
     `@aws-cdk/core:bootstrapQualifier` names a bootstrap with `--qualifier`."""
-    bootstrap_kms_key: KmsKeyArn | None = None
+    bootstrap_kms_key: types.KmsKeyArn | None = None
     """ARN of the key of that bucket, if it was bootstrapped with `--bootstrap-kms-key-id`: roles that read deployed
     files may then decrypt with it. The key that `--bootstrap-customer-key` creates allows this itself."""
     # The next three do not depend on the machine that deploys; the local cloud sets them to what it runs.
@@ -124,51 +73,51 @@ class Settings(BaseModel):
     that contains objects."""
     termination_protection: bool = False
     """Whether CloudFormation refuses to delete the stacks that have buckets or tables."""
-    kms_key: Literal["create"] | KmsKeyArn | None = None
+    kms_key: Literal["create"] | types.KmsKeyArn | None = None
     """The key that encrypts the buckets, the tables and the queue of events: the ARN of a KMS key of the same region,
     whose policy must allow IAM policies of the account, or `create`. Without it, AWS's own keys do it."""
-    source_kms_keys: Annotated[dict[str, KmsKeyArn], BeforeValidator(_split_keys)] = {}
+    source_kms_keys: types.SourceKeys = {}
     """ARNs of KMS keys, by source: objects of these sources in the raw bucket are encrypted with them, and not with
     `kms_key`. The same conditions apply to them."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The level of functions' logs. On AWS, `WARNING` and `ERROR` may log as `INFO` does: Lambda passes all from `INFO`
     on, because metrics are lines of that level."""
-    log_retention_days: Annotated[Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827], BeforeValidator(_read_int)] = 30
+    log_retention_days: Annotated[Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827], types.DIGITS] = 30
     """One of the retentions that CloudWatch Logs offers."""
-    exchange_days: PositiveInt = 30
+    exchange_days: types.PositiveInt = 30
     """Retention of work lists of pulls, and of logs of Spark jobs."""
-    intermediate_days: Annotated[int, Field(ge=0)] = 30
+    intermediate_days: types.NotNegativeInt = 30
     """Retention of the Arrow files of stages. With 0, a run's files are removed as soon as it has published its day."""
-    version_days: Annotated[int, Field(ge=0)] = 90
+    version_days: types.NotNegativeInt = 90
     """How long a published version of a day can be read after a later one has replaced it (docs/versions.md). The first
     version stays. With 0, all versions stay."""
-    noncurrent_days: PositiveInt = 30
+    noncurrent_days: types.PositiveInt = 30
     """How long an overwritten or deleted raw object can be restored."""
 
     schedule: Scheduler = Scheduler.EVENTBRIDGE
     """What starts pulls, runs and checks at their times: `eventbridge` for a few cents a month, `airflow` on Amazon
     MWAA, or `none`. The smallest environment of MWAA costs about 360 USD a month, and its NAT gateway with its public
     address 37 USD, even when idle."""
-    airflow_zones: Zones = ()
+    airflow_zones: types.Zones = ()
     """Two availability zones for `schedule=airflow`, such as `eu-west-1a,eu-west-1b`; by default, two that AWS chooses.
     MWAA does not offer every zone. Choose before the first deployment: an environment keeps its subnets."""
 
-    alarm_emails: EmailAddresses = ()
+    alarm_emails: types.EmailAddresses = ()
     """Who gets an e-mail when an alarm fires that somebody has to look at now."""
-    warning_emails: EmailAddresses = ()
+    warning_emails: types.EmailAddresses = ()
     """Who gets an e-mail when any other alarm fires."""
-    change_emails: EmailAddresses = ()
+    change_emails: types.EmailAddresses = ()
     """Who gets an e-mail when late data has changed a published day."""
     subject_dashboards: bool = False
     """Whether each pipeline and each source has a dashboard of its own. CloudWatch bills 3 USD a month for each
     dashboard of an account above three."""
-    alarm_queue_minutes: PositiveInt = 60
+    alarm_queue_minutes: types.PositiveInt = 60
     """An alarm fires for a run whose Spark job has waited in the queue for this time."""
     alarm_usd_per_day: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """An alarm fires for a pipeline whose runs and comparisons cost this in 24 hours. Without it, there is none."""
 
-    api_requests_per_second: PositiveInt = 50
-    api_burst: PositiveInt = 100
+    api_requests_per_second: types.PositiveInt = 50
+    api_burst: types.PositiveInt = 100
     waf: bool = False
     """Whether AWS WAF limits the requests of each IP address to the push API, and blocks addresses that are known for
     attacks (docs/environments.md). WAF costs 7 USD a month, and 0.60 USD for a million requests."""
@@ -181,36 +130,33 @@ class Settings(BaseModel):
     oidc_audience: str = "slackwater"
     """The audience that those tokens must have."""
 
-    outbound_allow: Annotated[tuple[str, ...], BeforeValidator(_split_list), AfterValidator(_check_outbound)] = ()
+    outbound_allow: types.OutboundHosts = ()
     """Private hosts, IP addresses or networks, and hosts with a non-standard port, that the receiver may connect to for
     partners' files and the issuer's keys: `10.20.0.0/16`, `files.partner.example:8443`."""
 
     # Jobs need Spark 4: emr-7 and earlier have Spark 3.
     emr_release: Annotated[str, StringConstraints(pattern=r"^emr-spark-\d+\.\d+\.\d+$")] = "emr-spark-8.1.0"
-    spark_jars: Annotated[
-        tuple[Annotated[str, StringConstraints(pattern=r"^(/|s3://[a-z0-9.-]+/)[^\s,]+\.jar$")], ...],
-        BeforeValidator(_split_list),
-    ] = ()
+    spark_jars: types.Jars = ()
     """Jars that jobs need and that are not on the class path of `emr_release`: paths in its image, or `s3://` URIs.
     That Iceberg is on it is an assumption (docs/deploy.md)."""
-    job_subnets: Annotated[tuple[str, ...], BeforeValidator(_split_list)] = ()
+    job_subnets: types.Strings = ()
     """Private subnets with a NAT gateway. Without them, jobs reach AWS only, and no partner over HTTP or SFTP."""
-    job_security_groups: Annotated[tuple[str, ...], BeforeValidator(_split_list)] = ()
+    job_security_groups: types.Strings = ()
     # The limits of idle minutes, concurrent runs and queue minutes are those of EMR Serverless' API.
     idle_minutes: Annotated[int, Field(gt=0, le=10_080)] = 15
     """After this time without a job, the application stops and costs nothing."""
-    pre_warmed_drivers: Annotated[int, Field(ge=0)] = 0
+    pre_warmed_drivers: types.NotNegativeInt = 0
     """Drivers that are kept ready while the application is started, so that jobs start in seconds. AWS bills them all
     this time, also when they wait: a driver of 1 vCPU and 4 GB costs about 0.08 USD an hour."""
-    pre_warmed_executors: Annotated[int, Field(ge=0)] = 0
+    pre_warmed_executors: types.NotNegativeInt = 0
     """Executors that are kept ready in the same way. One of 2 vCPU and 7 GB costs about 0.15 USD an hour."""
     # A job fails if its driver gets no capacity. So the defaults fit even if each of the concurrent jobs has all of its
     # executors: 3 x (1 + 2 x 2) vCPU.
-    maximum_vcpu: PositiveInt = 16
+    maximum_vcpu: types.PositiveInt = 16
     """vCPU of all drivers and executors at the same time. A new account may use 16 in a region (quota "Max concurrent
     vCPUs per account"): raise the quota before this setting."""
-    maximum_memory_gb: PositiveInt = 64
-    maximum_disk_gb: PositiveInt = 720
+    maximum_memory_gb: types.PositiveInt = 64
+    maximum_disk_gb: types.PositiveInt = 720
     concurrent_runs: Annotated[int, Field(gt=0, le=1000)] = 3
     """Jobs at the same time. Further ones wait in the queue, in order."""
     queue_minutes: Annotated[int, Field(ge=15, le=720)] = 360
@@ -222,13 +168,13 @@ class Settings(BaseModel):
     collect_minutes: Annotated[int, Field(ge=0, le=5)] = 5
     """For how long new objects of finished days are collected before these days are checked. With 0, late data waits
     for the daily check."""
-    driver_cores: Cores = 1
-    driver_memory_gb: PositiveInt = 3
+    driver_cores: types.Cores = 1
+    driver_memory_gb: types.PositiveInt = 3
     """Memory of the driver's Spark. Its worker has at least 10 % more, in full GB."""
-    executor_cores: Cores = 2
-    executor_memory_gb: PositiveInt = 6
+    executor_cores: types.Cores = 2
+    executor_memory_gb: types.PositiveInt = 6
     """Memory of an executor's Spark. Its worker has at least 10 % more, in full GB."""
-    maximum_executors: PositiveInt = 2
+    maximum_executors: types.PositiveInt = 2
     """The most executors of a job. A job starts with one; Spark adds executors while tasks wait."""
 
     @property
@@ -262,8 +208,7 @@ class Settings(BaseModel):
                 getattr(self, role)
             except ValueError as error:
                 problems.append(f"{role}_memory_gb: {error}")
-        problems = problems or self._capacity_problems()
-        if problems:
+        if problems := problems or list(self._capacity_problems()):
             raise ValueError("; ".join(problems))
         return self
 
@@ -289,58 +234,25 @@ class Settings(BaseModel):
             raise ValueError("airflow_zones: name two different zones, as MWAA requires")
         return self
 
-    def _capacity_problems(self) -> list[str]:
+    def _capacity_problems(self) -> Iterator[str]:
         driver, executor = self.driver, self.executor
-        drivers, executors = self.pre_warmed_drivers, self.pre_warmed_executors
-        job = {
-            "maximum_vcpu": driver.vcpu + executor.vcpu,
-            "maximum_memory_gb": driver.memory_gb + executor.memory_gb,
-            "maximum_disk_gb": LARGE_FILE_DISK_GB + DISK_GB,
-        }
-        jobs = {name: self.concurrent_runs * needed for name, needed in job.items()}
-        warm_pool = {
-            "maximum_vcpu": drivers * driver.vcpu + executors * executor.vcpu,
-            "maximum_memory_gb": drivers * driver.memory_gb + executors * executor.memory_gb,
-            "maximum_disk_gb": (drivers + executors) * DISK_GB,
-        }
-        fitting = min(getattr(self, name) // needed for name, needed in job.items())
-        problems = []
-        if missing := self._too_small(jobs):
+        job = capacity_of((1, driver._replace(disk_gb=LARGE_FILE_DISK_GB)), (1, executor))
+        if missing := self.too_small({name: self.concurrent_runs * needed for name, needed in job.items()}):
+            fitting = min(getattr(self, name) // needed for name, needed in job.items())
             remedy = f"lower concurrent_runs to {fitting}" if fitting else "choose smaller workers"
-            problems.append(
+            yield (
                 f"concurrent_runs: {self.concurrent_runs} jobs with a driver and an executor each need {missing}: "
                 f"raise these settings, or {remedy}"
             )
-        if missing := self._too_small(warm_pool):
-            problems.append(
+        drivers, executors = self.pre_warmed_drivers, self.pre_warmed_executors
+        if missing := self.too_small(capacity_of((drivers, driver), (executors, executor))):
+            yield (
                 f"pre_warmed_drivers, pre_warmed_executors: {drivers} drivers and {executors} executors need "
                 f"{missing}: raise these settings, or keep fewer ready"
             )
-        return problems
 
-    def problems_of(self, sizes: SparkSizes) -> list[str]:
-        """Return why the capacity does not suffice for the jobs of a pipeline with these workers, with the remedy."""
-        driver, executor = (
-            Worker(size.vcpu, size.memory_gb) if size else worker
-            for size, worker in ((sizes.driver, self.driver), (sizes.executor, self.executor))
-        )
-        executors, runs = sizes.max_executors or self.maximum_executors, self.concurrent_runs
-        problems = []
-        for jobs, count, what in (
-            (1, executors, f"a job with a driver and {executors} executors (max_executors)"),
-            (runs, 1, f"{runs} jobs (concurrent_runs) with a driver and an executor each"),
-        ):
-            needed = {
-                "maximum_vcpu": jobs * (driver.vcpu + count * executor.vcpu),
-                "maximum_memory_gb": jobs * (driver.memory_gb + count * executor.memory_gb),
-                "maximum_disk_gb": jobs * (1 + count) * DISK_GB,
-            }
-            if missing := self._too_small(needed):
-                problems.append(f"{what} needs {missing}: choose smaller workers, or raise these settings")
-        return problems
-
-    def _too_small(self, needed: Mapping[str, int]) -> str:
-        """Return `setting = value` for each setting that is smaller than the value it needs."""
+    def too_small(self, needed: Mapping[str, int]) -> str:
+        """Return `setting = value` for each setting that is smaller than the value it needs; empty if none is."""
         return ", ".join(f"{name} = {value}" for name, value in needed.items() if getattr(self, name) < value)
 
     @property

@@ -11,6 +11,8 @@ from slackwater.pipeline.spark_workers import MEMORY_GB, WorkerSize
 _OVERHEAD, _LEAST_OVERHEAD_GB = 0.1, 0.375
 DISK_GB = 20
 """The disk of a worker that asks for no other. EMR allows 20 to 200 GB."""
+LARGE_FILE_DISK_GB = 200
+"""Disk of the driver that fetches a large file (`step_functions/pull_source.asl.json`): the most that EMR allows."""
 
 
 class Worker(NamedTuple):
@@ -19,6 +21,15 @@ class Worker(NamedTuple):
     vcpu: int
     memory_gb: int
     disk_gb: int = DISK_GB
+
+
+def capacity_of(*workers: tuple[int, Worker]) -> dict[str, int]:
+    """Return the settings of an application that holds these numbers of workers."""
+    return {
+        "maximum_vcpu": sum(count * worker.vcpu for count, worker in workers),
+        "maximum_memory_gb": sum(count * worker.memory_gb for count, worker in workers),
+        "maximum_disk_gb": sum(count * worker.disk_gb for count, worker in workers),
+    }
 
 
 def worker_for(cores: int, heap_gb: int) -> Worker:

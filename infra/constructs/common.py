@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from aws_cdk import Acknowledgment, ArnFormat, CfnOutput, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
 from infra.settings import Settings
-
-_RETENTIONS: Mapping[int, logs.RetentionDays] = {
-    1: logs.RetentionDays.ONE_DAY,
-    3: logs.RetentionDays.THREE_DAYS,
-    5: logs.RetentionDays.FIVE_DAYS,
-    7: logs.RetentionDays.ONE_WEEK,
-    14: logs.RetentionDays.TWO_WEEKS,
-    30: logs.RetentionDays.ONE_MONTH,
-    90: logs.RetentionDays.THREE_MONTHS,
-    180: logs.RetentionDays.SIX_MONTHS,
-    365: logs.RetentionDays.ONE_YEAR,
-    731: logs.RetentionDays.TWO_YEARS,
-    1827: logs.RetentionDays.FIVE_YEARS,
-}
 
 
 def removal(settings: Settings) -> RemovalPolicy:
@@ -37,13 +23,14 @@ def removal(settings: Settings) -> RemovalPolicy:
 
 def log_group(scope: Construct, *, settings: Settings, name: str) -> logs.LogGroup:
     """Create a log group with the retention of the settings. It is deleted with its stack."""
-    return logs.LogGroup(
+    group = logs.LogGroup(
         scope,
         "Logs",
         log_group_name=name,
-        retention=_RETENTIONS[settings.log_retention_days],
         removal_policy=RemovalPolicy.DESTROY,  # it has a fixed name
     )
+    cast("logs.CfnLogGroup", group.node.default_child).retention_in_days = settings.log_retention_days
+    return group
 
 
 def states_arn(scope: IConstruct, resource: str, name: str) -> str:

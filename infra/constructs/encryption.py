@@ -6,7 +6,8 @@ from aws_cdk import RemovalPolicy
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from infra.settings import CREATE_KEY, Settings
+from infra.setting_types import CREATE_KEY
+from infra.settings import Settings
 from slackwater.errors import DefinitionError
 from slackwater.project.project import Project
 from slackwater.sources.kms_keys import format_source_keys

@@ -25,8 +25,9 @@ class Library(Construct):
     """The library's layer. Each stack has its own, so that a new version creates no dependency between stacks."""
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, artefact: Path, lambdas: Path) -> None:
+        """Create the layer from its zip. `lambdas` is the folder of the functions that use it."""
         super().__init__(scope, id_)
-        self._settings, self._lambdas = settings, lambdas
+        self.settings, self.lambdas = settings, lambdas
         self.layer = lambda_.LayerVersion(
             self,
             "Layer",
@@ -36,8 +37,13 @@ class Library(Construct):
             compatible_architectures=[_ARCHITECTURES[settings.architecture]],
         )
 
-    def function(
+
+class LibraryFunction(Construct):
+    """The function `lambdas/<name>.py`, with its own log group and its own role, which may only write to that group."""
+
+    def __init__(
         self,
+        library: Library,
         name: str,
         *,
         description: str,
@@ -45,42 +51,10 @@ class Library(Construct):
         timeout: Duration,
         memory_mb: int = 512,
         disk_mb: int = 512,
-    ) -> LibraryFunction:
-        """Create the function `lambdas/<name>.py` in the library's stack."""
-        return LibraryFunction(
-            Stack.of(self),
-            name,
-            settings=self._settings,
-            library=self,
-            lambdas=self._lambdas,
-            name=name,
-            description=description,
-            environment=environment,
-            timeout=timeout,
-            memory_mb=memory_mb,
-            disk_mb=disk_mb,
-        )
-
-
-class LibraryFunction(Construct):
-    """A function with its own log group and its own role, which may only write to that log group."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        library: Library,
-        lambdas: Path,
-        name: str,
-        description: str,
-        environment: Mapping[str, str],
-        timeout: Duration,
-        memory_mb: int,
-        disk_mb: int,
     ) -> None:
-        super().__init__(scope, id_)
+        """Create the function in the library's stack."""
+        super().__init__(Stack.of(library), name)
+        settings = library.settings
         function_name = settings.named(name.replace("_", "-"))
         group = log_group(self, settings=settings, name=f"/aws/lambda/{function_name}")
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
@@ -93,7 +67,7 @@ class LibraryFunction(Construct):
             runtime=_RUNTIMES[settings.lambda_python],
             architecture=_ARCHITECTURES[settings.architecture],
             # Its own module only: a change of another function does not deploy this one again.
-            code=lambda_.Code.from_asset(str(lambdas), exclude=["*", f"!{name}.py"]),
+            code=lambda_.Code.from_asset(str(library.lambdas), exclude=["*", f"!{name}.py"]),
             handler=f"{name}.handler",
             layers=[library.layer],
             role=self.role,
@@ -115,6 +89,7 @@ class LibraryFunction(Construct):
                 "POWERTOOLS_LOG_LEVEL": settings.log_level,
             },
         )
+        self.arn = self.function.function_arn
         accept(
             self.function,
             {"AwsSolutions-L1": "The runtime matches the Python version of the layer's wheels; it is a setting."},

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.constructs.alarms.cloudwatch_metrics import (
-    QueueNames,
-    ended_executions,
-    function_errors,
-    oldest_message_age,
-    spark_jobs,
-    waiting_messages,
-)
+from infra.constructs.alarms.cloudwatch_metrics import ABORTED, ERRORS, FAILED, OLDEST_SECONDS, WAITING
+from infra.constructs.common import states_arn
 from infra.constructs.graphs import (
     DAY,
     HOUR,
+    WIDTH,
     GraphRow,
     alarm_widgets,
     create_dashboard,
@@ -81,13 +77,21 @@ _ARRIVALS: tuple[GraphRow, ...] = (
         ("Hours since a file was not taken", Metric.HOURS_NOT_TAKEN, HOUR),
     ),
 )
+_QUEUES = (
+    (
+        ("Events waiting to be stored", WAITING, "events"),
+        ("Age of the oldest waiting event, in seconds", OLDEST_SECONDS, "events"),
+        ("Events that could not be stored", WAITING, "event-dead-letters"),
+    ),
+    (
+        ("Age of the oldest new object without a check", OLDEST_SECONDS, "arrivals"),
+        ("New objects without a check", WAITING, "arrival-dead-letters"),
+    ),
+)
 # CloudWatch shows so many metrics on a dashboard.
 _MAX_METRICS = 2500
 # No execution times out: no state machine has a timeout of its own.
-_FAILURES = {
-    "Executions failed per hour": "ExecutionsFailed",
-    "Executions aborted per hour": "ExecutionsAborted",
-}
+_FAILURES = {"Executions failed per hour": FAILED, "Executions aborted per hour": ABORTED}
 _JOBS = ("SubmittedJobs", "PendingJobs", "RunningJobs", "SuccessJobs", "FailedJobs", "CancelledJobs")
 
 
@@ -105,17 +109,17 @@ class Dashboard(Construct):
         functions: Sequence[str],
         machines: Sequence[str],
         application_id: str,
-        queues: QueueNames,
+        queues: Mapping[str, str],
     ) -> None:
         """Create the dashboard.
 
-        Functions and machines are names without the deployment's prefix. Alarms are full names: they belong to other
-        stacks, which need this stack's topic.
+        Functions and machines are names without the deployment's prefix, `queues` full names by those without it.
+        Alarms are full names: they belong to other stacks, which need this stack's topic.
         """
         super().__init__(scope, id_)
         self.name = settings.prefix
         subjects = {Subject.PIPELINE: sorted(project.pipelines), Subject.SOURCE: sorted(project.sources)}
-        services = len(_FAILURES) * len(machines) + len(functions) + len(_JOBS) + _QUEUE_METRICS
+        services = len(_FAILURES) * len(machines) + len(functions) + len(_JOBS) + len(queues) + 1
         rows, more = place_rows(subjects, services)
         self.dashboard = create_dashboard(self, self.name)
         add = self.dashboard.add_widgets
@@ -123,22 +127,29 @@ class Dashboard(Construct):
             add(widget)
         for row in rows:
             add(*row_of(settings, row, subjects[row[0][1].subject]))
-        for queue_row in _queue_rows(queues):
-            add(*queue_row)
+        for queue_row in _QUEUES:
+            add(*(graph(title, [metric.of(queues[queue], period=HOUR)]) for title, metric, queue in queue_row))
         # Only these metrics of Step Functions show a run that failed before it was recorded.
         for title, metric in _FAILURES.items():
-            ended = [
-                ended_executions(self, settings.named(name), metric=metric, period=HOUR).with_(label=name)
-                for name in machines
-            ]
-            add(graph(title, ended, width=24))
-        errors = [function_errors(settings.named(name), period=HOUR).with_(label=name) for name in functions]
+            arns = {name: states_arn(self, "stateMachine", settings.named(name)) for name in machines}
+            ended = [metric.of(arn, period=HOUR, label=name) for name, arn in arns.items()]
+            add(graph(title, ended, width=WIDTH))
+        errors = [ERRORS.of(settings.named(name), period=HOUR, label=name) for name in functions]
+        application = {"ApplicationId": application_id, "ApplicationName": settings.prefix}
         jobs = [
-            spark_jobs(application_id, settings.prefix, metric=name).with_(label=name.removesuffix("Jobs"))
+            cloudwatch.Metric(
+                namespace="AWS/EMRServerless",
+                metric_name=name,
+                dimensions_map=application,
+                statistic=cloudwatch.Stats.MAXIMUM,
+                period=Duration.minutes(1),
+                label=name.removesuffix("Jobs"),
+            )
             for name in _JOBS
         ]
+        undelivered = WAITING.of(queues["dead-letters"], period=HOUR)
         add(
-            graph("Undelivered notifications (dead letters)", [waiting_messages(queues.dead_letters, period=HOUR)]),
+            graph("Undelivered notifications (dead letters)", [undelivered]),
             graph("Lambda errors per hour", errors),
             graph("Spark jobs", jobs),
         )
@@ -171,20 +182,3 @@ def place_rows(
 
 def _lines(rows: Iterable[GraphRow], subjects: Mapping[Subject, Sequence[str]]) -> int:
     return sum(len(subjects[metric.subject]) if metric.has_dimension else 1 for row in rows for _, metric, _ in row)
-
-
-_QUEUE_METRICS = 6  # of `_queue_rows`, and the dead letters of the topics
-
-
-def _queue_rows(queues: QueueNames) -> list[list[cloudwatch.GraphWidget]]:
-    return [
-        [
-            graph("Events waiting to be stored", [waiting_messages(queues.events, period=HOUR)]),
-            graph("Age of the oldest waiting event, in seconds", [oldest_message_age(queues.events, period=HOUR)]),
-            graph("Events that could not be stored", [waiting_messages(queues.event_dead_letters, period=HOUR)]),
-        ],
-        [
-            graph("Age of the oldest new object without a check", [oldest_message_age(queues.arrivals, period=HOUR)]),
-            graph("New objects without a check", [waiting_messages(queues.arrival_dead_letters, period=HOUR)]),
-        ],
-    ]

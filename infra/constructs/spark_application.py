@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aws_cdk import Stack
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_iam as iam
@@ -9,7 +11,7 @@ from constructs import Construct
 
 from infra.constructs.permissions.roles import InlineRole
 from infra.settings import Architecture, Settings
-from infra.workers import Worker, heap_mb
+from infra.workers import heap_mb
 from slackwater.pipeline.spark_workers import SparkSizes
 
 _ARCHITECTURES = {Architecture.X86_64: "X86_64", Architecture.ARM64: "ARM64"}
@@ -29,30 +31,22 @@ class SparkApplication(Construct):
             type="SPARK",
             release_label=settings.emr_release,
             architecture=_ARCHITECTURES[settings.architecture],
-            auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
-            auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
-                enabled=True, idle_timeout_minutes=settings.idle_minutes
-            ),
-            maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
-                cpu=f"{settings.maximum_vcpu} vCPU",
-                memory=f"{settings.maximum_memory_gb} GB",
-                disk=f"{settings.maximum_disk_gb} GB",
-            ),
-            scheduler_configuration=emr.CfnApplication.SchedulerConfigurationProperty(
-                max_concurrent_runs=settings.concurrent_runs, queue_timeout_minutes=settings.queue_minutes
-            ),
-            initial_capacity=[
-                _workers(worker_type, count, size)
-                for worker_type, count, size in (
-                    ("Driver", settings.pre_warmed_drivers, settings.driver),
-                    ("Executor", settings.pre_warmed_executors, settings.executor),
-                )
-                if count
-            ]
-            or None,
-            network_configuration=emr.CfnApplication.NetworkConfigurationProperty(
-                subnet_ids=list(settings.job_subnets), security_group_ids=list(settings.job_security_groups)
-            )
+            auto_start_configuration={"enabled": True},
+            auto_stop_configuration={"enabled": True, "idleTimeoutMinutes": settings.idle_minutes},
+            maximum_capacity={
+                "cpu": f"{settings.maximum_vcpu} vCPU",
+                "memory": f"{settings.maximum_memory_gb} GB",
+                "disk": f"{settings.maximum_disk_gb} GB",
+            },
+            scheduler_configuration={
+                "maxConcurrentRuns": settings.concurrent_runs,
+                "queueTimeoutMinutes": settings.queue_minutes,
+            },
+            initial_capacity=_ready_workers(settings) or None,
+            network_configuration={
+                "subnetIds": list(settings.job_subnets),
+                "securityGroupIds": list(settings.job_security_groups),
+            }
             if settings.job_subnets
             else None,
         )
@@ -120,16 +114,23 @@ class SparkApplication(Construct):
         return " ".join(f"--conf {key}={value}" for key, value in conf.items())
 
 
-def _workers(
-    worker_type: str, count: int, size: Worker
-) -> emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty:
+def _ready_workers(settings: Settings) -> list[Any]:
     """Return pre-initialised workers. A job does not use one that is smaller than its own parameters ask for."""
-    return emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty(
-        key=worker_type,
-        value=emr.CfnApplication.InitialCapacityConfigProperty(
-            worker_count=count,
-            worker_configuration=emr.CfnApplication.WorkerConfigurationProperty(
-                cpu=f"{size.vcpu} vCPU", memory=f"{size.memory_gb} GB", disk=f"{size.disk_gb} GB"
-            ),
-        ),
-    )
+    return [
+        {
+            "key": worker_type,
+            "value": {
+                "workerCount": count,
+                "workerConfiguration": {
+                    "cpu": f"{size.vcpu} vCPU",
+                    "memory": f"{size.memory_gb} GB",
+                    "disk": f"{size.disk_gb} GB",
+                },
+            },
+        }
+        for worker_type, count, size in (
+            ("Driver", settings.pre_warmed_drivers, settings.driver),
+            ("Executor", settings.pre_warmed_executors, settings.executor),
+        )
+        if count
+    ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aws_cdk import Stack
+from aws_cdk import Stack, Token
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as stepfunctions
 from constructs import Construct
@@ -17,7 +19,6 @@ from infra.constructs.permissions import grants
 from infra.constructs.permissions.roles import Grantee, InlineRole
 from infra.constructs.spark_application import SparkApplication
 from infra.settings import Settings
-from infra.state_machines import fill_placeholders
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.retries import Machine
 
@@ -26,6 +27,8 @@ _MAX_NAME = 80
 # Step Functions creates these EventBridge rules itself, to get notified when a `.sync` task has ended.
 _EXECUTION_RULE = "StepFunctionsGetEventsForStepFunctionsExecutionRule"
 _JOB_RULE = "StepFunctionsGetEventsForEMRServerlessJobRule"
+# `${name}`, also with a name that is not valid, so that a mistyped placeholder is reported and not deployed.
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 
 class MachineRole(Construct):
@@ -86,7 +89,7 @@ class MachineRole(Construct):
 
 def allow_functions(role: Grantee, functions: Sequence[LibraryFunction]) -> None:
     """Let a state machine's `role` call these functions."""
-    grants.allow(role, ["lambda:InvokeFunction"], [function.function.function_arn for function in functions])
+    grants.allow(role, ["lambda:InvokeFunction"], [function.arn for function in functions])
 
 
 def allow_jobs(role: Grantee, application: SparkApplication) -> None:
@@ -124,6 +127,28 @@ def _application_arn(role: Grantee, application: SparkApplication) -> str:
 def _allow_event_rule(role: Grantee, rule: str) -> None:
     arn = Stack.of(role).format_arn(service="events", resource="rule", resource_name=rule)
     grants.allow(role, ["events:PutRule", "events:PutTargets", "events:DescribeRule"], [arn])
+
+
+def fill_placeholders(machine: Machine, values: Mapping[str, str], *, name: str) -> tuple[str, dict[str, str]]:
+    """Return the definition as JSON, and the substitutions that CloudFormation has to make in it.
+
+    A value that is known now replaces its `${placeholder}`, and may contain other placeholders. A value that only
+    CloudFormation knows, such as an ARN, becomes a substitution. Raises `DefinitionError` for a placeholder that has no
+    value.
+    """
+    definition = json.dumps(machine)
+    for key, value in values.items():
+        if not Token.is_unresolved(value):
+            # A placeholder stands inside of a JSON string: the value is escaped, but has no quotes of its own.
+            definition = definition.replace(f"${{{key}}}", json.dumps(value)[1:-1])
+    placeholders = sorted(set(_PLACEHOLDER.findall(definition)))
+    missing = [key for key in placeholders if key not in values]
+    if missing:
+        raise DefinitionError(
+            f"state machine {name}: no value for {', '.join(f'${{{key}}}' for key in missing)} "
+            f"(known: {', '.join(sorted(values))})"
+        )
+    return definition, {key: values[key] for key in placeholders}
 
 
 class StateMachine(Construct):

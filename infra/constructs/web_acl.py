@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_apigateway as apigateway
@@ -34,23 +35,47 @@ class WebAcl(Construct):
             "Acl",
             name=name,
             scope="REGIONAL",
-            default_action=waf.CfnWebACL.DefaultActionProperty(allow={}),
+            default_action={"allow": {}},
             visibility_config=_metrics(name),
             custom_response_bodies={
-                "too_many": waf.CfnWebACL.CustomResponseBodyProperty(
-                    content_type="APPLICATION_JSON", content=json.dumps(_TOO_MANY)
-                )
+                "too_many": {"contentType": "APPLICATION_JSON", "content": json.dumps(_TOO_MANY)},
             },
-            rules=[_known_bad_addresses(name), _rate_of_each_address(name, settings.waf_limit)],
+            rules=[
+                {
+                    "name": "known-bad-addresses",
+                    "priority": 0,
+                    "overrideAction": {"none": {}},
+                    "statement": {
+                        "managedRuleGroupStatement": {
+                            "vendorName": "AWS",
+                            "name": "AWSManagedRulesAmazonIpReputationList",
+                        }
+                    },
+                    "visibilityConfig": _metrics(f"{name}-known-bad-addresses"),
+                },
+                {
+                    "name": "rate-of-each-address",
+                    "priority": 1,
+                    # 429 and not WAF's own 403: partners' clients send the batch again later.
+                    "action": {
+                        "block": {"customResponse": {"responseCode": 429, "customResponseBodyKey": "too_many"}},
+                    },
+                    "statement": {
+                        "rateBasedStatement": {
+                            "limit": settings.waf_limit,
+                            "aggregateKeyType": "IP",
+                            "evaluationWindowSec": 60,
+                        }
+                    },
+                    "visibilityConfig": _metrics(f"{name}-rate-of-each-address"),
+                },
+            ],
         )
         waf.CfnWebACLAssociation(self, "Association", resource_arn=stage.stage_arn, web_acl_arn=acl.attr_arn)
-        self._log_blocked_requests(acl, settings)
-
-    def _log_blocked_requests(self, acl: waf.CfnWebACL, settings: Settings) -> None:
         # AWS WAF requires this beginning of the name.
-        group = log_group(self, settings=settings, name=f"aws-waf-logs-{settings.named('receiver')}")
-        logging = waf.CfnLoggingConfiguration
-        logging(
+        group = log_group(self, settings=settings, name=f"aws-waf-logs-{name}")
+        blocked = {"ActionCondition": {"Action": "BLOCK"}}
+        waf.CfnLoggingConfiguration(
             self,
             "Logging",
             resource_arn=acl.attr_arn,
@@ -64,52 +89,14 @@ class WebAcl(Construct):
                 )
             ],
             # It has the partner's token.
-            redacted_fields=[logging.FieldToMatchProperty(single_header={"Name": "authorization"})],
+            redacted_fields=[{"singleHeader": {"Name": "authorization"}}],
             logging_filter={
                 "DefaultBehavior": "DROP",
-                "Filters": [
-                    {
-                        "Behavior": "KEEP",
-                        "Requirement": "MEETS_ANY",
-                        "Conditions": [{"ActionCondition": {"Action": "BLOCK"}}],
-                    }
-                ],
+                "Filters": [{"Behavior": "KEEP", "Requirement": "MEETS_ANY", "Conditions": [blocked]}],
             },
         )
 
 
-def _metrics(name: str) -> waf.CfnWebACL.VisibilityConfigProperty:
+def _metrics(name: str) -> dict[str, Any]:
     # Samples would keep headers, and so tokens, for three hours.
-    return waf.CfnWebACL.VisibilityConfigProperty(
-        cloud_watch_metrics_enabled=True, metric_name=name, sampled_requests_enabled=False
-    )
-
-
-def _known_bad_addresses(name: str) -> waf.CfnWebACL.RuleProperty:
-    return waf.CfnWebACL.RuleProperty(
-        name="known-bad-addresses",
-        priority=0,
-        override_action=waf.CfnWebACL.OverrideActionProperty(none={}),
-        statement=waf.CfnWebACL.StatementProperty(
-            managed_rule_group_statement=waf.CfnWebACL.ManagedRuleGroupStatementProperty(
-                vendor_name="AWS", name="AWSManagedRulesAmazonIpReputationList"
-            )
-        ),
-        visibility_config=_metrics(f"{name}-known-bad-addresses"),
-    )
-
-
-def _rate_of_each_address(name: str, limit: int) -> waf.CfnWebACL.RuleProperty:
-    # 429 and not WAF's own 403: partners' clients send the batch again later.
-    response = waf.CfnWebACL.CustomResponseProperty(response_code=429, custom_response_body_key="too_many")
-    return waf.CfnWebACL.RuleProperty(
-        name="rate-of-each-address",
-        priority=1,
-        action=waf.CfnWebACL.RuleActionProperty(block=waf.CfnWebACL.BlockActionProperty(custom_response=response)),
-        statement=waf.CfnWebACL.StatementProperty(
-            rate_based_statement=waf.CfnWebACL.RateBasedStatementProperty(
-                limit=limit, aggregate_key_type="IP", evaluation_window_sec=60
-            )
-        ),
-        visibility_config=_metrics(f"{name}-rate-of-each-address"),
-    )
+    return {"cloudWatchMetricsEnabled": True, "metricName": name, "sampledRequestsEnabled": False}

@@ -6,21 +6,20 @@ A schedule could start a state machine itself, but cannot compute the date that 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-from aws_cdk import Duration, Environment, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra.constructs.common import states_arn
-from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.dead_letters import DEAD_LETTERS
+from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.permissions.roles import InlineRole
-from infra.settings import Settings
+from infra.stacks.base import FunctionStack, Parts
 from slackwater.project.cron import eventbridge_expressions, skipped_expression
-from slackwater.project.project import Project
 from slackwater.project.schedule import ScheduledTask, schedule_of
 from slackwater.project.scheduled_starts import task_name
 
@@ -31,42 +30,30 @@ _MAX_AGE_SECONDS, _MAX_RETRIES = 86_400, 185
 _SCHEDULED_AT = "<aws.scheduler.scheduled-time>"
 
 
-class EventBridgeScheduleStack(Stack):
+class EventBridgeScheduleStack(FunctionStack):
     """A group of schedules, at least one for each scheduled task, and the function that starts their executions."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        project: Project,
-        layer: Path,
-        lambdas: Path,
-        dead_letters: str,
-        env: Environment | None = None,
-    ) -> None:
-        """Schedule the tasks of `project`. What cannot be started goes to the queue with the name `dead_letters`."""
-        super().__init__(scope, id_, env=env, description="Slackwater: the schedule, on EventBridge Scheduler")
-        self._settings = settings
+    def __init__(self, scope: Construct, parts: Parts) -> None:
+        """Schedule the tasks of the project. What cannot be started goes to the queue of the dead letters of topics."""
+        super().__init__(scope, "schedule", parts, "the schedule, on EventBridge Scheduler")
+        settings = parts.settings
         # By name, not by reference: the queue's stack could otherwise not be deployed without this one.
-        self._dead_letters = self.format_arn(service="sqs", resource=dead_letters)
-        tasks = schedule_of(project).tasks
-        library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
-        self.start_scheduled = self._start_scheduled(library, {task.state_machine for task in tasks})
+        self._dead_letters = self.format_arn(service="sqs", resource=settings.named(DEAD_LETTERS))
+        tasks = schedule_of(parts.project).tasks
+        self.start_scheduled = self._start_scheduled({task.state_machine for task in tasks})
         self._group = scheduler.CfnScheduleGroup(self, "Group", name=settings.prefix)
         self._role = self._schedule_role()
         for task in tasks:
             self._add(task)
 
-    def _start_scheduled(self, library: Library, machines: set[str]) -> LibraryFunction:
-        function = library.function(
+    def _start_scheduled(self, machines: set[str]) -> LibraryFunction:
+        function = self.function(
             START_FUNCTION,
             description="Starts the execution of a scheduled task",
-            environment={"STATE_MACHINE_PREFIX": states_arn(self, "stateMachine", self._settings.named(""))},
+            environment={"STATE_MACHINE_PREFIX": states_arn(self, "stateMachine", self.settings.named(""))},
             timeout=Duration.minutes(1),
         )
-        arns = [states_arn(self, "stateMachine", self._settings.named(name)) for name in sorted(machines)]
+        arns = [states_arn(self, "stateMachine", self.settings.named(name)) for name in sorted(machines)]
         if arns:
             grants.allow(function.role, ["states:StartExecution"], arns)
         # Schedules invoke the function asynchronously: Lambda repeats a failed invocation twice, and then drops it.
@@ -77,9 +64,7 @@ class EventBridgeScheduleStack(Stack):
             function_name=function.function.function_name,
             qualifier="$LATEST",
             maximum_retry_attempts=2,
-            destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
-                on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=self._dead_letters)
-            ),
+            destination_config={"onFailure": {"destination": self._dead_letters}},
         )
         failures.node.add_dependency(function.role)  # AWS checks the permission when it creates the destination
         return function
@@ -96,7 +81,7 @@ class EventBridgeScheduleStack(Stack):
             assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions=conditions),
             description="Invokes the function that starts scheduled tasks",
         )
-        grants.allow(role, ["lambda:InvokeFunction"], [self.start_scheduled.function.function_arn])
+        grants.allow(role, ["lambda:InvokeFunction"], [self.start_scheduled.arn])
         grants.allow(role, ["sqs:SendMessage"], [self._dead_letters])
         return role
 
@@ -124,14 +109,15 @@ class EventBridgeScheduleStack(Stack):
             description=f"{task.work} {task.subject}: {task.cron} in {task.timezone}",
             schedule_expression=expression,
             schedule_expression_timezone=task.timezone,
-            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
-            target=scheduler.CfnSchedule.TargetProperty(
-                arn=self.start_scheduled.function.function_arn,
-                role_arn=self._role.role_arn,
-                input=json.dumps(start),
-                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
-                    maximum_event_age_in_seconds=_MAX_AGE_SECONDS, maximum_retry_attempts=_MAX_RETRIES
-                ),
-                dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self._dead_letters),
-            ),
+            flexible_time_window={"mode": "OFF"},
+            target={
+                "arn": self.start_scheduled.arn,
+                "roleArn": self._role.role_arn,
+                "input": json.dumps(start),
+                "retryPolicy": {
+                    "maximumEventAgeInSeconds": _MAX_AGE_SECONDS,
+                    "maximumRetryAttempts": _MAX_RETRIES,
+                },
+                "deadLetterConfig": {"arn": self._dead_letters},
+            },
         )

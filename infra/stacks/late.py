@@ -2,55 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from aws_cdk import Duration, Environment, Stack
-from aws_cdk import aws_s3_assets as assets
+from aws_cdk import Duration
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.arrivals import CHECK_TIMEOUT, Arrivals, ArrivalSenders
+from infra.constructs.arrivals import CHECK_TIMEOUT, Arrivals
 from infra.constructs.common import outputs, states_arn
-from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.state_machine import MachineRole, StateMachine
-from infra.settings import Settings
+from infra.stacks.base import FunctionStack, Parts
 from infra.stacks.processing import COMPARE_MB, ProcessingStack
 from infra.stacks.storage import StorageStack
 from slackwater.late.pending import PENDING
 from slackwater.pipeline.definition import LEDGER_TABLE
-from slackwater.pipeline.retries import Machine
-from slackwater.project.project import Project
 from slackwater.project.schedule import BACKFILL_MACHINE, COMPARE_MACHINE, MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
 
 # Lambda gives a function with 1,769 MB a whole vCPU. A check is the work of one processor (docs/benchmarks.md).
 _CHECK_MB = 1769
 
 
-class LateStack(Stack):
+class LateStack(FunctionStack):
     """State machines that compare two versions of a day, monitor the finished days of a pipeline, and run its days."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        project: Project,
-        storage: StorageStack,
-        processing: ProcessingStack,
-        layer: Path,
-        lambdas: Path,
-        project_file: Path,
-        compare: Machine,
-        monitor: Machine,
-        backfill: Machine,
-        env: Environment | None = None,
-    ) -> None:
-        super().__init__(scope, id_, env=env, description="Slackwater: detects, compares and reports late days")
-        self._settings, self._storage = settings, storage
-        self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
-        self._project = assets.Asset(self, "Project", path=str(project_file))
+    def __init__(self, scope: Construct, parts: Parts, storage: StorageStack, processing: ProcessingStack) -> None:
+        super().__init__(scope, "late", parts, "detects, compares and reports late days")
+        settings, project, self._storage = parts.settings, parts.project, storage
         self._runs = {"EXCHANGE_BUCKET": storage.exchange.bucket_name, "RUN_TABLE": storage.run_table.table_name}
         self.changes = sns.Topic(
             self,
@@ -66,9 +43,9 @@ class LateStack(Stack):
         self.compare_versions = self._compare_versions()
         self.notify_change = self._notify_change(processing)
         self.write_ledger = self._write_ledger()
-        self.compare = self._compare(compare, processing)
-        self.monitor = self._monitor(monitor)
-        self.backfill = self._backfill(backfill)
+        self.compare = self._compare(processing)
+        self.monitor = self._monitor()
+        self.backfill = self._backfill()
         self.arrivals = Arrivals(self, "Arrivals", settings=settings, raw=storage.raw)
         self.arrivals.feed(self._check_arrivals())
         outputs(
@@ -84,17 +61,17 @@ class LateStack(Stack):
         )
 
     def _check_days(self, processing: ProcessingStack) -> LibraryFunction:
-        storage, arrivals = self._storage, ArrivalSenders(self, "ArrivalSenders", settings=self._settings)
-        function = self._library.function(
+        storage = self._storage
+        function = self.function(
             "check_days",
+            sends_arrivals=True,
             description="Compares the inputs that published days have read with their current inputs",
             environment={
                 **self._runs,
                 "RAW_BUCKET": storage.raw.bucket_name,
                 "FILE_TABLE": storage.file_table.table_name,
-                "PROJECT_URI": self._project.s3_object_url,
+                "PROJECT_URI": self.project.s3_object_url,
                 **processing.cost_values,
-                **arrivals.environment,
                 "CHANGE_TOPIC": self.changes.topic_arn,
             },
             timeout=Duration.minutes(10),
@@ -102,92 +79,83 @@ class LateStack(Stack):
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,
         )
-        grants.read_asset(function.role, self._project, settings=self._settings)
-        grants.list_objects(function.role, storage.raw, "raw/")
-        grants.read_objects(function.role, storage.raw, "raw/")
-        grants.list_objects(function.role, storage.exchange, "manifests/")
-        grants.read_objects(function.role, storage.exchange, "manifests/")
+        grants.find_objects(function.role, storage.raw, "raw/")
+        grants.find_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "checks/", PENDING)
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query")
         grants.query_indexes(function.role, storage.run_table, "published", "notification-due", "held")
         processing.allow_costs(function.role, COMPARE_MACHINE)
-        grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         # A check asks whether the monitoring that has claimed a message about changed tables is still running.
-        grants.describe_executions(function.role, self._settings.named(MONITOR_MACHINE))
-        arrivals.allow(function.role)
+        grants.describe_executions(function.role, self.settings.named(MONITOR_MACHINE))
         grants.allow(function.role, ["sns:Publish"], [self.changes.topic_arn])
         return function
 
     def _check_arrivals(self) -> LibraryFunction:
-        function = self._library.function(
+        function = self.function(
             "check_arrivals",
             description="Starts a monitoring of the published days that new objects belong to",
             environment={
                 "RUN_TABLE": self._storage.run_table.table_name,
-                "PROJECT_URI": self._project.s3_object_url,
+                "PROJECT_URI": self.project.s3_object_url,
                 "MONITOR_MACHINE": self.monitor.arn,
                 "QUEUE_URL": self.arrivals.queue.queue_url,
             },
             timeout=CHECK_TIMEOUT,
         )
-        grants.read_asset(function.role, self._project, settings=self._settings)
         grants.use_items(function.role, self._storage.run_table, "GetItem", "UpdateItem")
-        grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         grants.use_queue(function.role, self.arrivals.queue, "SendMessage")
         grants.allow(function.role, ["states:StartExecution"], [self.monitor.arn])
         return function
 
     def _compare_versions(self) -> LibraryFunction:
-        function = self._library.function(
+        function = self.function(
             "compare_versions",
             description="Chooses the two versions of a day to compare",
             environment=self._runs,
             timeout=Duration.minutes(1),
             memory_mb=COMPARE_MB,
         )
-        grants.list_objects(function.role, self._storage.exchange, "comparisons/")
-        grants.read_objects(function.role, self._storage.exchange, "comparisons/")
+        grants.find_objects(function.role, self._storage.exchange, "comparisons/")
         grants.write_objects(function.role, self._storage.exchange, "comparisons/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "Query")
-        grants.describe_executions(function.role, self._settings.named(COMPARE_MACHINE))
+        grants.describe_executions(function.role, self.settings.named(COMPARE_MACHINE))
         return function
 
     def _notify_change(self, processing: ProcessingStack) -> LibraryFunction:
-        function = self._library.function(
+        function = self.function(
             "notify_change",
             description="Notifies readers once of what a new version of a day changed",
             environment={**self._runs, "CHANGE_TOPIC": self.changes.topic_arn, **processing.cost_values},
             timeout=Duration.minutes(1),
         )
-        grants.list_objects(function.role, self._storage.exchange, "comparisons/")
-        grants.read_objects(function.role, self._storage.exchange, "comparisons/")
+        grants.find_objects(function.role, self._storage.exchange, "comparisons/")
         grants.write_objects(function.role, self._storage.exchange, "comparisons/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "Query")
         processing.allow_costs(function.role, COMPARE_MACHINE)
-        grants.describe_executions(function.role, self._settings.named(MONITOR_MACHINE))
+        grants.describe_executions(function.role, self.settings.named(MONITOR_MACHINE))
         grants.allow(function.role, ["sns:Publish"], [self.changes.topic_arn])
         return function
 
     def _write_ledger(self) -> LibraryFunction:
         storage = self._storage
-        function = self._library.function(
+        function = self.function(
             "write_ledger",
             description="Writes late inputs and their handling to the ledger",
             environment={
                 **self._runs,
-                "PROJECT_URI": self._project.s3_object_url,
+                "PROJECT_URI": self.project.s3_object_url,
                 "WAREHOUSE_DATABASE": storage.warehouse_database,
             },
             timeout=Duration.minutes(5),
             memory_mb=1024,
         )
-        grants.read_asset(function.role, self._project, settings=self._settings)
-        grants.list_objects(function.role, storage.exchange, PENDING, "checks/", "manifests/", "comparisons/")
-        grants.read_objects(function.role, storage.exchange, PENDING, "checks/", "manifests/", "comparisons/")
+        grants.find_objects(function.role, storage.exchange, PENDING, "checks/", "manifests/", "comparisons/")
         grants.delete_objects(function.role, storage.exchange, PENDING)
         grants.use_items(function.role, storage.run_table, "Query")
-        grants.describe_executions(function.role, self._settings.named(MONITOR_MACHINE))
+        grants.describe_executions(function.role, self.settings.named(MONITOR_MACHINE))
         table = f"{storage.warehouse_database}/{LEDGER_TABLE}/"
         grants.list_objects(function.role, storage.warehouse, table)
         grants.replace_objects(function.role, storage.warehouse, table)
@@ -197,60 +165,38 @@ class LateStack(Stack):
         )
         return function
 
-    def _compare(self, definition: Machine, processing: ProcessingStack) -> StateMachine:
+    def _compare(self, processing: ProcessingStack) -> StateMachine:
         values = {
-            "CompareVersionsFunction": self.compare_versions.function.function_arn,
+            "CompareVersionsFunction": self.compare_versions.arn,
             **processing.job_values,
             "JobRoleArn": processing.compare_role.role_arn,
         }
         role = MachineRole(self, "Compare", functions=[self.compare_versions])
         role.allow_jobs(processing.spark, processing.compare_role)
-        return StateMachine(
-            role,
-            "Machine",
-            settings=self._settings,
-            name=COMPARE_MACHINE,
-            definition=definition,
-            values=values,
-            role=role,
-        )
+        return self.machine(role, COMPARE_MACHINE, self.parts.machine("compare_day"), values)
 
-    def _monitor(self, definition: Machine) -> StateMachine:
+    def _monitor(self) -> StateMachine:
+        definition = self.parts.machine("monitor_days")
         # A number in the definition cannot be a placeholder, which is part of a string.
         [days] = [state for state in definition["States"].values() if state["Type"] == "Map"]
-        days["MaxConcurrency"] = self._settings.parallel_days
+        days["MaxConcurrency"] = self.settings.parallel_days
         values = {
-            "CheckDaysFunction": self.check_days.function.function_arn,
-            "NotifyChangeFunction": self.notify_change.function.function_arn,
-            "WriteLedgerFunction": self.write_ledger.function.function_arn,
-            "PipelineMachinePrefix": states_arn(self, "stateMachine", self._settings.named(PIPELINE_MACHINE_PREFIX)),
+            "CheckDaysFunction": self.check_days.arn,
+            "NotifyChangeFunction": self.notify_change.arn,
+            "WriteLedgerFunction": self.write_ledger.arn,
+            "PipelineMachinePrefix": states_arn(self, "stateMachine", self.settings.named(PIPELINE_MACHINE_PREFIX)),
             "CompareMachineArn": self.compare.arn,
         }
         role = MachineRole(self, "Monitor", functions=[self.check_days, self.notify_change, self.write_ledger])
         role.allow_executions(
-            self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"), wildcard="One machine for each pipeline."
+            self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"), wildcard="One machine for each pipeline."
         )
-        role.allow_executions(self._settings.named(COMPARE_MACHINE))
-        return StateMachine(
-            role,
-            "Machine",
-            settings=self._settings,
-            name=MONITOR_MACHINE,
-            definition=definition,
-            values=values,
-            role=role,
-        )
+        role.allow_executions(self.settings.named(COMPARE_MACHINE))
+        return self.machine(role, MONITOR_MACHINE, definition, values)
 
-    def _backfill(self, definition: Machine) -> StateMachine:
-        pipelines = self._settings.named(PIPELINE_MACHINE_PREFIX)
-        role = MachineRole(self, "Backfill", functions=[])
+    def _backfill(self) -> StateMachine:
+        pipelines = self.settings.named(PIPELINE_MACHINE_PREFIX)
+        role = MachineRole(self, "Backfill")
         role.allow_executions(f"{pipelines}*", wildcard="One machine for each pipeline.")
-        return StateMachine(
-            role,
-            "Machine",
-            settings=self._settings,
-            name=BACKFILL_MACHINE,
-            definition=definition,
-            values={"PipelineMachinePrefix": states_arn(self, "stateMachine", pipelines)},
-            role=role,
-        )
+        values = {"PipelineMachinePrefix": states_arn(self, "stateMachine", pipelines)}
+        return self.machine(role, BACKFILL_MACHINE, self.parts.machine("backfill"), values)

@@ -5,49 +5,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from aws_cdk import Environment, Stack
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.alarms.alarm_rules import Severity
-from infra.constructs.alarms.alarm_topics import AlarmTopic
-from infra.constructs.alarms.alarms import DeploymentAlarms, Topics, alarm_names
-from infra.constructs.alarms.cloudwatch_metrics import QueueNames
+from infra.constructs.alarms.alarm_rule import Severity
+from infra.constructs.alarms.alarm_rules import alarm_names
+from infra.constructs.alarms.alarms import Alarms, AlarmTopic, Topics
 from infra.constructs.arrivals import dead_arrivals
 from infra.constructs.common import outputs
 from infra.constructs.dead_letters import DeadLetters
-from infra.constructs.event_buffer import EventBuffer
 from infra.constructs.operators import Dashboard
-from infra.settings import Settings
-from slackwater.project.project import Project
+from infra.settings import Scheduler
+from infra.stacks.base import DeploymentStack, Parts
+from infra.stacks.eventbridge_schedule import START_FUNCTION
+from infra.stacks.late import LateStack
+from infra.stacks.processing import ProcessingStack
+from infra.stacks.storage import StorageStack
+from slackwater.project.schedule import (
+    BACKFILL_MACHINE,
+    COMPARE_MACHINE,
+    MONITOR_MACHINE,
+    PIPELINE_MACHINE_PREFIX,
+    PULL_MACHINE,
+)
 
 
-class MonitoringStack(Stack):
+class MonitoringStack(DeploymentStack):
     """The dashboard, the topics of all alarms, and the alarms of the monitor and of the queues."""
 
     def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        project: Project,
-        functions: Sequence[str],
-        machines: Sequence[str],
-        monitor: str,
-        application_id: str,
-        buffer: EventBuffer,
-        changes: sns.ITopic,
-        arrivals: str,
-        env: Environment | None = None,
+        self, scope: Construct, parts: Parts, storage: StorageStack, processing: ProcessingStack, late: LateStack
     ) -> None:
-        """Monitor these functions and state machines; `monitor` is the state machine that checks days.
-
-        They are names without the deployment's prefix, not constructs, so that their stacks can change independently.
-        """
-        super().__init__(scope, id_, env=env, description="Slackwater: dashboard, alarms and dead letters")
+        super().__init__(scope, "monitoring", parts, "dashboard, alarms and dead letters")
+        settings, project, changes = parts.settings, parts.project, late.changes
         pages = AlarmTopic(self, "Alarming", settings=settings, project=project, severity=Severity.PAGE).topic
         warnings = AlarmTopic(self, "Warning", settings=settings, project=project, severity=Severity.WARNING).topic
         self.topics: Topics = {Severity.PAGE: pages, Severity.WARNING: warnings}
@@ -55,23 +44,32 @@ class MonitoringStack(Stack):
         self.dead_letters.subscribe("Alarms", pages, settings.alarm_emails)
         self.dead_letters.subscribe("Warnings", warnings, settings.warning_emails)
         self.dead_letters.subscribe("Changes", changes, settings.change_emails)
-        queues = QueueNames(
-            dead_letters=self.dead_letters.name,
-            events=buffer.queue.queue_name,
-            event_dead_letters=buffer.dead_letters.queue_name,
-            arrivals=arrivals,
-            arrival_dead_letters=dead_arrivals(arrivals),
-        )
-        DeploymentAlarms(self, "Alarms", settings=settings, topics=self.topics, monitor=monitor, queues=queues)
+        queues = {
+            "dead-letters": self.dead_letters.name,
+            "events": storage.buffer.queue.queue_name,
+            "event-dead-letters": storage.buffer.dead_letters.queue_name,
+            "arrivals": late.arrivals.name,
+            "arrival-dead-letters": dead_arrivals(late.arrivals.name),
+        }
+        Alarms(self, "Alarms", settings=settings, project=project, topics=self.topics, queues=queues)
         self.dashboard = Dashboard(
             self,
             "Overview",
             settings=settings,
             project=project,
             alarms=alarm_names(settings, project),
-            functions=functions,
-            machines=machines,
-            application_id=application_id,
+            # Each module of lambdas/ is one function. By name, so that the stacks can change independently.
+            functions=sorted(
+                path.stem.replace("_", "-")
+                for path in (parts.root / "lambdas").glob("*.py")
+                if path.stem != START_FUNCTION or settings.schedule is Scheduler.EVENTBRIDGE
+            ),
+            machines=[
+                PULL_MACHINE,
+                *(f"{PIPELINE_MACHINE_PREFIX}{name}" for name in sorted(project.pipelines)),
+                *(COMPARE_MACHINE, MONITOR_MACHINE, BACKFILL_MACHINE),
+            ],
+            application_id=processing.spark.id,
             queues=queues,
         )
         outputs(

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
-from aws_cdk import Duration, Environment, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
+from pydantic.alias_generators import to_pascal
 
-from infra.constructs.arrivals import ArrivalSenders
 from infra.constructs.common import outputs, states_arn
-from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants, job_permissions
 from infra.constructs.permissions.roles import Grantee, SharedPolicy
 from infra.constructs.spark_application import SparkApplication
 from infra.constructs.state_machine import MachineRole, StateMachine, allow_functions, allow_job_reads, allow_jobs
-from infra.settings import Settings
+from infra.stacks.base import FunctionStack, Parts
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.storage import StorageStack
 from slackwater import __version__
-from slackwater.errors import DefinitionError
+from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.retries import Machine
 from slackwater.pipeline.spark_workers import SparkSizes
-from slackwater.project.project import Project
 from slackwater.project.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 from slackwater.runs.record import ARROW_FILES
 
@@ -36,40 +33,17 @@ COMPARE_MB = 512
 """Memory of the functions of a comparison, in MB: part of what it costs."""
 
 
-class ProcessingStack(Stack):
+class ProcessingStack(FunctionStack):
     """A state machine that pulls sources, and one for each pipeline."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        project: Project,
-        storage: StorageStack,
-        receiver: ReceiverStack,
-        layer: Path,
-        archive: Path,
-        lambdas: Path,
-        jobs: Path,
-        project_file: Path,
-        pull: Machine,
-        pipelines: dict[str, Machine],
-        env: Environment | None = None,
-    ) -> None:
-        """Raises `DefinitionError` for a source or a step whose server no job can reach."""
-        super().__init__(scope, id_, env=env, description="Slackwater: Spark and the state machines")
-        check_large_files(project, settings)
-        check_workers(project, settings)
-        check_steps(project, settings)
-        self._settings, self._storage = settings, storage
-        self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
-        self._project = assets.Asset(self, "Project", path=str(project_file))
-        self._archive = assets.Asset(self, "Archive", path=str(archive))
-        self._run_stage = assets.Asset(self, "RunStage", path=str(jobs / "run_stage.py"))
-        self._compare_day = assets.Asset(self, "CompareDay", path=str(jobs / "compare_day.py"))
-        self._fetch_file = assets.Asset(self, "FetchFile", path=str(jobs / "fetch_file.py"))
-        self._check_release = assets.Asset(self, "CheckRelease", path=str(jobs / "check_release.py"))
+    def __init__(self, scope: Construct, parts: Parts, storage: StorageStack, receiver: ReceiverStack) -> None:
+        super().__init__(scope, "processing", parts, "Spark and the state machines")
+        settings, project, jobs, self._storage = parts.settings, parts.project, parts.root / "glue_jobs", storage
+        self._archive = assets.Asset(self, "Archive", path=str(parts.artefacts.archive))
+        self._run_stage, self._compare_day, self._fetch_file, self._check_release = (
+            assets.Asset(self, to_pascal(name), path=str(jobs / f"{name}.py"))
+            for name in ("run_stage", "compare_day", "fetch_file", "check_release")
+        )
         self.spark = SparkApplication(self, "Spark", settings=settings)
         self.pull_role = self._job_role("PullJobRole", "Jobs that fetch large files", self._fetch_file)
         job_permissions.allow_pulls(self.pull_role, project, storage=storage)
@@ -78,13 +52,15 @@ class ProcessingStack(Stack):
         self.freeze_inputs = self._freeze_inputs()
         grants.allow_foreign_tables(self.freeze_inputs.role, project.pipelines.values())
         self.record_run = self._record_run()
-        self.pull = self._pull(pull, [receiver.list_files, receiver.fetch_file])
+        self.pull = self._pull(receiver)
         self._of_jobs, self._of_machines = SharedPolicy(self, "PipelineJobs"), SharedPolicy(self, "PipelineMachines")
         self._allow_files(self._of_jobs, self._run_stage)
         job_permissions.allow_every_pipeline(self._of_jobs, storage=storage)
         allow_functions(self._of_machines, [self.freeze_inputs, self.record_run])
         allow_jobs(self._of_machines, self.spark)
-        self.pipelines = {name: self._pipeline(project.pipeline(name), machine) for name, machine in pipelines.items()}
+        frame = parts.machine("pipeline")
+        for pipeline in project.pipelines.values():
+            self._pipeline(pipeline, compile_machine(pipeline, frame))
         any_pipeline = self._job_role(
             "AnyPipelineJobRole", "Jobs of pipelines that are not deployed", self._run_stage, self._check_release
         )
@@ -96,17 +72,15 @@ class ProcessingStack(Stack):
             {
                 "ApplicationId": self.spark.id,
                 "PullMachineArn": self.pull.arn,
-                "PipelineMachinePrefix": states_arn(
-                    self, "stateMachine", self._settings.named(PIPELINE_MACHINE_PREFIX)
-                ),
-                "ProjectUri": self._project.s3_object_url,
+                "PipelineMachinePrefix": states_arn(self, "stateMachine", self.settings.named(PIPELINE_MACHINE_PREFIX)),
+                "ProjectUri": self.project.s3_object_url,
                 "LogPrefix": self.log_uri,
                 "LibraryVersion": __version__,
                 "CheckReleaseUri": self._check_release.s3_object_url,
                 "AnyPipelineRoleArn": any_machine.role.role_arn,
                 "JobRoleArn": any_pipeline.role_arn,
-                "FreezeInputsFunction": self.freeze_inputs.function.function_arn,
-                "RecordRunFunction": self.record_run.function.function_arn,
+                "FreezeInputsFunction": self.freeze_inputs.arn,
+                "RecordRunFunction": self.record_run.arn,
                 "RunStageUri": self._run_stage.s3_object_url,
                 "FilesPrefix": storage.files_uri,
                 "SparkSubmitParameters": self.spark.submit_parameters(
@@ -122,7 +96,7 @@ class ProcessingStack(Stack):
 
     def _freeze_inputs(self) -> LibraryFunction:
         storage = self._storage
-        function = self._library.function(
+        function = self.function(
             "freeze_inputs",
             description="Writes the input manifest of a run and claims its day",
             environment={
@@ -131,16 +105,15 @@ class ProcessingStack(Stack):
                 "FILE_TABLE": storage.file_table.table_name,
                 "RUN_TABLE": storage.run_table.table_name,
                 "KEPT_DAYS": str(storage.kept_days),
-                "INTERMEDIATE_DAYS": str(self._settings.intermediate_days),
+                "INTERMEDIATE_DAYS": str(self.settings.intermediate_days),
             },
             timeout=Duration.minutes(10),
             memory_mb=_FREEZE_MB,
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,
         )
-        grants.read_asset(function.role, self._project, settings=self._settings)
-        grants.list_objects(function.role, storage.raw, "raw/")
-        grants.read_objects(function.role, storage.raw, "raw/")
+        grants.read_asset(function.role, self.project, settings=self.settings)
+        grants.find_objects(function.role, storage.raw, "raw/")
         # All keys: it also freezes the inputs of pipelines that are not deployed.
         grants.decrypt_sources(function.role, storage.source_keys)
         # Under runs/ are the stages that earlier attempts have finished.
@@ -150,32 +123,30 @@ class ProcessingStack(Stack):
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.query_indexes(function.role, storage.file_table, "dated")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "DeleteItem")
-        grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
 
     def _record_run(self) -> LibraryFunction:
-        arrivals = ArrivalSenders(self, "Arrivals", settings=self._settings)
-        function = self._library.function(
+        function = self.function(
             "record_run",
+            sends_arrivals=True,
             description="Records the publication or the failure of a run",
             environment={
                 "RUN_TABLE": self._storage.run_table.table_name,
-                "INTERMEDIATE_DAYS": str(self._settings.intermediate_days),
+                "INTERMEDIATE_DAYS": str(self.settings.intermediate_days),
                 **self.cost_values,
-                **arrivals.environment,
             },
             timeout=Duration.minutes(1),
             memory_mb=_RECORD_MB,
         )
         self.allow_costs(function.role)
         listed = ["runs/"]
-        if self._settings.intermediate_days == 0:
+        if self.settings.intermediate_days == 0:
             listed.append(ARROW_FILES)
             grants.delete_objects(function.role, self._storage.exchange, ARROW_FILES)
         grants.list_objects(function.role, self._storage.exchange, *listed)
         grants.read_objects(function.role, self._storage.exchange, "runs/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "DeleteItem")
-        arrivals.allow(function.role)
         return function
 
     @property
@@ -185,7 +156,7 @@ class ProcessingStack(Stack):
         memory |= dict.fromkeys(("Choose the versions", "Read the comparison", "Find out why it failed"), COMPARE_MB)
         return {
             "APPLICATION_ID": self.spark.id,
-            "ARCHITECTURE": self._settings.architecture,
+            "ARCHITECTURE": self.settings.architecture,
             "FUNCTION_MB": json.dumps(memory),
         }
 
@@ -195,7 +166,7 @@ class ProcessingStack(Stack):
         `machines` are further state machines, whose executions it may read too.
         """
         for machine in (f"{PIPELINE_MACHINE_PREFIX}*", *machines):
-            grants.read_histories(role, self._settings.named(machine))
+            grants.read_histories(role, self.settings.named(machine))
         allow_job_reads(role, self.spark)
 
     def _job_role(self, id_: str, description: str, *files: assets.Asset) -> iam.Role:
@@ -205,15 +176,14 @@ class ProcessingStack(Stack):
         return role
 
     def _allow_files(self, role: Grantee, *files: assets.Asset) -> None:
-        for file in (self._project, self._archive, *files):
-            grants.read_asset(role, file, settings=self._settings)
-        grants.read_jars(role, self._settings.spark_jars)
+        for file in (self.project, self._archive, *files):
+            grants.read_asset(role, file, settings=self.settings)
+        grants.read_jars(role, self.settings.spark_jars)
 
-    def _pull(self, definition: Machine, functions: Sequence[LibraryFunction]) -> StateMachine:
-        listing, fetching = functions
+    def _pull(self, receiver: ReceiverStack) -> StateMachine:
         values = {
-            "ListFilesFunction": listing.function.function_arn,
-            "FetchFileFunction": fetching.function.function_arn,
+            "ListFilesFunction": receiver.list_files.arn,
+            "FetchFileFunction": receiver.fetch_file.arn,
             "FetchFileUri": self._fetch_file.s3_object_url,
             "RawBucket": self._storage.raw.bucket_name,
             "RawDatabase": self._storage.raw_database,
@@ -222,19 +192,11 @@ class ProcessingStack(Stack):
             **self.job_values,
             "JobRoleArn": self.pull_role.role_arn,
         }
-        role = MachineRole(self, "Pull", functions=functions)
+        role = MachineRole(self, "Pull", functions=[receiver.list_files, receiver.fetch_file])
         role.allow_jobs(self.spark, self.pull_role)
-        return StateMachine(
-            role,
-            "Machine",
-            settings=self._settings,
-            name=PULL_MACHINE,
-            definition=definition,
-            values=values,
-            role=role,
-        )
+        return self.machine(role, PULL_MACHINE, self.parts.machine("pull_source"), values)
 
-    def _pipeline(self, pipeline: Pipeline, definition: Machine) -> StateMachine:
+    def _pipeline(self, pipeline: Pipeline, definition: Machine) -> None:
         name = pipeline.pipeline
         job_role = self.spark.new_role(self, f"Pipeline-{name}-JobRole", f"Jobs of the pipeline {name}", inline=True)
         job_role.add_managed_policy(self._of_jobs)
@@ -242,18 +204,18 @@ class ProcessingStack(Stack):
         machine_role = MachineRole(self, f"Pipeline-{name}-Machine", policies=[self._of_machines])
         machine_role.pass_role(job_role)
         values = {
-            "FreezeInputsFunction": self.freeze_inputs.function.function_arn,
-            "RecordRunFunction": self.record_run.function.function_arn,
+            "FreezeInputsFunction": self.freeze_inputs.arn,
+            "RecordRunFunction": self.record_run.arn,
             **self.job_values,
             "RunTable": self._storage.run_table.table_name,
-            "VersionDays": str(self._settings.version_days),
+            "VersionDays": str(self.settings.version_days),
             "JobRoleArn": job_role.role_arn,
             "SparkSubmitParameters": self._submit_parameters(pipeline.spark),
         }
-        return StateMachine(
+        StateMachine(
             self,
             f"Pipeline-{name}",
-            settings=self._settings,
+            settings=self.settings,
             name=f"{PIPELINE_MACHINE_PREFIX}{name}",
             definition=definition,
             values=values,
@@ -269,14 +231,14 @@ class ProcessingStack(Stack):
             "RunStageUri": self._run_stage.s3_object_url,
             "CompareDayUri": self._compare_day.s3_object_url,
             "ArchiveUri": self._archive.s3_object_url,
-            "ProjectUri": self._project.s3_object_url,
+            "ProjectUri": self.project.s3_object_url,
             "Region": self.region,
             "SparkSubmitParameters": self._submit_parameters(SparkSizes()),
             "ExchangeBucket": storage.exchange.bucket_name,
             "WarehouseBucket": storage.warehouse.bucket_name,
             "WarehouseDatabase": storage.warehouse_database,
             "FilesPrefix": storage.files_uri,
-            "OutboundAllow": ",".join(self._settings.outbound_allow),
+            "OutboundAllow": ",".join(self.settings.outbound_allow),
             "LogUri": self.log_uri,
         }
 
@@ -290,56 +252,3 @@ class ProcessingStack(Stack):
     def log_uri(self) -> str:
         """The S3 prefix of the jobs' logs."""
         return f"s3://{self._storage.exchange.bucket_name}/logs/"
-
-
-def check_large_files(project: Project, settings: Settings) -> None:
-    """Check that jobs can reach the partners of all sources that may need them for large files.
-
-    Without subnets, a job reaches only S3, Glue, Lake Formation, CloudWatch Logs, KMS, STS, DynamoDB and Secrets
-    Manager in the region of its application ("Other considerations" in the user guide of EMR Serverless). Raises
-    `DefinitionError` that names each source which needs more.
-    """
-    if settings.job_subnets:
-        return
-    problems = [
-        f"sources/{name}.yaml: pull.url: without the setting job_subnets, the jobs that fetch files larger than "
-        f"pull.function_mb ({source.pull.function_mb}) reach no partner over {source.pull.scheme}: "
-        f"set pull.max_file_mb to at most {source.pull.function_mb}, so that larger files are refused, or "
-        "set job_subnets to private subnets with a NAT gateway, and job_security_groups"
-        for name, source in sorted(project.sources.items())
-        if source.pull and source.pull.needs_jobs and source.pull.scheme != "s3"
-    ]
-    if problems:
-        raise DefinitionError("\n".join(problems))
-
-
-def check_steps(project: Project, settings: Settings) -> None:
-    """Check that jobs can reach the servers of all steps, as `check_large_files` does for sources.
-
-    Raises `DefinitionError` that names each step with a `url`, if there are no subnets.
-    """
-    if settings.job_subnets:
-        return
-    problems = [
-        f"pipelines/{pipeline}.yaml: {place}: without the setting job_subnets, jobs reach no server outside of AWS and "
-        "no database in a network: set job_subnets to private subnets, with a NAT gateway for servers outside, and "
-        "job_security_groups"
-        for pipeline, place, _ in grants.step_values(project.pipelines.values(), "url")
-    ]
-    if problems:
-        raise DefinitionError("\n".join(problems))
-
-
-def check_workers(project: Project, settings: Settings) -> None:
-    """Check that the application has the capacity for the workers of each pipeline's `spark`.
-
-    Raises `DefinitionError` that names each pipeline which needs more.
-    """
-    problems = [
-        f"pipelines/{name}.yaml: spark: {problem}"
-        for name, pipeline in sorted(project.pipelines.items())
-        if pipeline.spark != SparkSizes()
-        for problem in settings.problems_of(pipeline.spark)
-    ]
-    if problems:
-        raise DefinitionError("\n".join(problems))

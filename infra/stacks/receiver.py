@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from aws_cdk import Duration, Environment, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
-from infra.constructs.arrivals import ArrivalSenders
 from infra.constructs.common import outputs
 from infra.constructs.event_buffer import STORE_TIMEOUT
-from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.receiver_api import ReceiverApi
-from infra.settings import Settings
+from infra.stacks.base import FunctionStack, Parts
 from infra.stacks.storage import StorageStack
-from slackwater.project.project import Project
 
 
-class ReceiverStack(Stack):
+class ReceiverStack(FunctionStack):
     """Everything that writes raw partitions: the push API, the queue's consumer, and the pull functions."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        project: Project,
-        storage: StorageStack,
-        layer: Path,
-        lambdas: Path,
-        project_file: Path,
-        env: Environment | None = None,
-    ) -> None:
-        super().__init__(scope, id_, env=env, description="Slackwater: push API and pull functions")
-        self._settings, self._storage = settings, storage
-        self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
-        self._project = assets.Asset(self, "Project", path=str(project_file))
+    def __init__(self, scope: Construct, parts: Parts, storage: StorageStack) -> None:
+        super().__init__(scope, "receiver", parts, "push API and pull functions")
+        settings, self._storage = parts.settings, storage
         self._outbound = {"OUTBOUND_ALLOW": ",".join(settings.outbound_allow)}
         self._raw = {
             "RAW_BUCKET": storage.raw.bucket_name,
             "RAW_DATABASE": storage.raw_database,
-            "PROJECT_URI": self._project.s3_object_url,
+            "PROJECT_URI": self.project.s3_object_url,
             **({"SOURCE_KMS_KEYS": keys} if (keys := storage.source_keys_value) else {}),
         }
         self.receive_events = self._receive_events()
@@ -52,17 +33,17 @@ class ReceiverStack(Stack):
         self.list_files = self._list_files()
         self.fetch_file = self._fetch_file()
         for function in (self.list_files, self.fetch_file):
-            grants.allow_partners(function.role, project)
+            grants.allow_partners(function.role, parts.project)
         # Not the id that the HTTP API of earlier versions had: CloudFormation changes the type of no resource.
         self.api = ReceiverApi(self, "RestReceiver", settings=settings, function=self.receive_events.function)
         outputs(self, {"ApiUrl": self.api.url})
 
     def _receive_events(self) -> LibraryFunction:
-        settings = self._settings
+        settings = self.settings
         issuer: dict[str, str] = {}
         if settings.oidc_issuer is not None:
             issuer = {"OIDC_ISSUER": settings.oidc_issuer, "OIDC_AUDIENCE": settings.oidc_audience, **self._outbound}
-        function = self._library.function(
+        function = self.function(
             "receive_events",
             description="Accepts a batch of pushed events and writes raw partitions",
             environment={
@@ -77,72 +58,64 @@ class ReceiverStack(Stack):
             # Lambda gives a function of 1,769 MB one whole vCPU.
             memory_mb=1769,
         )
-        grants.read_asset(function.role, self._project, settings=self._settings)
         grants.use_items(function.role, self._storage.token_table, "GetItem")
         # It counts the events of each source there.
         grants.use_items(function.role, self._storage.file_table, "UpdateItem")
         self._allow_raw_writes(function.role, "sideline/", "receipts/")
-        grants.read_objects(function.role, self._storage.raw, "receipts/")
-        grants.list_objects(function.role, self._storage.raw, "receipts/")
+        grants.find_objects(function.role, self._storage.raw, "receipts/")
         grants.use_queue(function.role, self._storage.buffer.queue, "SendMessage")
         return function
 
     def _store_events(self) -> LibraryFunction:
-        function = self._library.function(
+        function = self.function(
             "store_events",
             description="Writes queued events to raw partitions",
             environment=self._raw,
             timeout=STORE_TIMEOUT,
             memory_mb=1769,
         )
-        grants.read_asset(function.role, self._project, settings=self._settings)
         self._allow_raw_writes(function.role)
         self._storage.buffer.feed(function)
         return function
 
     def _list_files(self) -> LibraryFunction:
-        function = self._library.function(
+        function = self.function(
             "list_files",
             description="Lists a partner's files and writes the work list of those to fetch",
             environment={
                 "EXCHANGE_BUCKET": self._storage.exchange.bucket_name,
                 "FILE_TABLE": self._storage.file_table.table_name,
-                "PROJECT_URI": self._project.s3_object_url,
+                "PROJECT_URI": self.project.s3_object_url,
                 **self._outbound,
             },
             # A listing of 10 million files takes about 30 s of a whole processor, which Lambda gives with 1,769 MB.
             timeout=Duration.minutes(15),
             memory_mb=1769,
         )
-        grants.read_asset(function.role, self._project, settings=self._settings)
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem")
         grants.query_indexes(function.role, self._storage.file_table, "due", "not-taken", "dated")
         grants.write_objects(function.role, self._storage.exchange, "pulls/")
         return function
 
     def _fetch_file(self) -> LibraryFunction:
-        arrivals = ArrivalSenders(self, "Arrivals", settings=self._settings)
-        function = self._library.function(
+        function = self.function(
             "fetch_file",
+            sends_arrivals=True,
             description="Fetches one file of a partner and writes raw partitions",
             environment={
                 **self._raw,
                 "FILE_TABLE": self._storage.file_table.table_name,
                 **self._outbound,
-                **arrivals.environment,
             },
             timeout=Duration.minutes(15),  # Lambda's maximum
             memory_mb=1769,
             # Lambda's maximum: the disk holds the downloaded file and the partitions written from it.
             disk_mb=10_240,
         )
-        grants.read_asset(function.role, self._project, settings=self._settings)
-        grants.read_objects(function.role, self._storage.exchange, "pulls/")
-        grants.list_objects(function.role, self._storage.exchange, "pulls/")
+        grants.find_objects(function.role, self._storage.exchange, "pulls/")
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem", "UpdateItem")
         self._allow_raw_writes(function.role, "sideline/", "landing/")
         grants.delete_objects(function.role, self._storage.raw, "raw/", "sideline/")
-        arrivals.allow(function.role)
         return function
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from aws_cdk import Environment, Fn, RemovalPolicy, Stack
+from aws_cdk import ArnFormat, Fn, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_mwaa as mwaa
@@ -15,12 +15,10 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_s3_deployment as deployment
 from constructs import Construct
 
-from infra.constructs.common import accept, log_group, outputs, states_arn
+from infra.constructs.common import accept, accept_wildcards, log_group, outputs, states_arn
 from infra.constructs.permissions import grants
-from infra.constructs.permissions.airflow_role import AirflowRole
-from infra.settings import Settings
-from slackwater.project.project import Project
-from slackwater.project.schedule import MONITOR_MACHINE, schedule_json, schedule_of
+from infra.stacks.base import DeploymentStack, Parts
+from slackwater.project.schedule import MONITOR_MACHINE, ProjectSchedule, schedule_json, schedule_of
 
 AIRFLOW = "3.0.6"
 SCHEDULE_FILE = "schedule.json"
@@ -29,38 +27,25 @@ SCHEDULE_FILE = "schedule.json"
 _CLASSES = {50: "mw1.small", 250: "mw1.medium"}
 _LARGEST_CLASS = "mw1.large"  # 1,000 DAGs: more than any deployment has
 _DAGS = "dags"
-# Name suffixes of MWAA's log groups, with the lowest log level that is written to each.
+# Name suffixes of MWAA's log groups, with the property of each. Of tasks, lines of the level `INFO` are kept too.
 _LOGS = {
-    "DAGProcessing": "WARNING",
-    "Scheduler": "WARNING",
-    "Task": "INFO",
-    "WebServer": "WARNING",
-    "Worker": "WARNING",
+    "DAGProcessing": "dagProcessingLogs",
+    "Scheduler": "schedulerLogs",
+    "Task": "taskLogs",
+    "WebServer": "webserverLogs",
+    "Worker": "workerLogs",
 }
 
 
-class ScheduleStack(Stack):
+class ScheduleStack(DeploymentStack):
     """An Airflow environment with its own network and bucket. It may start the project's scheduled state machines."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        dags: Path,
-        project: Project,
-        env: Environment | None = None,
-    ) -> None:
-        """Deploy the DAG files in the folder `dags` and the schedule of `project` beside them."""
-        super().__init__(
-            scope,
-            id_,
-            env=env,
-            description="Slackwater: the schedule, on Amazon MWAA",
-            termination_protection=settings.termination_protection,
-        )
-        self._settings, self._name = settings, settings.named("schedule")
+    def __init__(self, scope: Construct, parts: Parts) -> None:
+        """Deploy the DAG files and the project's schedule beside them."""
+        settings = parts.settings
+        protected = settings.termination_protection
+        super().__init__(scope, "schedule", parts, "the schedule, on Amazon MWAA", termination_protection=protected)
+        self._name = settings.named("schedule")
         # Created before MWAA creates them, because log groups that MWAA creates never expire.
         self._logs = Construct(self, "Logs")
         bucket = s3.Bucket(
@@ -78,32 +63,31 @@ class ScheduleStack(Stack):
         accept(
             bucket, {"AwsSolutions-S1": "It holds files of the repository only; CloudTrail's data events log access."}
         )
-        machines = [settings.named(name) for name in sorted(schedule_of(project).state_machines)]
-        monitor = next((name for name in machines if name == settings.named(MONITOR_MACHINE)), None)
-        role = AirflowRole(self, "Airflow", environment=self._name, bucket=bucket, machines=machines, monitor=monitor)
-        self.airflow = self._environment(bucket, role.role, self._network(), dag_count=len(schedule_of(project).tasks))
+        schedule = schedule_of(parts.project)
+        role = self._role(bucket, schedule)
+        self.airflow = self._environment(bucket, role, self._network(), dag_count=len(schedule.tasks))
         # Its routes, NAT gateway and rules exist before the environment is created and until it is deleted.
         network = [self.node.find_child(name) for name in ("Network", "Members")]
-        self.airflow.node.add_dependency(self._files(bucket, dags, project), role, self._logs, *network)
+        self.airflow.node.add_dependency(self._files(bucket), role, self._logs, *network)
         outputs(self, {"AirflowUrl": self.airflow.attr_webserver_url})
 
     @property
     def availability_zones(self) -> list[str]:
         """Return the two zones of the setting, or any two. The CDK would look them up in the account."""
-        return list(self._settings.airflow_zones) or [Fn.select(count, Fn.get_azs()) for count in range(2)]
+        return list(self.settings.airflow_zones) or [Fn.select(count, Fn.get_azs()) for count in range(2)]
 
-    def _files(self, bucket: s3.Bucket, dags: Path, project: Project) -> deployment.BucketDeployment:
+    def _files(self, bucket: s3.Bucket) -> deployment.BucketDeployment:
         """Copy the DAG files and `schedule.json` to the bucket on every deployment."""
-        scope = Construct(self, "Files")
+        scope, dags = Construct(self, "Files"), self.parts.root / "mwaa_dags"
         with tempfile.TemporaryDirectory() as folder:
             for path in (*dags.glob("*.py"), dags / ".airflowignore"):
                 shutil.copyfile(path, Path(folder, path.name))
-            Path(folder, SCHEDULE_FILE).write_text(schedule_json(project), encoding="utf-8")
+            Path(folder, SCHEDULE_FILE).write_text(schedule_json(self.parts.project), encoding="utf-8")
             asset = assets.Asset(scope, "Asset", path=folder)
-        group = log_group(scope, settings=self._settings, name=f"/aws/lambda/{self._name}-files")
+        group = log_group(scope, settings=self.settings, name=f"/aws/lambda/{self._name}-files")
         role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         group.grant_write(role)
-        grants.read_asset(role, asset, settings=self._settings)
+        grants.read_asset(role, asset, settings=self.settings)
         grants.list_objects(role, bucket, f"{_DAGS}/")
         grants.write_objects(role, bucket, f"{_DAGS}/")
         grants.delete_objects(role, bucket, f"{_DAGS}/")
@@ -122,7 +106,7 @@ class ScheduleStack(Stack):
         accept(function, {"AwsSolutions-L1": "The CDK chooses the runtime of its own function."})
         return files
 
-    def _network(self) -> mwaa.CfnEnvironment.NetworkConfigurationProperty:
+    def _network(self) -> dict[str, list[str]]:
         """Create the two private subnets that MWAA requires, one NAT gateway for both, and an S3 endpoint."""
         vpc = ec2.Vpc(
             self,
@@ -132,7 +116,7 @@ class ScheduleStack(Stack):
             restrict_default_security_group=False,  # that needs a function with permissions on all of EC2
             gateway_endpoints={"S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3)},
         )
-        group = log_group(vpc, settings=self._settings, name=f"/aws/vpc/{self._name}")
+        group = log_group(vpc, settings=self.settings, name=f"/aws/vpc/{self._name}")
         vpc.add_flow_log(
             "Rejected",
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(group),
@@ -140,25 +124,85 @@ class ScheduleStack(Stack):
         )
         members = ec2.SecurityGroup(self, "Members", vpc=vpc, description="Traffic between the components of Airflow")
         members.add_ingress_rule(members, ec2.Port.all_traffic())
-        return mwaa.CfnEnvironment.NetworkConfigurationProperty(
-            security_group_ids=[members.security_group_id],
-            subnet_ids=[subnet.subnet_id for subnet in vpc.private_subnets],
+        subnets = [subnet.subnet_id for subnet in vpc.private_subnets]
+        return {"securityGroupIds": [members.security_group_id], "subnetIds": subnets}
+
+    def _role(self, bucket: s3.Bucket, schedule: ProjectSchedule) -> iam.Role:
+        """Create the role of the environment: it may start and describe executions of the scheduled state machines.
+
+        Its other permissions are those that MWAA's user guide lists for an execution role whose queue is encrypted with
+        an AWS owned key.
+        """
+        arn = self.format_arn(service="airflow", resource="environment", resource_name=self._name)
+        # The conditions keep MWAA from using the role for an environment of somebody else.
+        conditions = {"StringEquals": {"aws:SourceAccount": self.account}, "ArnLike": {"aws:SourceArn": arn}}
+        services = ("airflow.amazonaws.com", "airflow-env.amazonaws.com")
+        principals = [iam.ServicePrincipal(service, conditions=conditions) for service in services]
+        role = iam.Role(
+            Construct(self, "Airflow"),
+            "Role",
+            description="Permissions of Airflow",
+            assumed_by=iam.CompositePrincipal(*principals),
         )
+        for name in sorted(schedule.state_machines):
+            machine = self.settings.named(name)
+            grants.allow(role, ["states:StartExecution"], [states_arn(self, "stateMachine", machine)])
+            grants.describe_executions(role, machine)
+        if MONITOR_MACHINE in schedule.state_machines:  # its histories show the late days
+            grants.read_histories(role, self.settings.named(MONITOR_MACHINE))
+        self._allow_bucket(role, bucket)
+        self._allow_logs_and_queue(role, arn)
+        return role
+
+    def _allow_bucket(self, role: iam.Role, bucket: s3.Bucket) -> None:
+        """Grant what MWAA needs to read the DAG files."""
+        actions = ["s3:GetObject*", "s3:GetBucket*", "s3:List*"]
+        resources = [bucket.bucket_arn, f"{bucket.bucket_arn}/*"]
+        grants.allow(role, actions, resources, wildcard="The bucket that holds only the DAG files.")
+        reason = "MWAA documents it: it reads the DAG files and checks how their bucket is protected."
+        accept(role, {f"AwsSolutions-IAM5[Action::{action}]": reason for action in actions})
+        reason = "MWAA checks whether the account allows public buckets; the action has no resources."
+        grants.allow(role, ["s3:GetAccountPublicAccessBlock"], ["*"], wildcard=reason)
+
+    def _allow_logs_and_queue(self, role: iam.Role, arn: str) -> None:
+        """Grant what every environment needs: its logs and metrics, and the queue between scheduler and workers."""
+        groups = self.format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=f"airflow-{self._name}-*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        verbs = ["CreateLogStream", "CreateLogGroup", "PutLogEvents", "GetLogEvents", "GetLogRecord"]
+        verbs += ["GetLogGroupFields", "GetQueryResults"]
+        actions = [f"logs:{verb}" for verb in verbs]
+        grants.allow(role, actions, [groups], wildcard="The five log groups of this environment.")
+        grants.allow(role, ["airflow:PublishMetrics"], [arn])
+        grants.allow(role, ["logs:DescribeLogGroups", "cloudwatch:PutMetricData"], ["*"])
+        queues = f"arn:{self.partition}:sqs:{self.region}:*:airflow-celery-*"
+        verbs = ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"]
+        verbs += ["ReceiveMessage", "SendMessage"]
+        reason = "MWAA keeps the task queue of an environment in an account of its own."
+        grants.allow(role, [f"sqs:{verb}" for verb in verbs], [queues], wildcard=reason)
+        # The key's ARN is not known, because it belongs to AWS. The policy excludes this account's keys instead.
+        account_keys = self.format_arn(service="kms", resource="key", resource_name="*", region="*")
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey*", "kms:Encrypt"],
+                not_resources=[account_keys],
+                conditions={"StringLike": {"kms:ViaService": [f"sqs.{self.region}.amazonaws.com"]}},
+            )
+        )
+        reason = "MWAA documents it: the key of that queue, through the queue only; no key of this account."
+        accept(role, {"AwsSolutions-IAM5[Action::kms:GenerateDataKey*]": reason})
+        accept_wildcards(role, [account_keys], reason=reason)
 
     def _environment(
-        self,
-        bucket: s3.Bucket,
-        role: iam.IRole,
-        network: mwaa.CfnEnvironment.NetworkConfigurationProperty,
-        *,
-        dag_count: int,
+        self, bucket: s3.Bucket, role: iam.IRole, network: dict[str, list[str]], *, dag_count: int
     ) -> mwaa.CfnEnvironment:
-        prefix = states_arn(self, "stateMachine", self._settings.named(""))
-        logging = {}
+        prefix = states_arn(self, "stateMachine", self.settings.named(""))
         # MWAA writes to log groups with exactly these names.
-        for name, level in _LOGS.items():
-            log_group(Construct(self._logs, name), settings=self._settings, name=f"airflow-{self._name}-{name}")
-            logging[name] = mwaa.CfnEnvironment.ModuleLoggingConfigurationProperty(enabled=True, log_level=level)
+        for name in _LOGS:
+            log_group(Construct(self._logs, name), settings=self.settings, name=f"airflow-{self._name}-{name}")
         return mwaa.CfnEnvironment(
             self,
             "Environment",
@@ -173,11 +217,8 @@ class ScheduleStack(Stack):
             network_configuration=network,
             webserver_access_mode="PUBLIC_ONLY",  # sign-in needs the IAM action airflow:CreateWebLoginToken
             airflow_configuration_options={"slackwater.state_machine_prefix": prefix},
-            logging_configuration=mwaa.CfnEnvironment.LoggingConfigurationProperty(
-                dag_processing_logs=logging["DAGProcessing"],
-                scheduler_logs=logging["Scheduler"],
-                task_logs=logging["Task"],
-                webserver_logs=logging["WebServer"],
-                worker_logs=logging["Worker"],
-            ),
+            logging_configuration={
+                key: {"enabled": True, "logLevel": "INFO" if name == "Task" else "WARNING"}
+                for name, key in _LOGS.items()
+            },
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from aws_cdk import Duration, Environment, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_s3 as s3
@@ -16,6 +16,7 @@ from infra.constructs.encryption import data_key, source_keys
 from infra.constructs.event_buffer import EventBuffer
 from infra.constructs.raw_tables import RawTables
 from infra.settings import Settings
+from infra.stacks.base import DeploymentStack, Parts
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
 from slackwater.runs.record import ARROW_FILES
@@ -28,20 +29,16 @@ FILES = "files/"
 """The prefix of the warehouse bucket below which steps read and write the project's files."""
 
 
-class StorageStack(Stack):
+class StorageStack(DeploymentStack):
     """The stack of all durable data. Nothing in it depends on code, so the other stacks can be replaced."""
 
-    def __init__(
-        self, scope: Construct, id_: str, *, settings: Settings, project: Project, env: Environment | None = None
-    ) -> None:
+    def __init__(self, scope: Construct, parts: Parts) -> None:
+        settings, project = parts.settings, parts.project
+        protected = settings.termination_protection
         super().__init__(
-            scope,
-            id_,
-            env=env,
-            description="Slackwater: buckets, tables, Glue databases and queues",
-            termination_protection=settings.termination_protection,
+            scope, "storage", parts, "buckets, tables, Glue databases and queues", termination_protection=protected
         )
-        self._settings, self._key = settings, data_key(self, settings)
+        self._key = data_key(self, settings)
         self.source_keys = settings.source_kms_keys
         self.source_keys_value = source_keys(project, settings)
         longest = longest_run_days(project, settings)
@@ -123,7 +120,7 @@ class StorageStack(Stack):
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,
-            removal_policy=removal(self._settings),
+            removal_policy=removal(self.settings),
             # S3 bills the parts of an upload that broke off until they are removed, and shows them in no listing.
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
@@ -181,7 +178,7 @@ class StorageStack(Stack):
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            removal_policy=removal(self._settings),
+            removal_policy=removal(self.settings),
         )
 
 

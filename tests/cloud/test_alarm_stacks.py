@@ -7,19 +7,20 @@ from aws_cdk import App, DefaultStackSynthesizer, Stack
 from aws_cdk import aws_sns as sns
 
 from infra.app import ROOT, add_alarms
-from infra.constructs.alarms.alarm_rules import Severity
-from infra.constructs.alarms.alarms import DeploymentAlarms, alarm_names
-from infra.constructs.alarms.cloudwatch_metrics import QueueNames
+from infra.constructs.alarms.alarm_rule import Severity
+from infra.constructs.alarms.alarm_rules import alarm_names
+from infra.constructs.alarms.alarms import Alarms
 from infra.settings import Settings
 from slackwater.aws.deployment import ALARM_STACKS
 from slackwater.deploy import deploy as deployment
 from slackwater.project.project import load_project
+from tests.infra.assembly import parts_of
 
 pytestmark = pytest.mark.cloud
 
 PREFIX = "moves"
 SETTINGS = Settings(prefix=PREFIX)
-QUEUES = QueueNames(dead_letters="a", events="b", event_dead_letters="c", arrivals="d", arrival_dead_letters="e")
+QUEUES = {name: name for name in ("dead-letters", "events", "event-dead-letters", "arrivals", "arrival-dead-letters")}
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,8 @@ def assemblies(project, tmp_path_factory):
         app = App(default_stack_synthesizer=synthesizer, outdir=str(folders[divided]))
         stack = Stack(app, f"{PREFIX}-monitoring")
         topics = {severity: sns.Topic(stack, severity.value) for severity in Severity}
-        DeploymentAlarms(stack, "Alarms", settings=SETTINGS, topics=topics, monitor="monitor-days", queues=QUEUES)
-        add_alarms(app, stack, topics=topics, settings=SETTINGS, project=project, divided=divided)
+        Alarms(stack, "Alarms", settings=SETTINGS, project=project, topics=topics, queues=QUEUES)
+        add_alarms(app, stack, parts_of(SETTINGS, project), topics=topics, divided=divided)
         app.synth()
     return folders
 

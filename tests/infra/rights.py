@@ -1,11 +1,12 @@
-"""The permissions in the policies of a synthesised app, with short names of resources that tests can compare."""
+"""The permissions of the roles of a synthesised app, with short names of resources that tests can compare."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from tests.infra.assembly import Assembly, policies
+from tests.infra.assembly import Assembly
 
 
 def resource_name(resource: Any) -> str:
@@ -21,33 +22,48 @@ def resource_name(resource: Any) -> str:
             return str(resource)
 
 
+def without_hash(logical_id: str) -> str:
+    return re.sub(r"[0-9A-F]{8}$", "", logical_id)
+
+
 def short(resource: Any) -> str:
     """`raw/*` of the raw bucket as `Raw/raw/*`, an asset as `asset.py`; other addresses without account and region."""
     name = resource_name(resource)
-    if match := re.search(
-        r"(?:FnGetAtt)(Raw|Exchange|Warehouse|FileTable|RunTable|TokenTable|EventBufferQueue)\w{8}Arn\w{8}(.*)$", name
-    ):
+    if match := re.search(r"FnGetAtt(\w+?)[0-9A-F]{8}Arn[0-9A-F]{8}(.*)$", name):
         return match[1] + match[2]
     if "cdk-" in name and (match := re.search(r"[0-9a-f]{64}(\..+)$", name)):
         return f"asset{match[1]}"
+    logical_id, slash, key = name.partition("/")
+    name = re.sub(r"^arn:AWS::Partition:(s3:::)?|AWS::Region:", "", f"{without_hash(logical_id)}{slash}{key}")
     return re.sub(r"^.*AWS::AccountId:", "", name)
 
 
-def granted(assembly: Assembly, role: str) -> dict[str, set[str]]:
-    """What a role's policies allow: resources by action. Policies that roles share are included."""
-    permissions: dict[str, set[str]] = {}
-    documents = policies(assembly.templates)
-    [document] = [document for name, document in documents.items() if name.startswith(role)]
-    roles = [properties for name, properties in assembly.resources("AWS::IAM::Role").items() if name.startswith(role)]
-    shared = [arn["Ref"] for properties in roles for arn in properties["Properties"].get("ManagedPolicyArns", [])]
-    for statement in [*document["Statement"], *(part for name in shared for part in documents[name]["Statement"])]:
+def granted(assembly: Assembly) -> dict[str, set[tuple[str, str]]]:
+    """What each role may do, by its logical id without `Role` and hash: actions with resources.
+
+    The resource of a listing has the prefix that its condition allows. Policies that roles share are included.
+    """
+    documents: dict[str, list[Any]] = {}
+    policies, shared = assembly.resources("AWS::IAM::Policy"), assembly.resources("AWS::IAM::ManagedPolicy")
+    for name, role in assembly.resources("AWS::IAM::Role").items():
+        inline = [policy["PolicyDocument"] for policy in role["Properties"].get("Policies", [])]
+        # A policy of AWS has no reference.
+        arns = [arn["Ref"] for arn in role["Properties"].get("ManagedPolicyArns", [])]
+        own = [item["Properties"] for item in policies.values() if {"Ref": name} in item["Properties"]["Roles"]]
+        own += [shared[arn]["Properties"] for arn in arns]
+        documents[name] = [*inline, *(properties["PolicyDocument"] for properties in own)]
+    return {
+        re.sub(r"Role$", "", without_hash(name)): {pair for document in of for pair in _pairs(document["Statement"])}
+        for name, of in documents.items()
+    }
+
+
+def _pairs(statements: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for statement in statements:
         assert statement["Effect"] == "Allow"
-        actions, resources = statement["Action"], statement["Resource"]
+        actions, resources = statement["Action"], statement.get("Resource", statement.get("NotResource"))
         for action in [actions] if isinstance(actions, str) else actions:
             for resource in resources if isinstance(resources, list) else [resources]:
-                permissions.setdefault(action, set()).add(short(resource))
-    return permissions
-
-
-def without_logs(permissions: dict[str, set[str]]) -> dict[str, set[str]]:
-    return {action: resources for action, resources in permissions.items() if not action.startswith("logs:")}
+                name = short(resource) if "Resource" in statement else f"not:{short(resource)}"
+                prefixes = statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix", [""])
+                yield from ((action, f"{name}/{prefix}" if prefix else name) for prefix in prefixes)

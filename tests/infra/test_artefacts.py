@@ -15,20 +15,18 @@ import pytest
 from packaging.requirements import Requirement
 from uv import find_uv_bin
 
-from infra.app import ROOT, check_steps
+from infra.app import ROOT
 from infra.artefacts import (
     LAYER_LIMIT,
     ArtefactBuilder,
     Artefacts,
-    BuildFailed,
-    add_bytecode,
     archived_steps,
     build_artefacts,
-    find_python,
-    pack_zip,
     unpacked_size,
     write_project,
 )
+from infra.packing import BuildFailed, add_bytecode, find_python, pack_zip
+from infra.project_checks import check_project
 from infra.settings import Settings
 from slackwater.errors import DefinitionError
 from slackwater.local.layout import PYTHON
@@ -273,11 +271,10 @@ def test_packages_of_steps_are_added_to_the_archive(small: Path) -> None:
         archive("nothing")
 
 
-def test_a_step_that_jobs_do_not_get_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
+def test_a_step_that_jobs_do_not_get_is_an_error_that_names_the_setting() -> None:
     project = load_project(ROOT / "examples" / "nyc_flights")
-    artefacts = Artefacts(layer=tmp_path, archive=tmp_path, code=CodeDigests(), missing_steps=frozenset({"join"}))
     with pytest.raises(
         DefinitionError, match=r"steps\.\w+\.step: Spark jobs do not get the package of join: .*step_pack"
     ):
-        check_steps(project, artefacts)
-    check_steps(project, Artefacts(layer=tmp_path, archive=tmp_path, code=CodeDigests()))
+        check_project(project, Settings(), missing_steps={"join"})
+    check_project(project, Settings())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,8 @@ from slackwater.deploy import cdk as cdk_module
 from slackwater.deploy.cdk import Cdk
 from slackwater.errors import AccessDenied, InputError
 from slackwater.progress import ProgressBoard
-from tests.infra.assembly import policies
+from tests.infra.assembly import Assembly
+from tests.infra.rights import granted
 
 pytestmark = pytest.mark.infra
 
@@ -53,27 +55,22 @@ def test_the_templates_use_the_bootstrap_of_the_settings(templates: dict[str, An
 
 
 def test_every_role_that_reads_a_deployed_file_may_decrypt_with_the_key(templates: dict[str, Any]) -> None:
-    checked = 0
-    for name, document in policies(templates).items():
-        statements = document["Statement"]
-        if any("acme-assets" in json.dumps(statement.get("Resource")) for statement in statements):
-            decrypting = [statement for statement in statements if statement.get("Action") == "kms:Decrypt"]
-            assert [statement["Resource"] for statement in decrypting] == [_KEY], name
-            checked += 1
-    assert checked >= 8
+    permissions = granted(Assembly(Path(), templates)).values()
+    reading = [pairs for pairs in permissions if any(re.search(r"acme-assets/|^asset\.", name) for _, name in pairs)]
+    assert len(reading) >= 8
+    for pairs in reading:
+        assert {pair for pair in pairs if pair[0].startswith("kms:") and pair[1] == _KEY} == {("kms:Decrypt", _KEY)}
 
 
 def _is_layer(resource: dict[str, Any]) -> bool:
     return bool(resource["Type"] == "AWS::Lambda::LayerVersion")
 
 
-def test_the_required_version_of_the_bootstrap_is_that_of_the_stacks(assembly_manifest: str) -> None:
-    stacks = [
-        artifact["properties"]
-        for artifact in json.loads(assembly_manifest)["artifacts"].values()
-        if artifact["type"] == "aws:cloudformation:stack"
-    ]
-    assert {stack["requiresBootstrapStackVersion"] for stack in stacks} == {REQUIRED_BOOTSTRAP}
+def test_the_required_version_of_the_bootstrap_is_that_of_the_stacks(assembly: Assembly) -> None:
+    required = {
+        item.get("properties", {}).get("requiresBootstrapStackVersion") for item in assembly.manifest().values()
+    }
+    assert required - {None} == {REQUIRED_BOOTSTRAP}
 
 
 class Parameters:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from typing import Any
@@ -12,13 +11,12 @@ from aws_cdk import App, Stack
 from aws_cdk import aws_sns as sns
 from aws_cdk.assertions import Template
 
-from infra.app import ROOT
-from infra.constructs.alarms.alarm_rules import RULES, AlarmGroup
-from infra.constructs.alarms.alarms import alarm_names
-from infra.constructs.alarms.composite_alarms import CompositeAlarms
-from infra.constructs.alarms.composite_rules import COMPOSITES, MAX_CHILDREN, readers
+from infra.constructs.alarms.alarm_rule import AlarmGroup
+from infra.constructs.alarms.alarm_rules import RULES, alarm_names
+from infra.constructs.alarms.alarms import readers
+from infra.constructs.alarms.composite_alarms import COMPOSITES, MAX_CHILDREN, CompositeAlarms
 from infra.settings import Scheduler, Settings
-from slackwater.project.project import Project, load_project
+from slackwater.project.project import Project
 from tests.infra.assembly import Assembly
 from tests.infra.rights import resource_name
 
@@ -28,14 +26,8 @@ _NAME = re.compile(r'ALARM\("([^"]+)"\)')
 _TOPICS = {"page": "AlarmingTopic", "warning": "WarningTopic"}
 
 
-@pytest.fixture(scope="module")
-def project() -> Project:
-    return load_project(ROOT / Settings().project)
-
-
 def composites(assembly: Assembly) -> dict[str, dict[str, Any]]:
-    properties = (resource["Properties"] for resource in assembly.resources("AWS::CloudWatch::CompositeAlarm").values())
-    return {alarm["AlarmName"]: alarm for alarm in properties}
+    return assembly.properties("AWS::CloudWatch::CompositeAlarm", "AlarmName")
 
 
 def children(composite: dict[str, Any]) -> list[str]:
@@ -53,14 +45,14 @@ def test_each_alarm_notifies_the_topic_of_its_severity_in_exactly_one_way(
 ) -> None:
     assembly: Assembly = request.getfixturevalue(of)
     covered = Counter(child for composite in composites(assembly).values() for child in children(composite))
-    alarms = [resource["Properties"] for resource in assembly.resources("AWS::CloudWatch::Alarm").values()]
-    for alarm in alarms:
+    alarms = assembly.properties("AWS::CloudWatch::Alarm", "AlarmName")
+    for alarm in alarms.values():
         ways = [resource_name(action) for action in alarm.get("AlarmActions", [])]
         assert len(ways) + covered[alarm["AlarmName"]] == 1, alarm["AlarmName"]
         assert all(_TOPICS[severity(alarm)] in way for way in ways)
         # The composite alarms page.
         assert ways or severity(alarm) == "page"
-    assert set(covered) <= {alarm["AlarmName"] for alarm in alarms}
+    assert set(covered) <= set(alarms)
     for composite in composites(assembly).values():
         [action] = composite["AlarmActions"]
         assert _TOPICS[severity(composite)] in resource_name(action)
@@ -82,10 +74,9 @@ def test_a_failed_run_and_its_overdue_day_page_once_for_their_pipeline(assembly:
 
 
 def test_the_page_about_a_silent_source_names_the_pipelines_that_read_it(assembly: Assembly) -> None:
-    alarms = [resource["Properties"] for resource in assembly.resources("AWS::CloudWatch::Alarm").values()]
-    texts = {alarm["AlarmName"]: alarm["AlarmDescription"] for alarm in alarms}
+    alarms = assembly.properties("AWS::CloudWatch::Alarm", "AlarmName")
     for source in ("flights", "weather"):
-        assert "Read by: daily_delays. " in texts[f"slackwater-partner-silent-{source}"]
+        assert "Read by: daily_delays. " in alarms[f"slackwater-partner-silent-{source}"]["AlarmDescription"]
 
 
 def test_many_pipelines_that_read_a_silent_source_are_counted(project: Project) -> None:
@@ -112,13 +103,9 @@ def test_a_composite_alarm_is_created_after_its_alarms_and_deleted_before_them(a
 
 
 def test_the_stack_of_composite_alarms_is_deployed_after_all_stacks_with_alarms(divided: Assembly) -> None:
-    stacks = {
-        name
-        for name, template in divided.templates.items()
-        if any(resource["Type"] == "AWS::CloudWatch::Alarm" for resource in template["Resources"].values())
-    }
+    stacks = {name for name, types in divided.types().items() if "AWS::CloudWatch::Alarm" in types}
     assert stacks == {f"slackwater-{name}" for name in ("monitoring", *AlarmGroup)}
-    artifacts = json.loads((divided.folder / "manifest.json").read_text(encoding="utf-8"))["artifacts"]
+    artifacts = divided.manifest()
     assert stacks <= set(artifacts["slackwater-composite-alarms"]["dependencies"])
     # Also a group whose alarms name no topic: alarms leave the monitoring stack before they are created elsewhere.
     for stack in stacks - {"slackwater-monitoring"}:

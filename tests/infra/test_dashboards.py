@@ -1,10 +1,10 @@
-"""The dashboards of pipelines and sources, and the metrics that dashboards and alarms name."""
+"""The dashboards, and the metrics that dashboards and alarms name."""
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,73 +13,121 @@ from aws_cdk import App, Stack
 from aws_cdk.assertions import Template
 
 from infra.app import ROOT
-from infra.constructs.alarms.cloudwatch_metrics import QueueNames
 from infra.constructs.operators import Dashboard, place_rows
 from infra.settings import Settings
-from infra.stacks.dashboards import PipelineDashboardsStack
+from infra.stacks.dashboards import SubjectDashboardsStack
 from slackwater.errors import DefinitionError
 from slackwater.metrics import Metric, Subject
-from slackwater.project.project import Project, load_project
-from tests.infra.assembly import Assembly
+from slackwater.project.project import Project
+from tests.infra.assembly import Assembly, parts_of
 from tests.infra.rights import resource_name
 
 pytestmark = pytest.mark.infra
 
 NAMESPACE = "Slackwater/slackwater"
+_AWS_METRICS = {
+    "AWS/Lambda": ({"Errors"}, ("FunctionName",)),
+    "AWS/SQS": ({"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"}, ("QueueName",)),
+    "AWS/States": ({"ExecutionsFailed", "ExecutionsAborted"}, ("StateMachineArn",)),
+    "AWS/EMRServerless": (
+        {"SubmittedJobs", "PendingJobs", "RunningJobs", "SuccessJobs", "FailedJobs", "CancelledJobs"},
+        ("ApplicationId", "ApplicationName"),
+    ),
+}
+"""Metrics of AWS services, with their dimensions."""
+Line = tuple[str, str, tuple[tuple[str, str], ...]]
+"""A metric of a dashboard: namespace, name and dimensions."""
 
 
-@pytest.fixture(scope="module")
-def project() -> Project:
-    return load_project(ROOT / "examples" / "nyc_flights")
+def widgets_of(dashboards: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The widgets of each dashboard, by its name."""
+    bodies = {name: json.loads(resource_name(of["DashboardBody"])) for name, of in dashboards.items()}
+    return {name: body["widgets"] for name, body in bodies.items()}
 
 
 @pytest.fixture(scope="module")
 def dashboards(scheduled: Assembly) -> dict[str, list[dict[str, Any]]]:
-    """The widgets of each dashboard, by its name."""
-    found = {}
-    for resource in scheduled.resources("AWS::CloudWatch::Dashboard").values():
-        properties = resource["Properties"]
-        found[properties["DashboardName"]] = json.loads(resource_name(properties["DashboardBody"]))["widgets"]
-    return found
+    return widgets_of(scheduled.properties("AWS::CloudWatch::Dashboard", "DashboardName"))
 
 
-def lines(widgets: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield each metric of a dashboard: namespace, name and dimensions."""
+@pytest.fixture(scope="module")
+def operators(assembly: Assembly) -> list[dict[str, Any]]:
+    """The widgets of the dashboard for operators."""
+    # With another logical id, it would be created before the old one is deleted, with the same name.
+    assert list(assembly.resources("AWS::CloudWatch::Dashboard")) == ["OverviewDashboard78DADE12"]
+    return widgets_of(assembly.properties("AWS::CloudWatch::Dashboard", "DashboardName"))["slackwater"]
+
+
+def lines(widgets: list[dict[str, Any]]) -> list[Line]:
+    found = []
     for widget in widgets:
         for namespace, name, *rest in widget["properties"].get("metrics", []):
             of = [part for part in rest if isinstance(part, str)]
-            yield namespace, name, dict(zip(of[::2], of[1::2], strict=True))
+            found.append((namespace, name, tuple(zip(of[::2], of[1::2], strict=True))))
+    return found
+
+
+def own(widgets: list[dict[str, Any]]) -> Counter[Line]:
+    return Counter(line for line in lines(widgets) if line[0] == NAMESPACE)
+
+
+def of(subject: Subject, names: Any, metrics: Any = Metric) -> Counter[Line]:
+    """Each of the metrics about this kind of subject, for each of these."""
+    found = [metric for metric in metrics if metric.subject is subject and metric.has_dimension]
+    return Counter((NAMESPACE, metric.value, ((subject.value, name),)) for metric in found for name in names)
+
+
+def shown_alarms(widgets: list[dict[str, Any]]) -> list[str]:
+    return [arn.rpartition(":alarm:")[2] for widget in widgets for arn in widget["properties"].get("alarms", [])]
+
+
+def test_the_dashboard_shows_every_metric_of_every_pipeline_or_source_or_in_total(
+    operators: list[dict[str, Any]], project: Project
+) -> None:
+    totals = Counter((NAMESPACE, metric.value, ()) for metric in Metric if not metric.has_dimension)
+    each = of(Subject.PIPELINE, project.pipelines) + of(Subject.SOURCE, project.sources)
+    assert own(operators) == each + totals
+
+
+def test_the_dashboard_shows_every_function_state_machine_and_queue(
+    operators: list[dict[str, Any]], assembly: Assembly
+) -> None:
+    shown: dict[str, set[str]] = {}
+    for namespace, name, dimensions in lines(operators):
+        if namespace != NAMESPACE:
+            known, by = _AWS_METRICS[namespace]
+            assert (name in known, tuple(key for key, _ in dimensions)) == (True, by)
+            shown.setdefault(namespace, set()).add(dimensions[0][1].rpartition(":")[2])
+    assert shown.keys() == _AWS_METRICS.keys()
+    assert shown["AWS/Lambda"] == set(assembly.properties("AWS::Lambda::Function", "FunctionName"))
+    assert shown["AWS/States"] == set(assembly.machines())
+    assert len(shown["AWS/SQS"]) == len(assembly.resources("AWS::SQS::Queue"))
+
+
+@pytest.mark.parametrize("name", ["assembly", "scheduled"])
+def test_the_dashboard_shows_every_alarm(name: str, request: pytest.FixtureRequest) -> None:
+    synthesised: Assembly = request.getfixturevalue(name)
+    widgets = widgets_of(synthesised.properties("AWS::CloudWatch::Dashboard", "DashboardName"))["slackwater"]
+    assert sorted(shown_alarms(widgets)) == sorted(synthesised.properties("AWS::CloudWatch::Alarm", "AlarmName"))
 
 
 def test_each_pipeline_and_each_source_has_a_dashboard_by_setting(
-    dashboards: dict[str, Any], assembly: Assembly, project: Project
-) -> None:
-    of = {*(f"pipeline-{name}" for name in project.pipelines), *(f"source-{name}" for name in project.sources)}
-    assert set(dashboards) == {"slackwater", *(f"slackwater_{name}" for name in of)}
-    assert len(assembly.resources("AWS::CloudWatch::Dashboard")) == 1
-
-
-def test_the_dashboard_of_operators_keeps_its_logical_id(assembly: Assembly) -> None:
-    # Another one would be created before the old one is deleted, with the same name.
-    assert list(assembly.resources("AWS::CloudWatch::Dashboard")) == ["OverviewDashboard78DADE12"]
-
-
-def test_a_dashboard_of_a_pipeline_shows_all_of_its_metrics_and_alarms(
     dashboards: dict[str, Any], project: Project, scheduled: Assembly
 ) -> None:
+    subjects = [*(f"pipeline-{name}" for name in project.pipelines), *(f"source-{name}" for name in project.sources)]
+    assert set(dashboards) == {"slackwater", *(f"slackwater_{name}" for name in subjects)}
+    existing = scheduled.properties("AWS::CloudWatch::Alarm", "AlarmName")
+    for name in subjects:
+        ours = {alarm for alarm in existing if alarm.endswith(f"-{name.partition('-')[2]}")}
+        assert set(shown_alarms(dashboards[f"slackwater_{name}"])) == ours
+
+
+def test_a_dashboard_of_a_pipeline_shows_all_of_its_metrics(dashboards: dict[str, Any], project: Project) -> None:
     for name in project.pipelines:
         widgets = dashboards[f"slackwater_pipeline-{name}"]
-        own = [(metric, of) for namespace, metric, of in lines(widgets) if namespace == NAMESPACE]
-        of_pipeline = [metric for metric in Metric if metric.subject is Subject.PIPELINE and metric.has_dimension]
-        assert sorted(own) == sorted((metric.value, {"pipeline": name}) for metric in of_pipeline)
-        machines = {
-            of["StateMachineArn"].split(":")[-1] for namespace, _, of in lines(widgets) if "States" in namespace
-        }
-        assert machines == {f"slackwater-pipeline-{name}"}
-        shown = {arn.rpartition(":")[2] for widget in widgets for arn in widget["properties"].get("alarms", [])}
-        created = scheduled.resources("AWS::CloudWatch::Alarm").values()
-        existing = {alarm["Properties"]["AlarmName"] for alarm in created}
-        assert shown == {alarm for alarm in existing if alarm.endswith(f"-{name}")}
+        assert own(widgets) == of(Subject.PIPELINE, [name])
+        [machine] = [dimensions[0][1] for namespace, _, dimensions in lines(widgets) if namespace == "AWS/States"]
+        assert machine.endswith(f":slackwater-pipeline-{name}")
 
 
 @pytest.mark.parametrize(("source", "pulled"), [("flights", True), ("weather", False)])
@@ -87,34 +135,28 @@ def test_a_dashboard_of_a_source_shows_its_metrics_and_its_events_from_the_logs(
     dashboards: dict[str, Any], source: str, pulled: bool
 ) -> None:
     widgets = dashboards[f"slackwater_source-{source}"]
-    of_source = {metric for metric in Metric if metric.subject is Subject.SOURCE}
     checked = {Metric.HOURS_SINCE_ARRIVAL, Metric.SILENCE_PERCENT, Metric.REJECTED_PERCENT_ABOVE_NORMAL}
-    expected = {m for m in of_source if m.has_dimension and (pulled or m in checked)}
-    assert {(name, tuple(of.items())) for _, name, of in lines(widgets)} == {
-        (metric.value, (("source", source),)) for metric in expected
-    }
+    assert own(widgets) == of(Subject.SOURCE, [source], Metric if pulled else checked)
     [query] = [widget["properties"]["query"] for widget in widgets if widget["type"] == "log"]
     assert f"filter source = '{source}'" in query
-    assert {metric for metric in of_source if f"sum({metric.value})" in query} == {
-        metric for metric in of_source if not metric.has_dimension
-    }
+    counted = {metric for metric in Metric if metric.subject is Subject.SOURCE and not metric.has_dimension}
+    assert {metric for metric in Metric if f"sum({metric.value})" in query} == counted
 
 
 def emitted() -> set[str]:
-    """Return the names of the members of `Metric` that the code names where it puts a metric."""
+    """The names of the members of `Metric` that the code names where it puts a metric."""
     files = [path for path in (ROOT / "src").rglob("*.py") if path.name != "metrics.py"]
-    found = set()
-    for path in (*files, *(ROOT / "lambdas").glob("*.py")):
-        if "Metric." in (text := path.read_text(encoding="utf-8")):
-            found |= {name for node in ast.walk(ast.parse(text, Path(path).name)) if (name := _member(node))}
-    return found
-
-
-def _member(node: ast.AST) -> str | None:
-    """Return `NAME` for the expression `Metric.NAME`."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Metric":
-        return node.attr
-    return None
+    nodes = (
+        node
+        for path in (*files, *(ROOT / "lambdas").glob("*.py"))
+        if "Metric." in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
+    )
+    return {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Metric"
+    }
 
 
 def test_dashboards_and_alarms_name_the_metrics_that_the_code_puts_and_no_others(
@@ -122,12 +164,9 @@ def test_dashboards_and_alarms_name_the_metrics_that_the_code_puts_and_no_others
 ) -> None:
     names = {Metric[name].value for name in emitted()}
     assert names == {metric.value for metric in Metric}
-    graphs = {
-        name for widgets in dashboards.values() for namespace, name, _ in lines(widgets) if namespace == NAMESPACE
-    }
-    assert graphs == names
-    properties = [alarm["Properties"] for alarm in scheduled.resources("AWS::CloudWatch::Alarm").values()]
-    assert {alarm["MetricName"] for alarm in properties if alarm["Namespace"] == NAMESPACE} <= names
+    assert {name for widgets in dashboards.values() for _, name, _ in own(widgets)} == names
+    alarms = scheduled.properties("AWS::CloudWatch::Alarm").values()
+    assert {alarm["MetricName"] for alarm in alarms if alarm["Namespace"] == NAMESPACE} <= names
 
 
 def numbered(count: int) -> dict[Subject, list[str]]:
@@ -156,43 +195,31 @@ def test_more_pipelines_than_the_dashboards_show_are_refused() -> None:
 
 
 def test_a_second_dashboard_shows_what_does_not_fit_the_first_one(
-    project: Project, monkeypatch: pytest.MonkeyPatch, dashboards: dict[str, Any]
+    project: Project, monkeypatch: pytest.MonkeyPatch, operators: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr("infra.constructs.operators._MAX_METRICS", 60)
     stack = Stack(App(), "stack")
-    queues = QueueNames(dead_letters="a", events="b", event_dead_letters="c", arrivals="d", arrival_dead_letters="e")
-    names: dict[str, Any] = {"alarms": ["any"], "functions": ["f"], "machines": ["m"], "application_id": "id"}
-    Dashboard(stack, "Overview", settings=Settings(), project=project, queues=queues, **names)
+    names = ("dead-letters", "events", "event-dead-letters", "arrivals", "arrival-dead-letters")
+    more: dict[str, Any] = {"alarms": ["any"], "functions": ["f"], "machines": ["m"], "application_id": "id"}
+    queues = dict.fromkeys(names, "any")
+    Dashboard(stack, "Overview", settings=Settings(), project=project, queues=queues, **more)
     created = Template.from_stack(stack).find_resources("AWS::CloudWatch::Dashboard").values()
-    bodies = {
-        dashboard["Properties"]["DashboardName"]: json.loads(resource_name(dashboard["Properties"]["DashboardBody"]))
-        for dashboard in created
-    }
+    bodies = widgets_of({item["Properties"]["DashboardName"]: item["Properties"] for item in created})
     assert set(bodies) == {"slackwater", "slackwater_lateness"}
-    own = [
-        (name, tuple(of.items()))
-        for body in bodies.values()
-        for namespace, name, of in lines(body["widgets"])
-        if namespace == NAMESPACE
-    ]
-    together = [
-        (name, tuple(of.items())) for namespace, name, of in lines(dashboards["slackwater"]) if namespace == NAMESPACE
-    ]
-    assert sorted(own) == sorted(together)
+    assert own([widget for widgets in bodies.values() for widget in widgets]) == own(operators)
 
 
 def test_the_dashboards_of_150_pipelines_with_the_longest_names_fit_a_template(project: Project) -> None:
     """CloudFormation allows 1 MB. The size grows by the same for each pipeline."""
     sizes = []
+    # A pipeline with a budget has all alarms.
+    daily = project.pipeline("daily_delays")
+    limited = daily.model_copy(update={"late": daily.late.model_copy(update={"budget_per_day": 1.0})})
     for count in (1, 2):
         names = [f"pipeline_{number:03}_{'x' * 33}" for number in range(count)]
-        # A pipeline with a budget has all alarms.
-        daily = project.pipeline("daily_delays")
-        limited = daily.model_copy(update={"late": daily.late.model_copy(update={"budget_per_day": 1.0})})
         large = project.model_copy(update={"pipelines": dict.fromkeys(names, limited)})
-        app = App()
-        settings = Settings(prefix="p" * 24, alarm_usd_per_day=1.0)
-        stack = PipelineDashboardsStack(app, "stack", settings=settings, project=large)
+        app, settings = App(), Settings(prefix="p" * 24, alarm_usd_per_day=1.0)
+        stack = SubjectDashboardsStack(app, "pipeline", parts_of(settings, large))
         sizes.append((Path(app.synth().directory) / stack.template_file).stat().st_size)
     first, second = sizes
     assert first + 149 * (second - first) <= 1_000_000

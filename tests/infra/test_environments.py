@@ -16,13 +16,12 @@ from aws_cdk.assertions import Template
 from infra.app import add_stacks, target
 from infra.environments import PRESETS
 from infra.lint import nag_findings, template_findings
-from infra.settings import Scheduler, Settings, load_settings
+from infra.settings import Scheduler, Settings
 from infra.stacks.storage import StorageStack
 from slackwater.costs import prices
 from slackwater.errors import DefinitionError, InputError
 from slackwater.project.environments import EnvironmentName
-from slackwater.project.project import Project
-from tests.infra.assembly import Assembly, policies
+from tests.infra.assembly import Assembly, parts_of, settings_of
 from tests.infra.rights import resource_name
 from tests.infra.stateful import replaced, stateful
 
@@ -31,11 +30,11 @@ pytestmark = pytest.mark.infra
 
 def of(environment: str, **values: Any) -> Settings:
     """The settings of an environment, with these context values."""
-    return load_settings({f"slackwater:{key}": value for key, value in {"environment": environment, **values}.items()})
+    return settings_of(environment=environment, **values)
 
 
 def test_without_an_environment_nothing_changes() -> None:
-    assert load_settings({"slackwater:environments": {"prod": {"log_level": "DEBUG"}}}) == Settings()
+    assert settings_of(environments={"prod": {"log_level": "DEBUG"}}) == Settings()
 
 
 @pytest.mark.parametrize("name", EnvironmentName)
@@ -83,7 +82,7 @@ def test_an_explicit_setting_replaces_that_of_cdk_json_and_that_one_the_preset()
 )
 def test_a_wrong_environment_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(DefinitionError, match=re.escape(message)):
-        load_settings({f"slackwater:{key}": value for key, value in values.items()})
+        settings_of(**values)
 
 
 class TestTarget:
@@ -134,20 +133,13 @@ def test_prod_is_synthesised_without_findings(prod: Assembly) -> None:
 
 
 def test_stacks_with_buckets_or_tables_are_protected_in_prod_only(prod: Assembly, assembly: Assembly) -> None:
-    protected = {stack for stack, template in prod.templates.items() if _has_data(template)}
-    assert protected == {"slackwater-prod-storage", "slackwater-prod-schedule"}
-    assert _protected(prod) == protected
-    assert _protected(assembly) == set()
-
-
-def _has_data(template: dict[str, Any]) -> bool:
-    types = {resource["Type"] for resource in template["Resources"].values()}
-    return bool(types & {"AWS::S3::Bucket", "AWS::DynamoDB::Table"})
-
-
-def _protected(synthesised: Assembly) -> set[str]:
-    artifacts = json.loads((synthesised.folder / "manifest.json").read_text())["artifacts"]
-    return {name for name, item in artifacts.items() if item.get("properties", {}).get("terminationProtection")}
+    with_data = {stack for stack, types in prod.types().items() if types & {"AWS::S3::Bucket", "AWS::DynamoDB::Table"}}
+    assert with_data == {"slackwater-prod-storage", "slackwater-prod-schedule"}
+    protected = [
+        {name for name, item in each.manifest().items() if item.get("properties", {}).get("terminationProtection")}
+        for each in (prod, assembly)
+    ]
+    assert protected == [with_data, set()]
 
 
 # Properties with names that an account and region can have once for each type.
@@ -195,12 +187,10 @@ def own_metrics(value: Any) -> Iterator[str]:
 
 
 def test_environments_in_one_account_have_no_metric_in_common(assembly: Assembly, prod: Assembly) -> None:
-    for synthesised, prefix in ((assembly, "slackwater"), (prod, "slackwater-prod")):
-        functions = synthesised.resources("AWS::Lambda::Function").values()
-        alarms = synthesised.resources("AWS::CloudWatch::Alarm").values()
-        dashboards = synthesised.resources("AWS::CloudWatch::Dashboard").values()
-        for resources in (functions, alarms, dashboards):
-            assert {name for item in resources for name in own_metrics(item["Properties"])} == {f"Slackwater/{prefix}"}
+    for deployed, prefix in ((assembly, "slackwater"), (prod, "slackwater-prod")):
+        for kind in ("AWS::Lambda::Function", "AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard"):
+            names = {name for of in deployed.properties(kind).values() for name in own_metrics(of)}
+            assert names == {f"Slackwater/{prefix}"}
 
 
 def patterns(value: Any) -> Iterator[str]:
@@ -269,7 +259,7 @@ def test_every_alarm_may_publish_to_its_topic(synthesised: str, request: pytest.
         if ":alarm:" in pattern
     }
     kinds = ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm")
-    names = {item["Properties"]["AlarmName"] for kind in kinds for item in app.resources(kind).values()}
+    names = {name for kind in kinds for name in app.properties(kind, "AlarmName")}
     assert names
     assert {name for name in names if not any(fnmatchcase(name, pattern) for pattern in allowed)} == set()
 
@@ -294,29 +284,6 @@ def test_buckets_tables_and_the_queue_of_events_are_encrypted_with_the_key(prod:
     assert (key["DeletionPolicy"], key["UpdateReplacePolicy"]) == ("RetainExceptOnCreate", "Retain")
 
 
-def test_the_roles_may_use_the_key_as_they_use_what_it_encrypts(prod: Assembly) -> None:
-    writing = {"kms:Decrypt", "kms:GenerateDataKey"}
-    items = {"kms:DescribeKey", "kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo"}
-    # It only reads messages and writes objects; the others also write items.
-    assert of_key(prod, "storeevents") == writing
-    for role in ("receiveevents", "compareversions"):
-        assert of_key(prod, role) == {*writing, *items, "kms:GenerateDataKeyWithoutPlaintext"}
-    assert of_key(prod, "PipelineJobs") == writing  # logs; the role of each pipeline has the rest
-    assert of_key(prod, "PullRole") == set()  # a state machine, which calls functions and starts jobs
-
-
-def of_key(synthesised: Assembly, role: str) -> set[str]:
-    """The actions on the key that the policy of a role allows."""
-    [document] = [document for name, document in policies(synthesised.templates).items() if name.startswith(role)]
-    return {
-        action
-        for statement in document["Statement"]
-        if _KEY.search(json.dumps(statement["Resource"]))
-        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
-        if action.startswith("kms:")
-    }
-
-
 def test_without_the_setting_no_role_uses_a_key(assembly: Assembly) -> None:
     assert assembly.resources("AWS::KMS::Key") == {}
     assert "kms:" not in json.dumps(assembly.templates)
@@ -324,7 +291,7 @@ def test_without_the_setting_no_role_uses_a_key(assembly: Assembly) -> None:
 
 def test_a_key_of_the_account_is_used_by_its_arn() -> None:
     arn = "arn:aws:kms:eu-west-1:123456789012:key/0a-1b"
-    stack = StorageStack(App(), "storage", settings=Settings(kms_key=arn), project=Project(sources={}, pipelines={}))
+    stack = StorageStack(App(), parts_of(Settings(kms_key=arn)))
     template = Template.from_stack(stack)
     template.resource_count_is("AWS::KMS::Key", 0)
     for table in template.find_resources("AWS::DynamoDB::Table").values():
@@ -334,7 +301,7 @@ def test_a_key_of_the_account_is_used_by_its_arn() -> None:
 @pytest.mark.parametrize("key", ["alias/mine", "arn:aws:kms:eu-west-1:123456789012:alias/mine", "new"])
 def test_what_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(DefinitionError, match="kms_key"):
-        load_settings({"slackwater:kms_key": key})
+        settings_of(kms_key=key)
 
 
 def test_a_new_key_protection_and_retention_replace_nothing_that_holds_data(prod: Assembly) -> None:

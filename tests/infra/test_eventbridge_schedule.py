@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from infra.app import ROOT, create_app
-from infra.lint import context, nag_findings, placeholder_artefacts, synthesise, written
-from infra.settings import Scheduler, Settings, load_settings
+from infra.app import context, create_app
+from infra.lint import nag_findings, placeholder_artefacts, written
+from infra.settings import Settings
 from infra.stacks.eventbridge_schedule import EventBridgeScheduleStack
 from slackwater.errors import DefinitionError
 from slackwater.local.services.schedules import check_schedule
-from slackwater.project.project import load_project
+from slackwater.project.project import Project, load_project
 from slackwater.project.schedule import ScheduledTask, schedule_of
 from slackwater.project.scheduled_starts import ScheduledStart
-from tests.infra.assembly import Assembly
-from tests.infra.rights import granted, resource_name, without_logs
+from tests.infra.assembly import Assembly, parts_of, settings_of, synthesised
+from tests.infra.large_project import write_project
+from tests.infra.rights import resource_name
 
 pytestmark = pytest.mark.infra
 
@@ -31,17 +32,15 @@ def stack(assembly: Assembly) -> Assembly:
 
 
 def _schedules(assembly: Assembly) -> dict[str, dict[str, Any]]:
-    created = assembly.resources("AWS::Scheduler::Schedule").values()
-    return {schedule["Properties"]["Name"]: schedule["Properties"] for schedule in created}
+    return assembly.properties("AWS::Scheduler::Schedule", "Name")
 
 
 def _task(schedule: dict[str, Any]) -> ScheduledTask:
     return ScheduledTask.model_validate(json.loads(schedule["Target"]["Input"])["task"])
 
 
-def test_every_scheduled_task_has_a_schedule_in_its_time_zone(stack: Assembly) -> None:
-    tasks = schedule_of(load_project(ROOT / "examples" / "nyc_flights")).tasks
-    schedules = _schedules(stack)
+def test_every_scheduled_task_has_a_schedule_in_its_timezone(stack: Assembly, project: Project) -> None:
+    tasks, schedules = schedule_of(project).tasks, _schedules(stack)
     assert [_task(schedule) for schedule in schedules.values()] == list(tasks)
     assert {
         name: (schedule["ScheduleExpression"], schedule["ScheduleExpressionTimezone"])
@@ -89,19 +88,7 @@ def test_the_input_of_a_schedule_is_a_start_at_its_scheduled_time(stack: Assembl
     assert start.input == {"date": "2013-03-08", "correlation_id": "process-daily_delays-20130309T080000Z"}
 
 
-def test_the_function_starts_exactly_the_machines_of_the_schedule(stack: Assembly) -> None:
-    machines = {"pull-source", "pipeline-daily_delays", "pipeline-weekly_delays", "monitor-days"}
-    assert without_logs(granted(stack, "startscheduled")) == {
-        "states:StartExecution": {f"stateMachine:slackwater-{name}" for name in machines},
-        "sqs:SendMessage": {"slackwater-dead-letters"},
-    }
-
-
-def test_schedules_invoke_one_function_and_only_those_of_the_group_have_the_role(stack: Assembly) -> None:
-    permissions = granted(stack, "ScheduleRole")
-    [function] = permissions.pop("lambda:InvokeFunction")
-    assert function.startswith("startscheduledFunction")
-    assert permissions == {"sqs:SendMessage": {"slackwater-dead-letters"}}
+def test_only_the_schedules_of_the_group_have_their_role(stack: Assembly) -> None:
     [trust] = stack.one("AWS::IAM::Role", "ScheduleRole")["AssumeRolePolicyDocument"]["Statement"]
     [group] = stack.resources("AWS::Scheduler::ScheduleGroup")
     assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
@@ -122,31 +109,11 @@ def test_another_scheduler_can_replace_this_one(stack: Assembly, scheduled: Asse
 def large(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """100 sources and 100 pipelines with names of the greatest length; each pipeline has two schedules more."""
     folder = tmp_path_factory.mktemp("large")
-    for name in ("sources", "pipelines"):
-        (folder / "project" / name).mkdir(parents=True)
-    for number in range(100):
-        source, pipeline = f"source_{number:03}_" + "x" * 52, f"pipeline_{number:03}_" + "x" * 47
-        (folder / "project" / "sources" / f"{source}.yaml").write_text(
-            f"source: {source}\ntimestamp: {{field: at}}\nfields: {{at: timestamp}}\n"
-            f'pull: {{url: "s3://partner-{number}", files: "{{date}}.csv", schedule: "0 5 1 * MON"}}\n'
-        )
-        (folder / "project" / "pipelines" / f"{pipeline}.yaml").write_text(
-            f"pipeline: {pipeline}\nsources: [{source}]\n"
-            f'steps: {{a: {{step: sql, depends_on: [{source}], with: {{query: "SELECT at FROM {source}"}}}}}}\n'
-            "publish: {step: a, key: [date, at]}\n"
-        )
+    project = write_project(folder / "project", schedule="0 5 1 * MON")
     # Only this stack: with the state machines, the app takes 16 s.
     out, settings = folder / "cdk.out", Settings()
     app = create_app(settings, context=context(), folder=str(out))
-    EventBridgeScheduleStack(
-        app,
-        _STACK,
-        settings=settings,
-        project=load_project(folder / "project"),
-        layer=placeholder_artefacts(folder).layer,
-        lambdas=ROOT / "lambdas",
-        dead_letters="slackwater-dead-letters",
-    )
+    EventBridgeScheduleStack(app, parts_of(settings, load_project(project), placeholder_artefacts(folder)))
     return Assembly(out, written(app, out))
 
 
@@ -168,20 +135,11 @@ def test_the_schedules_of_a_large_project_have_different_names_and_fit(large: As
 
 
 def test_a_task_whose_time_is_skipped_in_spring_has_another_schedule(tmp_path: Path) -> None:
-    for name in ("sources", "pipelines"):
-        (tmp_path / "project" / name).mkdir(parents=True)
-    (tmp_path / "project" / "sources" / "tides.yaml").write_text(
-        "source: tides\ntimestamp: {field: at}\nfields: {at: timestamp}\npush: {}\n"
-    )
-    (tmp_path / "project" / "pipelines" / "heights.yaml").write_text(
-        "pipeline: heights\nsources: [tides]\ntimezone: America/New_York\nschedule: {process: '30 2 * * *'}\n"
-        'steps: {a: {step: sql, depends_on: [tides], with: {query: "SELECT at FROM tides"}}}\n'
-        "publish: {step: a, key: [date, at]}\n"
-    )
-    settings = load_settings({**context(), "slackwater:project": str(tmp_path / "project")})
-    out = tmp_path / "cdk.out"
-    schedules = _schedules(Assembly(out, synthesise(out, settings=settings, artefacts=placeholder_artefacts(tmp_path))))
-    assert set(schedules) == {"process-heights", "process-heights-dst", "monitor-heights"}
+    project = write_project(tmp_path / "project", source="tides", pipeline="heights", count=1)
+    path = project / "pipelines" / "heights.yaml"
+    path.write_text(f"{path.read_text()}timezone: America/New_York\nschedule: {{process: '30 2 * * *'}}\n")
+    schedules = _schedules(synthesised(tmp_path, project=str(project)))
+    assert set(schedules) == {"pull-tides", "process-heights", "process-heights-dst", "monitor-heights"}
     usual, other = schedules["process-heights"], schedules["process-heights-dst"]
     assert (usual["ScheduleExpression"], other["ScheduleExpression"]) == (
         "cron(30 2 * * ? *)",
@@ -192,12 +150,10 @@ def test_a_task_whose_time_is_skipped_in_spring_has_another_schedule(tmp_path: P
 
 
 def test_without_a_scheduler_nothing_starts_by_itself_and_nothing_waits_for_it(tmp_path: Path) -> None:
-    settings = load_settings({**context(), "slackwater:schedule": "none"})
-    assert settings.schedule is Scheduler.NONE
-    templates = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=placeholder_artefacts(tmp_path))
-    assert _STACK not in templates
-    assert "monitor-missing" not in json.dumps(templates)
-    dashboard = Assembly(tmp_path, templates).one("AWS::CloudWatch::Dashboard", "")["DashboardBody"]
+    deployed = synthesised(tmp_path, schedule="none")
+    assert _STACK not in deployed.templates
+    assert "monitor-missing" not in json.dumps(deployed.templates)
+    dashboard = deployed.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"]
     assert "check-days" in json.dumps(dashboard)
     assert "start-scheduled" not in json.dumps(dashboard)
 
@@ -207,4 +163,4 @@ def test_without_a_scheduler_nothing_starts_by_itself_and_nothing_waits_for_it(t
 )
 def test_a_wrong_scheduler_is_refused(setting: str, value: object) -> None:
     with pytest.raises(DefinitionError, match=setting):
-        load_settings({f"slackwater:{setting}": value})
+        settings_of(**{setting: value})

@@ -3,43 +3,40 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
 from tests.infra.assembly import Assembly
-from tests.infra.rights import granted, resource_name
+from tests.infra.rights import resource_name
+from tests.rights import EVENTBRIDGE, FUNCTIONS, calls
 
 pytestmark = pytest.mark.infra
 
 
-def queue(arn: Any) -> str:
-    """A queue of the templates, which stacks name in several ways."""
-    found = re.search(r"arrivals|eventbuffer|dead-letters", resource_name(arn).lower())
-    assert found, arn
-    return found[0]
-
-
-def function_name(logical_id: str) -> str:
-    return re.sub(r"Function\w{8}$", "", logical_id)
+def queue(name: str) -> str:
+    """A queue, which has several names."""
+    [found] = re.findall(r"arrivals|eventbuffer|dead-letters", name.lower())
+    return str(found)
 
 
 def next_of(assembly: Assembly) -> dict[str, set[str]]:
     """What each function sends to or invokes, and which function each queue invokes."""
     following: dict[str, set[str]] = {}
-    for logical_id in assembly.resources("AWS::Lambda::Function"):
-        name = function_name(logical_id)
-        rights = granted(assembly, name)
-        following[name] = {queue(arn) for arn in rights.get("sqs:SendMessage", ())}
-        following[name] |= rights.get("lambda:InvokeFunction", set())
+    for function, rows in (FUNCTIONS | EVENTBRIDGE).items():
+        made = set(calls(rows))
+        following[function] = {queue(name) for action, name in made if action == "sqs:SendMessage"}
+        following[function] |= {name for action, name in made if action == "lambda:InvokeFunction"}
         # The rule of EventBridge sends an event of each written object.
-        if any(uri.startswith("Raw/") for uri in rights.get("s3:PutObject", ())):
-            following[name].add("arrivals")
-    for mapping in assembly.resources("AWS::Lambda::EventSourceMapping").values():
-        properties = mapping["Properties"]
-        function = function_name(properties["FunctionName"]["Ref"])
-        following.setdefault(queue(properties["EventSourceArn"]), set()).add(function)
+        if any(action == "s3:PutObject" and name.startswith("Raw/") for action, name in made):
+            following[function].add("arrivals")
+    for mapping in assembly.properties("AWS::Lambda::EventSourceMapping").values():
+        function = function_name(mapping["FunctionName"]["Ref"])
+        following.setdefault(queue(resource_name(mapping["EventSourceArn"])), set()).add(function)
     return following
+
+
+def function_name(logical_id: str) -> str:
+    return re.sub(r"Function\w{8}$", "", logical_id)
 
 
 def reached(start: str, following: dict[str, set[str]]) -> set[str]:
@@ -53,20 +50,18 @@ def reached(start: str, following: dict[str, set[str]]) -> set[str]:
 
 def test_check_arrivals_is_the_only_loop_and_lambda_allows_it(assembly: Assembly) -> None:
     following = next_of(assembly)
-    functions = assembly.resources("AWS::Lambda::Function")
+    functions = assembly.properties("AWS::Lambda::Function")
     loops = {name for name in map(function_name, functions) if name in reached(name, following)}
     assert (loops, len(functions)) == ({"checkarrivals"}, 12)
     allowed = {
-        function_name(name): function["Properties"]["RecursiveLoop"]
+        function_name(name): function["RecursiveLoop"]
         for name, function in functions.items()
-        if "RecursiveLoop" in function["Properties"]
+        if "RecursiveLoop" in function
     }
     assert allowed == {"checkarrivals": "Allow"}
 
 
 def test_no_topic_and_no_bucket_invokes_a_function(assembly: Assembly) -> None:
-    assert {item["Properties"]["Protocol"] for item in assembly.resources("AWS::SNS::Subscription").values()} <= {
-        "email"
-    }
-    for bucket in assembly.resources("AWS::S3::Bucket").values():
-        assert bucket["Properties"].get("NotificationConfiguration", {}).keys() <= {"EventBridgeConfiguration"}
+    assert set(assembly.properties("AWS::SNS::Subscription", "Protocol")) <= {"email"}
+    for bucket in assembly.properties("AWS::S3::Bucket").values():
+        assert bucket.get("NotificationConfiguration", {}).keys() <= {"EventBridgeConfiguration"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -22,8 +21,7 @@ _LINK = re.compile(r" Severity: (\w+)\. Prefix: slackwater\. Runbook: docs/runbo
 def severities(scheduled: Assembly) -> dict[str, str]:
     """The severity of each alarm, by its name without the pipeline or source."""
     found = {}
-    for resource in scheduled.resources("AWS::CloudWatch::Alarm").values():
-        properties: dict[str, Any] = resource["Properties"]
+    for properties in scheduled.properties("AWS::CloudWatch::Alarm").values():
         link = _LINK.search(properties["AlarmDescription"])
         assert link, properties["AlarmName"]
         severity, name = link.groups()

@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,18 +17,18 @@ from aws_cdk import Token
 from pydantic import ValidationError
 
 from infra.app import ROOT
+from infra.constructs.state_machine import fill_placeholders
 from infra.lint import context, placeholder_artefacts, synthesise
-from infra.settings import LARGE_FILE_DISK_GB, Settings, load_settings
-from infra.stacks.processing import check_workers
-from infra.state_machines import fill_placeholders, read_machine
-from infra.workers import Worker, heap_mb
+from infra.project_checks import check_project
+from infra.settings import Settings, load_settings
+from infra.workers import LARGE_FILE_DISK_GB, Worker, heap_mb
 from slackwater.errors import DefinitionError
 from slackwater.local.emr.billing import read_workers
 from slackwater.local.emr.submit import IMAGE_PYTHONS
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.spark_workers import MEMORY_GB, WorkerSize
 from slackwater.project.project import Project
-from tests.infra.assembly import Assembly, submit_parameters
+from tests.infra.assembly import Assembly, parts_of, settings_of, submit_parameters, synthesised
 
 pytestmark = pytest.mark.infra
 
@@ -87,15 +88,14 @@ def test_a_setting_may_be_a_string_from_the_command_line() -> None:
 )
 def test_a_wrong_setting_is_named(key: str, value: object) -> None:
     with pytest.raises(DefinitionError, match=key):
-        load_settings({f"slackwater:{key}": value})
+        settings_of(**{key: value})
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("driver_cores", "2"), ("executor_cores", "4"), ("log_retention_days", "7")]
 )
 def test_a_setting_with_a_list_of_numbers_may_be_a_string_from_the_command_line(key: str, value: str) -> None:
-    settings = load_settings({f"slackwater:{key}": value, "slackwater:executor_memory_gb": "8"})
-    assert getattr(settings, key) == int(value)
+    assert getattr(settings_of(**{key: value, "executor_memory_gb": "8"}), key) == int(value)
 
 
 class TestCapacity:
@@ -132,7 +132,7 @@ class TestCapacity:
         self, settings: dict[str, int], message: str
     ) -> None:
         with pytest.raises(DefinitionError, match=re.escape(message)):
-            load_settings({f"slackwater:{key}": value for key, value in settings.items()})
+            settings_of(**settings)
 
     def test_the_capacity_of_exactly_the_concurrent_jobs_is_enough(self) -> None:
         Settings(concurrent_runs=15, maximum_vcpu=45, maximum_memory_gb=165, maximum_disk_gb=3300)
@@ -186,7 +186,7 @@ class TestCapacity:
     ) -> None:
         pipeline = Pipeline.model_validate({**yaml.safe_load(_PIPELINE), "spark": sizes})
         with pytest.raises(DefinitionError) as error:
-            check_workers(Project(sources={}, pipelines={"heights": pipeline}), Settings())
+            check_project(Project(sources={}, pipelines={"heights": pipeline}), Settings())
         assert str(error.value) == f"pipelines/heights.yaml: spark: {message}"
 
     def test_the_disk_of_a_job_that_fetches_a_large_file_is_the_one_that_is_counted(self) -> None:
@@ -196,7 +196,7 @@ class TestCapacity:
 
 def test_every_wrong_setting_is_named_in_one_error() -> None:
     with pytest.raises(DefinitionError, match=r"(?s)idle_minutes.*concurrent_runs"):
-        load_settings({"slackwater:idle_minutes": 0, "slackwater:concurrent_runs": 1001})
+        settings_of(idle_minutes=0, concurrent_runs=1001)
 
 
 def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tmp_path: Path) -> None:
@@ -204,24 +204,23 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
     for folder, name, content in (("sources", "tides", _SOURCE), ("pipelines", "heights", _PIPELINE)):
         (project / folder).mkdir(parents=True)
         (project / folder / f"{name}.yaml").write_text(content)
-    settings = Settings(
-        prefix="sea-two",
-        project=project,
-        removal_policy="destroy",
-        pre_warmed_drivers=1,
-        pre_warmed_executors=2,
-        lambda_python="3.12",
-        spark_python="3.13",
-        architecture="arm64",
-        parallel_days=2,
-        oidc_issuer="https://id.example/ports",
-        oidc_audience="sea",
-        outbound_allow="10.20.0.0/16, files.example:8443",
-    )
-    templates = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=placeholder_artefacts(tmp_path))
-    storage, processing = templates["sea-two-storage"]["Resources"], templates["sea-two-processing"]
-    tables = [resource for resource in storage.values() if resource["Type"] == "AWS::Glue::Table"]
-    [columns] = [table["Properties"]["TableInput"]["StorageDescriptor"]["Columns"] for table in tables]
+    values = {
+        "project": str(project),
+        "removal_policy": "destroy",
+        "pre_warmed_drivers": 1,
+        "pre_warmed_executors": 2,
+        "lambda_python": "3.12",
+        "spark_python": "3.13",
+        "architecture": "arm64",
+        "parallel_days": 2,
+        "oidc_issuer": "https://id.example/ports",
+        "oidc_audience": "sea",
+        "outbound_allow": "10.20.0.0/16, files.example:8443",
+    }
+    deployed = synthesised(tmp_path, prefix="sea-two", **values)
+    storage, processing = deployed.templates["sea-two-storage"], deployed.templates["sea-two-processing"]
+    [table] = deployed.properties("AWS::Glue::Table").values()
+    columns = table["TableInput"]["StorageDescriptor"]["Columns"]
     assert [(column["Name"], column["Type"]) for column in columns[:-4]] == [
         ("at", "timestamp"),
         ("port", "string"),
@@ -229,53 +228,35 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
         ("spring", "boolean"),
         ("day", "date"),
     ]
-    assert templates["sea-two-storage"]["Outputs"]["RawDatabase"]["Value"] == "sea_two_raw"
-    machines = Assembly(tmp_path / "cdk.out", templates).machines()
+    assert storage["Outputs"]["RawDatabase"]["Value"] == "sea_two_raw"
+    machines = deployed.machines()
     assert {"sea-two-pull-source", "sea-two-pipeline-heights"} < set(machines)
     monitor = json.loads(machines["sea-two-monitor-days"])
     assert monitor["States"]["Handle the late days"]["MaxConcurrency"] == 2
-    assert {resource["DeletionPolicy"] for resource in storage.values() if "DeletionPolicy" in resource} == {"Delete"}
-    [application] = [
-        resource["Properties"]
-        for resource in processing["Resources"].values()
-        if resource["Type"] == "AWS::EMRServerless::Application"
-    ]
+    assert {of["DeletionPolicy"] for of in storage["Resources"].values() if "DeletionPolicy" in of} == {"Delete"}
+    [application] = deployed.properties("AWS::EMRServerless::Application").values()
     assert application["Architecture"] == "ARM64"
     capacity = {entry["Key"]: entry["Value"] for entry in application["InitialCapacity"]}
     assert (capacity["Driver"]["WorkerCount"], capacity["Executor"]["WorkerCount"]) == (1, 2)
     assert capacity["Executor"]["WorkerConfiguration"]["Memory"] == "7 GB"
     # The pipeline has an executor of its own; its driver is that of the settings.
-    [machine] = [
-        resource["Properties"]
-        for resource in processing["Resources"].values()
-        if resource.get("Properties", {}).get("StateMachineName") == "sea-two-pipeline-heights"
-    ]
-    conf = dict(re.findall(r"--conf (\S+?)=(\S+)", submit_parameters(machine, tmp_path / "cdk.out")))
-    assert read_workers(conf) == (settings.driver, Worker(4, 16), 1)
+    machine = deployed.one("AWS::StepFunctions::StateMachine", "Pipelineheights")
+    conf = dict(re.findall(r"--conf (\S+?)=(\S+)", submit_parameters(machine, deployed.folder)))
+    assert read_workers(conf) == (Settings().driver, Worker(4, 16), 1)
     assert conf["spark.dynamicAllocation.maxExecutors"] == "1"
-    [environment] = [
-        resource["Properties"]["Environment"]["Variables"]
-        for resource in templates["sea-two-receiver"]["Resources"].values()
-        if resource.get("Properties", {}).get("FunctionName") == "sea-two-receive-events"
-    ]
-    assert (environment["OIDC_ISSUER"], environment["OIDC_AUDIENCE"]) == ("https://id.example/ports", "sea")
-    runtimes = {
-        resource["Properties"]["Runtime"]
-        for template in templates.values()
-        for resource in template["Resources"].values()
-        if resource["Type"] == "AWS::Lambda::Function" and "Layers" in resource["Properties"]
-    }
-    assert runtimes == {"python3.12"}
     for name in ("emr-serverless.driverEnv.PYSPARK_PYTHON", "emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON"):
         assert f"--conf spark.{name}=python3.13 " in json.dumps(processing)
     assert "--conf spark.executorEnv.PYSPARK_PYTHON=python3.13 " in json.dumps(processing)
+    functions = deployed.properties("AWS::Lambda::Function", "FunctionName")
+    environment = functions["sea-two-receive-events"]["Environment"]["Variables"]
+    assert (environment["OIDC_ISSUER"], environment["OIDC_AUDIENCE"]) == ("https://id.example/ports", "sea")
     assert environment["OUTBOUND_ALLOW"] == "10.20.0.0/16,files.example:8443"
+    assert {of["Runtime"] for of in functions.values()} == {"python3.12"}
 
 
 def test_a_missing_project_is_named(tmp_path: Path) -> None:
-    settings = Settings(project=tmp_path / "nowhere")
     with pytest.raises(DefinitionError, match="nowhere"):
-        synthesise(tmp_path / "cdk.out", settings=settings, artefacts=placeholder_artefacts(tmp_path))
+        synthesised(tmp_path, project=str(tmp_path / "nowhere"))
 
 
 def test_a_placeholder_without_a_value_stops_synthesis(tmp_path: Path) -> None:
@@ -299,14 +280,14 @@ def test_a_machine_gets_the_values_of_its_placeholders_only() -> None:
 
 
 def test_an_unreadable_machine_is_named(tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.asl.json"
-    wrong.write_text("{")
+    parts = replace(parts_of(Settings()), root=tmp_path)
+    (tmp_path / "step_functions").mkdir()
+    (tmp_path / "step_functions" / "wrong.asl.json").write_text("{")
     with pytest.raises(DefinitionError, match=r"wrong\.asl\.json: not readable as JSON"):
-        read_machine(wrong)
+        parts.machine("wrong")
     with pytest.raises(DefinitionError, match="no state machine at"):
-        read_machine(tmp_path / "none.asl.json")
+        parts.machine("none")
 
 
-def test_synthesis_reads_nothing_from_an_account_or_region(assembly_manifest: str) -> None:
-    assert "availability-zones" not in assembly_manifest
-    assert "missing" not in json.loads(assembly_manifest)
+def test_synthesis_reads_nothing_from_an_account_or_region(assembly: Assembly) -> None:
+    assert "availability-zones" not in json.dumps(assembly.manifest())

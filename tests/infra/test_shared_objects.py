@@ -10,9 +10,9 @@ import bcrypt
 import pydantic_core
 import pytest
 
-from infra.artefacts import BuildFailed, check_shared_objects, lambda_target, spark_target
+from infra.artefacts import lambda_target, spark_target
+from infra.packing import BuildFailed, Target, check_shared_objects, find_unloadable
 from infra.settings import Settings
-from infra.shared_objects import Target, find_unloadable
 from slackwater.local.layout import ARCHITECTURE, PYTHON
 
 pytestmark = pytest.mark.infra

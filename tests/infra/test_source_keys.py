@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from aws_cdk import App
 
-from infra.app import context
 from infra.constructs.encryption import source_keys
-from infra.lint import definition, placeholder_artefacts, synthesise
-from infra.settings import Settings, load_settings
+from infra.lint import definition
+from infra.settings import Settings
 from infra.stacks.storage import StorageStack
 from slackwater.errors import DefinitionError
 from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
-from tests.infra.assembly import Assembly, policies
+from tests.infra.assembly import Assembly, parts_of, settings_of, synthesised
 from tests.infra.rights import granted
+from tests.rights import calls
 
 pytestmark = pytest.mark.infra
 
@@ -40,50 +40,40 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
         (project / path.parent.name).mkdir(parents=True, exist_ok=True)
         (project / path.parent.name / path.name).write_bytes(path.read_bytes())
     (project / "sources" / "unread.yaml").write_text(_UNREAD_SOURCE)
-    values = {"project": str(project), "source_kms_keys": KEYS}
-    settings = load_settings({**context(), **{f"slackwater:{name}": value for name, value in values.items()}})
-    folder = scratch / "cdk.out"
-    return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
+    return synthesised(scratch, project=str(project), source_kms_keys=KEYS)
 
 
 def test_every_role_may_use_exactly_the_keys_of_the_sources_that_it_reads_or_writes(keyed: Assembly) -> None:
-    read_by_pipelines = {"kms:Decrypt": {FLIGHTS}}
-    reads_all = {"kms:Decrypt": {FLIGHTS, UNREAD}}
-    writes_all = {**reads_all, "kms:GenerateDataKey": {FLIGHTS, UNREAD}}
-    assert uses(keyed) == {
-        **dict.fromkeys(("receiveeventsRole", "storeeventsRole", "fetchfileRole", "PullJobRole"), writes_all),
+    writes, reads = "kms:Decrypt,GenerateDataKey {0} {1}", "kms:Decrypt {0} {1}"
+    rows = {
+        **dict.fromkeys(("receiveevents", "storeevents", "fetchfile", "PullJob"), writes),
         # These two also run pipelines that are not deployed.
-        **dict.fromkeys(("freezeinputsRole", "AnyPipelineJobRole"), reads_all),
-        **dict.fromkeys(("checkdaysRole", "PipelinedailydelaysJobRole"), read_by_pipelines),
+        **dict.fromkeys(("freezeinputs", "AnyPipelineJob"), reads),
+        **dict.fromkeys(("checkdays", "PipelinedailydelaysJob"), "kms:Decrypt {0}"),
     }
+    assert uses(keyed) == {role: set(calls((row.format(FLIGHTS, UNREAD),))) for role, row in rows.items()}
 
 
-def uses(synthesised: Assembly) -> dict[str, dict[str, set[str]]]:
-    """The keys that each role may use, by action, without roles that may use none."""
-    found = {}
-    for name in policies(synthesised.templates):
-        keys = {action: arns for action, arns in granted(synthesised, name).items() if action.startswith("kms:")}
-        if keys:
-            found[re.sub(r"(DefaultPolicy)?[0-9A-F]{8}$", "", name)] = keys
-    return found
+def uses(deployed: Assembly) -> dict[str, set[tuple[str, str]]]:
+    """The uses of keys by role, without roles that may use none."""
+    found = {role: {pair for pair in pairs if pair[0].startswith("kms:")} for role, pairs in granted(deployed).items()}
+    return {role: pairs for role, pairs in found.items() if pairs}
 
 
 def test_the_functions_and_the_job_that_write_get_the_keys(keyed: Assembly) -> None:
     value = f"flights={FLIGHTS},unread={UNREAD}"
-    variables = {
-        function["Properties"]["FunctionName"]: function["Properties"]["Environment"]["Variables"]
-        for function in keyed.resources("AWS::Lambda::Function").values()
-    }
+    functions = keyed.properties("AWS::Lambda::Function", "FunctionName")
+    variables = {name: of["Environment"]["Variables"] for name, of in functions.items()}
     assert {name: of["SOURCE_KMS_KEYS"] for name, of in variables.items() if "SOURCE_KMS_KEYS" in of} == {
         f"slackwater-{name}": value for name in ("receive-events", "store-events", "fetch-file")
     }
     assert job_argument(keyed) == f"--source-kms-keys={value}"
 
 
-def job_argument(synthesised: Assembly) -> str:
+def job_argument(deployed: Assembly) -> str:
     """The argument of the job that fetches a large file."""
-    machine = synthesised.one("AWS::StepFunctions::StateMachine", "PullMachine")
-    [argument] = re.findall(r'"(--source-kms-keys=.*?)"', definition(machine, folder=synthesised.folder))
+    machine = deployed.one("AWS::StepFunctions::StateMachine", "PullMachine")
+    [argument] = re.findall(r'"(--source-kms-keys=.*?)"', definition(machine, folder=deployed.folder))
     return str(argument)
 
 
@@ -95,8 +85,7 @@ def test_without_the_setting_nobody_gets_a_key(assembly: Assembly) -> None:
 
 @pytest.mark.parametrize("value", [KEYS, f"flights={FLIGHTS}, unread={UNREAD}"])
 def test_the_keys_are_a_mapping_or_a_string_from_the_command_line(value: object) -> None:
-    settings = load_settings({"slackwater:source_kms_keys": value})
-    assert settings.source_kms_keys == KEYS
+    assert settings_of(source_kms_keys=value).source_kms_keys == KEYS
 
 
 @pytest.mark.parametrize(
@@ -109,7 +98,7 @@ def test_the_keys_are_a_mapping_or_a_string_from_the_command_line(value: object)
 )
 def test_what_is_no_key_is_refused(value: object, message: str) -> None:
     with pytest.raises(DefinitionError, match=re.escape(message)):
-        load_settings({"slackwater:source_kms_keys": value})
+        settings_of(source_kms_keys=value)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +106,7 @@ def test_what_is_no_key_is_refused(value: object, message: str) -> None:
 )
 def test_an_unknown_source_is_named_with_those_of_the_project(project: Project, known: str) -> None:
     with pytest.raises(DefinitionError) as raised:
-        StorageStack(App(), "storage", settings=Settings(source_kms_keys={"flihgts": FLIGHTS}), project=project)
+        StorageStack(App(), parts_of(Settings(source_kms_keys={"flihgts": FLIGHTS}), project))
     assert str(raised.value) == f"source_kms_keys: no source flihgts in this project (sources: {known})"
 
 

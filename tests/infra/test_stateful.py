@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from infra.app import ROOT
-from infra.lint import context, placeholder_artefacts, synthesise
-from infra.settings import load_settings
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, synthesised
 from tests.infra.stateful import replaced, stateful
 
 pytestmark = pytest.mark.infra
@@ -33,8 +31,8 @@ def previous(record: str) -> dict[str, Any]:
 def test_an_update_from_the_previous_version_replaces_nothing(
     fixture: str, record: str, request: pytest.FixtureRequest
 ) -> None:
-    synthesised: Assembly = request.getfixturevalue(fixture)
-    assert replaced(previous(record), stateful(synthesised.templates)) == []
+    deployed: Assembly = request.getfixturevalue(fixture)
+    assert replaced(previous(record), stateful(deployed.templates)) == []
 
 
 def test_the_record_has_everything_that_holds_data() -> None:
@@ -82,8 +80,7 @@ def test_a_removed_and_a_renamed_pipeline_lose_no_data_and_leave_nothing_else_be
     daily = project / "pipelines" / "daily_delays.yaml"
     daily.write_text(daily.read_text().replace("pipeline: daily_delays", "pipeline: renamed_delays"))
     daily.rename(daily.with_name("renamed_delays.yaml"))
-    settings = load_settings({**context(), "slackwater:project": str(project)})
-    changed = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=placeholder_artefacts(tmp_path))
+    changed = synthesised(tmp_path, project=str(project)).templates
     lost = replaced(stateful(assembly.templates), stateful(changed))
     assert {line.partition("'Type': '")[2].partition("'")[0] for line in lost} == {"AWS::Logs::LogGroup"}
     names = json.dumps(changed)

@@ -11,10 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from infra.environments import PRESETS
-from infra.lint import context, nag_findings, placeholder_artefacts, synthesise, template_findings
-from infra.settings import Settings, load_settings
+from infra.lint import nag_findings, template_findings
+from infra.settings import Settings
 from slackwater.errors import DefinitionError
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, settings_of, synthesised
 from tests.infra.test_environments import fixed_names
 
 pytestmark = pytest.mark.infra
@@ -22,10 +22,7 @@ pytestmark = pytest.mark.infra
 
 @pytest.fixture(scope="module")
 def protected(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    scratch = tmp_path_factory.mktemp("protected")
-    settings = load_settings({**context(), "slackwater:waf": True, "slackwater:waf_requests_per_ip": 600})
-    folder = scratch / "cdk.out"
-    return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
+    return synthesised(tmp_path_factory.mktemp("protected"), waf=True, waf_requests_per_ip=600)
 
 
 def rules(protected: Assembly) -> dict[str, Any]:
@@ -35,21 +32,20 @@ def rules(protected: Assembly) -> dict[str, Any]:
 def test_waf_is_off_by_default_and_in_each_preset(assembly: Assembly) -> None:
     assert not Settings().waf
     assert not any("waf" in preset for preset in PRESETS.values())
-    types = {kind["Type"] for template in assembly.templates.values() for kind in template["Resources"].values()}
-    assert not {kind for kind in types if kind.startswith("AWS::WAFv2::")}
+    assert not [kind for types in assembly.types().values() for kind in types if kind.startswith("AWS::WAFv2::")]
 
 
 @pytest.mark.parametrize("limit", [9, 2_000_000_001])
 def test_the_limit_of_an_address_is_in_the_range_of_aws_waf(limit: int) -> None:
     with pytest.raises(DefinitionError, match="waf_requests_per_ip"):
-        load_settings({"slackwater:waf_requests_per_ip": str(limit)})
+        settings_of(waf_requests_per_ip=str(limit))
 
 
 def test_by_default_an_address_may_send_twice_what_the_api_accepts() -> None:
     """WAF counts also those that the API throttles and clients repeat."""
     assert Settings().waf_limit == 2 * 60 * 50 + 100
     assert Settings(api_requests_per_second=1, api_burst=10).waf_limit == 130
-    assert load_settings({"slackwater:waf_requests_per_ip": "10"}).waf_limit == 10
+    assert settings_of(waf_requests_per_ip="10").waf_limit == 10
 
 
 def test_the_templates_pass_cdk_nag_and_cfn_lint(protected: Assembly) -> None:

@@ -1,137 +1,98 @@
-"""The alarms that exist once for each pipeline or source. Each description says what to do and where to look."""
+"""All alarms. Each description says what to do and where to look."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-
 from aws_cdk import Duration
-from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk.aws_cloudwatch import ComparisonOperator, Stats, TreatMissingData
 
+from infra.constructs.alarms import subjects
+from infra.constructs.alarms.alarm_rule import AlarmGroup, AlarmRule, Severity
+from infra.constructs.alarms.cloudwatch_metrics import FAILED, OLDEST_SECONDS, WAITING
 from infra.settings import Settings
-from slackwater.metrics import Metric, Subject
-from slackwater.model import Cron
-from slackwater.project.cron import cron_matches
+from slackwater.metrics import Metric
 from slackwater.project.project import Project
+from slackwater.project.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
 
-# Long enough for data points that reach CloudWatch late, short enough that two failures fire the alarm twice.
-COUNTER_PERIOD = Duration.minutes(5)
-# The highest value of a period counts. Short, so that the check that clears an alarm is in a period of its own.
-_GAUGE_PERIOD = Duration.minutes(1)
-# Of the latest minutes, one at the threshold is enough. A data point may be the only one of its day, and it reaches
-# CloudWatch through a log, which may take minutes.
-_GAUGE_PERIODS = 10
-_OF_READ_SOURCES = {Metric.SILENCE_PERCENT, Metric.REJECTED_PERCENT_ABOVE_NORMAL}
-# Pulls in a row, each in a period of its own, that have to leave files before an alarm fires.
-_PULLS_IN_A_ROW = 3
-
-
-class Severity(StrEnum):
-    """How soon somebody has to look at an alarm."""
-
-    PAGE = "page"
-    """Now: a published table is missing, or events may be lost."""
-    WARNING = "warning"
-    """On the next working day."""
-
-
-class AlarmGroup(StrEnum):
-    """The rules whose alarms one stack creates if there are too many for the monitoring stack, by the stack's name.
-
-    CloudFormation allows 500 resources in a stack. The group of a rule never changes: an alarm that moves to the stack
-    of another group would be created there before it is deleted here, and CloudFormation refuses a name that exists.
-    """
-
-    RUNS = "run-alarms"
-    LATE_DATA = "late-alarms"
-    OLDER_DATA = "older-alarms"
-    SOURCES = "source-alarms"
-    UNUSUAL = "unusual-alarms"
-    """What differs from the past of a source."""
-    SPENDING = "spending-alarms"
-    """Budgets, cost, and capacity of Spark jobs."""
-    EXECUTIONS = "execution-alarms"
-    """Those of `execution_alarms`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlarmRule:
-    """An alarm that exists once for each pipeline or for each source, depending on its metric's subject."""
-
-    name: str
-    group: AlarmGroup
-    metric: Metric
-    severity: Severity
-    description: str
-    """What has happened, where to look and what to do. `{subject}` is the pipeline or source,
-    `{pipelines}` those that read the source. The page `docs/runbooks/NAME.md` has the details."""
-    statistic: str = cloudwatch.Stats.SUM
-    threshold: float = 1
-    """The alarm fires at this value and above, unless the source or the settings have a limit of their own."""
-    several_pulls: bool = False
-    """Whether one pull is not enough, for a source that is pulled daily or more often."""
-
-    @property
-    def missing_data(self) -> cloudwatch.TreatMissingData:
-        """How missing data is treated.
-
-        A counter has no data when nothing happened. A check or a pull puts a gauge; until the next one, the last value
-        stays valid.
-        """
-        gauge = self.metric.gauge
-        return cloudwatch.TreatMissingData.IGNORE if gauge else cloudwatch.TreatMissingData.NOT_BREACHING
-
-    def evaluation(self, project: Project, subject: str) -> tuple[Duration, int, int]:
-        """Return the length of a period, how many periods count, and how many of them have to reach the threshold."""
-        if self.metric is Metric.RUN_COST:
-            return Duration.days(1), 1, 1
-        if self.several_pulls and (period := _pull_period(project.source(subject).require_pull().schedule)):
-            return period, _PULLS_IN_A_ROW, _PULLS_IN_A_ROW
-        return (_GAUGE_PERIOD, _GAUGE_PERIODS, 1) if self.metric.gauge else (COUNTER_PERIOD, 1, 1)
-
-    def thresholds(self, settings: Settings, project: Project) -> list[tuple[str, float]]:
-        """Return each pipeline or source that has this alarm, with its threshold: the alarm fires at it and above."""
-        if self.metric.subject is Subject.PIPELINE:
-            return self._pipeline_thresholds(settings, project)
-        if self.metric is Metric.FILES_DOUBTFUL:
-            return [(name, self.threshold) for name in sorted(project.sources) if project.records_removed(name)]
-        if self.metric not in {Metric.HOURS_SINCE_ARRIVAL, *_OF_READ_SOURCES}:
-            return [(name, self.threshold) for name, source in sorted(project.sources.items()) if source.pull]
-        # These are known only from the check of a pipeline that reads the source.
-        read = sorted({name for pipeline in project.pipelines.values() for name in pipeline.sources})
-        if self.metric in _OF_READ_SOURCES:
-            return [(name, self.threshold) for name in read]
-        return [(name, project.source(name).silent_hours) for name in read]
-
-    def _pipeline_thresholds(self, settings: Settings, project: Project) -> list[tuple[str, float]]:
-        pipelines = sorted(project.pipelines)
-        match self.metric:
-            case Metric.RUN_COST:
-                usd = settings.alarm_usd_per_day
-                return [] if usd is None else [(name, usd) for name in pipelines]
-            case Metric.JOB_QUEUE_MINUTES:
-                return [(name, settings.alarm_queue_minutes) for name in pipelines]
-            case Metric.BUDGET_PERCENT:
-                pipelines = [name for name in pipelines if project.pipelines[name].late.budget_per_day is not None]
-        return [(name, self.threshold) for name in pipelines]
-
-
-def _pull_period(schedule: Cron) -> Duration | None:
-    """Return the period of which several in a row have a pull each, None if pulls are rarer.
-
-    The periods of an alarm have at most seven days together, so it cannot compare pulls that are days apart.
-    """
-    _, hour, *days = schedule.split()
-    if hour == "*":
-        return Duration.hours(1)
-    year = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(366)]
-    pulls = "".join("x" if cron_matches(" ".join(("0", "0", *days)), day) else "-" for day in year)
-    weeks = (pulls[first : first + 7] for first in range(len(year) - 6))
-    return Duration.days(1) if all("x" * _PULLS_IN_A_ROW in week for week in weeks) else None
+# By then two attempts to store an event have failed, or the function is too slow. Not longer, because SQS excludes
+# messages that were received three times from the age of a queue.
+_MAX_MINUTES_WAITING = 10
+# By then two attempts to start the checks have failed: each 17 minutes, after 5 minutes of collecting.
+_MAX_ARRIVAL_MINUTES = 40
 
 
 RULES = (
+    AlarmRule(
+        name="monitor-failed",
+        metric=FAILED,
+        of=MONITOR_MACHINE,
+        severity=Severity.PAGE,
+        description="An execution of the monitor has failed: late days may not have been detected, run again or "
+        "reported. Look: the failed execution of {machine} names the pipeline in its input, and the days or the "
+        "cause. Fix the cause, then `slackwater monitor PIPELINE`.",
+    ),
+    AlarmRule(
+        name="dead-letters",
+        metric=WAITING,
+        of="dead-letters",
+        severity=Severity.WARNING,
+        description="Messages of the topics, or starts of scheduled tasks, that could not be delivered wait in the "
+        "dead-letter queue for 14 days. Look: receive one. A message has a TopicArn: fix the subscription that "
+        "refused it, then send it again. A start has a task: fix the cause in the log of start-scheduled, then "
+        "`slackwater pull`, `run` or `monitor` its subject.",
+    ),
+    AlarmRule(
+        name="events-waiting",
+        metric=OLDEST_SECONDS,
+        of="events",
+        severity=Severity.PAGE,
+        threshold=_MAX_MINUTES_WAITING * 60,
+        description=f"Accepted events have waited in their queue for {_MAX_MINUTES_WAITING} minutes or more and "
+        "are in no partition yet. Look: the log of store-events shows why, `slackwater buffer status` how many "
+        "wait. Fix the cause; they are retried automatically.",
+    ),
+    AlarmRule(
+        name="event-dead-letters",
+        metric=WAITING,
+        of="event-dead-letters",
+        severity=Severity.PAGE,
+        description="Accepted events could not be stored in five attempts. They wait in the dead-letter queue of "
+        "the events until 14 days after they were sent. Look: the log of store-events shows why. Fix the cause, "
+        "such as a source that was removed, then `slackwater buffer redrive`.",
+    ),
+    AlarmRule(
+        name="arrivals-waiting",
+        metric=OLDEST_SECONDS,
+        of="arrivals",
+        severity=Severity.WARNING,
+        threshold=_MAX_ARRIVAL_MINUTES * 60,
+        description=f"New objects have waited in their queue for {_MAX_ARRIVAL_MINUTES} minutes or more: late data "
+        "is detected by the daily check only. Look: the log of check-arrivals shows why. Fix the cause; they are "
+        "retried automatically.",
+    ),
+    AlarmRule(
+        name="arrival-dead-letters",
+        metric=WAITING,
+        of="arrival-dead-letters",
+        severity=Severity.WARNING,
+        description="New objects could not be put into the queue of arrivals, or no check could be started for "
+        "them in five attempts. The daily check detects late data of the window only. Look: the log of "
+        "check-arrivals, and a message of the dead-letter queue of the arrivals. Fix the cause, then redrive the "
+        "dead-letter queue.",
+    ),
+    AlarmRule(
+        name="monitor-missing",
+        group=AlarmGroup.RUNS,
+        # Each check of the current day puts it, even if it is 0.
+        metric=Metric.DAYS_OVERDUE,
+        statistic=Stats.SAMPLE_COUNT,
+        comparison=ComparisonOperator.LESS_THAN_THRESHOLD,
+        missing_data=TreatMissingData.BREACHING,
+        subjects=subjects.checked_pipelines,
+        evaluate=subjects.between_checks,
+        severity=Severity.PAGE,
+        description="No check of {subject} has included the current day for {periods} hours: late and overdue days are "
+        "not detected, and gauges keep their last value. Look: {scheduler}. Then `slackwater monitor {subject}`.",
+    ),
     AlarmRule(
         name="run-failed",
         group=AlarmGroup.RUNS,
@@ -149,7 +110,6 @@ RULES = (
         description="Days of {subject} are past their deadline and not published. Look: the latest report under "
         "checks/{subject}/ in the exchange bucket lists them (`overdue`), `slackwater runs {subject}` shows their "
         "runs. Then `slackwater run {subject} --date DATE`. The next check clears the alarm.",
-        statistic=cloudwatch.Stats.MAXIMUM,
     ),
     AlarmRule(
         name="day-on-hold",
@@ -161,7 +121,6 @@ RULES = (
         "reasons. Ask the partner. If the current data is right: `slackwater late release {subject} --date DATE "
         "--reason TEXT`. To keep the published version: `slackwater late reject`, with the same arguments. The next "
         "check clears the alarm.",
-        statistic=cloudwatch.Stats.MAXIMUM,
     ),
     AlarmRule(
         name="late-bytes-unprocessed",
@@ -173,7 +132,6 @@ RULES = (
         "{subject}` deferred ones. On hold: ask the partner; if the current data is right, `slackwater late release "
         "{subject} --date DATE --reason TEXT`. Deferred: raise late.max_reruns_per_day or late.budget_per_day, or "
         "`slackwater run {subject} --date DATE`. The next check clears the alarm.",
-        statistic=cloudwatch.Stats.MAXIMUM,
     ),
     AlarmRule(
         name="late-days-older",
@@ -184,7 +142,6 @@ RULES = (
         "`slackwater late --older {subject}` lists them and what has changed, and removes days without late data from "
         "the list. Then `slackwater run {subject} --date DATE`, or raise late.window_days. The next check clears the "
         "alarm.",
-        statistic=cloudwatch.Stats.MAXIMUM,
     ),
     AlarmRule(
         name="notification-outcome-unknown",
@@ -201,56 +158,59 @@ RULES = (
         name="partner-silent",
         group=AlarmGroup.SOURCES,
         metric=Metric.HOURS_SINCE_ARRIVAL,
+        subjects=subjects.silent_after,
         severity=Severity.PAGE,
         description="{subject} has delivered nothing new for {threshold} hours or more. Read by: {pipelines}. Their "
         "days are published without its data, unless a data-quality rule fails. Look: the dashboard, and for files the "
         "executions of pull-source. Ask the partner. The next check after new data clears the alarm.",
         # Each pipeline that reads the source puts this metric; the check that saw the newest object is right.
-        statistic=cloudwatch.Stats.MINIMUM,
+        statistic=Stats.MINIMUM,
     ),
     AlarmRule(
         name="file-not-taken",
         group=AlarmGroup.SOURCES,
         metric=Metric.HOURS_NOT_TAKEN,
+        subjects=subjects.pulled_sources,
         severity=Severity.WARNING,
         description="A file of {subject} could not be fetched for {threshold} hours or more. It is tried again, at the "
         "latest after a day. Look: `slackwater files {subject} --state failed` lists such files with the reasons. Fix "
         "the cause, or ask the partner. If a file will never be readable, `slackwater files give-up {subject} PATH`. "
         "The next pull clears the alarm.",
-        statistic=cloudwatch.Stats.MAXIMUM,
         threshold=24,
     ),
     AlarmRule(
         name="files-doubtful",
         group=AlarmGroup.SOURCES,
         metric=Metric.FILES_DOUBTFUL,
+        subjects=subjects.recorded_sources,
         severity=Severity.WARNING,
         description="The partner of {subject} does not list stored files, and lists fewer others, so no removal is "
         "recorded and all rows still count. Look: `slackwater late` names some of the files. Ask the partner whether "
         "its folder is complete. If it has removed the files on purpose: `slackwater pull {subject} --accept-removed "
         "NUMBER`. The next pull clears the alarm.",
-        statistic=cloudwatch.Stats.MAXIMUM,
     ),
     AlarmRule(
         name="files-left",
         group=AlarmGroup.SOURCES,
         metric=Metric.FILES_LEFT,
+        subjects=subjects.pulled_sources,
         severity=Severity.WARNING,
         description="The pulls of {subject} do not keep up: they leave files to the next pull. Look: the dashboard "
         "shows how many. Run `slackwater pull {subject}` until none is left, and let `schedule` pull more often.",
         # The pull of the period that has left the fewest counts.
-        statistic=cloudwatch.Stats.MINIMUM,
-        several_pulls=True,
+        statistic=Stats.MINIMUM,
+        evaluate=subjects.several_pulls,
     ),
     AlarmRule(
         name="partner-unusually-silent",
         group=AlarmGroup.UNUSUAL,
         metric=Metric.SILENCE_PERCENT,
+        subjects=subjects.read_sources,
         severity=Severity.WARNING,
         description="{subject} has delivered nothing new for {threshold} % of its usual silence at this hour of the "
         "week, or longer. Look: the dashboard, and for files `slackwater files {subject} --state failed` and the "
         "executions of pull-source. Ask the partner. The next check after new data clears the alarm.",
-        statistic=cloudwatch.Stats.MINIMUM,
+        statistic=Stats.MINIMUM,
         # At an hour of the week there are 12 silences in 4 weeks, so the usual one is the longest of them. One in 13
         # would be longer by chance.
         threshold=150,
@@ -259,29 +219,31 @@ RULES = (
         name="rejects-unusual",
         group=AlarmGroup.UNUSUAL,
         metric=Metric.REJECTED_PERCENT_ABOVE_NORMAL,
+        subjects=subjects.read_sources,
         severity=Severity.WARNING,
         description="The reject rate of {subject} in the latest 24 hours is {threshold} percentage points or more over "
         "the median of the 14 days before. Look: `slackwater sideline list {subject}` counts rejected events by rule, "
         "`slackwater sideline show {subject}` shows them with their reasons. Ask the partner to correct and send them "
         "again, or correct the definition of the source. The next check with a normal rate clears the alarm.",
-        statistic=cloudwatch.Stats.MAXIMUM,
         threshold=5,
     ),
     AlarmRule(
         name="budget-spent",
         group=AlarmGroup.SPENDING,
         metric=Metric.BUDGET_PERCENT,
+        subjects=subjects.limited_pipelines,
         severity=Severity.WARNING,
         description="The late days of {subject} cost more to run again today than late.budget_per_day. Look: "
         "`slackwater monitor {subject}` names the days that are deferred. They run on a later day. To run one now, "
         "`slackwater run {subject} --date DATE`; if this happens often, raise late.budget_per_day.",
-        statistic=cloudwatch.Stats.MAXIMUM,
         threshold=100,
     ),
     AlarmRule(
         name="cost-per-day",
         group=AlarmGroup.SPENDING,
         metric=Metric.RUN_COST,
+        subjects=subjects.cost_limits,
+        evaluate=lambda *_: subjects.Evaluation(Duration.days(1), datapoints=1),
         severity=Severity.WARNING,
         description="Runs and comparisons of {subject} whose cost became known in the last 24 hours have cost "
         "{threshold} USD or more. Look: `slackwater cost {subject}` shows which days, `slackwater runs {subject}` why "
@@ -291,10 +253,43 @@ RULES = (
         name="spark-queued",
         group=AlarmGroup.SPENDING,
         metric=Metric.JOB_QUEUE_MINUTES,
+        statistic=Stats.MAXIMUM,
+        subjects=subjects.queue_limits,
         severity=Severity.WARNING,
         description="A Spark job of {subject} has waited in the queue for {threshold} minutes or more. Look: "
         "`slackwater runs {subject} --date DATE --timeline` shows for how long each stage has waited. Raise "
         "concurrent_runs and maximum_vcpu, or let pipelines start at other times.",
-        statistic=cloudwatch.Stats.MAXIMUM,
+    ),
+    # A run that fails before it has an attempt, such as one whose inputs cannot be frozen, has no record and no other
+    # metric. No state machine has a timeout of its own, so no execution times out: a state that does fails its
+    # execution. An execution is aborted only when a person or a command stops it, which is no reason for an alarm.
+    AlarmRule(
+        name="execution-failed",
+        group=AlarmGroup.EXECUTIONS,
+        metric=FAILED,
+        of=f"{PIPELINE_MACHINE_PREFIX}{{subject}}",
+        evaluate=subjects.every_hour,
+        severity=Severity.PAGE,
+        description="An execution of {subject} has failed, perhaps before its run had an attempt. Look: `slackwater "
+        "runs {subject}` shows failed runs. If there is none, the failed execution of the state machine names the "
+        "cause. Fix it, then `slackwater run {subject} --date DATE`.",
+    ),
+    AlarmRule(
+        name="machine-failed",
+        group=AlarmGroup.EXECUTIONS,
+        metric=FAILED,
+        of="{subject}",
+        subjects=subjects.state_machines,
+        evaluate=subjects.every_hour,
+        severity=Severity.WARNING,
+        description="An execution of {subject} has failed. Look: the failed execution has the source, the day or the "
+        "pipeline in its input, and names the cause. Fix it, and start the same again.",
     ),
 )
+
+
+def alarm_names(settings: Settings, project: Project) -> list[str]:
+    """Return the full names of all alarms of a deployment."""
+    return [
+        settings.named(rule.alarm_name(subject)) for rule in RULES for subject, _ in rule.thresholds(settings, project)
+    ]

@@ -1,29 +1,46 @@
-"""The CloudWatch metrics that alarms watch and the dashboard shows."""
+"""The CloudWatch metrics that alarms watch and dashboards show."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
-from constructs import Construct
 
-from infra.constructs.common import states_arn
 from infra.settings import Settings
 from slackwater.metrics import Metric
 
 
-@dataclass(frozen=True, kw_only=True)
-class QueueNames:
-    """Full names of the queues that are monitored."""
+class AwsMetric(NamedTuple):
+    """A metric of an AWS service, which has one for each queue, function or state machine."""
 
-    dead_letters: str
-    """Messages that SNS could not deliver to a subscriber of a topic."""
-    events: str
-    event_dead_letters: str
-    arrivals: str
-    """Objects that were written, whose days are to be checked."""
-    arrival_dead_letters: str
+    namespace: str
+    name: str
+    dimension: str
+    statistic: str = cloudwatch.Stats.SUM
+    gauge: bool = False
+    """Whether its last value stays valid until the next one."""
+
+    def of(self, value: str, *, period: Duration, label: str | None = None) -> cloudwatch.Metric:
+        """Return the metric of one of them, given by the value of the dimension: a full name or an ARN."""
+        return cloudwatch.Metric(
+            namespace=self.namespace,
+            metric_name=self.name,
+            dimensions_map={self.dimension: value},
+            statistic=self.statistic,
+            period=period,
+            label=label,
+        )
+
+
+# The maximum: SQS puts one approximate value a minute, and their sum means nothing. It stops reporting the messages of
+# an inactive queue after some hours, although the queue holds them. Lambda polls the queues whose age we watch all the
+# time, so there is data whenever a message waits.
+WAITING = AwsMetric("AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", cloudwatch.Stats.MAXIMUM, gauge=True)
+OLDEST_SECONDS = AwsMetric("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", cloudwatch.Stats.MAXIMUM)
+FAILED = AwsMetric("AWS/States", "ExecutionsFailed", "StateMachineArn")
+ABORTED = AwsMetric("AWS/States", "ExecutionsAborted", "StateMachineArn")
+ERRORS = AwsMetric("AWS/Lambda", "Errors", "FunctionName")
 
 
 def slackwater_metric(
@@ -36,58 +53,4 @@ def slackwater_metric(
         dimensions_map={metric.subject.value: subject} if subject else None,
         statistic=statistic,
         period=period,
-    )
-
-
-def waiting_messages(queue: str, *, period: Duration) -> cloudwatch.Metric:
-    """Return the number of messages that wait in a queue, given by its full name."""
-    return _queue_metric("ApproximateNumberOfMessagesVisible", queue, period)
-
-
-def oldest_message_age(queue: str, *, period: Duration) -> cloudwatch.Metric:
-    """Return the age in seconds of the oldest message in a queue, given by its full name."""
-    return _queue_metric("ApproximateAgeOfOldestMessage", queue, period)
-
-
-def _queue_metric(metric: str, queue: str, period: Duration) -> cloudwatch.Metric:
-    # The maximum: SQS puts one approximate value a minute, and their sum means nothing.
-    return cloudwatch.Metric(
-        namespace="AWS/SQS",
-        metric_name=metric,
-        dimensions_map={"QueueName": queue},
-        statistic=cloudwatch.Stats.MAXIMUM,
-        period=period,
-    )
-
-
-def ended_executions(scope: Construct, machine: str, *, metric: str, period: Duration) -> cloudwatch.Metric:
-    """Return a count of executions of one state machine, given by its full name: `ExecutionsFailed`, for example."""
-    return cloudwatch.Metric(
-        namespace="AWS/States",
-        metric_name=metric,
-        dimensions_map={"StateMachineArn": states_arn(scope, "stateMachine", machine)},
-        statistic=cloudwatch.Stats.SUM,
-        period=period,
-    )
-
-
-def function_errors(function: str, *, period: Duration) -> cloudwatch.Metric:
-    """Return the number of failed invocations of a Lambda function, given by its full name."""
-    return cloudwatch.Metric(
-        namespace="AWS/Lambda",
-        metric_name="Errors",
-        dimensions_map={"FunctionName": function},
-        statistic=cloudwatch.Stats.SUM,
-        period=period,
-    )
-
-
-def spark_jobs(application_id: str, application_name: str, *, metric: str) -> cloudwatch.Metric:
-    """Return a count of Spark jobs of one EMR Serverless application: `RunningJobs`, for example."""
-    return cloudwatch.Metric(
-        namespace="AWS/EMRServerless",
-        metric_name=metric,
-        dimensions_map={"ApplicationId": application_id, "ApplicationName": application_name},
-        statistic=cloudwatch.Stats.MAXIMUM,
-        period=Duration.minutes(1),
     )

@@ -38,6 +38,12 @@ def read_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
     _use_key(role, bucket.encryption_key, "Decrypt")
 
 
+def find_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
+    """Let `role` list and read the objects under the prefixes."""
+    list_objects(role, bucket, *prefixes)
+    read_objects(role, bucket, *prefixes)
+
+
 def write_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
     """Let `role` write objects under the prefixes."""
     _allow_keys(role, _arn(role, bucket), prefixes, ["s3:PutObject"])
@@ -114,8 +120,7 @@ def use_queue(role: Grantee, queue: sqs.IQueue, *actions: str) -> None:
 
 def use_tables(role: Grantee, database: str, *actions: str) -> None:
     """Let `role` call these Glue actions on the tables of one database: `GetTable`, `BatchCreatePartition`, ..."""
-    resources = [*_database_arns(role, database), table_arn(role, database, "*")]
-    allow(role, [f"glue:{action}" for action in actions], resources, wildcard="The tables of this one database.")
+    use_table(role, database, "*", *actions)
 
 
 def use_database(role: Grantee, database: str, *actions: str) -> None:
@@ -126,7 +131,7 @@ def use_database(role: Grantee, database: str, *actions: str) -> None:
 def use_table(role: Grantee, database: str, table: str, *actions: str) -> None:
     """Let `role` call these Glue actions on one table, which may not exist yet."""
     resources = [*_database_arns(role, database), table_arn(role, database, table)]
-    allow(role, [f"glue:{action}" for action in actions], resources)
+    allow(role, [f"glue:{action}" for action in actions], resources, wildcard="The tables of this one database.")
 
 
 def table_arn(scope: IConstruct, database: str, table: str) -> str:

@@ -27,8 +27,7 @@ def allow_pipeline(role: iam.IRole, pipeline: Pipeline, *, storage: StorageStack
     name, database = pipeline.pipeline, storage.warehouse_database
     raw = [f"raw/source={source}/" for source in pipeline.sources]
     if raw:
-        grants.read_objects(role, storage.raw, *raw)
-        grants.list_objects(role, storage.raw, *raw)
+        grants.find_objects(role, storage.raw, *raw)
     grants.decrypt_sources(role, storage.source_keys, pipeline.sources)
     manifests, attempts, arrow = f"manifests/{name}/", f"runs/{name}/", f"{ARROW_FILES}{name}/"
     grants.read_objects(role, storage.exchange, manifests, arrow)
@@ -55,9 +54,8 @@ def allow_pipeline(role: iam.IRole, pipeline: Pipeline, *, storage: StorageStack
 def allow_any_pipeline(role: iam.IRole, project: Project, *, storage: StorageStack) -> None:
     """Let `role` run the stages of pipelines that are not deployed, and the check of the release."""
     database = storage.warehouse_database
-    grants.read_objects(role, storage.raw, "raw/")
+    grants.find_objects(role, storage.raw, "raw/")
     grants.decrypt_sources(role, storage.source_keys)
-    grants.list_objects(role, storage.raw, "raw/")
     grants.read_objects(role, storage.exchange, "manifests/", PROJECTS, ARROW_FILES)
     grants.replace_objects(role, storage.exchange, "runs/")
     grants.write_objects(role, storage.exchange, ARROW_FILES, LOGS)
@@ -79,8 +77,7 @@ def allow_comparisons(role: iam.IRole, *, storage: StorageStack) -> None:
     grants.replace_objects(role, storage.exchange, "comparisons/")
     grants.list_objects(role, storage.exchange, "manifests/", "comparisons/")
     grants.write_objects(role, storage.exchange, LOGS)
-    grants.read_objects(role, storage.warehouse, f"{database}/")
-    grants.list_objects(role, storage.warehouse, f"{database}/")
+    grants.find_objects(role, storage.warehouse, f"{database}/")
     grants.use_tables(role, database, "GetDatabase", "GetTable")
 
 

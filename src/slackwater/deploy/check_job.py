@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from slackwater.aws.deployment import Deployment
 from slackwater.aws.executions.job_logs import Job, JobLogs
@@ -44,18 +44,6 @@ _REMEDIES = {
 }
 
 
-class _Failure(NamedTuple):
-    """Why the job failed, or was not started."""
-
-    reason: str
-    details: str
-    """The reason and EMR's words, in which the keys of `_REMEDIES` are looked for."""
-    role: str
-    """ARN of the role that did what failed."""
-    remedy: str
-    """For all other reasons."""
-
-
 def check_job(
     clients: Clients,
     deployment: Deployment,
@@ -88,7 +76,7 @@ def check_job(
     jobs = logs.jobs(_NAME, _DATE, since=view.started - timedelta(minutes=1), until=view.started + timedelta(days=1))
     job = next((job for job in jobs if job.stage == stage), None)
     if not view.succeeded:
-        return _failed(_failure(view, run, job, logs, deployment))
+        return _failure(view, run, job, logs, deployment)
     lines = [json.loads(line) for line in _lines(logs, job, "stdout") if '"release checked"' in line]
     with_versions = "".join(f" with Spark {line['spark']} and Python {line['python']}" for line in lines)
     return ok(
@@ -132,21 +120,19 @@ def _machine(stage: str) -> dict[str, Any]:
     return machine
 
 
-def _failure(view: ExecutionView, run: Run, job: Job | None, logs: JobLogs, deployment: Deployment) -> _Failure:
-    reason = failure_message(view.error or view.status, view.cause)
-    if job is None:
-        return _Failure(reason, reason, deployment.any_pipeline_role_arn, "run slackwater deploy, and this check again")
-    try:
-        reason = logs.store.get(failure_uri(run.prefix)).decode()
-    except SlackwaterError:  # the job could not write it, or has not begun
-        reason = (_lines(logs, job, "stderr") or [job.detail or reason])[-1]
-    log = f"{deployment.log_prefix}applications/{deployment.application_id}/jobs/{job.id}/"
-    return _Failure(reason, f"{reason}\n{job.detail}", deployment.job_role_arn, f"read its log: {log}")
-
-
-def _failed(failure: _Failure) -> Finding:
-    known = next((remedy for text, remedy in _REMEDIES.items() if text in failure.details), failure.remedy)
-    return failed(failure.reason, known.format(role=failure.role))
+def _failure(view: ExecutionView, run: Run, job: Job | None, logs: JobLogs, deployment: Deployment) -> Finding:
+    reason = details = failure_message(view.error or view.status, view.cause)
+    role, remedy = deployment.any_pipeline_role_arn, "run slackwater deploy, and this check again"
+    if job:
+        try:
+            reason = logs.store.get(failure_uri(run.prefix)).decode()
+        except SlackwaterError:  # the job could not write it, or has not begun
+            reason = (_lines(logs, job, "stderr") or [job.detail or reason])[-1]
+        details, role = f"{reason}\n{job.detail}", deployment.job_role_arn
+        log = f"{deployment.log_prefix}applications/{deployment.application_id}/jobs/{job.id}/"
+        remedy = f"read its log: {log}"
+    known = next((known for text, known in _REMEDIES.items() if text in details), remedy)
+    return failed(reason, known.format(role=role))
 
 
 def _lines(logs: JobLogs, job: Job | None, stream: str) -> list[str]:

@@ -1,0 +1,81 @@
+"""Checks of a project against the settings and the artefacts of its deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from infra.constructs.permissions import grants
+from infra.settings import Settings
+from infra.workers import Worker, capacity_of
+from slackwater.errors import DefinitionError
+from slackwater.pipeline.spark_workers import SparkSizes
+from slackwater.project.project import Project
+
+
+def check_project(project: Project, settings: Settings, *, missing_steps: Set[str] = frozenset()) -> None:
+    """Raise `DefinitionError` that names everything in the project that its Spark jobs could not do.
+
+    `missing_steps` are steps of installed packages that the archive of the jobs lacks.
+    """
+    problems = [*_unknown_steps(project, missing_steps), *_workers(project, settings)]
+    # Without subnets, a job reaches only S3, Glue, Lake Formation, CloudWatch Logs, KMS, STS, DynamoDB and Secrets
+    # Manager in the region of its application ("Other considerations" in the user guide of EMR Serverless).
+    if not settings.job_subnets:
+        problems += [*_unreachable_files(project), *_unreachable_servers(project)]
+    if problems:
+        raise DefinitionError("\n".join(problems))
+
+
+def _unknown_steps(project: Project, missing: Set[str]) -> Iterator[str]:
+    for name, pipeline in project.pipelines.items():
+        for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
+            for place, use in uses.items():
+                if use.step in missing:
+                    yield (
+                        f"pipeline {name}: {section}.{place}.step: Spark jobs do not get the package of {use.step}: "
+                        "add its wheel or its folder to the setting step_packages"
+                    )
+
+
+def _workers(project: Project, settings: Settings) -> Iterator[str]:
+    """Yield for which workers of pipelines the application lacks the capacity."""
+    runs = settings.concurrent_runs
+    for name, pipeline in sorted(project.pipelines.items()):
+        sizes = pipeline.spark
+        driver, executor = (
+            Worker(size.vcpu, size.memory_gb) if size else worker
+            for size, worker in ((sizes.driver, settings.driver), (sizes.executor, settings.executor))
+        )
+        executors = sizes.max_executors or settings.maximum_executors
+        for jobs, count, what in (
+            (1, executors, f"a job with a driver and {executors} executors (max_executors)"),
+            (runs, 1, f"{runs} jobs (concurrent_runs) with a driver and an executor each"),
+        ):
+            missing = settings.too_small(capacity_of((jobs, driver), (jobs * count, executor)))
+            if missing and sizes != SparkSizes():
+                yield (
+                    f"pipelines/{name}.yaml: spark: {what} needs {missing}: choose smaller workers, or raise these "
+                    "settings"
+                )
+
+
+def _unreachable_files(project: Project) -> Iterator[str]:
+    """Yield the sources whose files may be too large for a function, and that jobs do not reach."""
+    for name, source in sorted(project.sources.items()):
+        if source.pull and source.pull.needs_jobs and source.pull.scheme != "s3":
+            yield (
+                f"sources/{name}.yaml: pull.url: without the setting job_subnets, the jobs that fetch files larger "
+                f"than pull.function_mb ({source.pull.function_mb}) reach no partner over {source.pull.scheme}: "
+                f"set pull.max_file_mb to at most {source.pull.function_mb}, so that larger files are refused, or "
+                "set job_subnets to private subnets with a NAT gateway, and job_security_groups"
+            )
+
+
+def _unreachable_servers(project: Project) -> Iterator[str]:
+    """Yield the steps with a `url`."""
+    for pipeline, place, _ in grants.step_values(project.pipelines.values(), "url"):
+        yield (
+            f"pipelines/{pipeline}.yaml: {place}: without the setting job_subnets, jobs reach no server outside of AWS "
+            "and no database in a network: set job_subnets to private subnets, with a NAT gateway for servers outside, "
+            "and job_security_groups"
+        )

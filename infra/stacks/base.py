@@ -1,0 +1,105 @@
+"""What the stacks of a deployment have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import Environment, Stack
+from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra.artefacts import Artefacts, write_project
+from infra.constructs.arrivals import ARRIVALS
+from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.permissions import grants
+from infra.constructs.state_machine import MachineRole, StateMachine
+from infra.settings import Settings
+from slackwater.errors import DefinitionError
+from slackwater.pipeline.retries import Machine, with_retries
+from slackwater.project.project import Project
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What every stack of a deployment is built from."""
+
+    settings: Settings
+    project: Project
+    artefacts: Artefacts
+    root: Path
+    """The folder of deployed files."""
+    env: Environment | None = None
+    """Account and region of the stacks; None if they fit every one."""
+
+    @cached_property
+    def project_file(self) -> Path:
+        """The `project.json` of the project."""
+        return write_project(root=self.root, project=self.project)
+
+    def machine(self, name: str) -> Machine:
+        """Return the definition `step_functions/<name>.asl.json`, without retries.
+
+        Raises `DefinitionError` when it is missing or is not JSON.
+        """
+        path = self.root / "step_functions" / f"{name}.asl.json"
+        try:
+            machine: Machine = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise DefinitionError(f"no state machine at {path}") from error
+        except ValueError as error:
+            raise DefinitionError(f"{path}: not readable as JSON: {error}") from error
+        return machine
+
+
+class DeploymentStack(Stack):
+    """The stack `PREFIX-NAME`. `options` are those of a stack of the CDK."""
+
+    def __init__(self, scope: Construct, name: str, parts: Parts, description: str, **options: Any) -> None:
+        full_name, description = parts.settings.named(name), f"Slackwater: {description}"
+        super().__init__(scope, full_name, env=parts.env, description=description, **options)
+        self.parts, self.settings = parts, parts.settings
+
+
+class FunctionStack(DeploymentStack):
+    """A stack with functions, which have the library's layer, and with state machines."""
+
+    def __init__(self, scope: Construct, name: str, parts: Parts, description: str) -> None:
+        super().__init__(scope, name, parts, description)
+        layer, lambdas = parts.artefacts.layer, parts.root / "lambdas"
+        self.library = Library(self, "Library", settings=parts.settings, artefact=layer, lambdas=lambdas)
+
+    @cached_property
+    def project(self) -> assets.Asset:
+        """The deployed `project.json`."""
+        return assets.Asset(self, "Project", path=str(self.parts.project_file))
+
+    def function(self, name: str, *, sends_arrivals: bool = False, **options: Any) -> LibraryFunction:
+        """Create a `LibraryFunction`. It may read the project if its environment has `PROJECT_URI`.
+
+        With `sends_arrivals`, it may send messages to the queue of arrivals. With the setting `collect_minutes` 0 it
+        gets no queue: days wait for the daily check.
+        """
+        function = LibraryFunction(self.library, name, **options)
+        if "PROJECT_URI" in options["environment"]:
+            grants.read_asset(function.role, self.project, settings=self.settings)
+        if sends_arrivals:
+            # By its name: the stacks of most of these functions are deployed before the queue's stack.
+            arn = self.format_arn(service="sqs", resource=self.settings.named(ARRIVALS))
+            queue = sqs.Queue.from_queue_arn(function, "Arrivals", arn)
+            grants.use_queue(function.role, queue, "SendMessage")
+            url = queue.queue_url if self.settings.collect_minutes else ""
+            function.function.add_environment("ARRIVAL_QUEUE_URL", url)
+        return function
+
+    def machine(self, role: MachineRole, name: str, definition: Machine, values: Mapping[str, str]) -> StateMachine:
+        """Create a state machine with the retries of its tasks."""
+        definition = with_retries(definition)
+        return StateMachine(
+            role, "Machine", settings=self.settings, name=name, definition=definition, values=values, role=role
+        )
