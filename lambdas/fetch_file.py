@@ -66,7 +66,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         logger.info("file is too large for a function, a job fetches it", extra={**job, "reason": str(error)})
         return job
     count_file(source.source, fetched)
-    request_checks(source.source, fetched)
+    committed = file_committed(source.source, fetched.partitions, time=utc_now())
+    function_resources(SHORT_CONFIG).request_checks(committed)
     result = fetched.summary()
     logger.info("file fetched", extra={"source": source.source, **result})
     return result
@@ -107,10 +108,3 @@ def count_file(source: str, fetched: FetchResult) -> None:
     count = EventCount(fetched.rows + fetched.rejected, fetched.rejected)
     with best_effort("the events of the file were not counted"):
         function_resources().once.event_counts.add(source, count, at=utc_now())
-
-
-def request_checks(source: str, fetched: FetchResult) -> None:
-    """Have the days checked whose rows have changed. An error is only logged: the daily check looks at them too."""
-    messages = file_committed(source, fetched.partitions, time=utc_now())
-    with best_effort("the days of the file wait for the daily check"):
-        function_resources(SHORT_CONFIG).arrivals([(message.model_dump_json(), 0) for message in messages])

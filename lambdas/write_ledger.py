@@ -7,6 +7,7 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel
 
+from slackwater.aws import ledger_table, warehouse  # noqa: F401 - a second, which the first call should not take
 from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import function_resources
 from slackwater.late.ledger import Ledger

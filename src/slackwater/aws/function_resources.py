@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import cached_property, lru_cache
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aws_lambda_powertools import Logger
 from botocore.config import Config
+from pydantic import BaseModel
 
 from slackwater.aws.clients import CONFIG, SINGLE_CONFIG, Clients
 from slackwater.aws.emf import put_metric
@@ -54,6 +56,11 @@ class FunctionResources(Resources):
     def arrivals(self) -> ArrivalQueue:
         """The queue of arrivals. The URL is empty if only the daily check finds late data."""
         return ArrivalQueue(self.clients("sqs"), self.settings.arrival_queue_url)
+
+    def request_checks(self, messages: Iterable[BaseModel]) -> None:
+        """Have the days checked that the messages are about. An error is only logged: the daily check looks at them."""
+        with best_effort("days wait for the daily check"):
+            self.arrivals([(message.model_dump_json(), 0) for message in messages])
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -132,7 +139,12 @@ class FunctionResources(Resources):
     @cached_property
     def recorder(self) -> RunRecorder:
         """Records the outcome of runs."""
+        from slackwater.late.arrival_messages import day_published
         from slackwater.runs.outcome import RunRecorder
+
+        def request_checks(run: Run) -> None:
+            # Not repeated, because the time of the function is short.
+            self.once.request_checks([day_published(run.pipeline, run.date, time=utc_now())])
 
         return RunRecorder(
             store=self.store,
@@ -140,8 +152,7 @@ class FunctionResources(Resources):
             now=utc_now,
             # The next check of the days records what is missing.
             costs=self.once.costs,
-            # Not repeated, because the time of the function is short: the daily check looks at the days too.
-            on_changed=lambda run: request_checks(self.once.arrivals, run),
+            on_changed=request_checks,
         )
 
     @cached_property
@@ -259,15 +270,6 @@ def report_unknown_outcome(pipeline: str, date: str) -> None:
     """Fire the alarm for a message that may or may not have been sent, and log its day."""
     warn("people may have been notified of a change, or not", date=date)
     put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline)
-
-
-def request_checks(arrivals: ArrivalQueue, run: Run) -> None:
-    """Have the days checked that have read earlier rows of the run's day. An error is only logged."""
-    from slackwater.late.arrival_messages import day_published
-
-    message = day_published(run.pipeline, run.date, time=utc_now())
-    with best_effort("the days that read this one wait for the daily check"):
-        arrivals([(message.model_dump_json(), 0)])
 
 
 def known_costs(recorder: CostRecorder, comparison: Comparison) -> AttemptCosts | None:

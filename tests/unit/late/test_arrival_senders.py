@@ -17,6 +17,7 @@ from slackwater.late.check.deferred import later_checks
 from slackwater.late.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.monitor import Monitor
 from slackwater.pipeline.definition import Late
+from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.file_cache import EntryChanged
@@ -27,7 +28,7 @@ from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days
 from tests.fakes_functions import resources_of, use_resources
 from tests.fakes_ledger import ArrivalQueueFake
-from tests.fakes_receiver import a_source
+from tests.fakes_receiver import MemoryEventCounts, a_source
 from tests.fakes_runs import LONGEST_RUN
 from tests.pulling import FIRST, SECOND, Setup, csv_of, row
 
@@ -124,23 +125,26 @@ class TestPull:
     def test_the_function_sends_a_message_for_each_date_and_the_state_machine_gets_no_partitions(self, monkeypatch):
         arrivals, other_day = ArrivalQueueFake(), Partition("2013-03-12", "00")
         fetched = FetchResult(path=FIRST, state="stored", rows=3, partitions=(NOON, ONE, other_day))
-        use_resources(monkeypatch, fetch_file, arrivals=arrivals)
-        fetch_file.request_checks("things", fetched)
+        answer = self.fetch(monkeypatch, fetched, arrivals)
         assert [(item.source, item.date, item.hours) for item in arrivals.messages] == [
             ("things", "2013-03-11", ("12", "13")),
             ("things", "2013-03-12", ("00",)),
         ]
         assert all(isinstance(item, FileCommitted) for item in arrivals.messages)
-        assert (arrivals.delays, fetched.summary().keys()) == (
-            [0, 0],
-            {"path", "state", "rows", "rejected", "bytes"},
-        )
+        assert (arrivals.delays, answer.keys()) == ([0, 0], {"path", "state", "rows", "rejected", "bytes"})
 
     def test_a_message_that_cannot_be_sent_does_not_fail_the_pull(self, monkeypatch, reasons):
-        use_resources(monkeypatch, fetch_file, arrivals=ArrivalQueueFake(CloudError("no queue")))
         fetched = FetchResult(path=FIRST, state="stored", partitions=(NOON,))
-        fetch_file.request_checks("things", fetched)
+        assert self.fetch(monkeypatch, fetched, ArrivalQueueFake(CloudError("no queue")))["state"] == "stored"
         assert reasons == ["no queue"]
+
+    def fetch(self, monkeypatch, fetched: FetchResult, arrivals: ArrivalQueueFake):
+        """The answer of the function when it has fetched a file with this result."""
+        project = Project(sources={"things": a_source()}, pipelines={})
+        use_resources(monkeypatch, fetch_file, arrivals=arrivals, project=project, event_counts=MemoryEventCounts())
+        monkeypatch.setattr(fetch_file, "fetch", lambda *_: fetched)
+        event = {"source": "things", "work": "s3://x/work", "index": 0, "correlation_id": "c"}
+        return fetch_file.handler(event, None)
 
 
 class TestRun:
