@@ -2,14 +2,10 @@
 
 A stage writes Arrow IPC files (file format, not stream), then the manifest, then the reference, each by one PUT.
 Only the reference passes through Step Functions: a URI and totals, under 1 KB whatever the size of the data.
-
-`python -m slackwater.arrow.reference` prints the JSON Schema of manifests, for readers that are not this library.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -142,16 +138,3 @@ def manifest_uri(prefix: str) -> str:
 def reference_uri(prefix: str) -> str:
     """Return the URI of the reference of the dataset under `prefix`."""
     return f"{prefix}reference.json"
-
-
-def manifest_contract() -> str:
-    """Return the JSON Schema of a stored manifest, as docs/contracts/arrow-manifest.schema.json holds it."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **ArrowManifest.model_json_schema(mode="serialization"),
-    }
-    return json.dumps(schema, indent=2) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(manifest_contract())

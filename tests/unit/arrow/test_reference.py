@@ -10,13 +10,13 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
+from slackwater.arrow.contract import manifest_contract
 from slackwater.arrow.reference import (
     REFERENCE_LIMIT,
     ArrowBatch,
     ArrowFile,
     ArrowManifest,
     ArrowReference,
-    manifest_contract,
 )
 from tests.fakes_spark import PRODUCER
 
@@ -60,7 +60,7 @@ def test_a_manifest_of_another_version_is_refused():
 
 def test_the_contract_is_the_schema_of_the_model():
     assert CONTRACT.read_text(encoding="utf-8") == manifest_contract(), (
-        "write it again: python -m slackwater.arrow.reference > docs/contracts/arrow-manifest.schema.json"
+        "write it again: python -m slackwater.arrow.contract > docs/contracts/arrow-manifest.schema.json"
     )
 
 
