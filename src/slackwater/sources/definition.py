@@ -15,6 +15,7 @@ from slackwater.errors import DefinitionError
 from slackwater.faults import Fault, Faults, Path, unknown_name
 from slackwater.model import Model, Name, TimeZone
 from slackwater.sources.fields import (
+    ConstantColumn,
     DatePartColumn,
     DerivedColumn,
     FieldDefinition,
@@ -136,14 +137,15 @@ class Source(Model):
             if name in self.fields:
                 message = "a field already has this name: rename the derived column"
                 yield Fault(path=("enrich", name), at_key=True, message=message)
-            read: list[str | None] = []
-            path: Path = ("enrich", name, "of")
             match derived:
                 case LookupColumn() | DatePartColumn():
-                    read = [derived.of]
+                    key, read = "of", {derived.of}
                 case TemplateColumn():
-                    read, path = [field for _, field in derived.parts], ("enrich", name, "template")
-            for field in sorted(set(filter(None, read))):
+                    key, read = "template", {field for _, field in derived.parts if field is not None}
+                case ConstantColumn():
+                    continue
+            path: Path = ("enrich", name, key)
+            for field in sorted(read):
                 if field not in self.fields:
                     yield unknown_name(f"no field {field!r}", field, self.fields, path=path)
                 elif isinstance(derived, DatePartColumn) and self.fields[field].type is not FieldType.TIMESTAMP:

@@ -167,7 +167,7 @@ def _name_faults(checked: _CheckedPipeline, sources: Collection[str], pipelines:
         is_complete = all(
             path[2:3] in (("step",), ("with",), ("exchange",))
             for path in structure.faulty
-            if path[:1] == () or path[0] not in _OPERATIONAL
+            if not path or path[0] not in _OPERATIONAL
         )
         faults += graph_faults(pipeline, sources, pipelines, is_complete=is_complete)
     for fault in faults:

@@ -27,6 +27,12 @@ from slackwater.steps.transform.sql import Sql
 from slackwater.validation.steps import CheckedStep
 from slackwater.validation.yaml_file import YamlFile
 
+Types = Mapping[str, str]
+"""By column: the name of its type in a source's definition or in Spark SQL. A column of unknown type is missing."""
+
+# Functions whose result has the type of their column.
+_SAME_TYPE = (exp.Min, exp.Max, exp.First, exp.Last, exp.AnyValue)
+
 
 def check_columns(
     file: YamlFile,
@@ -99,13 +105,6 @@ def _check_values(file: YamlFile, pipeline: Pipeline, rows: Columns | None, type
         elif data_type and not at_key and not has_hours(data_type):
             message = f"{name} is of type {data_type}: use a timestamp, or an integer with the local hour from 0 to 23"
             file.report(Fault(path=path, message=message))
-
-
-Types = Mapping[str, str]
-"""By column: the name of its type in a source's definition or in Spark SQL. A column of unknown type is missing."""
-
-# Functions whose result has the type of their column.
-_SAME_TYPE = (exp.Min, exp.Max, exp.First, exp.Last, exp.AnyValue)
 
 
 def is_number(data_type: str) -> bool:

@@ -13,7 +13,8 @@ import pytest
 from slackwater.cli.commands.sideline import read_days
 from slackwater.cli.main import run
 from slackwater.receiver.parsing.rejections import RejectionRule
-from slackwater.receiver.writing.rejects import RejectsReader, rejects_uri
+from slackwater.receiver.writing.rejects import rejects_uri
+from slackwater.receiver.writing.rejects_reader import RejectsReader
 from slackwater.storage import StoredObject
 from tests.fakes_cli import Terminal, use_client
 from tests.fakes_receiver import MemoryStore

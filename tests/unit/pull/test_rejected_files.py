@@ -12,7 +12,7 @@ from slackwater.receiver.formats import blocks, csv_records
 from slackwater.receiver.pull import rejected_rows
 from slackwater.receiver.pull.file_cache import ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.recorded_files import recorded_files
-from slackwater.receiver.writing.rejects import RejectsReader
+from slackwater.receiver.writing.rejects_reader import RejectsReader
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import RECEIVED, a_source
 from tests.pulling import FIRST, SECOND, TODAY, Setup, csv_of, row

@@ -143,6 +143,7 @@ WRONG = [
     ("fields.Shop", "string", "should match pattern"),
     ("enrich.shop", {"constant": 1}, "a field already has this name"),
     ("enrich.label", {"template": "{nobody}"}, "no field 'nobody'"),
+    ("enrich.label", {"template": "{}"}, "no field ''"),
     ("enrich.label", {"template": "{shop!r}"}, "only names of fields"),
     ("enrich.label", {"template": "{shop"}, "expected '}'"),
     ("enrich.day_there.of", "shop", "is not a timestamp field"),

@@ -172,19 +172,18 @@ class Body:
     def originals(self, indexes: Sequence[int]) -> tuple[pa.Array, pa.Array | None]:
         """Return the text and the line of the events at `indexes`, which must be in ascending order.
 
-        The text is the JSON that the partner sent, and the line, from 1, is None for a JSON array.
+        The text is the JSON that the partner sent. The lines are numbers from 1; None for a JSON array, or no event.
         """
+        if not indexes:  # the lines are numbered, and the body is split, only if an event is rejected
+            return pa.array([], pa.string()), None
         if self.is_json:
             return pa.array(self._elements(indexes), pa.string()), None
-        # The lines are numbered only if an event is rejected.
-        all_lines = [number for number, _ in numbered_lines(self.expanded)] if indexes else []
+        all_lines = [number for number, _ in numbered_lines(self.expanded)]
         lines = [all_lines[index] for index in indexes]
         return pa.array(decode_lines(self.expanded, lines), pa.string()), pa.array(lines, pa.int64())
 
     def _elements(self, indexes: Sequence[int]) -> list[str]:
         """Return the JSON of elements of the array."""
-        if not indexes:
-            return []
         body = self.expanded
         # Scan the array for the commas between its elements: JSON parsers do not report where an element begins.
         wanted, elements = set(indexes), []

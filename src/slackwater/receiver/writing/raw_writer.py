@@ -62,6 +62,14 @@ class HourSplit(NamedTuple):
             yield Partition(hour.date().isoformat(), f"{hour.hour:02d}"), end - start
 
 
+class PartitionFile(NamedTuple):
+    """The events of one partition, as a local Parquet file."""
+
+    partition: Partition
+    path: Path
+    rows: int
+
+
 def add_metadata(table: pa.Table, source: Source, *, received_at: datetime, batch_id: str) -> pa.Table:
     """Add the time of receipt and the batch id. The result has `raw_schema`.
 
@@ -159,14 +167,6 @@ class PartitionCatalog(Protocol):
 
     def register(self, source: str, partitions: Iterable[Partition]) -> None:
         """Add the partitions to the catalog; one that it already has is no error. Raises `CloudError`."""
-
-
-class PartitionFile(NamedTuple):
-    """The events of one partition, as a local Parquet file."""
-
-    partition: Partition
-    path: Path
-    rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
