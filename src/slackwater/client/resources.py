@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from slackwater.client.holds import HoldDecisions
     from slackwater.client.push import Pusher
     from slackwater.late.check.checker import Checker
-    from slackwater.receiver.writing.rejects_reader import RejectsReader
+    from slackwater.receiver.pull.rejects_reader import RejectsReader
     from slackwater.runs.inputs.listing import InputListing
 
 
@@ -78,9 +78,9 @@ class Resources:
     @cached_property
     def rejects(self) -> RejectsReader:
         """Rejected events."""
-        from slackwater.receiver.writing.rejects_reader import RejectsReader
+        from slackwater.receiver.pull.rejects_reader import RejectsReader
 
-        return RejectsReader(store=self.store, raw_bucket=self.connection.deployment.raw_bucket)
+        return RejectsReader(store=self.store, files=self.file_cache, raw_bucket=self.connection.deployment.raw_bucket)
 
     @cached_property
     def buffer(self) -> EventQueues:
