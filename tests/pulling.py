@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 from slackwater.errors import SlackwaterError
@@ -12,7 +12,7 @@ from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
 from slackwater.receiver.pull.file_cache import FileEntry
 from slackwater.receiver.pull.plan import WorkItem, plan_pull
 from slackwater.receiver.pull.rejects_reader import RejectsReader
-from slackwater.receiver.pull.stale_objects import remove_stale
+from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.sources.definition import Source
@@ -91,12 +91,11 @@ class Setup:
 
     def remove_stale(self, using: Callable[[Any], Any] = lambda port: port) -> tuple[int, int]:
         """Delete stale objects, as the weekly function does. Return how many were deleted, and have no record."""
-        deleted = unrecorded = 0
-        for page in remove_stale(
-            self.source.source, store=using(self.store), cache=using(self.cache), raw_bucket="raw", now=self.clock()
-        ):
-            deleted, unrecorded = deleted + page.deleted, unrecorded + len(page.unrecorded)
-        return deleted, unrecorded
+        objects = StaleObjects(
+            store=using(self.store), cache=using(self.cache), raw_bucket="raw", exchange_bucket="x", now=self.clock
+        )
+        removal = objects.remove([self.source.source], limit=timedelta(minutes=13))
+        return removal.deleted, removal.unrecorded
 
     def committed(self) -> list[str]:
         """Return the URIs of the objects that readers see."""

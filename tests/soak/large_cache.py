@@ -24,7 +24,7 @@ from slackwater.receiver.connectors.connector import Download, ListedFile
 from slackwater.receiver.pull.fetch import FetchState, FileFetcher
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.plan import plan_pull
-from slackwater.receiver.pull.stale_objects import remove_stale
+from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
@@ -248,9 +248,9 @@ def operation_costs(number: int) -> dict[str, dict[str, float]]:
     result = measured("fetching", lambda: fetcher.fetch(item))
     assert result.state is FetchState.STORED
     clock.pass_by(days=4)
-    pages = remove_stale(BASE.source.source, store=store, cache=cache, raw_bucket="raw", now=clock())
-    (page,) = measured("removing stale objects", lambda: list(pages))
-    assert page.deleted == 1
+    objects = StaleObjects(store=store, cache=cache, raw_bucket="raw", exchange_bucket="x", now=clock)
+    removal = measured("cleaning", lambda: objects.remove([BASE.source.source], limit=timedelta(minutes=13)))
+    assert removal.deleted == 1
     assert not any(f"/{300:032x}-" in key for key in s3.keys("raw/"))
     return costs
 

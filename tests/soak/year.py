@@ -18,7 +18,7 @@ from slackwater.project.project import Project
 from slackwater.receiver.pull.fetch import LEASE, FetchState, FileFetcher
 from slackwater.receiver.pull.give_up import give_up
 from slackwater.receiver.pull.plan import WorkItem, plan_pull
-from slackwater.receiver.pull.stale_objects import remove_stale
+from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
@@ -264,9 +264,12 @@ class Year:
 
     def remove_stale(self) -> None:
         """Delete stale objects, as the weekly function does. Each of them has a record."""
-        for page in remove_stale("things", store=self.store, cache=self.cache, raw_bucket="raw", now=self.clock()):
-            assert not page.unrecorded
-            self.done["stale object deleted"] += page.deleted
+        objects = StaleObjects(
+            store=self.store, cache=self.cache, raw_bucket="raw", exchange_bucket="x", now=self.clock
+        )
+        removal = objects.remove(["things"], limit=timedelta(minutes=13))
+        assert not removal.unrecorded
+        self.done["stale object deleted"] += removal.deleted
 
     # ----- readers
 

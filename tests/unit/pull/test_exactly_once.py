@@ -19,7 +19,7 @@ from slackwater.receiver.connectors.connector import Download
 from slackwater.receiver.pull.fetch import FileFetcher
 from slackwater.receiver.pull.file_cache import version_of
 from slackwater.receiver.pull.plan import plan_pull
-from slackwater.receiver.pull.stale_objects import remove_stale
+from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import (
@@ -212,7 +212,10 @@ class World:
         expected = {path: hashlib.sha256(body).hexdigest()[:32] for path, body in self.partner.files.items()}
         assert {entry.path: entry.content for entry in entries if entry.path in expected} == expected
         self.clock.pass_by(hours=80)
-        list(remove_stale("things", store=self.store, cache=self.cache, raw_bucket="raw", now=self.clock()))
+        objects = StaleObjects(
+            store=self.store, cache=self.cache, raw_bucket="raw", exchange_bucket="x", now=self.clock
+        )
+        objects.remove(["things"], limit=timedelta(minutes=13))
         self.check()
         contents = [content for content in self.cache.saved_contents.values() if content.committed]
         committed = {(content.id, content.committed.object_id) for content in contents}

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from slackwater.receiver.pull.file_cache import Content
+from slackwater.receiver.pull.stale_objects import Removal, StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.soak.run import soak
 
@@ -30,7 +31,7 @@ def test_a_year_depends_on_its_seed_only():
 
 
 def test_the_account_notices_a_content_that_is_never_deleted(monkeypatch):
-    monkeypatch.setattr("tests.soak.year.remove_stale", lambda *_, **__: [])
+    monkeypatch.setattr(StaleObjects, "remove", lambda *_, **__: Removal())
     with pytest.raises(AssertionError, match="left over"):
         soak(days=1, seed=1, interval=timedelta(minutes=60))
 

@@ -8,12 +8,12 @@
 4. Write the rejects and the objects, and register the partitions in the catalog. The names of the objects have the
    attempt, so no other attempt writes them.
 5. Commit: one transaction makes these objects the ones that readers see, instead of the file's earlier content and of
-   what other definitions have read in this content.
-6. Release the lease.
+   what other definitions have read in this content, and releases the lease.
+6. Note that the result reports the partitions that the commit has changed.
 
 Readers ignore objects that no commit names (`slackwater.runs.inputs.consistent_listing`), and
-`slackwater.receiver.pull.stale_objects` deletes them after some days. A pull that ends before step 6 leaves its lease,
-which shows the next pull that the file needs a repair.
+`slackwater.receiver.pull.stale_objects` deletes them after some days. A pull that ends in between leaves its lease or
+`FileEntry.changed`, which show the next pull what is missing.
 
 Several files may have one content, and share its objects. A file whose content is stored already, as the present
 definition reads it, writes no object. The commit checks again that it still is; otherwise the file is left to the next
@@ -134,10 +134,7 @@ class FileFetcher:
             return FetchResult(path=item.path, state=FetchState.BUSY)
         try:
             with tempfile.TemporaryDirectory(prefix="pull-") as folder:
-                fetched = self._fetch_leased(entry, item, Path(folder) / "file")
-            # Those of an earlier attempt, too, that has ended after its commit: nobody was notified of them.
-            partitions = {*entry.changed, *fetched.partitions}
-            return fetched.model_copy(update={"partitions": tuple(sorted(partitions))})
+                return self._fetch_leased(entry, item, Path(folder) / "file")
         except EntryChanged:
             raise
         except _ContentBusy:
@@ -191,12 +188,9 @@ class FileFetcher:
 
     def _fetch_leased(self, entry: FileEntry, item: WorkItem, path: Path) -> FetchResult:
         """Step 2: download to `path`. Then store the file, unless it vanished or is unchanged."""
-        if entry.state is FileState.GIVEN_UP:
-            self._finish(entry, attempted=entry.attempted)
-            return FetchResult(path=item.path, state=FetchState.UNCHANGED)
-        if is_only_to_report(entry, item) and entry.content and self._committed_version(entry.content):
+        if self._is_only_to_report(entry, item):
             self._finish(entry)
-            return FetchResult(path=item.path, state=FetchState.UNCHANGED)
+            return FetchResult(path=item.path, state=FetchState.UNCHANGED, partitions=entry.changed)
         try:
             with path.open("wb") as file:
                 download = self.partner.fetch(item.path, file)
@@ -209,19 +203,22 @@ class FileFetcher:
             # The next pull fetches a file that is back, but does not ask at once for one that had failed before.
             attempts = max(2, entry.attempts) if changes["state"] is FileState.FAILED else entry.attempts
             self._records.save(entry, lease=None, changed=(), due=self.now() + retry_delay(attempts), **changes)
-            return FetchResult(path=item.path, state=FetchState.VANISHED)
+            return FetchResult(path=item.path, state=FetchState.VANISHED, partitions=entry.changed)
         content_id = download.sha256[:32]
         committed = self._committed_version(content_id)
         if entry.content == content_id and committed:
             changes = {
                 **identity_of(item, download),
+                "attempted": None,
                 "state": FileState.DUPLICATE if entry.duplicate_of else FileState.STORED,
                 "rows": committed.rows,
                 "rejected": committed.rejected,
                 "reason": None,
             }
             self._finish(entry, **changes)
-            return FetchResult(path=item.path, state=FetchState.UNCHANGED, bytes=download.size)
+            return FetchResult(
+                path=item.path, state=FetchState.UNCHANGED, bytes=download.size, partitions=entry.changed
+            )
         return self._store(entry, item, path, download)
 
     def _store(self, entry: FileEntry, item: WorkItem, path: Path, download: Download) -> FetchResult:
@@ -259,8 +256,6 @@ class FileFetcher:
             )
             self.raw_writer.write_files(self.source, staged.files, origin=f"{content_id}-{version.attempt}")
 
-        changed: set[Partition] = set()
-
         # The commit is one transaction, so at every instant readers see exactly one content of the file: the old or
         # the new one. They also see exactly one version of the content, whatever files have it.
         def commit(entry: FileEntry, contents: Mapping[str, Content]) -> Changed:
@@ -284,20 +279,25 @@ class FileFetcher:
                 was_removed = entry.removed_since is not None
                 replaced = contents[entry.content].without_file(entry.path, was_removed=was_removed, at=now)
                 committed[entry.content] = replaced
-            changed.clear()  # After a change by another pull, this function is called again.
-            changed.update(*(changed_partitions(contents[each], after) for each, after in committed.items()))
+            # Those of an earlier commit, too, if its pull has ended before it reported them.
+            changed = {*entry.changed}.union(
+                *(changed_partitions(contents[each], after) for each, after in committed.items())
+            )
             changes = {
                 **identity_of(item, download),
                 "state": FileState.DUPLICATE if is_duplicate else FileState.STORED,
                 "content": content_id,
-                "changed": tuple(sorted({*entry.changed, *changed})),
+                "changed": tuple(sorted(changed)),
                 "duplicate_of": others[0] if is_duplicate and others else None,
                 "landing_uri": landing_uri,
                 "rows": version.rows,
                 "rejected": version.rejected,
                 "stored_at": now,
                 "reason": None,
+                "lease": None,
                 "attempts": 0,
+                "attempted": None,
+                "due": now if changed else None,
                 "not_taken_since": None,
                 # With the same content, the next plan records that the file is back.
                 "removed_since": None if is_new else entry.removed_since,
@@ -305,7 +305,8 @@ class FileFetcher:
             return entry.model_copy(update=changes), committed.values()
 
         entry = self._records.transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
-        self._finish(entry)
+        if entry.changed:
+            self._finish(entry)
         is_first = entry.state is FileState.STORED
         return FetchResult(
             path=entry.path,
@@ -313,34 +314,38 @@ class FileFetcher:
             rows=entry.rows if is_first else 0,
             rejected=entry.rejected if is_first else 0,
             bytes=download.size,
-            partitions=tuple(sorted(changed)),
+            partitions=entry.changed,
         )
 
+    def _is_only_to_report(self, entry: FileEntry, item: WorkItem) -> bool:
+        """Whether the file is stored and unchanged, or given up, and only step 6 of an earlier pull is missing."""
+        if entry.state is FileState.GIVEN_UP:
+            return True
+        # The commit resets the attempts, so the only one is this attempt: no other has ended before its commit since.
+        is_first = item.decision is FileDecision.REPAIR and entry.attempts == 1
+        is_stored = entry.state in {FileState.STORED, FileState.DUPLICATE}
+        is_unchanged = item.listed is None or entry.matches_listing(item.listed)
+        is_missing = is_first and is_stored and is_unchanged
+        return is_missing and entry.content is not None and self._committed_version(entry.content) is not None
+
     def _finish(self, entry: FileEntry, **changes: object) -> None:
-        """Step 6: release the lease of a file that was stored or given up. The result reports `FileEntry.changed`."""
-        settled = {"attempts": 0, "attempted": None, "due": None, "not_taken_since": None, **changes}
-        for _ in range(2):  # after one failure, the next pull would have to wait until the lease expires
-            try:
-                self._records.save(entry, **settled, lease=None, changed=())
-            except SlackwaterError as error:
-                # Not a failure of the file: its rows are stored, and the caller has to learn which days they change.
-                reason = error
-            else:
-                return
-        _LOG.warning("%s: %s: the lease stays until it expires: %s", entry.source, entry.path, reason)
+        """Step 6: note that the result reports `FileEntry.changed`, and release the lease if the attempt holds it."""
+        try:
+            self._records.save(entry, **changes, lease=None, attempts=0, due=None, not_taken_since=None, changed=())
+        except SlackwaterError as error:
+            # Not a failure of the file: its rows are stored, and the caller has to learn which days they change.
+            _LOG.warning("%s: %s: a later pull reports its partitions again: %s", entry.source, entry.path, error)
+            with suppress(SlackwaterError):  # without this, the next pull would wait until the lease expires
+                self._records.save(entry, lease=None, due=self.now())
 
     def _record_failure(self, item: WorkItem, error: Exception) -> None:
         """Save the reason and release the lease, if this attempt still holds it."""
-        entry = self._leased_entry(item)
-        if entry is None:
-            return
-        # The commit resets the attempts: its answer was lost, and the rows are stored.
-        is_committed = entry.attempts == 0
-        outcome = {} if is_committed else {"state": FileState.FAILED, "reason": self._recorded_reason(str(error))}
-        # A short failure of AWS says nothing about the file: its next attempt does not wait longer for that.
-        is_transient = isinstance(error, (Throttled, Unavailable))
-        attempts = max(0, entry.attempts - is_transient)
-        self._records.save(entry, lease=None, attempts=attempts, due=self.now() + retry_delay(attempts), **outcome)
+        if entry := self._leased_entry(item):
+            # A short failure of AWS says nothing about the file: its next attempt does not wait longer for that.
+            is_transient = isinstance(error, (Throttled, Unavailable))
+            attempts, reason = entry.attempts - is_transient, self._recorded_reason(str(error))
+            due = self.now() + retry_delay(attempts)
+            self._records.save(entry, state=FileState.FAILED, reason=reason, lease=None, attempts=attempts, due=due)
 
     def _recorded_reason(self, reason: str) -> str:
         """Return the reason as the file cache can hold it. All of a long one is stored under `landing/`."""
@@ -387,14 +392,6 @@ def changed_partitions(before: Content, after: Content) -> set[Partition]:
 def attempt_id(entry: FileEntry, owner: str) -> str:
     """Return the id of the attempt that holds the lease of the entry, 12 hex digits."""
     return hashlib.sha256(f"{owner}/{entry.path}/{entry.revision}".encode()).hexdigest()[:12]
-
-
-def is_only_to_report(entry: FileEntry, item: WorkItem) -> bool:
-    """Whether the file is stored and unchanged, and only the end of an interrupted pull is missing."""
-    # The commit resets the attempts, so the only one is this attempt: no other has ended before its commit since.
-    is_first = item.decision is FileDecision.REPAIR and entry.attempts == 1
-    is_stored = entry.state in {FileState.STORED, FileState.DUPLICATE}
-    return is_first and is_stored and (item.listed is None or entry.matches_listing(item.listed))
 
 
 def identity_of(item: WorkItem, download: Download) -> dict[str, object]:

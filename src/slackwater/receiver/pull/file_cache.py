@@ -133,12 +133,10 @@ class FileEntry(CacheRecord):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_earlier_release(cls, data: Any) -> Any:
-        former = {name: data[name] for name in _OF_EARLIER_RELEASES if name in data}
-        if not former:
-            return data
-        data = {name: value for name, value in data.items() if name not in former}
-        if any(former.values()) and data.get("state", FileState.LISTED) not in _NOT_TAKEN and not data.get("lease"):
+    def _read_earlier_release(cls, data: dict[str, Any]) -> dict[str, Any]:
+        has_leftovers = data.get("writing") or data.get("superseded")
+        data = {name: value for name, value in data.items() if name not in _OF_EARLIER_RELEASES}
+        if has_leftovers and data.get("state", FileState.LISTED) not in _NOT_TAKEN and not data.get("lease"):
             # The index of due files has the entry. As after an interrupted attempt, the next pull saves it again.
             data["lease"] = {"owner": "an earlier release", "until": datetime(1970, 1, 1, tzinfo=UTC)}
         return data
@@ -225,13 +223,11 @@ class Content(CacheRecord):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_earlier_release(cls, data: Any) -> Any:
-        former = {name: data[name] for name in _OF_EARLIER_RELEASES if name in data}
-        current = data.get("current")
-        data = {name: value for name, value in data.items() if name not in former}
+    def _read_earlier_release(cls, data: dict[str, Any]) -> dict[str, Any]:
+        versions, current = data.get("versions", ()), data.get("current")
+        data = {name: value for name, value in data.items() if name not in _OF_EARLIER_RELEASES}
         if isinstance(current, str):  # the digest of one of the versions
-            versions = (ContentVersion.model_validate(version) for version in former.get("versions", ()))
-            found = (version for version in versions if version.digest == current)
+            found = (each for each in map(ContentVersion.model_validate, versions) if each.digest == current)
             # A version that is missing although files have it stays a string, which is refused: no row gets lost.
             data["current"] = next(found, current if data.get("files") else None)
         return data
