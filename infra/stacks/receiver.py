@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from aws_cdk import Duration, Environment, Stack
+from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
@@ -21,7 +23,7 @@ from slackwater.project.project import Project
 
 
 class ReceiverStack(Stack):
-    """Everything that writes raw partitions: the push API, the queue's consumer, and the pull functions."""
+    """Everything that writes and deletes raw objects: the push API, the queue's consumer, and the pull functions."""
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class ReceiverStack(Stack):
         self.store_events = self._store_events()
         self.list_files = self._list_files()
         self.fetch_file = self._fetch_file()
+        self._invoke_weekly(self._remove_stale())
         for function in (self.list_files, self.fetch_file):
             grants.allow_partners(function.role, project)
         # Not the id that the HTTP API of earlier versions had: CloudFormation changes the type of no resource.
@@ -141,9 +144,50 @@ class ReceiverStack(Stack):
         grants.list_objects(function.role, self._storage.exchange, "pulls/")
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem", "UpdateItem")
         self._allow_raw_writes(function.role, "sideline/", "landing/")
-        grants.delete_objects(function.role, self._storage.raw, "raw/", "sideline/")
         arrivals.allow(function.role)
         return function
+
+    def _remove_stale(self) -> LibraryFunction:
+        storage = self._storage
+        function = self._library.function(
+            "remove_stale",
+            description="Deletes objects of pulled files that nobody reads any more",
+            environment={
+                "RAW_BUCKET": storage.raw.bucket_name,
+                "EXCHANGE_BUCKET": storage.exchange.bucket_name,
+                "FILE_TABLE": storage.file_table.table_name,
+                "PROJECT_URI": self._project.s3_object_url,
+            },
+            timeout=Duration.minutes(15),
+        )
+        grants.read_asset(function.role, self._project, settings=self._settings)
+        grants.list_objects(function.role, storage.raw, "raw/")
+        grants.delete_objects(function.role, storage.raw, "raw/")
+        grants.use_items(function.role, storage.file_table, "BatchGetItem")
+        grants.read_objects(function.role, storage.exchange, "stale-objects/")
+        grants.write_objects(function.role, storage.exchange, "stale-objects/")
+        grants.list_objects(function.role, storage.exchange, "stale-objects/")
+        return function
+
+    def _invoke_weekly(self, function: LibraryFunction) -> None:
+        """Invoke the function each week, for the first time a week after the deployment: no earlier release runs."""
+        # Not a task of the scheduler, which is a setting: objects would accumulate without one.
+        rule = events.CfnRule(
+            function,
+            "Rule",
+            name=function.function.function_name,
+            description="Stale objects of pulled files",
+            schedule_expression="rate(7 days)",
+            targets=[events.CfnRule.TargetProperty(id="Function", arn=function.function.function_arn)],
+        )
+        lambda_.CfnPermission(
+            function,
+            "Permission",
+            action="lambda:InvokeFunction",
+            function_name=function.function.function_arn,
+            principal="events.amazonaws.com",
+            source_arn=rule.attr_arn,
+        )
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:
         """Grant writes to raw partitions, with their registration in Glue, and to the prefixes `more`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FUNCTIONS = (
-    *("receiveevents", "storeevents", "listfiles", "fetchfile"),
+    *("receiveevents", "storeevents", "listfiles", "fetchfile", "removestale"),
     *("freezeinputs", "recordrun", "checkdays", "compareversions", "notifychange", "checkarrivals", "writeledger"),
 )
 DAILY, WEEKLY, ANY = "PipelinedailydelaysJob", "PipelineweeklydelaysJob", "AnyPipelineJob"
@@ -31,19 +31,16 @@ OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("RawBucket", "raw/"): {
         "read": _READS_INPUTS,
         "write": RAW_WRITERS,
-        "delete": ("fetchfile", "PullJob"),
-        "list": _READS_INPUTS,
+        "delete": ("removestale",),
+        "list": (*_READS_INPUTS, "removestale"),
     },
     ("RawBucket", "raw/source=flights/"): {
         "read": (*_READS_INPUTS, DAILY),
         "write": RAW_WRITERS,
-        "delete": ("fetchfile", "PullJob"),
-        "list": (*_READS_INPUTS, DAILY),
+        "delete": ("removestale",),
+        "list": (*_READS_INPUTS, DAILY, "removestale"),
     },
-    ("RawBucket", "sideline/"): {
-        "write": ("receiveevents", "fetchfile", "PullJob"),
-        "delete": ("fetchfile", "PullJob"),
-    },
+    ("RawBucket", "sideline/"): {"write": ("receiveevents", "fetchfile", "PullJob"), "delete": ()},
     ("RawBucket", "landing/"): {"write": ("fetchfile", "PullJob")},
     ("RawBucket", "receipts/"): dict.fromkeys(("read", "write", "list"), ("receiveevents",)),
     ("RawBucket", ""): {},
@@ -53,6 +50,7 @@ OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
         "write": ("listfiles", "PullJob"),
         "list": ("fetchfile",),
     },
+    ("ExchangeBucket", "stale-objects/"): dict.fromkeys(("read", "write", "list"), ("removestale",)),
     ("ExchangeBucket", "manifests/"): {
         "read": _READS_MANIFESTS,
         "write": ("freezeinputs",),

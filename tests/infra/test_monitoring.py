@@ -41,6 +41,7 @@ _AWS_METRICS = {
 """Metrics of AWS services, with their dimensions."""
 FILE_ALARMS = {"file-not-taken", "files-left"}
 MACHINE_ALARMS = ("machine-failed-pull-source", "machine-failed-compare-day", "machine-failed-backfill")
+OTHER_ALARMS = {"slackwater-monitor-failed", "slackwater-stale-objects"}
 QUEUE_ALARMS = {
     f"slackwater-{name}"
     for name in (
@@ -144,7 +145,7 @@ def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: As
     machines = [*(f"execution-failed-{name}" for name in project.pipelines), *MACHINE_ALARMS]
     expected |= {f"slackwater-{name}" for name in machines}
     missing = {f"slackwater-monitor-missing-{pipeline}" for pipeline in project.pipelines}
-    assert set(alarms(assembly)) == {*expected, *missing, "slackwater-monitor-failed", *QUEUE_ALARMS}
+    assert set(alarms(assembly)) == {*expected, *missing, *OTHER_ALARMS, *QUEUE_ALARMS}
 
 
 def alarms_of(project: Project, **sources: Source) -> dict[str, dict[str, Any]]:
@@ -316,6 +317,12 @@ def test_events_that_wait_too_long_or_could_not_be_stored_fire_an_alarm(assembly
         "events-waiting": ("EventBufferQueue", "ApproximateAgeOfOldestMessage", 600),
         "event-dead-letters": ("EventBufferDeadLetters", "ApproximateNumberOfMessagesVisible", 1),
     }
+
+
+def test_a_failure_of_the_weekly_deletion_of_stale_objects_fires_an_alarm(assembly: Assembly) -> None:
+    alarm = alarms(assembly)["slackwater-stale-objects"]
+    assert (alarm["Namespace"], alarm["MetricName"], alarm["Threshold"]) == ("AWS/Lambda", "Errors", 1)
+    assert alarm["Dimensions"] == [{"Name": "FunctionName", "Value": "slackwater-remove-stale"}]
 
 
 def _queue(name: Any) -> str:

@@ -69,12 +69,22 @@ def test_fetch_file_has_exactly_these_permissions(assembly: Assembly) -> None:
         "s3:GetObject": {"asset.json", "Exchange/pulls/*"},
         "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*"},
         "sqs:SendMessage": {"slackwater-arrivals"},
-        "s3:DeleteObject": {"Raw/raw/*", "Raw/sideline/*"},
         "s3:ListBucket": {"Exchange"},
         "dynamodb:BatchGetItem": {"FileTable"},
         "dynamodb:PutItem": {"FileTable"},
         "dynamodb:UpdateItem": {"FileTable"},
         **_REGISTER,
+    }
+
+
+def test_remove_stale_has_exactly_these_permissions(assembly: Assembly) -> None:
+    """No other role of the receiver deletes raw objects, and none deletes rejected events or pulled files."""
+    assert without_logs(granted(assembly, "removestale")) == {
+        "s3:GetObject": {"asset.json", "Exchange/stale-objects/*"},
+        "s3:PutObject": {"Exchange/stale-objects/*"},
+        "s3:DeleteObject": {"Raw/raw/*"},
+        "s3:ListBucket": {"Raw", "Exchange"},
+        "dynamodb:BatchGetItem": {"FileTable"},
     }
 
 
@@ -231,7 +241,6 @@ def test_jobs_that_fetch_large_files_have_the_permissions_of_fetch_file(assembly
     assert granted(assembly, "PullJobRole") == {
         "s3:GetObject": {*_ASSETS, "Exchange/pulls/*"},
         "s3:PutObject": written,
-        "s3:DeleteObject": {"Raw/raw/*", "Raw/sideline/*"},
         **{f"dynamodb:{verb}": {"FileTable"} for verb in ("BatchGetItem", "PutItem")},
         **_REGISTER,
     }

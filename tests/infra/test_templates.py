@@ -107,6 +107,7 @@ def test_no_function_has_more_environment_variables_than_it_needs(assembly: Asse
         "fetch-file": {
             *("RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL"),
         },
+        "remove-stale": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI"},
         "freeze-inputs": {
             *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "KEPT_DAYS", "INTERMEDIATE_DAYS"),
         },
@@ -147,7 +148,7 @@ def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:
 
 
 def test_objects_of_partitions_are_collected_in_a_queue_of_their_own(assembly: Assembly) -> None:
-    [rule] = [rule["Properties"] for rule in assembly.resources("AWS::Events::Rule").values()]
+    rule = assembly.one("AWS::Events::Rule", "Arrivals")
     assert rule["State"] == "ENABLED"
     assert rule["EventPattern"]["detail"]["object"] == {"key": [{"prefix": "raw/source="}]}
     assert rule["EventPattern"]["detail-type"] == ["Object Created"]
@@ -168,12 +169,11 @@ def test_objects_of_partitions_are_collected_in_a_queue_of_their_own(assembly: A
 
 
 def test_events_that_the_queue_of_arrivals_does_not_take_are_kept_in_its_dead_letter_queue(assembly: Assembly) -> None:
-    [rule] = assembly.resources("AWS::Events::Rule").values()
-    [target] = rule["Properties"]["Targets"]
+    [target] = assembly.one("AWS::Events::Rule", "Arrivals")["Targets"]
     queues = assembly.resources("AWS::SQS::Queue")
     redrive = queues[target["Arn"]["Fn::GetAtt"][0]]["Properties"]["RedrivePolicy"]
     assert target["DeadLetterConfig"] == {"Arn": redrive["deadLetterTargetArn"]}
-    [rule_name] = assembly.resources("AWS::Events::Rule")
+    [rule_name] = [name for name in assembly.resources("AWS::Events::Rule") if name.startswith("Arrivals")]
     for arn in (target["Arn"], target["DeadLetterConfig"]["Arn"]):
         [allowed] = [
             statement
@@ -487,7 +487,7 @@ def test_the_url_names_the_stage(assembly: Assembly) -> None:
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.resources("AWS::Logs::LogGroup").values()
-    assert len(groups) == 19
+    assert len(groups) == 20
     assert {group["Properties"]["RetentionInDays"] for group in groups} == {30}
 
 
@@ -590,3 +590,13 @@ def test_the_stacks_are_those_that_the_library_knows(scheduled: Assembly, divide
 
 def test_a_project_of_the_size_of_the_example_has_five_stacks_and_one_for_its_scheduler(assembly: Assembly) -> None:
     assert set(assembly.templates) == {f"slackwater-{name}" for name in (*STACKS, "schedule")}
+
+
+def test_stale_objects_are_removed_each_week_whatever_the_scheduler(assembly: Assembly, scheduled: Assembly) -> None:
+    for synthesised in (assembly, scheduled):
+        rule = synthesised.one("AWS::Events::Rule", "removestale")
+        assert rule["ScheduleExpression"] == "rate(7 days)"
+        [target] = rule["Targets"]
+        permission = synthesised.one("AWS::Lambda::Permission", "removestale")
+        assert permission["Principal"] == "events.amazonaws.com"
+        assert permission["FunctionName"] == target["Arn"]

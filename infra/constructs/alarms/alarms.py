@@ -17,6 +17,7 @@ from infra.constructs.alarms.alarm_rules import COUNTER_PERIOD, RULES, AlarmGrou
 from infra.constructs.alarms.cloudwatch_metrics import (
     QueueNames,
     ended_executions,
+    function_errors,
     oldest_message_age,
     slackwater_metric,
     waiting_messages,
@@ -43,6 +44,7 @@ _MAX_ARRIVAL_MINUTES = 40
 MONITOR_FAILED, MONITOR_MISSING = "monitor-failed", "monitor-missing"
 DEAD_LETTERS, EVENTS_WAITING, EVENT_DEAD_LETTERS = "dead-letters", "events-waiting", "event-dead-letters"
 ARRIVALS_WAITING, ARRIVAL_DEAD_LETTERS = "arrivals-waiting", "arrival-dead-letters"
+STALE_OBJECTS = "stale-objects"
 
 
 Topics = Mapping[Severity, sns.ITopic]
@@ -54,7 +56,7 @@ def alarm_names(settings: Settings, project: Project) -> list[str]:
     missing = [f"{MONITOR_MISSING}-{pipeline}" for pipeline in _hours_between_checks(settings, project)]
     of_rules = [f"{rule.name}-{subject}" for rule in RULES for subject, _ in rule.thresholds(settings, project)]
     events = (EVENTS_WAITING, EVENT_DEAD_LETTERS, ARRIVALS_WAITING, ARRIVAL_DEAD_LETTERS)
-    others = (MONITOR_FAILED, DEAD_LETTERS, *events)
+    others = (MONITOR_FAILED, DEAD_LETTERS, STALE_OBJECTS, *events)
     executions = [f"{alarm.name}-{alarm.subject}" for alarm in execution_alarms(project)]
     return [settings.named(name) for name in (*others, *missing, *of_rules, *executions)]
 
@@ -200,7 +202,7 @@ class SubjectAlarms(Construct):
 
 
 class DeploymentAlarms(Construct):
-    """The alarms of the monitor and of the queues."""
+    """The alarms of the monitor, of the queues, and of the deletion of stale objects."""
 
     def __init__(
         self, scope: Construct, id_: str, *, settings: Settings, topics: Topics, monitor: str, queues: QueueNames
@@ -209,6 +211,7 @@ class DeploymentAlarms(Construct):
         super().__init__(scope, id_)
         self._alarms = Alarms(self, "Alarms", settings=settings, topics=topics)
         self._add_monitor_alarm(settings.named(monitor))
+        self._add_stale_alarm(settings.named("remove-stale"))
         self._add_queue_alarms(queues)
         self._add_arrival_alarms(queues)
 
@@ -222,6 +225,18 @@ class DeploymentAlarms(Construct):
             description="An execution of the monitor has failed: late days may not have been detected, run again or "
             f"reported. Look: the failed execution of {machine} names the pipeline in its input, and the days or the "
             "cause. Fix the cause, then `slackwater monitor PIPELINE`.",
+        )
+
+    def _add_stale_alarm(self, function: str) -> None:
+        self._alarms.add(
+            STALE_OBJECTS,
+            severity=Severity.WARNING,
+            metric=function_errors(function, period=COUNTER_PERIOD),
+            threshold=1,
+            missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            description="The weekly deletion of stale objects of pulled files has failed, or has found objects without "
+            f"a record in the file cache, which nobody reads. Look: the log of {function} shows why. If the records "
+            "were lost, restore the file table. After another cause is fixed, the next invocation deletes the rest.",
         )
 
     def _add_queue_alarms(self, queues: QueueNames) -> None:
