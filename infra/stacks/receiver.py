@@ -6,8 +6,8 @@ from pathlib import Path
 
 from aws_cdk import Duration, Environment, Stack
 from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
@@ -172,21 +172,13 @@ class ReceiverStack(Stack):
     def _invoke_weekly(self, function: LibraryFunction) -> None:
         """Invoke the function each week, for the first time a week after the deployment: no earlier release runs."""
         # Not a task of the scheduler, which is a setting: objects would accumulate without one.
-        rule = events.CfnRule(
+        events.Rule(
             function,
             "Rule",
-            name=function.function.function_name,
+            rule_name=function.function.function_name,
             description="Stale objects of pulled files",
-            schedule_expression="rate(7 days)",
-            targets=[events.CfnRule.TargetProperty(id="Function", arn=function.function.function_arn)],
-        )
-        lambda_.CfnPermission(
-            function,
-            "Permission",
-            action="lambda:InvokeFunction",
-            function_name=function.function.function_arn,
-            principal="events.amazonaws.com",
-            source_arn=rule.attr_arn,
+            schedule=events.Schedule.rate(Duration.days(7)),
+            targets=[targets.LambdaFunction(function.function)],
         )
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:

@@ -163,7 +163,7 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
     run_writers = ("freezeinputs", "recordrun", "compareversions", "notifychange", "checkdays")
     for table, key, readers, writers in (
         (files, file, (), ("listfiles", "fetchfile", "PullJob")),
-        (runs, run, (*FUNCTIONS[4:-1], DAILY, WEEKLY, ANY), run_writers),
+        (runs, run, (*FUNCTIONS[5:-1], DAILY, WEEKLY, ANY), run_writers),
         (tokens, token, ("receiveevents",), ()),
     ):
         yield Call("dynamodb", "get_item", {"TableName": table, "Key": key}, readers)
@@ -177,7 +177,7 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
     yield Call("dynamodb", "update_item", {"TableName": files, "Key": file, **false}, counters)
     yield Call("dynamodb", "delete_table", {"TableName": runs})
     batch = {"RequestItems": {files: {"Keys": [file]}}}
-    readers = ("listfiles", "fetchfile", "freezeinputs", "checkdays", "PullJob")
+    readers = ("listfiles", "fetchfile", "removestale", "freezeinputs", "checkdays", "PullJob")
     yield Call("dynamodb", "batch_get_item", batch, readers)
     yield Call("dynamodb", "query", query(files, "source"))
     yield Call("dynamodb", "query", query(files, "open_source", "due"), ("listfiles",))

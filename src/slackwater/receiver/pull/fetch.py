@@ -61,6 +61,7 @@ from slackwater.storage import short_reason
 # A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
 LEASE = timedelta(minutes=16)
 _LOG = logging.getLogger("slackwater.pull")
+_BUSY = "another pull was changing rows of the same content"
 _REMOVED = "the partner has removed the file; before: "
 
 
@@ -129,22 +130,20 @@ class FileFetcher:
         `FileTooLarge` when the file exceeds the partner's `max_file_bytes` or the local disk, and `EntryChanged` when
         the lease expired and another pull leased the file.
         """
-        entry = self._acquire_lease(item)
-        if entry is None:
+        entry = self._records.entry(item.path) or FileEntry(source=self.source.source, path=item.path)
+        if self._is_only_to_report(entry, item):
+            self._finish(entry)
+            return FetchResult(path=item.path, state=FetchState.UNCHANGED, partitions=entry.changed)
+        leased = self._acquire_lease(entry, item)
+        if leased is None:
             return FetchResult(path=item.path, state=FetchState.BUSY)
         try:
             with tempfile.TemporaryDirectory(prefix="pull-") as folder:
-                return self._fetch_leased(entry, item, Path(folder) / "file")
+                return self._fetch_leased(leased, item, Path(folder) / "file")
         except EntryChanged:
             raise
-        except _ContentBusy:
-            entry = self._leased_entry(item)
-            if entry:
-                reason = "another pull was changing rows of the same content"
-                attempts = entry.attempts - 1
-                self._records.save(
-                    entry, state=FileState.FAILED, reason=reason, lease=None, attempts=attempts, due=self.now()
-                )
+        except _ContentBusy as error:
+            self._record_failure(item, error)
             return FetchResult(path=item.path, state=FetchState.BUSY)
         except Exception as error:
             failure = error
@@ -157,29 +156,23 @@ class FileFetcher:
                 raise
             raise failure from error
 
-    def _acquire_lease(self, item: WorkItem) -> FileEntry | None:
-        """Step 1: lease the file. Return its entry, or None when another pull holds the lease."""
-        entry = self._records.entry(item.path) or FileEntry(source=self.source.source, path=item.path)
+    def _acquire_lease(self, entry: FileEntry, item: WorkItem) -> FileEntry | None:
+        """Step 1: lease the file. Return its new entry, or None when another pull holds the lease."""
         now = self.now()
-        if entry.is_leased(now):
-            return None
         is_given_up = entry.state is FileState.GIVEN_UP
-        is_only_report = is_given_up and item.decision is FileDecision.REPAIR
-        if is_given_up and not is_only_report and item.listed in {None, entry.attempted}:
-            return None  # given up after this pull was planned
+        if entry.is_leased(now) or (is_given_up and item.listed in {None, entry.attempted}):
+            return None  # leased, or given up after this pull was planned
         lease, attempts = Lease(owner=self.owner, until=now + self.lease), entry.attempts + 1
-        is_first = entry.state is FileState.LISTED or (is_given_up and not is_only_report)
         try:
             return self._records.save(
                 entry,
                 lease=lease,
                 # Not given up any more: if this process is killed, the next pull has to fetch the file.
-                state=FileState.LEASED if is_first else entry.state,
+                state=FileState.LEASED if is_given_up or entry.state is FileState.LISTED else entry.state,
                 dated_pattern=item.dated_pattern or entry.dated_pattern,
                 # Counted before the attempt: it may end with its process.
                 attempts=attempts,
-                # What the partner has changed since a file was given up is not attempted by a report.
-                attempted=entry.attempted if is_only_report else item.listed or entry.attempted,
+                attempted=item.listed or entry.attempted,
                 due=lease.until + retry_delay(attempts),
                 not_taken_since=entry.not_taken_since or now,
             )
@@ -188,9 +181,6 @@ class FileFetcher:
 
     def _fetch_leased(self, entry: FileEntry, item: WorkItem, path: Path) -> FetchResult:
         """Step 2: download to `path`. Then store the file, unless it vanished or is unchanged."""
-        if self._is_only_to_report(entry, item):
-            self._finish(entry)
-            return FetchResult(path=item.path, state=FetchState.UNCHANGED, partitions=entry.changed)
         try:
             with path.open("wb") as file:
                 download = self.partner.fetch(item.path, file)
@@ -265,11 +255,11 @@ class FileFetcher:
                 raise EntryChanged(f"{entry.source}: {entry.path}: its lease has expired; the next pull repairs it")
             content, is_new = contents[content_id], entry.content != content_id
             if content.ages_at != received.ages_at:  # the pull of another file reads more rows of the content
-                raise _ContentBusy
+                raise _ContentBusy(_BUSY)
             seen = content.committed
             if seen is None or seen.digest != version.digest:
                 if is_stored:  # the objects that were stored then may be deleted
-                    raise _ContentBusy
+                    raise _ContentBusy(_BUSY)
                 seen = version
             # Otherwise readers go on to see the objects of the equal version.
             others = [path for path in content.paths if path != entry.path]
@@ -318,15 +308,14 @@ class FileFetcher:
         )
 
     def _is_only_to_report(self, entry: FileEntry, item: WorkItem) -> bool:
-        """Whether the file is stored and unchanged, or given up, and only step 6 of an earlier pull is missing."""
-        if entry.state is FileState.GIVEN_UP:
-            return True
-        # The commit resets the attempts, so the only one is this attempt: no other has ended before its commit since.
-        is_first = item.decision is FileDecision.REPAIR and entry.attempts == 1
-        is_stored = entry.state in {FileState.STORED, FileState.DUPLICATE}
+        """Whether only step 6 of an earlier pull is missing: the file is given up, or stored and unchanged since."""
+        # The commit resets the attempts: no other has ended before its commit since.
+        if item.decision is not FileDecision.REPAIR or entry.attempts or entry.is_leased(self.now()):
+            return False
+        if entry.state not in {FileState.STORED, FileState.DUPLICATE} or entry.content is None:
+            return entry.state is FileState.GIVEN_UP
         is_unchanged = item.listed is None or entry.matches_listing(item.listed)
-        is_missing = is_first and is_stored and is_unchanged
-        return is_missing and entry.content is not None and self._committed_version(entry.content) is not None
+        return is_unchanged and self._committed_version(entry.content) is not None
 
     def _finish(self, entry: FileEntry, **changes: object) -> None:
         """Step 6: note that the result reports `FileEntry.changed`, and release the lease if the attempt holds it."""
@@ -340,12 +329,14 @@ class FileFetcher:
 
     def _record_failure(self, item: WorkItem, error: Exception) -> None:
         """Save the reason and release the lease, if this attempt still holds it."""
-        if entry := self._leased_entry(item):
-            # A short failure of AWS says nothing about the file: its next attempt does not wait longer for that.
-            is_transient = isinstance(error, (Throttled, Unavailable))
-            attempts, reason = entry.attempts - is_transient, self._recorded_reason(str(error))
-            due = self.now() + retry_delay(attempts)
-            self._records.save(entry, state=FileState.FAILED, reason=reason, lease=None, attempts=attempts, due=due)
+        entry = self._records.entry(item.path)
+        if entry is None or entry.lease is None or entry.lease.owner != self.owner:
+            return
+        # A short failure of AWS says nothing about the file: its next attempt does not wait longer for that.
+        is_transient = isinstance(error, (_ContentBusy, Throttled, Unavailable))
+        attempts, reason = entry.attempts - is_transient, self._recorded_reason(str(error))
+        due = self.now() + retry_delay(attempts)
+        self._records.save(entry, state=FileState.FAILED, reason=reason, lease=None, attempts=attempts, due=due)
 
     def _recorded_reason(self, reason: str) -> str:
         """Return the reason as the file cache can hold it. All of a long one is stored under `landing/`."""
@@ -356,15 +347,6 @@ class FileFetcher:
             self.raw_writer.store.put_new(uri, reason.encode())
         return recorded
 
-    def _leased_entry(self, item: WorkItem) -> FileEntry | None:
-        """Return the entry as it is stored now, or None when this attempt no longer holds the lease."""
-        entry = self._records.entry(item.path)
-        return entry if entry and entry.lease and entry.lease.owner == self.owner else None
-
-    @cached_property
-    def _definition(self) -> str:
-        return self.source.reading_digest
-
     @cached_property
     def _records(self) -> Records:
         return Records(source=self.source.source, cache=self.cache, now=self.now)
@@ -372,7 +354,7 @@ class FileFetcher:
     def _committed_version(self, content_id: str) -> ContentVersion | None:
         """Return the version of the content that readers see, if the present definition has read it."""
         committed = self._records.content(content_id).committed
-        return committed if committed and committed.definition == self._definition else None
+        return committed if committed and committed.definition == self.source.reading_digest else None
 
     def _first_received_at(self, entry: FileEntry) -> datetime | None:
         """Return when the first content of the file was received, or the earliest known one; None if there is none."""
