@@ -98,13 +98,11 @@ def _pushed(*, has_rows: bool) -> list[str]:
 
 def _pulled() -> list[Content]:
     """Return the contents of files with rows in each hour of the day."""
-    version = ContentVersion(
-        definition="0" * 12, partitions=tuple(_partitions()), rows=ROWS * HOURS, partition_rows=(ROWS,) * HOURS
-    )
+    version = ContentVersion(definition="0" * 12, partitions=tuple(_partitions()), rows=ROWS * HOURS, attempt="1" * 12)
     contents = []
     for number in range(OBJECTS // HOURS):
         content, path = Content(source="events", id=f"{number:032x}", received_at=_ARRIVED), f"{number}.csv"
-        contents.append(content.with_writer(path, version).with_file(path, version, is_new=True))
+        contents.append(content.with_file(path, version, is_new=True, at=_ARRIVED))
     return contents
 
 
@@ -148,7 +146,11 @@ def run(rounds: int) -> dict[str, Any]:
         "pushed": (_pushed(has_rows=True), []),
         "pushed, names without rows": (_pushed(has_rows=False), []),
         "pulled": (
-            [uri for each in contents if each.committed for uri in each.object_uris(each.committed, "raw")],
+            [
+                object_uri("raw", "events", partition, object_name(f"{each.id}-{'1' * 12}", ROWS))
+                for each in contents
+                for partition in _partitions()
+            ],
             contents,
         ),
     }

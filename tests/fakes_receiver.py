@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from slackwater.errors import CloudError, FileVanished, ObjectMissing, PartnerError
 from slackwater.receiver.connectors.connector import Download, ListedFile
 from slackwater.receiver.event_counts import EventCount
+from slackwater.receiver.pull.fetch import attempt_id
 from slackwater.receiver.pull.file_cache import (
     Content,
     ContentVersion,
@@ -24,7 +25,7 @@ from slackwater.receiver.pull.file_cache import (
 from slackwater.receiver.push.tokens import Token, token_hash
 from slackwater.sources.definition import Source
 from slackwater.sources.file_pattern import FilePattern
-from slackwater.sources.partitions import Partition
+from slackwater.sources.partitions import Partition, object_uri
 from slackwater.storage import StoredObject
 
 RECEIVED = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
@@ -88,8 +89,10 @@ class Fuse:
 class MemoryStore:
     """An `ObjectStore` in a dictionary."""
 
-    def __init__(self, fuse: Fuse | None = None) -> None:
+    def __init__(self, fuse: Fuse | None = None, clock: Callable[[], datetime] = lambda: RECEIVED) -> None:
         self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
+        self.modified: dict[str, datetime] = {}
+        self.clock = clock
         self.fuse = fuse or Fuse()
         self.writes = 0
         self._lock = threading.Lock()
@@ -98,6 +101,7 @@ class MemoryStore:
         self.fuse.burn(f"write {uri}")
         self.writes += 1
         self.objects[uri] = (body, dict(metadata or {}))
+        self.modified[uri] = self.clock()
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
         with self._lock:
@@ -125,7 +129,8 @@ class MemoryStore:
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
         for uri, (body, _) in sorted(self.objects.items()):
             if uri.startswith(prefix) and uri > start_after:
-                yield StoredObject(uri, len(body), hashlib.sha256(body).hexdigest(), RECEIVED)
+                modified = self.modified.get(uri, RECEIVED)
+                yield StoredObject(uri, len(body), hashlib.sha256(body).hexdigest(), modified)
 
     def delete(self, uris: Iterable[str]) -> None:
         for uri in list(uris):
@@ -246,7 +251,7 @@ def content_id(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
-def announce_file(
+def begin_file(
     cache: FileCache,
     source: str,
     path: str,
@@ -255,12 +260,11 @@ def announce_file(
     *,
     definition: str = DEFINITION,
 ) -> list[str]:
-    """Record that a pull is writing a file's content. Return the URIs of its objects in the bucket `raw`."""
-    entry = _entry_of(cache, source, path)
-    version = ContentVersion(definition=definition, partitions=tuple(partitions))
-    announced = _content_of(cache, source, content_id(content)).with_writer(path, version)
-    cache.save(entry.model_copy(update={"writing": announced.id}), announced)
-    return list(announced.object_uris(version, "raw"))
+    """Record what a pull records before it writes a file's content. Return the URIs of the objects in `raw`."""
+    begun = _content_of(cache, source, content_id(content))
+    if not begun.revision:
+        cache.save(begun)
+    return _uris(begun, _version(_entry_of(cache, source, path), definition, partitions))
 
 
 def store_file(
@@ -272,21 +276,31 @@ def store_file(
     *,
     definition: str = DEFINITION,
 ) -> list[str]:
-    """Record that a pull has stored a file's content instead of its former one; return the URIs of its objects.
-
-    The versions that no file needs any more stay recorded, as before their objects are deleted.
-    """
-    partitions = tuple(partitions)
-    uris = announce_file(cache, source, path, content, partitions, definition=definition)
-    version = ContentVersion(definition=definition, partitions=partitions)
+    """Record that a pull has stored a file's content instead of its former one; return the URIs of its objects."""
     entry = _entry_of(cache, source, path)
     stored, is_new = _content_of(cache, source, content_id(content)), entry.content != content_id(content)
-    records = [stored.with_file(path, version, is_new=is_new)]
+    version = _version(entry, definition, partitions)
+    if stored.committed and stored.committed.digest == version.digest:
+        version = stored.committed
+    records = [stored.with_file(path, version, is_new=is_new, at=RECEIVED)]
     if entry.content and is_new:
-        records.append(_content_of(cache, source, entry.content).without_file(path))
-    changes = {"state": FileState.STORED, "content": stored.id, "writing": None}
-    cache.save(entry.model_copy(update=changes), *records)
-    return uris
+        records.append(_content_of(cache, source, entry.content).without_file(path, at=RECEIVED))
+    cache.save(entry.model_copy(update={"state": FileState.STORED, "content": stored.id}), *records)
+    return _uris(stored, version)
+
+
+def committed_uris(content: Content) -> list[str]:
+    """Return the URIs in `raw` of the objects that readers see, if their names have no rows."""
+    return _uris(content, content.committed) if content.committed else []
+
+
+def _version(entry: FileEntry, definition: str, partitions: Iterable[Partition]) -> ContentVersion:
+    return ContentVersion(definition=definition, partitions=tuple(partitions), attempt=attempt_id(entry, "pull"))
+
+
+def _uris(content: Content, version: ContentVersion) -> list[str]:
+    name = f"{content.id}-{version.object_id}"
+    return [object_uri("raw", content.source, partition, name) for partition in version.partitions]
 
 
 def _entry_of(cache: FileCache, source: str, path: str) -> FileEntry:

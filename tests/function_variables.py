@@ -10,6 +10,7 @@ VARIABLES = {
     "fetch-file": {
         *("RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL"),
     },
+    "remove-stale": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI"},
     "freeze-inputs": {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "KEPT_DAYS", "INTERMEDIATE_DAYS"),
     },

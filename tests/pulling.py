@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 from slackwater.errors import SlackwaterError
 from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
 from slackwater.receiver.pull.file_cache import FileEntry
 from slackwater.receiver.pull.plan import WorkItem, plan_pull
+from slackwater.receiver.pull.rejects_reader import RejectsReader
+from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import Clock, Fuse, MemoryConnector, MemoryFileCache, MemoryPartitions, MemoryStore, a_source
 from tests.reading import read_parquet
@@ -36,11 +39,11 @@ class Setup:
     def __init__(self, files: dict[str, bytes] | None = None, source: Source = SOURCE) -> None:
         self.source = source
         self.fuse = Fuse()
-        self.store = MemoryStore(self.fuse)
+        self.clock = Clock()
+        self.store = MemoryStore(self.fuse, self.clock)
         self.partitions = MemoryPartitions(self.fuse)
         self.cache = MemoryFileCache(self.fuse)
         self.partner = MemoryConnector(files)
-        self.clock = Clock()
         self.pulls = 0
 
     def copy(self) -> Setup:
@@ -48,6 +51,7 @@ class Setup:
         copied = Setup(self.partner.files, self.source)
         copied.pulls, copied.clock.time = self.pulls, self.clock.time
         copied.store.objects |= self.store.objects
+        copied.store.modified |= self.store.modified
         copied.partitions.known |= self.partitions.known
         copied.cache.saved_entries |= self.cache.saved_entries
         copied.cache.saved_contents |= self.cache.saved_contents
@@ -85,8 +89,22 @@ class Setup:
                 states[item.path] = "failed"
         return states
 
+    def remove_stale(self, using: Callable[[Any], Any] = lambda port: port) -> tuple[int, int]:
+        """Delete stale objects, as the weekly function does. Return how many were deleted, and have no record."""
+        objects = StaleObjects(
+            store=using(self.store), cache=using(self.cache), raw_bucket="raw", exchange_bucket="x", now=self.clock
+        )
+        removal = objects.remove([self.source.source], limit=timedelta(minutes=13))
+        return removal.deleted, removal.unrecorded
+
+    def committed(self) -> list[str]:
+        """Return the URIs of the objects that readers see."""
+        objects = list(self.store.list(f"s3://raw/raw/source={self.source.source}/"))
+        return [item.uri for item in consistent_listing(self.source, lambda: objects, files=self.cache).objects]
+
     def ids(self) -> list[str]:
-        tables = [read_parquet(self.store.get(uri)) for uri in self.store.uris("/raw/source=")]
+        """Return the ids of the events that readers see."""
+        tables = [read_parquet(self.store.get(uri)) for uri in self.committed()]
         return sorted(name for table in tables for name in table["id"].to_pylist())
 
     def entry(self, path: str) -> FileEntry:
@@ -95,5 +113,8 @@ class Setup:
         return entry
 
     def reject_records(self) -> list[dict[str, object]]:
-        bodies = [self.store.get(uri).decode() for uri in self.store.uris("/sideline/")]
+        """Return the rejected events that are shown, in the order of their objects."""
+        reader = RejectsReader(store=self.store, files=self.cache, raw_bucket="raw")
+        uris = sorted(item.uri for item in reader.objects(self.source.source))
+        bodies = [self.store.get(uri).decode() for uri in uris]
         return [json.loads(line) for body in bodies for line in body.split("\n") if line]

@@ -84,10 +84,16 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "fetchfile": (
         *(_PROJECT, _REGISTER),
         "s3:ListBucket,GetObject Exchange/pulls/*",
-        "s3:PutObject,DeleteObject Raw/raw/* Raw/sideline/*",
-        "s3:PutObject Raw/landing/*",
+        "s3:PutObject Raw/raw/* Raw/sideline/* Raw/landing/*",
         "dynamodb:BatchGetItem,PutItem,UpdateItem FileTable",
         "sqs:SendMessage slackwater-arrivals",
+    ),
+    # No other role of the receiver deletes raw objects, and none deletes rejected events or pulled files.
+    "removestale": (
+        _PROJECT,
+        "s3:ListBucket,DeleteObject Raw/raw/*",
+        "s3:ListBucket,GetObject,PutObject Exchange/stale-objects/*",
+        "dynamodb:BatchGetItem FileTable",
     ),
     "freezeinputs": (
         _PROJECT,
@@ -174,7 +180,7 @@ JOBS: dict[str, tuple[str, ...]] = {
     "PullJob": (
         *(_JOB_FILES, _JOB_LOGS, _REGISTER),
         "s3:GetObject,PutObject Exchange/pulls/*",
-        "s3:PutObject,DeleteObject Raw/raw/* Raw/sideline/*",
+        "s3:PutObject Raw/raw/* Raw/sideline/*",
         "s3:PutObject Raw/landing/*",
         "dynamodb:BatchGetItem,PutItem FileTable",
     ),

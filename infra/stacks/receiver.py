@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from aws_cdk import Duration
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -16,7 +18,7 @@ from infra.stacks.storage import StorageStack
 
 
 class ReceiverStack(FunctionStack):
-    """Everything that writes raw partitions: the push API, the queue's consumer, and the pull functions."""
+    """Everything that writes and deletes raw objects: the push API, the queue's consumer, and the pull functions."""
 
     def __init__(self, scope: Construct, parts: Parts, storage: StorageStack) -> None:
         super().__init__(scope, "receiver", parts, "push API and pull functions")
@@ -32,6 +34,7 @@ class ReceiverStack(FunctionStack):
         self.store_events = self._store_events()
         self.list_files = self._list_files()
         self.fetch_file = self._fetch_file()
+        self._invoke_weekly(self._remove_stale())
         for function in (self.list_files, self.fetch_file):
             grants.allow_partners(function.role, parts.project)
         # Not the id that the HTTP API of earlier versions had: CloudFormation changes the type of no resource.
@@ -115,8 +118,39 @@ class ReceiverStack(FunctionStack):
         grants.find_objects(function.role, self._storage.exchange, "pulls/")
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem", "UpdateItem")
         self._allow_raw_writes(function.role, "sideline/", "landing/")
-        grants.delete_objects(function.role, self._storage.raw, "raw/", "sideline/")
         return function
+
+    def _remove_stale(self) -> LibraryFunction:
+        storage = self._storage
+        function = self.function(
+            "remove_stale",
+            description="Deletes objects of pulled files that nobody reads any more",
+            environment={
+                "RAW_BUCKET": storage.raw.bucket_name,
+                "EXCHANGE_BUCKET": storage.exchange.bucket_name,
+                "FILE_TABLE": storage.file_table.table_name,
+                "PROJECT_URI": self.project.s3_object_url,
+            },
+            timeout=Duration.minutes(15),
+        )
+        grants.list_objects(function.role, storage.raw, "raw/")
+        grants.delete_objects(function.role, storage.raw, "raw/")
+        grants.use_items(function.role, storage.file_table, "BatchGetItem")
+        grants.find_objects(function.role, storage.exchange, "stale-objects/")
+        grants.write_objects(function.role, storage.exchange, "stale-objects/")
+        return function
+
+    def _invoke_weekly(self, function: LibraryFunction) -> None:
+        """Invoke the function each week, for the first time a week after the deployment: no earlier release runs."""
+        # Not a task of the scheduler, which is a setting: objects would accumulate without one.
+        events.Rule(
+            function,
+            "Rule",
+            rule_name=function.function.function_name,
+            description="Stale objects of pulled files",
+            schedule=events.Schedule.rate(Duration.days(7)),
+            targets=[targets.LambdaFunction(function.function)],
+        )
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:
         """Grant writes to raw partitions, with their registration in Glue, and to the prefixes `more`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FUNCTIONS = (
-    *("receiveevents", "storeevents", "listfiles", "fetchfile"),
+    *("receiveevents", "storeevents", "listfiles", "fetchfile", "removestale"),
     *("freezeinputs", "recordrun", "checkdays", "compareversions", "notifychange", "checkarrivals", "writeledger"),
 )
 DAILY, WEEKLY, ANY = "PipelinedailydelaysJob", "PipelineweeklydelaysJob", "AnyPipelineJob"
@@ -31,19 +31,16 @@ OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("RawBucket", "raw/"): {
         "read": _READS_INPUTS,
         "write": RAW_WRITERS,
-        "delete": ("fetchfile", "PullJob"),
-        "list": _READS_INPUTS,
+        "delete": ("removestale",),
+        "list": (*_READS_INPUTS, "removestale"),
     },
     ("RawBucket", "raw/source=flights/"): {
         "read": (*_READS_INPUTS, DAILY),
         "write": RAW_WRITERS,
-        "delete": ("fetchfile", "PullJob"),
-        "list": (*_READS_INPUTS, DAILY),
+        "delete": ("removestale",),
+        "list": (*_READS_INPUTS, DAILY, "removestale"),
     },
-    ("RawBucket", "sideline/"): {
-        "write": ("receiveevents", "fetchfile", "PullJob"),
-        "delete": ("fetchfile", "PullJob"),
-    },
+    ("RawBucket", "sideline/"): {"write": ("receiveevents", "fetchfile", "PullJob"), "delete": ()},
     ("RawBucket", "landing/"): {"write": ("fetchfile", "PullJob")},
     ("RawBucket", "receipts/"): dict.fromkeys(("read", "write", "list"), ("receiveevents",)),
     ("RawBucket", ""): {},
@@ -53,6 +50,7 @@ OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
         "write": ("listfiles", "PullJob"),
         "list": ("fetchfile",),
     },
+    ("ExchangeBucket", "stale-objects/"): dict.fromkeys(("read", "write", "list"), ("removestale",)),
     ("ExchangeBucket", "manifests/"): {
         "read": _READS_MANIFESTS,
         "write": ("freezeinputs",),
@@ -165,7 +163,7 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
     run_writers = ("freezeinputs", "recordrun", "compareversions", "notifychange", "checkdays")
     for table, key, readers, writers in (
         (files, file, (), ("listfiles", "fetchfile", "PullJob")),
-        (runs, run, (*FUNCTIONS[4:-1], DAILY, WEEKLY, ANY), run_writers),
+        (runs, run, (*FUNCTIONS[5:-1], DAILY, WEEKLY, ANY), run_writers),
         (tokens, token, ("receiveevents",), ()),
     ):
         yield Call("dynamodb", "get_item", {"TableName": table, "Key": key}, readers)
@@ -179,7 +177,7 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
     yield Call("dynamodb", "update_item", {"TableName": files, "Key": file, **false}, counters)
     yield Call("dynamodb", "delete_table", {"TableName": runs})
     batch = {"RequestItems": {files: {"Keys": [file]}}}
-    readers = ("listfiles", "fetchfile", "freezeinputs", "checkdays", "PullJob")
+    readers = ("listfiles", "fetchfile", "removestale", "freezeinputs", "checkdays", "PullJob")
     yield Call("dynamodb", "batch_get_item", batch, readers)
     yield Call("dynamodb", "query", query(files, "source"))
     yield Call("dynamodb", "query", query(files, "open_source", "due"), ("listfiles",))

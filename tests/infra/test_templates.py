@@ -457,7 +457,7 @@ def test_the_url_names_the_stage(assembly: Assembly) -> None:
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.properties("AWS::Logs::LogGroup").values()
-    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (19, {30})
+    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (20, {30})
 
 
 def test_no_job_names_a_jar_because_the_release_has_iceberg_on_its_class_path(assembly: Assembly) -> None:

@@ -9,7 +9,9 @@ from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from slackwater.receiver.connectors.connector import ListedFile
-from slackwater.receiver.pull.file_cache import Content, FileCache, FileEntry, FileState
+from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileCache, FileEntry, FileState
+from slackwater.receiver.pull.rejects_reader import RejectsReader
+from slackwater.receiver.pull.stale_objects import KEPT
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.storage import ObjectStore, StoredObject
 from tests.reading import read_parquet
@@ -95,16 +97,14 @@ class Account:
             if not since or day >= since.isoformat()
         }
         objects = self._check_objects(expected, now, since)
-        versions = dict(_content_and_version(key) for key in objects)
-        for content in readings.keys() - versions.keys():
-            # Without an accepted row there is no object that shows the version.
-            versions[content] = self._record(("things#contents", content))["current"]
-        rejects = self._check_rejects(
-            {f"{content}-{versions[content]}": reading.rejected for content, reading in readings.items()}
+        digests = {content: self._committed(content).digest for content in readings}
+        self._check_rejects(
+            {f"{content}-{digests[content]}": reading.rejected for content, reading in readings.items()},
+            is_complete=since is None,
         )
         if since:
             return {}
-        self._check_nothing_is_left({*objects, *rejects}, is_final=last_read is not None)
+        self._check_nothing_is_left(objects, now=None if last_read else now)
         records = self._check_records(files, read_by, last_read) if last_read else {}
         hours = defaultdict[Hour, set[str]](set)
         for reading in readings.values():
@@ -123,7 +123,7 @@ class Account:
             "of these, in files with the content of another one": shared,
             "rejected": rejected,
             "objects": len(expected),
-            "objects of rejects": len(rejects),
+            "objects of rejects": sum(bool(reading.rejected) for reading in readings.values()),
             "objects that nobody needs": 0,
             **records,
         }
@@ -176,16 +176,16 @@ class Account:
         rows = read_parquet(stored.body, ["id", "count"]).to_pylist()
         return sorted((row["id"], None if row["count"] is None else str(row["count"])) for row in rows)
 
-    def _check_rejects(self, expected: Mapping[str, Sequence[int]]) -> set[str]:
-        """Each rejected row is under `sideline/` once. Return the keys."""
+    def _check_rejects(self, expected: Mapping[str, Sequence[int]], *, is_complete: bool) -> None:
+        """Each rejected row is shown once. With `is_complete`, no other one is."""
         keys = defaultdict[str, list[str]](list)
-        for key in self.s3.keys("sideline/"):
+        for item in RejectsReader(store=self.store, files=self.cache, raw_bucket="raw").objects("things"):
+            key = item.uri.removeprefix(_BUCKET)
             keys[key.rpartition("/")[2].removesuffix(".jsonl")].append(key)
-        found = set[str]()
+        assert not is_complete or keys.keys() <= expected.keys()
         for name, indexes in expected.items():
             assert len(keys[name]) == (1 if indexes else 0), f"{name} has rejects in {keys[name]}"
             for key in keys[name]:
-                found.add(key)
                 stored = self.s3.find(key)
                 assert stored is not None
                 if self._verified.get(key) != stored.etag:
@@ -193,18 +193,21 @@ class Account:
                     lines = stored.body.decode().splitlines()
                     assert [json.loads(line)["index"] for line in lines] == list(indexes), key
                     self._verified[key] = stored.etag
-        return found
 
-    def _check_nothing_is_left(self, needed: Iterable[str], *, is_final: bool) -> None:
-        """Objects that nobody needs are known to a file that the next pulls repair; at the end there are none."""
-        known = set[str]()
-        for stored in self.dynamodb.table.values():
-            if any(name == "due" for name, *_ in stored.indexes):
-                entry = FileEntry.model_validate_json(stored.item["record"]["S"])
-                known |= {*entry.superseded, *([entry.writing] if entry.writing else [])}
-        left = {*self.s3.keys("raw/"), *self.s3.keys("sideline/")}.difference(needed)
-        garbage = {key for key in left if is_final or key.rpartition("/")[2].partition("-")[0] not in known}
+    def _check_nothing_is_left(self, needed: Iterable[str], *, now: datetime | None) -> None:
+        """After stale objects were removed, others than the needed ones are younger than `KEPT`, or their content is.
+
+        At the end, with `now` None, there are none.
+        """
+        left = set(self.s3.keys("raw/")).difference(needed)
+        garbage = {key for key in left if now is None or self._last_needed(key) < now - KEPT}
         assert not garbage, f"{len(garbage)} objects are left over, such as {sorted(garbage)[:3]}"
+
+    def _last_needed(self, key: str) -> datetime:
+        """Return when an object was written, or when readers saw something else of its content since then."""
+        stored, record = self.s3.find(key), self._record(("things#contents", key.rpartition("/")[2].partition("-")[0]))
+        assert stored is not None
+        return max(stored.modified, Content.model_validate(record).changed_at or stored.modified)
 
     def _check_records(self, files: Mapping[str, str], read_by: Mapping[str, Definition], last_read: LastRead) -> None:
         """No work is left, each content knows the number of its files, and each file has its current content."""
@@ -216,13 +219,12 @@ class Account:
             Content.model_validate_json(item["record"]["S"]) for item in records if item["source"]["S"] != "things"
         ]
         for entry in entries:
-            assert (entry.lease, entry.writing, entry.superseded) == (None, None, ()), entry
+            assert (entry.lease, entry.changed) == (None, ()), entry
             assert entry.is_taken, entry
         assert {entry.path: entry.content for entry in entries if entry.content} == files
         numbers = Counter(files.values())
         for content in contents:
-            assert (content.files, content.writers, content.deleting) == (numbers[content.id], (), None), content
-            assert content.versions == ((content.committed,) if content.committed else ()), content
+            assert content.files == numbers[content.id], content
         given_up = {entry.path for entry in entries if entry.state is FileState.GIVEN_UP}
         for current in (file for of_day in self.partner.files.values() for file in of_day.values()):
             path = current.listed.name
@@ -253,17 +255,17 @@ class Account:
     def _definition(self, content: str) -> Definition:
         possible = self.belief.definitions[content]
         if len(possible) > 1:
-            record = self._record(("things#contents", content))
-            (digest,) = (
-                version.definition
-                for version in Content.model_validate(record).versions
-                if version.id == record["current"]
-            )
+            digest = self._committed(content).definition
             possible = frozenset(definition for definition in possible if definition.digest == digest)
             assert len(possible) == 1, f"{content} was read with another definition than those of its attempts"
             self.belief.definitions[content] = possible
         (definition,) = possible
         return definition
+
+    def _committed(self, content: str) -> ContentVersion:
+        committed = Content.model_validate(self._record(("things#contents", content))).committed
+        assert committed is not None
+        return committed
 
     def _record(self, key: tuple[str, str]) -> dict[str, Any]:
         stored = self.dynamodb.stored(key)
@@ -278,11 +280,6 @@ class Account:
         if key not in self._readings:
             self._readings[key] = read(self.partner.bodies[content], definition)
         return self._readings[key]
-
-
-def _content_and_version(key: str) -> tuple[str, str]:
-    content, version, _ = key.rpartition("/")[2].partition(".")[0].split("-")
-    return content, version
 
 
 def read(body: Body, definition: Definition) -> Reading:

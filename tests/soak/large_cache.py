@@ -1,4 +1,4 @@
-"""The cost of planning, freezing, checking and cleaning, with millions of files in the file cache.
+"""The cost of planning, freezing, checking, fetching and cleaning, with millions of files in the file cache.
 
 The records of old files are generated when they are read, so a request that reads more than it needs is noticed.
 """
@@ -24,12 +24,13 @@ from slackwater.receiver.connectors.connector import Download, ListedFile
 from slackwater.receiver.pull.fetch import FetchState, FileFetcher
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.plan import plan_pull
+from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.partitions import ROWS, Partition
-from tests.fakes_receiver import Clock
+from tests.fakes_receiver import Clock, committed_uris
 from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
 from tests.soak.aws import (
     TABLE,
@@ -100,9 +101,9 @@ class OldFiles:
     def content(self, number: int) -> Content:
         at = NOW - number * INTERVAL
         partition = Partition(at.strftime("%Y-%m-%d"), at.strftime("%H"))
-        version = ContentVersion(definition=BASE.digest, partitions=(partition,), rows=3, partition_rows=(3,))
+        version = ContentVersion(definition=BASE.digest, partitions=(partition,), rows=3, attempt=f"{number:012x}")
         content = Content(source="things", id=f"{number:032x}", received_at=at)
-        return content.with_writer(self.path(number), version).with_file(self.path(number), version, is_new=True)
+        return content.with_file(self.path(number), version, is_new=True, at=at)
 
 
 class LargeDynamoDB(MemoryDynamoDB):
@@ -244,8 +245,12 @@ def operation_costs(number: int) -> dict[str, dict[str, float]]:
     checked = measured("checking", lambda: inputs.manifest("totals", day, known=manifest.objects))
     assert checked.digest == manifest.digest
     (item,) = (item for item in plan.items if item.path == partner.changed)
-    result = measured("cleaning", lambda: fetcher.fetch(item))
+    result = measured("fetching", lambda: fetcher.fetch(item))
     assert result.state is FetchState.STORED
+    clock.pass_by(days=4)
+    objects = StaleObjects(store=store, cache=cache, raw_bucket="raw", exchange_bucket="x", now=clock)
+    removal = measured("cleaning", lambda: objects.remove([BASE.source.source], limit=timedelta(minutes=13)))
+    assert removal.deleted == 1
     assert not any(f"/{300:032x}-" in key for key in s3.keys("raw/"))
     return costs
 
@@ -256,8 +261,8 @@ def add_object(s3: MemoryS3, files: OldFiles, number: int) -> None:
     assert content.committed
     body = io.BytesIO()
     pq.write_table(pa.table({"id": [f"{number}-{row}" for row in range(3)]}), body)
-    (uri,) = content.object_uris(content.committed, "raw")
-    folder, _, name = uri.removeprefix("s3://raw/").rpartition("/")
-    s3.folders.setdefault(folder, {})[name] = S3Object(
+    (uri,) = committed_uris(content)
+    folder, _, name = uri.removeprefix("s3://raw/").removesuffix(".parquet").rpartition("/")
+    s3.folders.setdefault(folder, {})[f"{name}-3.parquet"] = S3Object(
         body.getvalue(), len(body.getvalue()), f"{number:032x}", NOW - number * INTERVAL, {ROWS: "3"}
     )

@@ -58,6 +58,8 @@ def soak(
                     manifest = year.freeze(date)
                     frozen.append(cost(year.meter))
                     assert manifest.rows == year.account.events_of(date), date
+                if day % 7 == 0:
+                    year.remove_stale()
                 if day % 28 == 0:
                     year.account.check(now=year.clock())
                 elif day % 7 == 0:

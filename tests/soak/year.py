@@ -18,6 +18,7 @@ from slackwater.project.project import Project
 from slackwater.receiver.pull.fetch import LEASE, FetchState, FileFetcher
 from slackwater.receiver.pull.give_up import give_up
 from slackwater.receiver.pull.plan import WorkItem, plan_pull
+from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
@@ -261,6 +262,15 @@ class Year:
         self.belief.given_up[path] = entry.attempted
         self.done["file given up"] += 1
 
+    def remove_stale(self) -> None:
+        """Delete stale objects, as the weekly function does. Each of them has a record."""
+        objects = StaleObjects(
+            store=self.store, cache=self.cache, raw_bucket="raw", exchange_bucket="x", now=self.clock
+        )
+        removal = objects.remove(["things"], limit=timedelta(minutes=13))
+        assert not removal.unrecorded
+        self.done["stale object deleted"] += removal.deleted
+
     # ----- readers
 
     def freeze(self, day: date) -> InputManifest:
@@ -292,4 +302,6 @@ class Year:
             self.give_up_old_files()
             pulls += 1
             idle = 0 if self.pull(as_of=as_of) else idle + 1
+        self.clock.pass_by(days=4)
+        self.remove_stale()
         return pulls

@@ -7,7 +7,7 @@ from aws_cdk.aws_cloudwatch import ComparisonOperator, Stats, TreatMissingData
 
 from infra.constructs.alarms import subjects
 from infra.constructs.alarms.alarm_rule import AlarmGroup, AlarmRule, Severity
-from infra.constructs.alarms.cloudwatch_metrics import FAILED, OLDEST_SECONDS, WAITING
+from infra.constructs.alarms.cloudwatch_metrics import ERRORS, FAILED, OLDEST_SECONDS, WAITING
 from infra.settings import Settings
 from slackwater.metrics import Metric
 from slackwater.project.project import Project
@@ -27,7 +27,7 @@ RULES = (
         of=MONITOR_MACHINE,
         severity=Severity.PAGE,
         description="An execution of the monitor has failed: late days may not have been detected, run again or "
-        "reported. Look: the failed execution of {machine} names the pipeline in its input, and the days or the "
+        "reported. Look: the failed execution of {named} names the pipeline in its input, and the days or the "
         "cause. Fix the cause, then `slackwater monitor PIPELINE`.",
     ),
     AlarmRule(
@@ -78,6 +78,15 @@ RULES = (
         "them in five attempts. The daily check detects late data of the window only. Look: the log of "
         "check-arrivals, and a message of the dead-letter queue of the arrivals. Fix the cause, then redrive the "
         "dead-letter queue.",
+    ),
+    AlarmRule(
+        name="stale-objects",
+        metric=ERRORS,
+        of="remove-stale",
+        severity=Severity.WARNING,
+        description="The weekly deletion of stale objects of pulled files has failed, or has found objects without a "
+        "record in the file cache, which nobody reads. Look: the log of {named} shows why. If the records were lost, "
+        "restore the file table. After another cause is fixed, the next invocation deletes the rest.",
     ),
     AlarmRule(
         name="monitor-missing",

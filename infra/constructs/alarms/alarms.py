@@ -13,7 +13,7 @@ from constructs import Construct
 
 from infra.constructs.alarms.alarm_rule import AlarmGroup, AlarmRule, Severity
 from infra.constructs.alarms.alarm_rules import RULES, alarm_names
-from infra.constructs.alarms.cloudwatch_metrics import AwsMetric, slackwater_metric
+from infra.constructs.alarms.cloudwatch_metrics import ERRORS, AwsMetric, slackwater_metric
 from infra.constructs.alarms.composite_alarms import COVERED, composites
 from infra.constructs.alarms.subjects import Evaluation
 from infra.constructs.common import states_arn
@@ -73,7 +73,8 @@ class Alarms(Construct):
         metric, period = rule.metric, evaluation.period
         if isinstance(metric, AwsMetric):
             of = rule.of.format(subject=subject)
-            own = self._queues.get(of) or states_arn(self, "stateMachine", self._settings.named(of))
+            name = self._settings.named(of)
+            own = name if metric is ERRORS else self._queues.get(of) or states_arn(self, "stateMachine", name)
             return metric.of(own, period=period)
         statistic = rule.statistic or (cloudwatch.Stats.MAXIMUM if metric.gauge else cloudwatch.Stats.SUM)
         return slackwater_metric(self._settings, metric, subject, statistic=statistic, period=period)
@@ -85,7 +86,7 @@ def _describe(rule: AlarmRule, subject: str, threshold: float, settings: Setting
         threshold=f"{threshold:g}",
         pipelines=readers(project, subject),
         periods=rule.evaluation(project, subject).periods,
-        machine=settings.named(rule.of),
+        named=settings.named(rule.of),
         scheduler=_scheduler_of(settings, subject),
     )
     return f"{text} Severity: {rule.severity}. Prefix: {settings.prefix}. Runbook: docs/runbooks/{rule.name}.md."

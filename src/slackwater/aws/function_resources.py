@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from slackwater.late.comparison import Comparison
     from slackwater.late.ledger import Ledger
     from slackwater.late.monitor import Monitor
+    from slackwater.receiver.pull.stale_objects import StaleObjects
     from slackwater.receiver.push.receive import Receiver
     from slackwater.receiver.push.request import EventsApi
     from slackwater.receiver.push.tokens import Tokens
@@ -112,6 +113,19 @@ class FunctionResources(Resources):
             source=self.project.source,
             receiver=self.receiver,
             queue=SqsEventQueue(self.clients("sqs"), self.settings.event_queue_url),
+            now=utc_now,
+        )
+
+    @cached_property
+    def stale_objects(self) -> StaleObjects:
+        """Deletes objects of pulled files that nobody reads any more."""
+        from slackwater.receiver.pull.stale_objects import StaleObjects
+
+        return StaleObjects(
+            store=self.store,
+            cache=self.file_cache,
+            raw_bucket=self.settings.raw_bucket,
+            exchange_bucket=self.settings.exchange_bucket,
             now=utc_now,
         )
 

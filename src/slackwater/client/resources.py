@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slackwater.client.days.timeline import TimelineReader
     from slackwater.client.holds import HoldDecisions
     from slackwater.client.push import Pusher
-    from slackwater.receiver.writing.rejects_reader import RejectsReader
+    from slackwater.receiver.pull.rejects_reader import RejectsReader
 
 
 class ClientResources(Resources):
@@ -46,9 +46,9 @@ class ClientResources(Resources):
     @cached_property
     def rejects(self) -> RejectsReader:
         """Rejected events."""
-        from slackwater.receiver.writing.rejects_reader import RejectsReader
+        from slackwater.receiver.pull.rejects_reader import RejectsReader
 
-        return RejectsReader(store=self.store, raw_bucket=self.settings.raw_bucket)
+        return RejectsReader(store=self.store, files=self.file_cache, raw_bucket=self.settings.raw_bucket)
 
     @cached_property
     def buffer(self) -> EventQueues:

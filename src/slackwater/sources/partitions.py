@@ -8,8 +8,8 @@ from typing import NamedTuple
 ROWS, FILE = "rows", "file"
 """Keys of the metadata of raw objects whose names have no rows: the number of events, and the path of the partner's
 file that contained them. The receiver still writes `ROWS`, because a retry may write such a name."""
-# The name of a batch's object is `<hash>-<rows>`, that of a file's object `<content id>-<version id>-<rows>`. Before
-# names had rows, the latter was `<content id>-<version id>`, and the 12 digits of a version id may all be decimal.
+# The name of a batch's object is `<hash>-<rows>`, that of a file's object `<content id>-<attempt>-<rows>`. Before names
+# had rows, the latter was `<content id>-<digest>`, and the 12 digits of a digest may all be decimal.
 _NAMED_ROWS = re.compile(r"/[0-9a-f]{32}(?:-[0-9a-f]{12})?-([0-9]{1,11})\.parquet$")
 
 

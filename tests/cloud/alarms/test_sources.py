@@ -120,6 +120,26 @@ def test_an_alarm_fires_when_a_pull_leaves_files(cloud, too_many, state, message
         assert until(lambda: messages.of(WARNING, "files-left-flights"))
 
 
+@causes("stale-objects", artificial="the local cloud writes no metrics of functions")
+def test_an_alarm_fires_when_objects_of_pulled_files_have_no_record(cloud, state, messages, runbook):
+    s3, raw = cloud.client("s3"), cloud.outputs()["RawBucket"]
+    key = f"raw/source=flights/date=1999-01-01/hour=00/{'a' * 32}-{'b' * 12}-1.parquet"
+    s3.put_object(Bucket=raw, Key=key, Body=b"no record")
+    try:
+        response = cloud.client("lambda").invoke(FunctionName="slackwater-remove-stale")
+        assert response["FunctionError"]
+        assert s3.head_object(Bucket=raw, Key=key)
+    finally:
+        s3.delete_object(Bucket=raw, Key=key)
+    failed = {"MetricName": "Errors", "Dimensions": [{"Name": "FunctionName", "Value": "slackwater-remove-stale"}]}
+    cloud.client("cloudwatch").put_metric_data(Namespace="AWS/Lambda", MetricData=[{**failed, "Value": 1}])
+    assert until(lambda: state("stale-objects") == "ALARM")
+    log, _ = runbook("stale-objects")
+    assert f"1 objects of pulled files have no record in the file cache, such as s3://{raw}/{key}" in log
+    assert until(lambda: messages.of(WARNING, "stale-objects"))
+    assert invoke(cloud, "remove-stale")["unrecorded"] == 0
+
+
 def test_a_silent_partner_pages_once_and_only_a_day_that_nobody_starts_is_overdue(
     cloud, partner, published_today, *, state, messages, runbook
 ):

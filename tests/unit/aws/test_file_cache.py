@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from slackwater.receiver.connectors.connector import ListedFile
 from slackwater.receiver.pull.file_cache import (
     Content,
     ContentVersion,
-    ContentWriter,
     EntryChanged,
     FileCache,
     FileEntry,
@@ -41,8 +39,7 @@ ENTRY = FileEntry(
     size=7,
     modified=RECEIVED,
     content=content_id("one"),
-    writing=content_id("two"),
-    superseded=(content_id("zero"),),
+    changed=(Partition("2013-03-08", "05"),),
     duplicate_of="w.csv",
     landing_uri="s3://raw/landing/x",
     rows=5,
@@ -65,15 +62,10 @@ CONTENT = Content(
     files=1,
     paths=("2013/x.csv",),
     removed=1,
-    current="1" * 12,
-    changes=2,
-    versions=(
-        ContentVersion(
-            definition="1" * 12, partitions=(Partition("2013-03-08", "05"),), rows=5, rejected=1, partition_rows=(5,)
-        ),
+    current=ContentVersion(
+        definition="1" * 12, partitions=(Partition("2013-03-08", "05"),), rows=5, rejected=1, attempt="2" * 12
     ),
-    writers=(ContentWriter(path="y.csv", version="2" * 12),),
-    deleting=Lease(owner="z.csv", until=RECEIVED),
+    changed_at=RECEIVED,
 )
 
 
@@ -134,16 +126,15 @@ class TestRecords:
         first = datetime(2013, 1, 1, tzinfo=UTC)
         hours = [first + timedelta(hours=number) for number in range(4000)]
         partitions = tuple(Partition(f"{hour:%Y-%m-%d}", f"{hour:%H}") for hour in hours)
-        rows = (9_999_999,) * 4000
-        of_4000_hours = partial(ContentVersion, partitions=partitions, partition_rows=rows)
-        versions = tuple(of_4000_hours(definition=digit * 12, rows=sum(rows)) for digit in "123")
+        version = ContentVersion(definition="1" * 12, partitions=partitions, rows=9_999_999, attempt="2" * 12)
         paths = tuple(f"{number:01024}" for number in range(20))
-        large = CONTENT.model_copy(update={"versions": versions, "paths": paths})
-        each_cache.save(ENTRY, large)
+        large = CONTENT.model_copy(update={"current": version, "paths": paths})
+        # Both the former content and the new one may have rows of 4,000 hours.
+        others = tuple(Partition(str(int(day[:4]) - 100) + day[4:], hour) for day, hour in partitions)
+        entry = ENTRY.model_copy(update={"changed": (*others, *partitions)})
+        each_cache.save(entry, large)
         assert each_cache.contents("a", [large.id]) == [saved(large)]
-        ten = tuple(of_4000_hours(definition=digit * 12) for digit in "0123456789")
-        with pytest.raises(CloudError, match=r"size"):
-            each_cache.save(saved(large).model_copy(update={"versions": ten}))
+        assert each_cache.entries("a", [entry.path]) == [saved(entry)]
 
 
 class TestBatches:
@@ -215,7 +206,7 @@ class TestConcurrentWrites:
         for path in ("x.csv", "y.csv"):
             store_file(each_cache, "a", path, "one", [Partition("2013-03-08", "05")])
         (content,) = each_cache.contents("a", [content_id("one")])
-        assert (content.files, content.paths, content.writers) == (2, ("x.csv", "y.csv"), ())
+        assert (content.files, content.paths) == (2, ("x.csv", "y.csv"))
         store_file(each_cache, "a", "x.csv", "two")
         (content,) = each_cache.contents("a", [content_id("one")])
         assert (content.files, content.paths) == (1, ("y.csv",))
@@ -282,9 +273,7 @@ class TestIndexes:
         assert [item.path for item in each_cache.due("a", now=now, limit=2)] == ["first", "second"]
         assert each_cache.due("a", now=RECEIVED, limit=10) == []
 
-    @pytest.mark.parametrize(
-        "open_", [{"state": FileState.FAILED}, {"superseded": ("x",)}, {"writing": "x"}, {"lease": ENTRY.lease}]
-    )
+    @pytest.mark.parametrize("open_", [{"state": FileState.FAILED}, {"changed": ENTRY.changed}, {"lease": ENTRY.lease}])
     def test_a_file_is_due_while_it_is_unfinished_and_not_after_it(self, local, cache, open_):
         stored = entry("x", state=FileState.STORED, due=RECEIVED)
         unfinished = stored.model_copy(update=open_)

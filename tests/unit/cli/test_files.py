@@ -129,12 +129,6 @@ def test_files_are_given_up_with_a_reason(capsys, cache):
     assert run_json(capsys, "files", "flights", "--state", "given-up")["files"][0]["path"] == BROKEN
 
 
-def test_giving_up_a_file_with_leftovers_says_that_the_next_pull_deletes_them(capsys, cache):
-    cache.save(cache.get("flights", BROKEN).model_copy(update={"writing": "0" * 32}))
-    printed = run_text(capsys, "files", "give-up", "flights", BROKEN)
-    assert "the next pull deletes what earlier attempts have left of 1 file" in printed
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

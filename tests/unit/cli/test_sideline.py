@@ -13,11 +13,11 @@ import pytest
 from slackwater.cli.commands.sideline import read_days
 from slackwater.cli.main import run
 from slackwater.receiver.parsing.rejections import RejectionRule
+from slackwater.receiver.pull.rejects_reader import RejectsReader
 from slackwater.receiver.writing.rejects import rejects_uri
-from slackwater.receiver.writing.rejects_reader import RejectsReader
 from slackwater.storage import StoredObject
 from tests.fakes_cli import Terminal, use_client
-from tests.fakes_receiver import MemoryStore
+from tests.fakes_receiver import MemoryFileCache, MemoryStore
 
 pytestmark = pytest.mark.unit
 
@@ -51,7 +51,9 @@ def iso(back: int) -> str:
 @pytest.fixture
 def store(monkeypatch):
     store = Store()
-    use_client(monkeypatch, SimpleNamespace(rejects=RejectsReader(store=store, raw_bucket="raw")))
+    use_client(
+        monkeypatch, SimpleNamespace(rejects=RejectsReader(store=store, files=MemoryFileCache(), raw_bucket="raw"))
+    )
     monkeypatch.setattr("slackwater.cli.commands.sideline._today", TODAY.date)
     return store
 

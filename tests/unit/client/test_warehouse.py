@@ -19,7 +19,7 @@ from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition
 from slackwater.storage import StoredObject
-from tests.fakes_receiver import Clock, MemoryFileCache, MemoryPartitions, a_source, announce_file, store_file
+from tests.fakes_receiver import Clock, MemoryFileCache, MemoryPartitions, a_source, begin_file, store_file
 from tests.fakes_spark import FolderStore
 from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
@@ -130,7 +130,7 @@ def test_a_query_reads_one_version_of_a_file_while_the_file_is_replaced(tmp_path
         cloud.store.put(uri, sink.getvalue())
 
     put(store_file(cloud.files, "things", "x.csv", "before", [hour]), 0)
-    put(announce_file(cloud.files, "things", "x.csv", "after", [hour]), 1)
+    put(begin_file(cloud.files, "things", "x.csv", "after", [hour]), 1)
     put(store_file(cloud.files, "things", "y.csv", "superseded", [hour]), 2)
     store_file(cloud.files, "things", "y.csv", "empty")
     assert cloud.query("SELECT count FROM raw.things") == [(0,)]

@@ -20,6 +20,7 @@ from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, five_days
+from tests.fakes_receiver import committed_uris
 
 pytestmark = pytest.mark.unit
 
@@ -37,10 +38,10 @@ class PulledDay:
         version = ContentVersion(definition="d" * 12, partitions=(Partition(DAY, "18"),), rows=100)
         content = Content(
             source="flights", id="c" * 32, received_at=NOW, files=2 if shared else 1, paths=(FILE,),
-            current=version.id, versions=(version,), changes=1,
+            current=version,
         )  # fmt: skip
         world.files.save(content)
-        (self.uri,) = content.object_uris(version, "raw")
+        (self.uri,) = committed_uris(content)
         world.store.put(self.uri, b"x" * 100, metadata={"rows": "100", "file": FILE})
         world.publish(DAY)
         world.time += timedelta(hours=1)  # the cool-down
@@ -195,10 +196,10 @@ def test_a_file_that_was_changed_before_it_was_removed_is_a_removed_file(on_remo
     (former,) = files.contents("flights", ["c" * 32])
     content = Content(
         source="flights", id="e" * 32, received_at=NOW, files=1, paths=(FILE,), removed=1,
-        current=version.id, versions=(version,), changes=1,
+        current=version,
     )  # fmt: skip
-    files.save(former.without_file(FILE), content)
-    (uri,) = content.object_uris(version, "raw")
+    files.save(former.without_file(FILE, at=NOW), content)
+    (uri,) = committed_uris(content)
     day.world.store.put(uri, b"x" * 120, metadata={"rows": "120", "file": FILE})
     decision = day.decision()
     assert (decision.rule, reason in decision.reason) == (rule, True), decision.reason

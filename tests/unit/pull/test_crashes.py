@@ -1,13 +1,14 @@
 """Pulls that fail at any of their writes, or run concurrently with each other, one call at a time.
 
 The definition of the source may change between any two of them, and two concurrent ones may have different definitions.
-The objects of each file's version exist at all times. After a last pull without failures, each file's current content
-is in the partitions exactly once, as the last definition reads it, and nothing else is.
+The objects of each file's version exist at all times. After a last pull without failures, readers see each file's
+current content exactly once, as the last definition reads it. Some days later nothing else is stored.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.file_cache import Content
+from slackwater.sources.partitions import Partition, named_rows
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import a_source
@@ -53,23 +55,33 @@ def assert_versions_are_complete(setup: Setup) -> None:
     files = Counter(entry.content for entry in setup.cache.all("things") if entry.content)
     for content in setup.cache.saved_contents.values():
         assert content.files == files[content.id]
-        assert set(committed_uris(content)) <= setup.store.objects.keys(), content.paths
+        if version := content.committed:
+            uris = committed_uris(setup, content)
+            assert [Partition(*(uri.split("/")[n][5:] for n in (5, 6))) for uri in uris] == list(version.partitions)
+            rows = json.dumps([named_rows(uri) for uri in uris])
+            assert hashlib.sha256(rows.encode()).hexdigest()[:12] == version.rows_digest, content.paths
 
 
-def committed_uris(content: Content) -> Sequence[str]:
-    return list(content.object_uris(content.committed, "raw")) if content.committed else []
+def committed_uris(setup: Setup, content: Content) -> Sequence[str]:
+    """Return the URIs of the objects of a content's committed version, in order of their partitions."""
+    version = content.committed
+    return setup.store.uris(f"/{content.id}-{version.object_id}-") if version else []
 
 
 def assert_last_pull_finishes(setup: Setup, *, without_waiting: bool = False) -> None:
-    """A pull without faults leaves each file's content once, and nothing else; then no work is left.
+    """A pull without faults leaves each file's content once, and some days later nothing else; no work is left.
 
     Without waiting, leases and the delays before retries have not ended, and a second pull may be needed after the
-    cleanup of another file.
+    pull of another file.
     """
     if not without_waiting:
         setup.clock.pass_by(days=2)
     for _ in range(1 + without_waiting):
         setup.pull()
+    assert list(setup.plan().items) == []
+    stored = stored_ids(setup, setup.committed())
+    setup.clock.pass_by(days=4)
+    setup.remove_stale()
     entries = setup.cache.all("things")
     digests = {path: hashlib.sha256(content).hexdigest()[:32] for path, content in setup.partner.files.items()}
     expected = {path: (digest, setup.source.reading_digest) for path, digest in digests.items()}
@@ -83,16 +95,17 @@ def assert_last_pull_finishes(setup: Setup, *, without_waiting: bool = False) ->
     current_entries = {entry.content: entry for entry in entries if entry.content}
     # The rows of removed files stay, with the content that was stored last.
     bodies = [setup.store.get(entry.landing_uri) for entry in current_entries.values()]
-    assert Counter(stored_ids(setup)) == Counter(name for body in bodies for name in IDS[body])
+    assert Counter(stored) == Counter(name for body in bodies for name in IDS[body])
+    assert Counter(stored_ids(setup, setup.store.uris("/raw/source="))) == Counter(stored)
+    assert_versions_are_complete(setup)
     contents = contents.values()
-    assert set(setup.store.uris("/raw/source=")) == {uri for content in contents for uri in committed_uris(content)}
-    assert all((content.writers, content.garbage, content.deleting) == ((), (), None) for content in contents)
-    assert all((entry.writing, entry.superseded, entry.lease) == (None, (), None) for entry in entries)
-    assert list(setup.plan().items) == []
+    committed = {uri for content in contents for uri in committed_uris(setup, content)}
+    assert set(setup.store.uris("/raw/source=")) == committed
+    assert all((entry.changed, entry.lease) == ((), None) for entry in entries)
 
 
-def stored_ids(setup: Setup) -> list[str]:
-    bodies = [setup.store.get(uri) for uri in setup.store.uris("/raw/source=")]
+def stored_ids(setup: Setup, uris: Sequence[str]) -> list[str]:
+    bodies = [setup.store.get(uri) for uri in uris]
     return [name for body in bodies for name in read_parquet(body, ["id"])["id"].to_pylist()]
 
 
@@ -169,8 +182,25 @@ def test_two_concurrent_pulls_may_interleave_in_any_order(before, after, order, 
 
 
 @settings(deadline=None, max_examples=60)
+@given(days=st.tuples(_FILES, _FILES, _FILES), order=_ORDER, fault=_FAULT | st.none(), definition=_DEFINITION)
+@example(({FIRST: OLD}, {FIRST: NEW}, {FIRST: OLD}), [(0, 1), (1, 1), (2, 1)] * 60, None, 0)
+@example(({FIRST: OLD}, {FIRST: NEW}, {SECOND: OLD}), [(2, 3), (0, 30), (2, 20)], None, 0)
+def test_stale_objects_are_deleted_between_any_calls_of_two_pulls(days, order, fault, definition):
+    """What the first two pulls have left is old enough."""
+    earlier, before, after = days
+    setup = Setup(source=DEFINITIONS[0])
+    pull(setup, earlier)
+    pull(setup, before, fault)
+    setup.clock.pass_by(days=4)
+    setup.partner.files, setup.source = dict(after), DEFINITIONS[definition]
+    works = [lambda using: setup.pull(using=using), lambda using: setup.pull(using=using), setup.remove_stale]
+    take_turns(works, turns(order), after_each=lambda: assert_versions_are_complete(setup))
+    assert_last_pull_finishes(setup)
+
+
+@settings(deadline=None, max_examples=60)
 @given(before=_FILES.filter(bool), after=_FILES.filter(bool), order=_ORDER)
-@example(  # Two of them delete the content that the third one needs.
+@example(  # Two of them replace the content that the third one needs.
     before={FIRST: OLD, SECOND: OLD},
     after={FIRST: NEW, SECOND: OTHER, THIRD: OLD},
     order=[

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from examples.nyc_flights import feed
-from slackwater.errors import DataError, FileTooLarge, PartnerError, Throttled
+from slackwater.errors import CloudError, DataError, FileTooLarge, PartnerError, Throttled
 from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.file_cache import EntryChanged, FileDecision, FileState
 from slackwater.sources.definition import Source
@@ -65,7 +65,8 @@ class TestFetch:
             None,
         )
         (content,) = setup.cache.contents("things", [entry.content])
-        assert sorted(content.object_uris(content.committed, "raw")) == setup.store.uris("/raw/source=")
+        names = [uri.rpartition("/")[2] for uri in setup.store.uris("/raw/source=")]
+        assert names == [f"{content.id}-{content.committed.attempt}-1.parquet"] * 2
         assert setup.partitions.known == {("things", ("2013-03-11", "12")), ("things", ("2013-03-11", "13"))}
         table = pq.read_table(io.BytesIO(setup.store.get(setup.store.uris("hour=12")[0])))
         assert set(table["_batch_id"].to_pylist()) == {sha256[:32]}
@@ -112,7 +113,7 @@ class TestFetch:
         assert setup.ids() == ["a", "c"]
         assert len(setup.store.uris("/landing/")) == 2
         entry = setup.entry(FIRST)
-        assert (entry.superseded, entry.writing, entry.lease) == ((), None, None)
+        assert (entry.changed, entry.lease) == ((), None)
 
     def test_a_file_may_change_back(self):
         setup = Setup({FIRST: csv_of(row("a"))})
@@ -353,7 +354,7 @@ class TestAgeInChangedFiles:
             "at: 2013-03-15T10:31:00Z is more than 1 hour after it was received",
         ]
         assert "date=2013-03-15" in setup.store.uris("/sideline/")[0]
-        tables = [read_parquet(setup.store.get(uri)) for uri in setup.store.uris("/raw/source=")]
+        tables = [read_parquet(setup.store.get(uri)) for uri in setup.committed()]
         assert {at for table in tables for at in table["_received_at"].to_pylist()} == {setup.clock()}
 
     def test_a_file_that_had_no_rows_for_a_time_keeps_its_first_receipt(self):
@@ -498,19 +499,42 @@ class TestFailures:
 
     def test_a_failure_after_the_commit_does_not_lose_the_result(self, caplog):
         setup = changed_in_another_hour()
-        self.fail_at_delete(setup, Throttled("SlowDown"))
+        self.fail_after_the_commit(setup, Throttled("SlowDown"))
         fetched = setup.fetch(setup.plan().items[0])
         assert (fetched.state, fetched.rows, fetched.partitions) == ("stored", 1, HOURS)
         assert [record.getMessage() for record in caplog.records] == [
-            f"things: {FIRST}: the next pull deletes what it replaces: SlowDown"
+            f"things: {FIRST}: a later pull reports its partitions again: SlowDown"
         ]
         assert setup.pull() == {FIRST: "unchanged"}
         assert (setup.ids(), list(setup.plan().items)) == (["b"], [])
 
+    def test_a_commit_whose_answer_is_lost_for_a_time_leaves_a_stored_file(self):
+        """DynamoDB does not answer when the pull asks whether its commit was written, either."""
+        setup = changed_in_another_hour()
+        save, entries = setup.cache.save, setup.cache.entries
+
+        def silent(*records):
+            save(*records)
+            if len(records) > 1:
+                setup.cache.save, setup.cache.entries = save, unanswered
+                raise CloudError("no answer")
+
+        def unanswered(*_):
+            setup.cache.entries = entries
+            raise CloudError("no answer")
+
+        setup.cache.save = silent
+        assert setup.pull() == {FIRST: "failed"}
+        entry = setup.entry(FIRST)
+        assert (entry.state, entry.lease, entry.reason, entry.changed) == (FileState.STORED, None, None, HOURS)
+        setup.partner.files = {}
+        assert setup.fetch(setup.plan().items[0]).partitions == HOURS
+        assert (setup.entry(FIRST).is_taken, setup.ids(), list(setup.plan().items)) == (True, ["b"], [])
+
     @pytest.mark.parametrize("then", ["is unchanged", "changes", "is removed"])
     def test_the_repair_of_a_pull_that_was_killed_after_the_commit_returns_the_partitions(self, then):
         setup = changed_in_another_hour()
-        self.fail_at_delete(setup, KeyboardInterrupt())
+        self.fail_after_the_commit(setup, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             setup.fetch(setup.plan().items[0])
         if then == "changes":
@@ -534,40 +558,27 @@ class TestFailures:
             setup.pull()
         setup.cache.save = save
         setup.clock.pass_by(days=1)
-        setup.partner.broken = {FIRST}
+        stored = setup.partner.files
+        setup.partner.broken, setup.partner.files = {FIRST}, {FIRST: csv_of(row("b"))}
         assert setup.pull() == {FIRST: "failed"}
-        setup.partner.broken = set()
+        setup.partner.broken, setup.partner.files = set(), stored
         fetched = setup.fetch(setup.plan().items[0])
         assert (fetched.state, fetched.partitions) == ("unchanged", HOURS[:1])
 
-    def fail_at_delete(self, setup: Setup, error: BaseException) -> None:
-        """Raise the error at the next deletion of objects."""
-        delete = setup.store.delete
+    def fail_after_the_commit(self, setup: Setup, error: BaseException) -> None:
+        """Raise the error at the first write after the next commit."""
+        save = setup.cache.save
 
-        def fail(uris):
-            setup.store.delete = delete
+        def fail(*records):
+            setup.cache.save = save
             raise error
 
-        setup.store.delete = fail
+        def commit(*records):
+            save(*records)
+            if len(records) > 1:
+                setup.cache.save = fail
 
-    def test_a_content_that_another_pull_is_deleting_waits_for_the_next_pull(self):
-        setup = Setup({FIRST: csv_of(row("a"))})
-        setup.pull()
-        setup.partner.files = {FIRST: csv_of(row("b")), SECOND: csv_of(row("a"))}
-        first, second = setup.plan().items
-        delete, states = setup.store.delete, []
-
-        def meanwhile(uris):
-            states.append(setup.fetch(second).state)
-            delete(uris)
-
-        setup.store.delete = meanwhile
-        assert setup.fetch(first).state == "stored"
-        setup.store.delete = delete
-        assert (states, setup.ids()) == (["busy"], ["b"])
-        assert setup.entry(SECOND).is_unfinished  # so that it is fetched although it may leave the window
-        assert setup.pull() == {SECOND: "stored"}
-        assert setup.ids() == ["a", "b"]
+        setup.cache.save = commit
 
 
 def test_a_day_of_real_flights_is_stored_unchanged(tmp_path):

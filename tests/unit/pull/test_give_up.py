@@ -11,6 +11,7 @@ from slackwater.errors import InputError
 from slackwater.receiver.pull.file_cache import EntryChanged, FileEntry, FileState, Lease
 from slackwater.receiver.pull.give_up import give_up
 from slackwater.receiver.pull.recorded_files import recorded_files
+from slackwater.sources.partitions import Partition
 from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_receiver import FILE_TABLE, RECEIVED, Crash, MemoryFileCache
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
@@ -148,21 +149,49 @@ def interrupted(setup, path):
     setup.partner.broken.add(path)
 
 
-def test_what_an_interrupted_attempt_left_stays_recorded_for_the_next_pull(setup):
+def test_what_an_interrupted_attempt_of_a_given_up_file_left_is_deleted_later_and_the_file_is_not_fetched(setup):
     interrupted(setup, SECOND)
-    [entry] = give_up_files(setup, SECOND)
-    assert entry.writing
-    assert entry.due == setup.clock()
-
-
-def test_the_next_pull_deletes_the_leftovers_of_a_given_up_file_and_does_not_fetch_it(setup):
-    interrupted(setup, SECOND)
+    assert len(setup.store.uris("/raw/source=")) == 2
     give_up_files(setup, SECOND, THIRD)
     fetched = len(setup.partner.fetched)
     setup.pull()
     entry = setup.entry(SECOND)
     assert (entry.state, entry.is_unfinished, len(setup.partner.fetched)) == (FileState.GIVEN_UP, False, fetched)
     assert setup.ids() == ["a"]
+    setup.clock.pass_by(days=4)
+    assert setup.remove_stale() == (1, 0)
+    assert setup.store.uris("/raw/source=") == setup.committed()
+    assert setup.ids() == ["a"]
+
+
+def test_what_the_commit_of_a_given_up_file_has_changed_is_reported_by_the_next_pull_without_a_fetch(setup):
+    """The pull was killed after its commit, and the repair has failed because the partner has changed the file."""
+    setup.partner.broken.discard(SECOND)
+    setup.clock.pass_by(days=1)
+    save = setup.cache.save
+
+    def killed_after_the_commit(*records):
+        save(*records)
+        if len(records) > 1:
+            raise KeyboardInterrupt
+
+    setup.cache.save = killed_after_the_commit
+    with pytest.raises(KeyboardInterrupt):
+        setup.fetch(next(item for item in setup.plan().items if item.path == SECOND))
+    setup.cache.save = save
+    setup.partner.broken.add(SECOND)
+    setup.partner.files[SECOND] = csv_of(row("changed"))
+    setup.clock.pass_by(days=1)
+    setup.pull()
+    [entry] = give_up_files(setup, SECOND)
+    assert entry.due == setup.clock()
+    fetched = setup.partner.fetched.count(SECOND)
+    [item] = [item for item in setup.plan().items if item.path == SECOND]
+    assert setup.fetch(item).partitions == (("2013-03-11", "12"),)
+    entry = setup.entry(SECOND)
+    assert (entry.state, entry.is_unfinished) == (FileState.GIVEN_UP, False)
+    assert setup.partner.fetched.count(SECOND) == fetched
+    assert setup.ids() == ["a", "b"]
 
 
 def test_files_that_are_not_taken_are_listed_at_any_age_the_oldest_first(setup):
@@ -199,8 +228,9 @@ def test_a_file_whose_first_attempt_was_interrupted_is_listed_as_failed(setup):
     assert "killed.csv" in listed(setup, "failed")[0]
 
 
-def test_files_with_leftovers_are_listed_although_their_date_is_not_in_the_window(setup):
-    setup.cache.save(setup.entry(FIRST).model_copy(update={"superseded": ("0" * 32,), "due": setup.clock()}))
+def test_files_of_interrupted_pulls_are_listed_although_their_date_is_not_in_the_window(setup):
+    changed = (Partition("2013-03-11", "12"),)
+    setup.cache.save(setup.entry(FIRST).model_copy(update={"changed": changed, "due": setup.clock()}))
     setup.clock.pass_by(days=500)
     assert listed(setup) == ([SECOND, THIRD, FIRST], False)
 

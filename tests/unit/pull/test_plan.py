@@ -28,6 +28,7 @@ from slackwater.receiver.pull.plan import (
     work_list_uri,
     write_plan,
 )
+from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import RECEIVED, MemoryConnector, MemoryFileCache, MemoryStore, a_source
 from tests.pulling import Setup, csv_of, row
 
@@ -37,6 +38,7 @@ SOURCE = a_source()
 TODAY = date(2013, 3, 12)
 BEFORE, FIRST, SECOND, THIRD = (f"things-2013-03-{day}.csv" for day in ("09", "10", "11", "12"))
 CONTENT = "ab" * 16
+CHANGED = (Partition("2013-03-11", "12"),)
 
 
 def pulled_source(**changes: object):
@@ -72,9 +74,7 @@ def plan(
 ):
     cache = MemoryFileCache()
     version = ContentVersion(definition=definition or source.reading_digest, partitions=())
-    content = Content(
-        source="things", id=CONTENT, received_at=RECEIVED, files=1, current=version.id, versions=(version,)
-    )
+    content = Content(source="things", id=CONTENT, received_at=RECEIVED, files=1, current=version)
     cache.save(content, *known)
     return plan_pull(source, as_of=as_of, partner=Listing(*listing), cache=cache, now=RECEIVED)
 
@@ -164,7 +164,7 @@ class TestDecisions:
         }
 
     @pytest.mark.parametrize(
-        "unfinished", [{"writing": CONTENT}, {"superseded": (CONTENT,)}], ids=["half written", "superseded"]
+        "unfinished", [{"lease": Lease(owner="o", until=RECEIVED)}, {"changed": CHANGED}], ids=["killed", "unreported"]
     )
     def test_files_after_a_crash_are_repaired_even_outside_the_window_or_when_they_are_removed(self, unfinished):
         result = plan(known=(stored(BEFORE, **unfinished), stored(FIRST, **unfinished)))
@@ -206,7 +206,7 @@ class TestMaxItems:
     def test_new_files_come_first_and_repairs_are_not_left(self):
         source, _ = pulled_source(files="things-{date}-*.csv")
         later, removed = "things-2013-03-12-0.csv", "things-2013-01-01-0.csv"
-        known = (stored(later, writing=CONTENT), stored(removed, superseded=(CONTENT,)))
+        known = (stored(later, changed=CHANGED), stored(removed, changed=CHANGED))
         result = plan(*self.DAY, later, known=known, source=source)
         assert [item.path for item in result.items] == [*self.DAY[:-2], later, removed]
         assert [item.decision for item in result.items[-3:]] == [
@@ -435,7 +435,7 @@ def test_a_file_has_changed_if_its_listing_differs(entry, listed, same):
 class TestWorkList:
     def test_the_work_list_is_stored_and_read_by_index(self):
         store, uri = MemoryStore(), work_list_uri("exchange", "things", "c-1")
-        result = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(stored(SECOND, writing=CONTENT),))
+        result = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(stored(SECOND, changed=CHANGED),))
         answer = write_plan(result, store=store, uri=uri)
         assert answer.model_dump() == {
             "files": 3,

@@ -12,7 +12,7 @@ from slackwater.receiver.formats import blocks, csv_records
 from slackwater.receiver.pull import rejected_rows
 from slackwater.receiver.pull.file_cache import ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.recorded_files import recorded_files
-from slackwater.receiver.writing.rejects_reader import RejectsReader
+from slackwater.receiver.pull.rejects_reader import RejectsReader
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import RECEIVED, a_source
 from tests.pulling import FIRST, SECOND, TODAY, Setup, csv_of, row
@@ -45,7 +45,7 @@ def shown(setup: Setup, path: str = FIRST) -> FileEntry:
 
 def counted_rows(setup: Setup) -> int:
     """Return what `slackwater sideline list` counts."""
-    reader = RejectsReader(store=setup.store, raw_bucket="raw")
+    reader = RejectsReader(store=setup.store, files=setup.cache, raw_bucket="raw")
     return sum(day.events for day in reader.days("things", [RECEIVED.date().isoformat()]))
 
 
@@ -167,7 +167,7 @@ class TestFirstRows:
         setup = pulled(csv_of(*bad_rows(20)))
         setup.source = UTC
         assert setup.pull() == {FIRST: "stored"}
-        assert (len(setup.ids()), setup.store.uris("/sideline/"), counted_rows(setup)) == (20, [], 0)
+        assert (len(setup.ids()), setup.reject_records(), counted_rows(setup)) == (20, [], 0)
         entry = shown(setup)
         assert (entry.rows, entry.rejected, entry.reason) == (20, 0, None)
 
@@ -209,7 +209,7 @@ class TestRecords:
         assert len(setup.reject_records()) == (3 if rejected else 0)
         for path in setup.partner.files:
             entry = shown(setup, path)
-            assert (entry.lease, entry.writing, entry.superseded) == (None, None, ())
+            assert (entry.lease, entry.changed) == (None, ())
             assert (entry.rejected, bool(entry.reason)) == ((20, True) if rejected else (0, False))
         assert list(setup.plan().items) == []
 
@@ -239,4 +239,4 @@ class TestRecords:
         version = ContentVersion(
             definition="d", partitions=(("2013-03-11", "12"),), rows=3, rejected=1, rows_digest="e"
         )
-        assert version.id == version.model_copy(update={"rejection": "x"}).id == "43a287d7435c"
+        assert version.digest == version.model_copy(update={"rejection": "x"}).digest == "43a287d7435c"

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.receiver.pull.fetch import FileFetcher
 from slackwater.receiver.pull.file_cache import Content
+from slackwater.receiver.pull.stale_objects import Removal, StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.soak.run import soak
 
@@ -31,7 +31,7 @@ def test_a_year_depends_on_its_seed_only():
 
 
 def test_the_account_notices_a_content_that_is_never_deleted(monkeypatch):
-    monkeypatch.setattr(FileFetcher, "_delete_garbage", lambda *_: True)
+    monkeypatch.setattr(StaleObjects, "remove", lambda *_, **__: Removal())
     with pytest.raises(AssertionError, match="left over"):
         soak(days=1, seed=1, interval=timedelta(minutes=60))
 
@@ -39,9 +39,8 @@ def test_the_account_notices_a_content_that_is_never_deleted(monkeypatch):
 def test_the_account_notices_lost_rows(monkeypatch):
     write = RawWriter.write_files
 
-    def lose_one(self, source, files, *, object_names):
-        kept = files[1:] if len(files) > 1 else files
-        write(self, source, kept, object_names=object_names[: len(kept)])
+    def lose_one(self, source, files, *, origin):
+        write(self, source, files[1:] if len(files) > 1 else files, origin=origin)
 
     monkeypatch.setattr(RawWriter, "write_files", lose_one)
     with pytest.raises(AssertionError, match="missing"):

@@ -38,18 +38,21 @@ def test_a_file_that_the_partner_corrects_after_it_was_given_up_is_stored_althou
 
 def test_a_file_stays_given_up_when_its_leftovers_cannot_be_deleted_yet():
     setup = Setup({FIRST: csv_of(row("a"))})
-    setup.pull(using=Process(WriteFault(5, "ends after")).using)
-    assert setup.entry(FIRST).writing
+    setup.pull(using=Process(WriteFault(6, "ends after")).using)
+    assert setup.store.uris("/raw/source=")
     setup.partner.broken = {FIRST}
-    setup.clock.pass_by(days=1)
+    setup.clock.pass_by(days=4)
     give_up("things", [FIRST], reason="the partner lost it", cache=setup.cache, now=setup.clock())
     delete, setup.store.delete = setup.store.delete, lambda _: (_ for _ in ()).throw(Crash("S3 is down"))
     setup.pull()
+    with pytest.raises(Crash, match="S3 is down"):
+        setup.remove_stale()
     setup.store.delete = delete
     entry = setup.entry(FIRST)
     assert (entry.state, entry.reason) == (FileState.GIVEN_UP, "the partner lost it")
     assert setup.plan().oldest_not_taken is None
     setup.clock.pass_by(days=1)
     setup.pull()
+    setup.remove_stale()
     assert setup.store.uris("/raw/source=") == []
     assert not setup.entry(FIRST).is_unfinished

@@ -25,7 +25,7 @@ from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
 from slackwater.runs.inputs.manifest import InputObject
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, World
-from tests.fakes_receiver import Clock, MemoryPartitions, a_source, store_file
+from tests.fakes_receiver import Clock, MemoryPartitions, a_source, committed_uris, store_file
 from tests.memory import arrow_peak
 from tests.pushing import pushed_body
 
@@ -69,7 +69,7 @@ class WithIds(World):
         for entry in self.files.entries("flights", [path]):
             (content,) = self.files.contents("flights", [entry.content])
             store_file(self.files, "flights", path, f"empty {path}")
-            self.store.delete(content.object_uris(content.committed, "raw"))
+            self.store.delete(committed_uris(content))
 
     def list_inputs(self, known=()):
         """Return the manifest, and the raw objects whose events were read for it."""

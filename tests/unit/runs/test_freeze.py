@@ -16,7 +16,7 @@ from slackwater.runs.record import Publication, RunState, failure_uri
 from slackwater.sources.partitions import Partition
 from tests.example_project import example_project
 from tests.fakes_check import KEPT
-from tests.fakes_receiver import MemoryFileCache, announce_file, store_file
+from tests.fakes_receiver import MemoryFileCache, begin_file, store_file
 from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable, DictStore, SetExecutions
 
 pytestmark = pytest.mark.unit
@@ -310,11 +310,11 @@ def test_half_replaced_files_are_read_as_recorded_in_the_file_cache(freezer, sto
         return {item.uri for item in manifest.objects} & (old | new)
 
     old = put(store_file(files, "flights", "f.csv", "old", [hour]))
-    new = put(announce_file(files, "flights", "f.csv", "new", [hour]))
+    new = put(begin_file(files, "flights", "f.csv", "new", [hour]))
     assert read() == old
     store_file(files, "flights", "f.csv", "new", [hour])
     assert read() == new
-    store_file(files, "flights", "g.csv", "old", [hour])
+    old = put(store_file(files, "flights", "g.csv", "old", [hour]))
     assert read() == old | new
 
 

@@ -12,7 +12,7 @@ from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, World
-from tests.fakes_receiver import DEFINITION, MemoryFileCache, announce_file, store_file
+from tests.fakes_receiver import DEFINITION, MemoryFileCache, begin_file, store_file
 
 pytestmark = pytest.mark.unit
 
@@ -113,14 +113,14 @@ def test_files_of_one_content_under_two_definitions_are_read_once(world):
     assert uris(world) == new
 
 
-def test_an_announced_version_is_not_read_before_its_commit_and_a_superseded_one_not_after_it(world):
+def test_a_version_is_not_read_before_its_commit_and_a_replaced_one_not_after_it(world):
     before = put_in_hours(world, "x.csv", "a", [NOON])
-    announced = announce_file(world.files, "flights", "x.csv", "b", [NOON, ONE])
-    for uri in announced:
+    begun = begin_file(world.files, "flights", "x.csv", "b", [NOON, ONE])
+    for uri in begun:
         world.store.put(uri, b"x", metadata={"rows": "1"})
     assert uris(world) == before
     store(world, "x.csv", "b", NOON, ONE)
-    assert uris(world) == announced
+    assert uris(world) == begun
 
 
 def put_in_hours(world, path, content, partitions, *, definition=DEFINITION):
@@ -168,16 +168,16 @@ class TestListings:
         assert self.count(world, known=known) == 1
 
     def test_a_pull_of_another_day_does_not_disturb_a_listing(self, world):
-        """The other day's file is announced during a listing, stored during the next one, and then replaced."""
+        """The other day's file is fetched during a listing, stored during the next one, and then replaced."""
         known = list_inputs(world).objects
 
-        def announce():
-            announce_file(world.files, "flights", "2012.csv", "b", [LAST_YEAR])
+        def begin():
+            begin_file(world.files, "flights", "2012.csv", "b", [LAST_YEAR])
 
         def replace():
             store(world, "2012.csv", "c", LAST_YEAR)
 
-        for during in (announce, lambda: store(world, "2012.csv", "b", LAST_YEAR), replace):
+        for during in (begin, lambda: store(world, "2012.csv", "b", LAST_YEAR), replace):
             assert self.count(world, during, known=known) == 1
 
     def test_leases_and_failures_of_a_file_do_not_repeat_a_listing(self, world):
@@ -187,7 +187,7 @@ class TestListings:
             changed = entry.model_copy(update=changes)
             assert self.count(world, lambda changed=changed: world.files.save(changed), known=known) == 1
 
-    @pytest.mark.parametrize("change", [announce_file, store_file])
+    @pytest.mark.parametrize("change", [begin_file, store_file])
     def test_an_equal_file_does_not_repeat_the_listing(self, world, change):
         known = list_inputs(world).objects
         assert self.count(world, lambda: change(world.files, "flights", "y.csv", "a", [NOON]), known=known) == 1

@@ -89,9 +89,6 @@ def give_up(
 
     def view() -> None:
         print_text(f"{source}: {counted(len(entries), 'file')} given up", style="green")
-        if unfinished := [entry for entry in entries if entry.is_unfinished]:
-            left = counted(len(unfinished), "file")
-            print_note(f"the next pull deletes what earlier attempts have left of {left}")
 
     return Result({"source": source, "files": [file_document(entry) for entry in entries]}, view)
 

@@ -21,7 +21,7 @@ from slackwater.progress import ProgressBoard, TaskState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slackwater.receiver.writing.rejects_reader import RejectedEventOnDay
+    from slackwater.receiver.pull.rejects_reader import RejectedEventOnDay
 
 # Days that are read by default, today included.
 _DEFAULT_DAYS = 7

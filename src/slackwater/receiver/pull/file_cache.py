@@ -1,7 +1,8 @@
 """The file cache: a record of each pulled file and of each content, and the decision what a pull does with a file.
 
 Files with the same content share its objects. A content is stored as one definition of the source reads it: when the
-definition is corrected, the content is read again, and its new objects replace the old ones for all of its files.
+definition is corrected, the content is read again, and its new objects replace the old ones for all of its files. Each
+attempt writes objects with names of its own, so the record of a content only says which attempt's objects readers see.
 
 Every write names the revision of the records that it is based on (optimistic locking): of two concurrent writers the
 first succeeds, and the second gets `EntryChanged`. Such a write also takes the lease of a file. Until the lease expires
@@ -12,16 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from slackwater.errors import CloudError
 from slackwater.receiver.connectors.connector import ListedFile, plain_etag
-from slackwater.sources.partitions import Partition, object_name, object_uri
+from slackwater.sources.partitions import Partition
 
 # The first retry of a file follows in the next pull. The next ones wait: 15 minutes, 30 minutes, and so on up to a day.
 _FIRST_DELAY, _MAX_DELAY = timedelta(minutes=15), timedelta(days=1)
@@ -54,6 +55,8 @@ class FileState(StrEnum):
 
 
 _NOT_TAKEN = frozenset({FileState.LISTED, FileState.LEASED, FileState.FAILED})
+# What releases before objects were named by attempt have recorded of files and contents, to delete their objects.
+_OF_EARLIER_RELEASES = ("writing", "superseded", "versions", "writers", "deleting", "changes")
 
 
 class FileDecision(StrEnum):
@@ -66,7 +69,7 @@ class FileDecision(StrEnum):
     UNCHANGED = "unchanged"
     """Do nothing: the stored content is the current one."""
     REPAIR = "repair"
-    """Fetch it: an earlier pull of it was interrupted."""
+    """Fetch it, or only report what its commit has changed: an earlier pull of it was interrupted."""
     BUSY = "busy"
     """Do nothing: another pull is fetching it."""
     WAITING = "waiting"
@@ -101,10 +104,8 @@ class FileEntry(CacheRecord):
     modified: datetime | None = None
     content: str | None = None
     """Id of the committed content: readers see its rows."""
-    writing: str | None = None
-    """Id of the content that is being written for this file. After a crash, some of its objects may exist."""
-    superseded: tuple[str, ...] = ()
-    """Ids of contents that may have objects to delete."""
+    changed: tuple[Partition, ...] = ()
+    """Partitions of which readers see other rows since a commit whose pull has not ended: its result may be lost."""
     duplicate_of: str | None = None
     """Path of the file whose stored rows it shares."""
     landing_uri: str | None = None
@@ -130,10 +131,20 @@ class FileEntry(CacheRecord):
     """When a pull found that the partner had removed the file, whose rows are stored. None if it is listed, and if no
     pull records removals of the source's files."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier_release(cls, data: dict[str, Any]) -> dict[str, Any]:
+        has_leftovers = data.get("writing") or data.get("superseded")
+        data = {name: value for name, value in data.items() if name not in _OF_EARLIER_RELEASES}
+        if has_leftovers and data.get("state", FileState.LISTED) not in _NOT_TAKEN and not data.get("lease"):
+            # The index of due files has the entry. As after an interrupted attempt, the next pull saves it again.
+            data["lease"] = {"owner": "an earlier release", "until": datetime(1970, 1, 1, tzinfo=UTC)}
+        return data
+
     @property
     def is_unfinished(self) -> bool:
         """Whether the file has to be fetched again, listed or not: an attempt failed, was interrupted, or goes on."""
-        return bool(self.lease or self.writing or self.superseded or self.state in _NOT_TAKEN)
+        return bool(self.lease or self.changed or self.state in _NOT_TAKEN)
 
     @property
     def is_taken(self) -> bool:
@@ -157,7 +168,7 @@ class FileEntry(CacheRecord):
 
 
 class ContentVersion(CacheRecord):
-    """The rows of one content, as one definition of the source reads them."""
+    """The rows of one content, as one definition of the source reads them, and the attempt that has written them."""
 
     definition: str
     """Digest of the definition (`Source.reading_digest`)."""
@@ -166,33 +177,24 @@ class ContentVersion(CacheRecord):
     rejected: int = 0
     rows_digest: str = ""
     """Digest of the number of rows in each partition."""
-    partition_rows: tuple[int, ...] = ()
-    """Number of rows in each of `partitions`, as the names of its objects have it. Empty for a version that was
-    announced before names had rows."""
     rejection: str | None = None
     """Why the content is rejected as a whole. None if it is not, also if each row is rejected for its own reason."""
+    attempt: str = ""
+    """Id of the attempt that has written the objects: 12 hex digits, as in their names. Empty for a version of an
+    earlier release, whose objects have the digest in their names."""
 
     @property
-    def id(self) -> str:
-        """Digest of the version, 12 hex digits."""
+    def digest(self) -> str:
+        """Digest of what was read, 12 hex digits: two attempts with the same digest have read the same rows."""
         # With the rows, because another release may read the content differently with the same definition. Their digest
-        # is enough: the names of objects that were stored before these two fields existed must stay the same.
-        return hashlib.sha256(self.model_dump_json(exclude={"partition_rows", "rejection"}).encode()).hexdigest()[:12]
+        # is enough: the digests that earlier releases have recorded must stay the same.
+        of = {"definition", "partitions", "rows", "rejected", "rows_digest"}
+        return hashlib.sha256(self.model_dump_json(include=of).encode()).hexdigest()[:12]
 
-    def object_names(self, content_id: str) -> list[str]:
-        """Return the name of the object of each of `partitions`."""
-        # Derived from content and version, so a second attempt writes the same objects.
-        name = version_name(content_id, self)
-        if not self.partition_rows:
-            return [name] * len(self.partitions)
-        return [object_name(name, rows) for rows in self.partition_rows]
-
-
-class ContentWriter(CacheRecord):
-    """A file for which a version of a content is being written."""
-
-    path: str
-    version: str
+    @property
+    def object_id(self) -> str:
+        """What the names of the version's objects have after the content."""
+        return self.attempt or self.digest
 
 
 class Content(CacheRecord):
@@ -213,16 +215,22 @@ class Content(CacheRecord):
     """Paths of these files, the first ones only if there are many."""
     removed: int = 0
     """How many of these files have `FileEntry.removed_since`."""
-    current: str | None = None
-    """Id of the version that readers see, if any file has the content."""
-    changes: int = 0
-    """How many times readers have got to see something else."""
-    versions: tuple[ContentVersion, ...] = ()
-    """All versions of which objects may exist."""
-    writers: tuple[ContentWriter, ...] = ()
-    """Files for which a version is being written."""
-    deleting: Lease | None = None
-    """Held by the pull that deletes objects of unneeded versions; the owner is the path of the file that it fetches."""
+    current: ContentVersion | None = None
+    """The version that readers see, if any file has the content."""
+    changed_at: datetime | None = None
+    """When readers last got to see other objects, or none. None before the first commit, and for a record of an earlier
+    release."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier_release(cls, data: dict[str, Any]) -> dict[str, Any]:
+        versions, current = data.get("versions", ()), data.get("current")
+        data = {name: value for name, value in data.items() if name not in _OF_EARLIER_RELEASES}
+        if isinstance(current, str):  # the digest of one of the versions
+            found = (each for each in map(ContentVersion.model_validate, versions) if each.digest == current)
+            # A version that is missing although files have it stays a string, which is refused: no row gets lost.
+            data["current"] = next(found, current if data.get("files") else None)
+        return data
 
     @property
     def ages_at(self) -> datetime:
@@ -232,61 +240,31 @@ class Content(CacheRecord):
     @property
     def committed(self) -> ContentVersion | None:
         """The version that readers see, or None."""
-        current = self.current if self.files else None
-        return next((version for version in self.versions if version.id == current), None)
+        return self.current if self.files else None
 
     @property
     def is_removed(self) -> bool:
         """Whether the partner has removed all files with the content."""
         return 0 < self.files <= self.removed
 
-    @property
-    def garbage(self) -> tuple[ContentVersion, ...]:
-        """The versions that no file needs."""
-        needed = {writer.version for writer in self.writers} | ({self.current} if self.files else set())
-        return tuple(version for version in self.versions if version.id not in needed)
-
-    def object_uris(self, version: ContentVersion, bucket: str) -> Iterator[str]:
-        """Yield the URIs of the objects of a version, one for each partition."""
-        for partition, name in zip(version.partitions, version.object_names(self.id), strict=True):
-            yield object_uri(bucket, self.source, partition, name)
-
-    def recorded(self, version: ContentVersion) -> ContentVersion:
-        """Return the version with the same id that is recorded, or else `version`."""
-        return next((recorded for recorded in self.versions if recorded.id == version.id), version)
-
-    def is_deleted_by_another(self, path: str, now: datetime) -> bool:
-        """Whether the pull of another file than `path` may be deleting objects."""
-        return self.deleting is not None and self.deleting.owner != path and now < self.deleting.until
-
     def with_first_receipt(self, at: datetime | None) -> Content:
         """Return the content after a file has it whose first content was received at that time, if that is known."""
         return self.model_copy(update={"first_received_at": at}) if at and at < self.ages_at else self
 
-    def with_writer(self, path: str, version: ContentVersion) -> Content:
-        """Return the content after the file at `path` has announced that it writes the version."""
-        others = tuple(other for other in self.versions if other != version)
-        writers = tuple(writer for writer in self.writers if writer.path != path)
-        writer = ContentWriter(path=path, version=version.id)
-        return self.model_copy(update={"versions": (*others, version), "writers": (*writers, writer), "deleting": None})
-
-    def without_writer(self, path: str) -> Content:
-        """Return the content after the file at `path` has given up writing, or has committed."""
-        return self.model_copy(update={"writers": tuple(writer for writer in self.writers if writer.path != path)})
-
-    def with_file(self, path: str, version: ContentVersion, *, is_new: bool) -> Content:
-        """Return the content after the file at `path` has committed it: readers see the version.
+    def with_file(self, path: str, version: ContentVersion, *, is_new: bool, at: datetime) -> Content:
+        """Return the content after the file at `path` has committed it at that time: readers see the version.
 
         `is_new` is false when the file had the content before, and has read it with another definition.
         """
-        was_visible = self.files and self.current == version.id
-        changes: dict[str, object] = {"current": version.id, "changes": self.changes + (not was_visible)}
+        changes: dict[str, object] = {"current": version}
+        if version != self.committed:
+            changes["changed_at"] = at
         if is_new:
             changes |= {"files": self.files + 1, "paths": (*self.paths, path)[:_MAX_PATHS]}
-        return self.without_writer(path).model_copy(update=changes)
+        return self.model_copy(update=changes)
 
-    def without_file(self, path: str, *, was_removed: bool = False) -> Content:
-        """Return the content after the file at `path` has got another content.
+    def without_file(self, path: str, *, at: datetime, was_removed: bool = False) -> Content:
+        """Return the content after the file at `path` has got another content at that time.
 
         `was_removed` is whether the file's entry had `removed_since`.
         """
@@ -294,7 +272,7 @@ class Content(CacheRecord):
             "files": self.files - 1,
             "paths": tuple(other for other in self.paths if other != path),
             "removed": self.removed - was_removed,
-            "changes": self.changes + (self.files == 1),
+            "changed_at": at if self.files == 1 else self.changed_at,
         }
         return self.model_copy(update=changes)
 
@@ -348,15 +326,25 @@ class FileCache(Protocol):
         """Return the recorded files of one date. May miss writes of the last seconds."""
 
 
-def version_name(content: str, version: ContentVersion) -> str:
-    """Return what the names of all objects of a content's version begin with."""
-    return f"{content}-{version.id}"
-
-
 def version_of(uri: str) -> tuple[str, str] | None:
-    """Return the ids of content and version of a pulled file's object; None for an object of a pushed batch."""
+    """Return the ids of content and version (`object_id`) that the name of a pulled file's object has.
+
+    None for an object of a pushed batch.
+    """
     match = _OBJECT_NAME.search(uri)
     return (match[1], match[2]) if match else None
+
+
+def is_committed(uri: str, contents: Mapping[str, Content | None]) -> bool:
+    """Whether readers see the object: any of a pushed batch, and those of a content's committed version.
+
+    `contents` are the recorded contents by id.
+    """
+    version = version_of(uri)
+    if version is None:
+        return True
+    content = contents[version[0]]
+    return content is not None and content.committed is not None and content.committed.object_id == version[1]
 
 
 def retry_delay(attempts: int) -> timedelta:
@@ -386,7 +374,7 @@ def decide(
         if was_listed_so and entry.due and now < entry.due:
             return FileDecision.WAITING
         # A pull releases its lease when it ends, so an expired lease belongs to an interrupted pull.
-        return FileDecision.REPAIR if entry.lease or entry.writing or entry.superseded else fetch
+        return FileDecision.REPAIR if entry.lease or entry.changed else fetch
     if listed is None:
         return FileDecision.UNCHANGED
     if entry.state is FileState.GIVEN_UP:

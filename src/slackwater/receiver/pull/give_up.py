@@ -23,8 +23,7 @@ def give_up(
 ) -> list[FileEntry]:
     """Give up files of a source: no pull fetches them, unless the partner changes them. Returns their new entries.
 
-    The rows of an earlier content that is stored stay. What an interrupted attempt may have left stays recorded, and
-    the next pull deletes it. Without `reason`, the reason of the last failure stays.
+    The rows of an earlier content that is stored stay. Without `reason`, the reason of the last failure stays.
 
     Either all files are given up or none. Raises `InputError` when one of them is unknown, is being fetched, or is not
     missing, and `EntryChanged` when a pull has changed one of them meanwhile.
@@ -59,14 +58,14 @@ def _check(source: str, path: str, entry: FileEntry | None, now: datetime) -> No
 
 
 def _given_up(entry: FileEntry, reason: str | None, now: datetime) -> FileEntry:
-    has_leftovers = bool(entry.writing or entry.superseded)
     changes = {
         "state": FileState.GIVEN_UP,
         "reason": reason or entry.reason,
         # A lease here has expired: its pull was interrupted.
         "lease": None,
         "attempts": 0,
-        "due": now if has_leftovers else None,
+        # The next pull reports what an interrupted one has changed.
+        "due": now if entry.changed else None,
         "not_taken_since": None,
     }
     return entry.model_copy(update=changes)

@@ -70,7 +70,6 @@ def stage_file(
         rows=sum(file.rows for file in files),
         rejected=rejected.count,
         rejection=rejection,
-        partition_rows=tuple(file.rows for file in files),
         rows_digest=hashlib.sha256(json.dumps([file.rows for file in files]).encode()).hexdigest()[:12],
     )
     return StagedFile(version=version, files=files, rejects=rejected.path)

@@ -1,7 +1,7 @@
 """Split events by their own timestamps, and write each hour to its partition: the last step of push and pull.
 
-Every object is written with `If-None-Match: *` under a name that depends only on its batch or file, so a retry after a
-crash writes only what is missing.
+Every object is written with `If-None-Match: *`. The name of a pushed batch's objects depends only on the batch, so a
+retry after a crash writes only what is missing.
 """
 
 from __future__ import annotations
@@ -209,19 +209,19 @@ class RawWriter:
         self.partitions.register(source.source, [partition for partition, _, _ in encoded])
         return written
 
-    def write_files(self, source: Source, files: Sequence[PartitionFile], *, object_names: Sequence[str]) -> None:
+    def write_files(self, source: Source, files: Sequence[PartitionFile], *, origin: str) -> None:
         """Write the local file of each partition as an object, and register the partitions.
 
-        `object_names` has one name for each of `files`. Raises `CloudError`; then some objects may be written, and the
+        The names of the objects begin with `origin`. Raises `CloudError`; then some objects may be written, and the
         same call again writes the others.
         """
 
-        def put(file: PartitionFile, name: str) -> None:
-            uri = object_uri(self.raw_bucket, source.source, file.partition, name)
+        def put(file: PartitionFile) -> None:
+            uri = object_uri(self.raw_bucket, source.source, file.partition, object_name(origin, file.rows))
             self.store.put_new_file(uri, file.path, metadata={ROWS: str(file.rows)})
 
         with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
-            list(pool.map(put, files, object_names))  # `list` raises the first error of the threads
+            list(pool.map(put, files))  # `list` raises the first error of the threads
         self.partitions.register(source.source, [file.partition for file in files])
 
     def write_rejects(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from slackwater.errors import DayChanged
-from slackwater.receiver.pull.file_cache import Content, FileCache, version_of
+from slackwater.receiver.pull.file_cache import Content, FileCache, is_committed, version_of
 from slackwater.sources.definition import Source
 from slackwater.storage import StoredObject
 
@@ -38,7 +38,7 @@ class ConsistentListing(NamedTuple):
 def consistent_listing(
     source: Source, list_objects: Callable[[], Iterable[StoredObject]], *, files: FileCache, known: Iterable[str] = ()
 ) -> ConsistentListing:
-    """List objects of the source, without those that a pull has only half written or has superseded.
+    """List objects of the source, without those that a pull has only half written or has replaced.
 
     `list_objects` lists the objects of the source that the caller needs; it is called again when one of their contents
     has changed during the listing. `known` are the URIs that an earlier listing had: when they are still the same, or
@@ -53,7 +53,7 @@ def consistent_listing(
         if visible(contents) == visible(contents_before):
             paths = {name: content.paths for name, content in contents.items() if content}
             removed = frozenset(name for name, content in contents.items() if content and content.is_removed)
-            return ConsistentListing([item for item in objects if _is_committed(item.uri, contents)], paths, removed)
+            return ConsistentListing([item for item in objects if is_committed(item.uri, contents)], paths, removed)
     raise DayChanged(f"files of {source.source} kept changing while its objects were listed")
 
 
@@ -70,18 +70,10 @@ def _contents(source: Source, uris: Iterable[str], files: FileCache) -> dict[str
     return {**ids, **{content.id: content for content in files.contents(source.source, ids)}}
 
 
-def visible(contents: Mapping[str, Content | None]) -> dict[str, tuple[str | None, int, bool] | None]:
+def visible(contents: Mapping[str, Content | None]) -> dict[str, tuple[str | None, bool] | None]:
     """Return what readers see of each content; a file that gets an equal content does not change it."""
+    # No version comes back: each has the id of its own attempt.
     return {
-        name: (content.current if content.files else None, content.changes, content.is_removed) if content else None
+        name: (content.committed.object_id if content.committed else None, content.is_removed) if content else None
         for name, content in contents.items()
     }
-
-
-def _is_committed(uri: str, contents: Mapping[str, Content | None]) -> bool:
-    """Whether readers see the object: all objects of pushed batches, and those of a content's committed version."""
-    version = version_of(uri)
-    if version is None:
-        return True
-    content = contents[version[0]]
-    return content is not None and content.committed is not None and content.current == version[1]

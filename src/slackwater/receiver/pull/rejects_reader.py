@@ -1,4 +1,8 @@
-"""Read the rejected events under `sideline/`: their number by day and rule, or the events themselves."""
+"""Read the rejected events under `sideline/`: their number by day and rule, or the events themselves.
+
+Nothing is deleted there. Of a pulled file, only the events count that its present content has, as the definition that
+readers see has read it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slackwater.errors import DataError
+from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.receiver.writing.rejects import rejects_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
@@ -19,6 +24,8 @@ UNKNOWN = "unknown"
 """The rule of a stored event without a rule."""
 # Objects that are read at the same time. A read mostly waits for S3.
 _PARALLEL_READS = 16
+# The object of a pulled file has the ids of its content and of what was read (`ContentVersion.digest`).
+_OF_FILE = re.compile(r"/(?P<content>[0-9a-f]{32})-(?P<digest>[0-9a-f]{12})\.jsonl$")
 
 
 class StoredReject(BaseModel):
@@ -69,6 +76,7 @@ class RejectsReader:
     """
 
     store: ObjectStore
+    files: FileCache
     raw_bucket: str
 
     def days(self, source: str, dates: Iterable[str]) -> Iterator[RejectedDay]:
@@ -82,7 +90,7 @@ class RejectsReader:
 
         with ThreadPoolExecutor(max_workers=_PARALLEL_READS) as pool:
             for date in dates:
-                uris = [item.uri for item in self.store.list(rejects_prefix(self.raw_bucket, source, date))]
+                uris = [item.uri for item in self.objects(source, date)]
                 rules = sum(pool.map(count_rules, uris), Counter[str]())
                 if uris:
                     yield RejectedDay(source=source, date=date, events=rules.total(), batches=len(uris), rules=rules)
@@ -90,14 +98,27 @@ class RejectsReader:
     def events(self, source: str, dates: Iterable[str]) -> Iterator[RejectedEventOnDay]:
         """Yield the rejected events of the days: the latest batch of a day first, each batch in its own order."""
         for date in dates:
-            yield from self._events(self.store.list(rejects_prefix(self.raw_bucket, source, date)))
+            yield from self._events(self.objects(source, date))
 
     def events_of_batch(self, source: str, batch_id: str) -> Iterator[RejectedEventOnDay]:
         """Yield the rejected events of one batch. Lists the objects of all days, because the day is not known."""
-        # The object of a pulled file also has the digest of the definition in its name.
+        # The object of a pulled file also has the digest of what was read in its name.
         name = re.compile(rf"/{re.escape(batch_id)}(-[0-9a-f]+)?\.jsonl$")
-        objects = self.store.list(rejects_prefix(self.raw_bucket, source))
-        return self._events(item for item in objects if name.search(item.uri))
+        return self._events(item for item in self.objects(source) if name.search(item.uri))
+
+    def objects(self, source: str, date: str = "") -> list[StoredObject]:
+        """Return the objects of a day, or of all days, without those of replaced contents and definitions."""
+        objects = list(self.store.list(rejects_prefix(self.raw_bucket, source, date)))
+        of_files = {item.uri: match for item in objects if (match := _OF_FILE.search(item.uri))}
+        ids = {match["content"] for match in of_files.values()}
+        contents = {content.id: content.committed for content in self.files.contents(source, ids)}
+        return [
+            item
+            for item in objects
+            if (match := of_files.get(item.uri)) is None
+            or match["content"] not in contents
+            or ((committed := contents[match["content"]]) and committed.digest == match["digest"])
+        ]
 
     def _events(self, objects: Iterable[StoredObject]) -> Iterator[RejectedEventOnDay]:
         for item in sorted(objects, key=lambda item: item.modified, reverse=True):

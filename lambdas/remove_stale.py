@@ -1,0 +1,35 @@
+"""Delete the objects of pulled files that nobody reads any more: a schedule of every week invokes it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from aws_lambda_powertools import Logger
+
+from slackwater.aws.function import with_correlation_id
+from slackwater.aws.function_resources import function_resources
+from slackwater.errors import DataError
+
+logger = Logger()
+# Lambda ends the function after 15 minutes, and a page of objects takes seconds.
+_LIMIT = timedelta(minutes=13)
+
+
+@with_correlation_id(logger)
+def handler(_event: dict[str, Any], _context: object) -> dict[str, Any]:
+    """Return a `Removal` as JSON.
+
+    Raises `CloudError`, and `DataError` at the end if objects have no record: an alarm fires then.
+    """
+    resources = function_resources()
+    pulled = [name for name, source in resources.project.sources.items() if source.pull]
+    removal = resources.stale_objects.remove(pulled, limit=_LIMIT)
+    result = removal._asdict()
+    logger.info("stale objects deleted", extra=result)
+    if removal.unrecorded:
+        raise DataError(
+            f"{removal.unrecorded} objects of pulled files have no record in the file cache, such as "
+            f"{removal.example}: nobody reads them, and they are kept"
+        )
+    return result
