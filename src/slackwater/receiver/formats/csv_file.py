@@ -53,6 +53,16 @@ def parse_csv(stream: ByteStream, csv_format: Csv, source: Source, *, name: str)
         yield ParsedRows(table, locate, rejections, is_clean=parser.arrow_reads_nulls)
 
 
+def count_csv_rows(stream: ByteStream, csv_format: Csv, *, name: str) -> int:
+    """Return the number of rows of a CSV file, which are not parsed. Raises `DataError` when a row has no end."""
+    record_format = CsvRecordFormat(csv_format)
+    blocks = CsvBlockReader(Utf8Stream(stream, csv_format.encoding), record_format, name=name)
+    blocks.skip_lines(csv_format.skip_lines)
+    if not csv_format.columns:
+        blocks.take_record()
+    return sum(record_format.count_records(block.data) for block in blocks)
+
+
 def parse_header(record: bytes, csv_format: Csv, source: Source, name: str) -> list[str]:
     """Return the names of the columns in the header. Raises `DataError` when it is empty or not UTF-8."""
     if not record:

@@ -101,6 +101,10 @@ class CsvRecordFormat(LineFormat):
         line_feeds = data.count(b"\n")
         return line_feeds + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else line_feeds
 
+    def count_records(self, data: bytes) -> int:
+        """Return the number of records in `data`, which are complete. Empty lines are not records."""
+        return sum(1 for _ in self.spans(data)) if self.has_quotes(data) else sum(map(bool, data.splitlines()))
+
     def locate(
         self, block: Block, decode: Callable[[bytes], str], records: pa.ChunkedArray
     ) -> tuple[pa.Array, pa.Array]:
