@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from glue_jobs import run_stage
+from slackwater.aws.dynamodb import run_table
 from slackwater.errors import CloudError
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, PublishedRun
 from slackwater.spark import version_retention
@@ -317,8 +318,8 @@ def job(monkeypatch):
     monkeypatch.setattr(version_retention, "load_table", lambda spark, table: fake)
     monkeypatch.setattr(version_retention, "table_metadata", lambda spark, table: events.append(table) or fake.metadata)
     monkeypatch.setattr(version_retention, "log", lambda message, **fields: events.append((message, *fields.items())))
-    monkeypatch.setattr(run_stage, "client", lambda service: service)
-    monkeypatch.setattr(run_stage, "DynamoRunTable", Table)
+    monkeypatch.setattr(run_table, "DynamoRunTable", Table)
+    monkeypatch.setattr(run_stage, "Clients", lambda config: lambda service: service)
     monkeypatch.setattr(run_stage, "run_stage_job", run_stage_job)
 
     def work(stage, *options):
