@@ -48,11 +48,6 @@ class EventTimestamp(Model):
     max_future_hours: Annotated[int, Field(ge=0, le=_MAX_FUTURE_HOURS)] | None = None
     """Events with a later timestamp are rejected. If not set, any later timestamp is accepted."""
 
-    @property
-    def is_limited(self) -> bool:
-        """Whether acceptance depends on the time at which an event was received."""
-        return self.max_age_days is not None or self.max_future_hours is not None
-
 
 class UnknownFields(StrEnum):
     """What the receiver does with fields that the definition does not list."""

@@ -31,7 +31,6 @@ from slackwater.receiver.parsing.timestamps import WITHOUT_OFFSET
 from slackwater.receiver.parsing.timezones import LOCAL_TIMESTAMP
 from slackwater.receiver.parsing.typed_columns import read_typed_column
 from slackwater.receiver.parsing.values import Value, read_value
-from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES
 from slackwater.sources.fields import ISO, FieldDefinition, FieldType
 
@@ -57,11 +56,6 @@ class ColumnReader:
     """The timezone of timestamps without an offset."""
     is_clean: bool = False
     """Whether all strings are UTF-8, trimmed, and null instead of a null value already."""
-
-    @classmethod
-    def for_source(cls, source: Source, *, is_clean: bool = False) -> ColumnReader:
-        """Return the reader with the options of a source."""
-        return cls(trim=source.trim, null_values=source.null_values, timezone=source.timezone, is_clean=is_clean)
 
     def read_values(self, values: Sequence[object], field: FieldDefinition) -> Column:
         """Read parsed JSON values; `None` where an event has no value."""

@@ -103,7 +103,8 @@ def check_events(
     An event that breaks several rules is rejected with the first: known rejections, unknown fields, fields in order,
     age.
     """
-    reader, fields = ColumnReader.for_source(source, is_clean=is_clean), source.partner_fields
+    fields, nulls = source.partner_fields, source.null_values
+    reader = ColumnReader(trim=source.trim, null_values=nulls, timezone=source.timezone, is_clean=is_clean)
     if isinstance(events, pa.Table):
         arrays = (_array_of(events, name, is_clean=is_clean) for name in fields)
         columns = list(map(reader.read_array, arrays, fields.values()))
@@ -123,8 +124,7 @@ def check_events(
     tables = [rejections_table(rejections), rejections_table(extra.rejections)]
     for name, column in by_name.items():
         tables += reject_values(column, name, source)
-    if source.timestamp.is_limited:
-        tables += reject_outside_age_limits(timestamps, source, received_at, first_received_at)
+    tables += reject_outside_age_limits(timestamps, source, received_at, first_received_at)
     rejected = first_rejections(tables)
 
     checked = [*(column.array for column in columns), timestamps, extra.array]

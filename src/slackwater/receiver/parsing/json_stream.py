@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 _NO_BLANK = re.compile(r"[^ \t\n\r]")
 _DECODE = json.JSONDecoder().raw_decode
+_NUMBERS = frozenset({int, float})
 _END_NAMES = {"]": "the end of the array", "}": "the end of the object"}
 
 
@@ -65,8 +66,8 @@ class JsonStream:
                     raise self.invalid(problem, at=getattr(error, "pos", None)) from error
             else:
                 # A number may go on in the next block: `1`, `1.` and `1e` may be the start of `1.5e3`.
-                is_cut = isinstance(value, int | float) and self._text[end : end + 1] in {"", ".", "e", "E"}
-                if self._is_complete or not is_cut:
+                is_cut = type(value) in _NUMBERS and self._text[end : end + 1] in {"", ".", "e", "E"}
+                if not is_cut or self._is_complete:
                     text = self._text[self._position : end]
                     self._position = end
                     return JsonValue(value, text)

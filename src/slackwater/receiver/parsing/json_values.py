@@ -125,7 +125,7 @@ def collect_from_table(table: pa.Table, source: Source) -> ExtraColumn:
         array = table[name].combine_chunks()
         values, invalid = to_json_values(array)
         for index, rejection in invalid.items():
-            rejections.setdefault(index, rejection.of_field(quote_name(name)))
+            rejections.setdefault(index, Rejection(rejection.rule, f"{quote_name(name)}: {rejection.reason}"))
         # Arrow gives a map as a list of pairs. With strings as keys it is an object in JSON.
         if types.is_map(array.type) and is_string_type(array.type.key_type):
             values = [dict(value) if isinstance(value, list) else value for value in values]

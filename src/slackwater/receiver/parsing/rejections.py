@@ -45,10 +45,6 @@ class Rejection(NamedTuple):
     reason: str
     """For people; quotes the value."""
 
-    def of_field(self, label: str) -> Rejection:
-        """Return the rejection of an event because of this rejection of a value; `label` names the field."""
-        return Rejection(self.rule, f"{label}: {self.reason}")
-
 
 # The rejection of bytes that are not UTF-8, in pushed lines and in every format of files.
 NOT_UTF8 = Rejection(RejectionRule.NOT_UTF8, "not UTF-8")
