@@ -61,14 +61,14 @@ class EmrThrottled(EmrError):
 
 
 @functools.cache
-def service_model() -> ServiceModel:
-    """Return botocore's model of the API."""
-    return ServiceModel(Loader().load_service_model("emr-serverless", "service-2"), "emr-serverless")
+def service_model(service: str = "emr-serverless") -> ServiceModel:
+    """Return botocore's model of an API."""
+    return ServiceModel(Loader().load_service_model(service, "service-2"), service)
 
 
-def input_shape(operation: str) -> StructureShape:
+def input_shape(operation: str, *, service: str = "emr-serverless") -> StructureShape:
     """Return the shape of an operation's parameters."""
-    shape: StructureShape = service_model().operation_model(operation).input_shape
+    shape: StructureShape = service_model(service).operation_model(operation).input_shape
     return shape
 
 

@@ -6,7 +6,6 @@ replaces the loop's step and checks requests; see `emulator`.
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import re
@@ -16,12 +15,9 @@ from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
-from botocore.loaders import Loader
-from botocore.model import ServiceModel, StructureShape
-
 from slackwater.errors import AccessDenied
 from slackwater.local.emulator import module, replaces, request_scope, resource_handlers
-from slackwater.local.service_model import EmrValidationError, check
+from slackwater.local.service_model import EmrValidationError, check, input_shape
 from slackwater.local.services.aws_cron import parse_cron
 from slackwater.local.services.permissions import assume_role
 from slackwater.model import known_timezones
@@ -163,9 +159,10 @@ def _with_attributes(payload: str, schedule: str, scheduled_at: datetime) -> str
 
 def check_schedule(parameters: Mapping[str, Any]) -> None:
     """Raise `ValueError` when the parameters of CreateSchedule break botocore's model or the rules of AWS."""
-    known = input_shape().members
+    shape = input_shape("CreateSchedule", service="scheduler")  # those of UpdateSchedule are the same
+    known = shape.members
     try:
-        check(input_shape(), {name: value for name, value in parameters.items() if name in known})
+        check(shape, {name: value for name, value in parameters.items() if name in known})
     except EmrValidationError as error:
         raise ValueError(str(error)) from error
     if unknown := set(parameters) - set(known):
@@ -177,14 +174,6 @@ def check_schedule(parameters: Mapping[str, Any]) -> None:
     target = parameters["Target"]["Arn"]
     if ":lambda:" not in target:
         raise ValueError(f"Target.Arn: the local cloud fires schedules of functions only, not of {target}")
-
-
-@functools.cache
-def input_shape() -> StructureShape:
-    """Return the shape of CreateSchedule's parameters. Those of UpdateSchedule are the same."""
-    model = ServiceModel(Loader().load_service_model("scheduler", "service-2"), "scheduler")
-    shape: StructureShape = model.operation_model("CreateSchedule").input_shape
-    return shape
 
 
 def _check_requests() -> None:
