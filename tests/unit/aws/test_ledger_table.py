@@ -229,7 +229,10 @@ def callers(*names: str) -> set[tuple[str, str]]:
     """Return the module and the name of each function that calls one of these."""
     found = set()
     for path in (path for folder in ("src", "lambdas", "glue_jobs") for path in (ROOT / folder).rglob("*.py")):
-        tree, inside = ast.parse(path.read_text(encoding="utf-8")), {}
+        text = path.read_text(encoding="utf-8")
+        if not any(name in text for name in names):
+            continue
+        tree, inside = ast.parse(text), {}
         for scope in ast.walk(tree):
             if isinstance(scope, ast.FunctionDef):
                 inside |= dict.fromkeys(ast.walk(scope), scope.name)

@@ -31,6 +31,11 @@ def test_every_exported_name_is_a_class_of_the_client():
             "import lambdas.check_arrivals, lambdas.check_days, lambdas.freeze_inputs",
             ["slackwater.client", "httpx", "pyarrow"],
         ),
+        (
+            "import lambdas.receive_events, lambdas.store_events, lambdas.list_files, lambdas.fetch_file\n"
+            "import lambdas.remove_stale",
+            ["slackwater.late"],
+        ),
         ("import slackwater.cli.main", ["slackwater.client.client", "boto3", "pydantic", "yaml"]),
         ("from slackwater import Client", ["httpx", "duckdb", "pyarrow", "pyiceberg"]),
     ],
