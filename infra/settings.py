@@ -197,44 +197,34 @@ class Settings(BaseModel):
         )
 
     @model_validator(mode="after")
-    def _check_capacity(self) -> Self:
-        """Check that the workers exist, and that all concurrent jobs can have a driver and an executor each.
+    def _check(self) -> Self:
+        if problems := [*self._name_and_network_problems(), *self._capacity_problems()]:
+            raise ValueError("; ".join(problems))
+        return self
 
-        Otherwise drivers hold the whole capacity and wait for executors: EMR Serverless fails such jobs after minutes.
+    def _name_and_network_problems(self) -> Iterator[str]:
+        if word := next((word for word in _NAME_BEGINNINGS if f"-{word}-" in f"{self.prefix}-"), None):
+            yield (
+                f"prefix: {self.prefix!r} contains -{word}, with which names of another deployment may begin: choose "
+                "another prefix"
+            )
+        # CloudFormation's schema refuses an application whose list of security groups is empty.
+        if bool(self.job_subnets) != bool(self.job_security_groups):
+            yield "job_subnets and job_security_groups: set both, or neither"
+        if self.airflow_zones and (len(self.airflow_zones), len(set(self.airflow_zones))) != (2, 2):
+            yield "airflow_zones: name two different zones, as MWAA requires"
+
+    def _capacity_problems(self) -> Iterator[str]:
+        """Yield workers that do not exist, and jobs that could not all have a driver and an executor.
+
+        If drivers hold the whole capacity and wait for executors, EMR Serverless fails their jobs after minutes.
         """
-        problems = []
         for role in ("driver", "executor"):
             try:
                 getattr(self, role)
             except ValueError as error:
-                problems.append(f"{role}_memory_gb: {error}")
-        if problems := problems or list(self._capacity_problems()):
-            raise ValueError("; ".join(problems))
-        return self
-
-    @model_validator(mode="after")
-    def _check_prefix(self) -> Self:
-        if word := next((word for word in _NAME_BEGINNINGS if f"-{word}-" in f"{self.prefix}-"), None):
-            raise ValueError(
-                f"prefix: {self.prefix!r} contains -{word}, with which names of another deployment may begin: choose "
-                "another prefix"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_network(self) -> Self:
-        # CloudFormation's schema refuses an application whose list of security groups is empty.
-        if bool(self.job_subnets) != bool(self.job_security_groups):
-            raise ValueError("job_subnets and job_security_groups: set both, or neither")
-        return self
-
-    @model_validator(mode="after")
-    def _check_zones(self) -> Self:
-        if self.airflow_zones and (len(self.airflow_zones), len(set(self.airflow_zones))) != (2, 2):
-            raise ValueError("airflow_zones: name two different zones, as MWAA requires")
-        return self
-
-    def _capacity_problems(self) -> Iterator[str]:
+                yield f"{role}_memory_gb: {error}"
+                return
         driver, executor = self.driver, self.executor
         job = capacity_of((1, driver._replace(disk_gb=LARGE_FILE_DISK_GB)), (1, executor))
         if missing := self.too_small({name: self.concurrent_runs * needed for name, needed in job.items()}):

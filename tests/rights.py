@@ -61,7 +61,7 @@ def _job_of(pipeline: str, *, sources: tuple[str, ...] = (), upstream: str = "")
     )
 
 
-FUNCTIONS: dict[str, tuple[str, ...]] = {
+_OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "receiveevents": (
         *(_PROJECT, _REGISTER),
         "s3:ListBucket,GetObject,PutObject Raw/receipts/*",
@@ -86,7 +86,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:ListBucket,GetObject Exchange/pulls/*",
         "s3:PutObject Raw/raw/* Raw/sideline/* Raw/landing/*",
         "dynamodb:BatchGetItem,PutItem,UpdateItem FileTable",
-        "sqs:SendMessage slackwater-arrivals",
+        "sqs:SendMessage ArrivalsQueue",
     ),
     # No other role of the receiver deletes raw objects, and none deletes rejected events or pulled files.
     "removestale": (
@@ -109,7 +109,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "recordrun": (
         "s3:ListBucket,GetObject Exchange/runs/*",
         "dynamodb:GetItem,PutItem,DeleteItem RunTable",
-        "sqs:SendMessage slackwater-arrivals",
+        "sqs:SendMessage ArrivalsQueue",
         *(row.format(_RUNS) for row in _COSTS),
     ),
     "checkdays": (
@@ -122,7 +122,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         # The monitorings are those that have claimed a message about changed tables.
         f"states:DescribeExecution {_RUNS} execution:slackwater-monitor-days:*",
         *(row.format(f"{_RUNS} {_COMPARISONS}") for row in _COSTS),
-        "sqs:SendMessage slackwater-arrivals",
+        "sqs:SendMessage ArrivalsQueue",
         "sns:Publish Changes",
     ),
     "checkarrivals": (
@@ -156,6 +156,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         f"glue:GetTable,CreateTable,UpdateTable {_DATABASE} table/slackwater_warehouse/ledger",
     ),
 }
+FUNCTIONS = {role: (*rows, f"logs:CreateLogStream,PutLogEvents {role}Logs") for role, rows in _OF_FUNCTIONS.items()}
 JOBS: dict[str, tuple[str, ...]] = {
     "PipelinedailydelaysJob": _job_of("daily_delays", sources=("flights", "weather")),
     "PipelineweeklydelaysJob": _job_of("weekly_delays", upstream="daily_delays"),
@@ -214,7 +215,10 @@ MACHINES: dict[str, tuple[str, ...]] = {
 _SCHEDULED = ("pull-source", "pipeline-daily_delays", "pipeline-weekly_delays", "monitor-days")
 _STARTS = f"states:StartExecution {' '.join(f'stateMachine:slackwater-{name}' for name in _SCHEDULED)}"
 EVENTBRIDGE: dict[str, tuple[str, ...]] = {
-    "startscheduled": (_STARTS, "sqs:SendMessage slackwater-dead-letters"),
+    "startscheduled": (
+        *(_STARTS, "sqs:SendMessage slackwater-dead-letters"),
+        "logs:CreateLogStream,PutLogEvents startscheduledLogs",
+    ),
     "Schedule": ("lambda:InvokeFunction startscheduledFunction", "sqs:SendMessage slackwater-dead-letters"),
 }
 """The roles of the schedule with `schedule=eventbridge`."""
@@ -245,6 +249,8 @@ AIRFLOW: dict[str, tuple[str, ...]] = {
     "NetworkRejectedIAM": ("logs:CreateLogStream,PutLogEvents,DescribeLogStreams NetworkLogs",),
 }
 """The roles of the schedule with `schedule=airflow`."""
+REMOVING_ARROW_FILES = {"recordrun": ("s3:ListBucket,DeleteObject Exchange/arrow/*",)}
+"""What the setting `intermediate_days: 0` adds."""
 ROLES = {**FUNCTIONS, **JOBS, **MACHINES}
 """The calls of each role, by its logical id without `Role` and hash; of the example, without its schedule."""
 

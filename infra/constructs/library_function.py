@@ -11,14 +11,11 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra.constructs.common import accept, log_group
-from infra.settings import Architecture, Settings
+from infra.settings import Settings
 
-_RUNTIMES = {
-    "3.11": lambda_.Runtime.PYTHON_3_11,
-    "3.12": lambda_.Runtime.PYTHON_3_12,
-    "3.13": lambda_.Runtime.PYTHON_3_13,
-}
-_ARCHITECTURES = {Architecture.X86_64: lambda_.Architecture.X86_64, Architecture.ARM64: lambda_.Architecture.ARM_64}
+
+def _runtime(settings: Settings) -> lambda_.Runtime:
+    return lambda_.Runtime(f"python{settings.lambda_python}", lambda_.RuntimeFamily.PYTHON)
 
 
 class Library(Construct):
@@ -33,8 +30,8 @@ class Library(Construct):
             "Layer",
             code=lambda_.Code.from_asset(str(artefact)),
             description="The slackwater library and its dependencies",
-            compatible_runtimes=[_RUNTIMES[settings.lambda_python]],
-            compatible_architectures=[_ARCHITECTURES[settings.architecture]],
+            compatible_runtimes=[_runtime(settings)],
+            compatible_architectures=[lambda_.Architecture.custom(settings.architecture)],
         )
 
 
@@ -64,8 +61,8 @@ class LibraryFunction(Construct):
             "Function",
             function_name=function_name,
             description=description,
-            runtime=_RUNTIMES[settings.lambda_python],
-            architecture=_ARCHITECTURES[settings.architecture],
+            runtime=_runtime(settings),
+            architecture=lambda_.Architecture.custom(settings.architecture),
             # Its own module only: a change of another function does not deploy this one again.
             code=lambda_.Code.from_asset(str(library.lambdas), exclude=["*", f"!{name}.py"]),
             handler=f"{name}.handler",

@@ -1,24 +1,39 @@
-"""Queues of work for a function, and dead-letter queues."""
+"""Queues of work for a function, such as accepted events that wait to be stored, and dead-letter queues."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from aws_cdk import Duration
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.constructs.common import accept
+from infra.constructs.common import accept, removal
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
+from infra.settings import Settings
 
 LONGEST_RETENTION = Duration.days(14)
 """The longest that SQS offers: somebody has to look at a dead letter."""
+DEAD_LETTERS = "dead-letters"
+"""The name of the queue of messages that topics could not deliver, without the deployment's prefix."""
 _MAX_ATTEMPTS = 5
+# Timeout of the function that stores the events.
+STORE_TIMEOUT = Duration.minutes(1)
+# The time between two attempts. AWS recommends six times the function's timeout plus the batching window.
+_VISIBILITY_TIMEOUT = Duration.minutes(7)
+# Larger batches make fewer and larger objects; an event is in its partition some seconds after the API has answered.
+_BATCHING_WINDOW = Duration.seconds(5)
+_BATCH_SIZE = 1000
+# A new account may run 10 functions at the same time, and the API's function needs some to answer. A mapping allows at
+# least 2. They suffice for the default throttle of the API.
+_REQUESTS_FOR_ONE = 50
+_MIN_CONCURRENCY, _MAX_CONCURRENCY = 2, 10
 
 
 def create_queue(
@@ -74,3 +89,72 @@ def feed(
         max_concurrency=concurrency,
         report_batch_item_failures=True,
     )
+
+
+class EventBuffer(Construct):
+    """A queue of accepted request bodies that are not stored yet, with a dead-letter queue after five failed attempts.
+
+    The dead-letter queue is separate from the one of the topics. Notifications are sent again by hand, one by one;
+    events can all be moved back unchanged with `slackwater buffer redrive`. CloudFormation generates the names of both
+    queues: events may still wait in them when their stack is deleted, and then they are retained.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, key: kms.IKey | None) -> None:
+        """Encrypt the queues with `key`, or without one with a key of SQS."""
+        super().__init__(scope, id_)
+        wanted = settings.api_requests_per_second // _REQUESTS_FOR_ONE
+        self._concurrency = min(max(wanted, _MIN_CONCURRENCY), _MAX_CONCURRENCY)
+        kept, retention = removal(settings), LONGEST_RETENTION
+        self.dead_letters = create_queue(self, "DeadLetters", key=key, retention_period=retention, removal_policy=kept)
+        self.queue = create_queue(
+            self,
+            "Queue",
+            key=key,
+            retention_period=retention,
+            removal_policy=kept,
+            visibility_timeout=_VISIBILITY_TIMEOUT,
+            dead_letters=self.dead_letters,
+        )
+
+    def feed(self, function: LibraryFunction) -> None:
+        """Invoke the function with batches of messages.
+
+        The mapping exists even when no source uses the buffer: events that are still queued when the last such source
+        is changed must be stored.
+        """
+        feed(
+            function,
+            "Events",
+            self.queue,
+            batch_size=_BATCH_SIZE,
+            window=_BATCHING_WINDOW,
+            concurrency=self._concurrency,
+        )
+
+
+class DeadLetters(Construct):
+    """Keeps messages for 14 days that SNS could not deliver to a subscriber of the topics."""
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, topics: Sequence[sns.ITopic]) -> None:
+        super().__init__(scope, id_)
+        self.name = settings.named(DEAD_LETTERS)
+        self.queue = create_queue(
+            self,
+            "Queue",
+            queue_name=self.name,
+            retention_period=LONGEST_RETENTION,
+            removal_policy=RemovalPolicy.DESTROY,  # it has a fixed name, and comparisons stay in the exchange bucket
+        )
+        allow_service(self.queue, "sns", [topic.topic_arn for topic in topics])
+
+    def subscribe(self, name: str, topic: sns.ITopic, addresses: Sequence[str]) -> None:
+        """Subscribe e-mail addresses to a topic. Messages that cannot be delivered go to this queue."""
+        for address in addresses:
+            sns.CfnSubscription(
+                self,
+                f"{name} to {address}",
+                topic_arn=topic.topic_arn,
+                protocol="email",
+                endpoint=address,
+                redrive_policy={"deadLetterTargetArn": self.queue.queue_arn},
+            )

@@ -1,15 +1,17 @@
-"""The REST API that partners push to. With the setting `waf`, a web ACL is before it."""
+"""The REST API that partners push to. With the setting `waf`, a web ACL of AWS WAF is before it."""
 
 from __future__ import annotations
 
 import json
+from typing import Any, cast
 
+from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_wafv2 as waf
 from constructs import Construct
 
 from infra.constructs.common import accept, log_group
-from infra.constructs.web_acl import WebAcl
 from infra.settings import Settings
 
 # Variables of API Gateway's access log.
@@ -38,6 +40,14 @@ _BLOCKED = {
 }
 
 
+_TOO_MANY = {
+    "error": {
+        "code": "too_many_requests",
+        "message": "your IP address sends too many requests: wait for a minute, then send the same body again",
+    }
+}
+
+
 class ReceiverApi(Construct):
     """The regional REST API with its one route `POST /v1/sources/{source}/events`, answered by one function."""
 
@@ -61,7 +71,10 @@ class ReceiverApi(Construct):
                 throttling_rate_limit=settings.api_requests_per_second,
                 throttling_burst_limit=settings.api_burst,
                 access_log_destination=apigateway.LogGroupLogDestination(group),
-                access_log_format=apigateway.AccessLogFormat.custom(_access_log_format()),
+                # One JSON object for each request.
+                access_log_format=apigateway.AccessLogFormat.custom(
+                    json.dumps({name.rpartition(".")[2]: f"$context.{name}" for name in _LOGGED_FIELDS})
+                ),
             ),
         )
         self.api.node.try_remove_child("Endpoint")  # an output with a generated name: ours is `ApiUrl`
@@ -99,14 +112,88 @@ class ReceiverApi(Construct):
         )
 
     def _accept_tls_1_2_only(self) -> None:
-        resource = self.api.node.default_child
-        if not isinstance(resource, apigateway.CfnRestApi):
-            raise TypeError(f"the default child of RestApi is {type(resource).__name__}, not CfnRestApi")
+        resource = cast("apigateway.CfnRestApi", self.api.node.default_child)
         resource.security_policy = _TLS_POLICY
         # Required with this policy: a request must name the API's own host, also while TLS is negotiated.
         resource.endpoint_access_mode = "STRICT"
 
 
-def _access_log_format() -> str:
-    """Return the format of the API's access log: one JSON object for each request."""
-    return json.dumps({name.rpartition(".")[2]: f"$context.{name}" for name in _LOGGED_FIELDS})
+class WebAcl(Construct):
+    """A web ACL before a stage of a REST API. It writes the requests that it blocks to a log group.
+
+    No rule reads bodies: partners' events may contain anything, and WAF reads at most 64 KB of a body.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, stage: apigateway.Stage) -> None:
+        super().__init__(scope, id_)
+        name = settings.named("receiver")
+        acl = waf.CfnWebACL(
+            self,
+            "Acl",
+            name=name,
+            scope="REGIONAL",
+            default_action={"allow": {}},
+            visibility_config=_metrics(name),
+            custom_response_bodies={
+                "too_many": {"contentType": "APPLICATION_JSON", "content": json.dumps(_TOO_MANY)},
+            },
+            rules=[
+                {
+                    "name": "known-bad-addresses",
+                    "priority": 0,
+                    "overrideAction": {"none": {}},
+                    "statement": {
+                        "managedRuleGroupStatement": {
+                            "vendorName": "AWS",
+                            "name": "AWSManagedRulesAmazonIpReputationList",
+                        }
+                    },
+                    "visibilityConfig": _metrics(f"{name}-known-bad-addresses"),
+                },
+                {
+                    "name": "rate-of-each-address",
+                    "priority": 1,
+                    # 429 and not WAF's own 403: partners' clients send the batch again later.
+                    "action": {
+                        "block": {"customResponse": {"responseCode": 429, "customResponseBodyKey": "too_many"}},
+                    },
+                    "statement": {
+                        "rateBasedStatement": {
+                            "limit": settings.waf_limit,
+                            "aggregateKeyType": "IP",
+                            "evaluationWindowSec": 60,
+                        }
+                    },
+                    "visibilityConfig": _metrics(f"{name}-rate-of-each-address"),
+                },
+            ],
+        )
+        waf.CfnWebACLAssociation(self, "Association", resource_arn=stage.stage_arn, web_acl_arn=acl.attr_arn)
+        # AWS WAF requires this beginning of the name.
+        group = log_group(self, settings=settings, name=f"aws-waf-logs-{name}")
+        blocked = {"ActionCondition": {"Action": "BLOCK"}}
+        waf.CfnLoggingConfiguration(
+            self,
+            "Logging",
+            resource_arn=acl.attr_arn,
+            # Without the `:*` at the end of a log group's own attribute.
+            log_destination_configs=[
+                Stack.of(self).format_arn(
+                    service="logs",
+                    resource="log-group",
+                    resource_name=group.log_group_name,
+                    arn_format=ArnFormat.COLON_RESOURCE_NAME,
+                )
+            ],
+            # It has the partner's token.
+            redacted_fields=[{"singleHeader": {"Name": "authorization"}}],
+            logging_filter={
+                "DefaultBehavior": "DROP",
+                "Filters": [{"Behavior": "KEEP", "Requirement": "MEETS_ANY", "Conditions": [blocked]}],
+            },
+        )
+
+
+def _metrics(name: str) -> dict[str, Any]:
+    # Samples would keep headers, and so tokens, for three hours.
+    return {"cloudWatchMetricsEnabled": True, "metricName": name, "sampledRequestsEnabled": False}

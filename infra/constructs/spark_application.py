@@ -10,11 +10,10 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.constructs.permissions.roles import InlineRole
-from infra.settings import Architecture, Settings
+from infra.settings import Settings
 from infra.workers import heap_mb
 from slackwater.pipeline.spark_workers import SparkSizes
 
-_ARCHITECTURES = {Architecture.X86_64: "X86_64", Architecture.ARM64: "ARM64"}
 _ICEBERG = "org.apache.iceberg"
 
 
@@ -30,7 +29,7 @@ class SparkApplication(Construct):
             name=settings.prefix,
             type="SPARK",
             release_label=settings.emr_release,
-            architecture=_ARCHITECTURES[settings.architecture],
+            architecture=settings.architecture.upper(),
             auto_start_configuration={"enabled": True},
             auto_stop_configuration={"enabled": True, "idleTimeoutMinutes": settings.idle_minutes},
             maximum_capacity={

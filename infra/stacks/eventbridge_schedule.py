@@ -14,10 +14,10 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra.constructs.common import states_arn
-from infra.constructs.dead_letters import DEAD_LETTERS
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.permissions.roles import InlineRole
+from infra.constructs.queues import DEAD_LETTERS
 from infra.stacks.base import FunctionStack, Parts
 from slackwater.project.cron import eventbridge_expressions, skipped_expression
 from slackwater.project.schedule import ScheduledTask, schedule_of

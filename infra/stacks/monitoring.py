@@ -12,8 +12,8 @@ from infra.constructs.alarms.alarm_rules import alarm_names
 from infra.constructs.alarms.alarms import Alarms, AlarmTopic, Topics
 from infra.constructs.arrivals import dead_arrivals
 from infra.constructs.common import outputs
-from infra.constructs.dead_letters import DeadLetters
 from infra.constructs.operators import Dashboard
+from infra.constructs.queues import DeadLetters
 from infra.settings import Scheduler
 from infra.stacks.base import DeploymentStack, Parts
 from infra.stacks.eventbridge_schedule import START_FUNCTION

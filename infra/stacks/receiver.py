@@ -9,9 +9,9 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.constructs.common import outputs
-from infra.constructs.event_buffer import STORE_TIMEOUT
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
+from infra.constructs.queues import STORE_TIMEOUT
 from infra.constructs.receiver_api import ReceiverApi
 from infra.stacks.base import FunctionStack, Parts
 from infra.stacks.storage import StorageStack

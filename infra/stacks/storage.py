@@ -5,26 +5,31 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from aws_cdk import Duration
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_glue as glue
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.constructs.common import accept, outputs, removal
-from infra.constructs.encryption import data_key, source_keys
-from infra.constructs.event_buffer import EventBuffer
+from infra.constructs.queues import EventBuffer
 from infra.constructs.raw_tables import RawTables
+from infra.setting_types import CREATE_KEY
 from infra.settings import Settings
 from infra.stacks.base import DeploymentStack, Parts
+from slackwater.errors import DefinitionError
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
 from slackwater.runs.record import ARROW_FILES
+from slackwater.sources.kms_keys import format_source_keys
 
 JOB_MINUTES = 150
 """How long a stage of a run takes at most after its job has left the queue: the time limit of the job, and the pauses
 of all retries."""
 
+# Lambda allows 4,096 bytes for all environment variables of a function.
+_MAX_BYTES = 3000
 FILES = "files/"
 """The prefix of the warehouse bucket below which steps read and write the project's files."""
 
@@ -180,6 +185,39 @@ class StorageStack(DeploymentStack):
             ),
             removal_policy=removal(self.settings),
         )
+
+
+def data_key(scope: Construct, settings: Settings) -> kms.IKey | None:
+    """Return the key of the setting, which it creates for `create`; None if AWS's own keys encrypt the data."""
+    if settings.kms_key is None:
+        return None
+    if settings.kms_key != CREATE_KEY:
+        return kms.Key.from_key_arn(scope, "Key", settings.kms_key)
+    return kms.Key(
+        scope,
+        "Key",
+        description="Data of Slackwater",
+        enable_key_rotation=True,
+        # Whatever the setting `removal_policy` says: objects that it has encrypted may be kept, and need it.
+        removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
+    )
+
+
+def source_keys(project: Project, settings: Settings) -> str:
+    """Return the setting `source_kms_keys` as functions and jobs get it: `source=ARN,source=ARN`.
+
+    Raises `DefinitionError` for sources that the project does not have, and if the functions cannot get so many keys.
+    """
+    if unknown := sorted(settings.source_kms_keys.keys() - project.sources.keys()):
+        known = ", ".join(sorted(project.sources)) or "none"
+        raise DefinitionError(f"source_kms_keys: no source {', '.join(unknown)} in this project (sources: {known})")
+    keys = format_source_keys(settings.source_kms_keys)
+    if len(keys) > _MAX_BYTES:
+        raise DefinitionError(
+            f"source_kms_keys: {len(settings.source_kms_keys)} entries have {len(keys):,} characters, and functions "
+            f"can get {_MAX_BYTES:,}: name fewer sources"
+        )
+    return keys
 
 
 def longest_run_days(project: Project, settings: Settings) -> int:

@@ -35,7 +35,8 @@ def short(resource: Any) -> str:
         return f"asset{match[1]}"
     logical_id, slash, key = name.partition("/")
     name = re.sub(r"^arn:AWS::Partition:(s3:::)?|AWS::Region:", "", f"{without_hash(logical_id)}{slash}{key}")
-    return re.sub(r"^.*AWS::AccountId:", "", name)
+    # Some stacks refer to this queue by its name.
+    return re.sub(r"^.*AWS::AccountId:", "", name).replace("slackwater-arrivals", "ArrivalsQueue")
 
 
 def granted(assembly: Assembly) -> dict[str, set[tuple[str, str]]]:

@@ -17,8 +17,10 @@ from tests.infra.assembly import Assembly
 pytestmark = pytest.mark.infra
 
 
-def test_cdk_nag_reports_nothing(assembly: Assembly) -> None:
-    assert list(nag_findings(assembly.folder)) == []
+@pytest.mark.parametrize("of", ["assembly", "scheduled", "prod"])
+def test_cdk_nag_and_cfn_lint_report_nothing(of: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(of).folder
+    assert [*nag_findings(folder), *template_findings(folder)] == []
 
 
 def test_cdk_nag_reports_a_known_fault(tmp_path: Path) -> None:
@@ -33,8 +35,11 @@ def test_cdk_nag_reports_a_known_fault(tmp_path: Path) -> None:
     assert all(finding.startswith("Loose/Role/DefaultPolicy/Resource: AwsSolutions-IAM5[") for finding in findings)
 
 
-def test_every_accepted_finding_belongs_to_one_construct_and_has_a_reason(assembly: Assembly) -> None:
-    accepted = _accepted(assembly.folder)
+@pytest.mark.parametrize("of", ["assembly", "scheduled"])
+def test_every_accepted_finding_belongs_to_one_construct_and_has_a_reason(
+    of: str, request: pytest.FixtureRequest
+) -> None:
+    accepted = _accepted(request.getfixturevalue(of).folder)
     assert accepted
     for path, rule, reason in accepted:
         assert path.count("/") >= 1, f"{rule} is accepted for all of {path}"
@@ -55,10 +60,6 @@ def test_findings_of_only_these_rules_are_accepted(assembly: Assembly) -> None:
         "AwsSolutions-SF2",
         "AwsSolutions-SQS3",
     }
-
-
-def test_cfn_lint_reports_nothing(assembly: Assembly) -> None:
-    assert list(template_findings(assembly.folder)) == []
 
 
 def test_cfn_lint_reports_a_known_fault(tmp_path: Path) -> None:

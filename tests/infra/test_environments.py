@@ -15,7 +15,6 @@ from aws_cdk.assertions import Template
 
 from infra.app import add_stacks, target
 from infra.environments import PRESETS
-from infra.lint import nag_findings, template_findings
 from infra.settings import Scheduler, Settings
 from infra.stacks.storage import StorageStack
 from slackwater.costs import prices
@@ -58,33 +57,6 @@ def test_an_explicit_setting_replaces_that_of_cdk_json_and_that_one_the_preset()
     assert of("prod", environments=environments, log_retention_days="365").log_retention_days == 365
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"environment": "production"}, "environment: 'production' is none of dev, staging, prod"),
-        (
-            {"environments": {"prod": {"acount": "1"}}},
-            "cdk.json: slackwater:environments.prod.acount: there is no such",
-        ),
-        # `dev` is deployed, and the mistake is in `prod`.
-        (
-            {"environment": "dev", "environments": {"prod": {"environment": "dev"}}},
-            "slackwater:environments.prod.environment: there is no such setting",
-        ),
-        (
-            {"environment": "prod", "environments": {"prod": {"account": 123}}},
-            "account: Input should be a valid string",
-        ),
-        ({"environment": "prod", "environments": {"prod": {"region": "Frankfurt"}}}, "region: "),
-        ({"prefix": "acme-pipeline"}, "prefix: 'acme-pipeline' contains -pipeline, with which names of another"),
-        ({"prefix": "acme-arrivals-eu"}, "prefix: 'acme-arrivals-eu' contains -arrivals"),
-    ],
-)
-def test_a_wrong_environment_is_named(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(DefinitionError, match=re.escape(message)):
-        settings_of(**values)
-
-
 class TestTarget:
     credentials = {"CDK_DEFAULT_ACCOUNT": "111111111111", "CDK_DEFAULT_REGION": "eu-west-1"}
 
@@ -125,11 +97,6 @@ def test_a_price_file_with_an_unknown_key_is_refused_before_anything_is_built(
         InputError, match=r"eu-north-1\.json: delete the unknown keys usd_per_1000_s3_gets, as docs/cost"
     ):
         add_stacks(App(), settings=settings, artefacts=artefacts)
-
-
-def test_prod_is_synthesised_without_findings(prod: Assembly) -> None:
-    assert list(nag_findings(prod.folder)) == []
-    assert list(template_findings(prod.folder)) == []
 
 
 def test_stacks_with_buckets_or_tables_are_protected_in_prod_only(prod: Assembly, assembly: Assembly) -> None:
@@ -296,12 +263,6 @@ def test_a_key_of_the_account_is_used_by_its_arn() -> None:
     template.resource_count_is("AWS::KMS::Key", 0)
     for table in template.find_resources("AWS::DynamoDB::Table").values():
         assert table["Properties"]["SSESpecification"]["KMSMasterKeyId"] == arn
-
-
-@pytest.mark.parametrize("key", ["alias/mine", "arn:aws:kms:eu-west-1:123456789012:alias/mine", "new"])
-def test_what_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(DefinitionError, match="kms_key"):
-        settings_of(kms_key=key)
 
 
 def test_a_new_key_protection_and_retention_replace_nothing_that_holds_data(prod: Assembly) -> None:

@@ -12,12 +12,11 @@ from infra.app import context, create_app
 from infra.lint import nag_findings, placeholder_artefacts, written
 from infra.settings import Settings
 from infra.stacks.eventbridge_schedule import EventBridgeScheduleStack
-from slackwater.errors import DefinitionError
 from slackwater.local.services.schedules import check_schedule
 from slackwater.project.project import Project, load_project
 from slackwater.project.schedule import ScheduledTask, schedule_of
 from slackwater.project.scheduled_starts import ScheduledStart
-from tests.infra.assembly import Assembly, parts_of, settings_of, synthesised
+from tests.infra.assembly import Assembly, parts_of, synthesised
 from tests.infra.large_project import write_project
 from tests.infra.rights import resource_name
 
@@ -156,11 +155,3 @@ def test_without_a_scheduler_nothing_starts_by_itself_and_nothing_waits_for_it(t
     dashboard = deployed.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"]
     assert "check-days" in json.dumps(dashboard)
     assert "start-scheduled" not in json.dumps(dashboard)
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"), [("schedule", "cron"), ("schedule", True), ("airflow", True), ("schedule", "")]
-)
-def test_a_wrong_scheduler_is_refused(setting: str, value: object) -> None:
-    with pytest.raises(DefinitionError, match=setting):
-        settings_of(**{setting: value})

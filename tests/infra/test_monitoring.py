@@ -17,11 +17,10 @@ from infra.constructs.alarms.alarm_rule import AlarmGroup, AlarmRule, Severity
 from infra.constructs.alarms.alarm_rules import RULES, alarm_names
 from infra.constructs.alarms.alarms import Alarms
 from infra.settings import Settings
-from slackwater.errors import DefinitionError
 from slackwater.local.services.alarms import AlarmDefinition, AlarmState, evaluate
 from slackwater.metrics import Metric, Subject
 from slackwater.project.project import Project
-from tests.infra.assembly import Assembly, settings_of, synthesised
+from tests.infra.assembly import Assembly, synthesised
 from tests.infra.rights import resource_name
 
 pytestmark = pytest.mark.infra
@@ -300,12 +299,6 @@ def test_only_addresses_of_the_settings_are_subscribed(assembly: Assembly, tmp_p
     for subscription in found.values():
         assert subscription["Protocol"] == "email"
         assert "DeadLetters" in resource_name(subscription["RedrivePolicy"]["deadLetterTargetArn"])
-
-
-@pytest.mark.parametrize("address", ["nobody", "a b@example.org", "@"])
-def test_an_invalid_address_is_named(address: str) -> None:
-    with pytest.raises(DefinitionError, match="alarm_emails"):
-        settings_of(alarm_emails=address)
 
 
 def test_the_operations_page_names_the_topics_and_the_threshold_of_every_alarm() -> None:

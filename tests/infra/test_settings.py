@@ -67,28 +67,68 @@ def test_a_setting_may_be_a_string_from_the_command_line() -> None:
     assert load_settings({"slackwater:concurrent_runs": "3", "aws:other": 1}).concurrent_runs == 3
 
 
+_ALIAS = "arn:aws:kms:eu-west-1:123456789012:alias/mine"
+_TWO_ZONES = "airflow_zones: name two different zones"
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("values", "message"),
     [
-        ("no_such", 1),
-        ("prefix", "Upper Case"),
-        ("lambda_python", "3.10"),
-        ("spark_python", "3.14"),
-        ("architecture", "sparc"),
-        ("removal_policy", "maybe"),
-        ("log_retention_days", 29),
-        ("emr_release", "latest"),
-        ("emr_release", "emr-7.13.0"),
-        ("spark_jars", "/usr/lib/first.jar, iceberg.jar"),
-        ("spark_jars", "https://code/first.jar"),
-        ("spark_jars", "s3://code"),
-        ("maximum_vcpu", 0),
-        ("queue_minutes", 1),
+        ({"no_such": 1}, "no_such"),
+        ({"prefix": "Upper Case"}, "prefix"),
+        ({"prefix": "acme-pipeline"}, "prefix: 'acme-pipeline' contains -pipeline, with which names of another"),
+        ({"prefix": "acme-arrivals-eu"}, "prefix: 'acme-arrivals-eu' contains -arrivals"),
+        ({"lambda_python": "3.10"}, "lambda_python"),
+        ({"spark_python": "3.14"}, "spark_python"),
+        ({"architecture": "sparc"}, "architecture"),
+        ({"removal_policy": "maybe"}, "removal_policy"),
+        ({"log_retention_days": 29}, "log_retention_days"),
+        *(({"emr_release": value}, "emr_release") for value in ("latest", "emr-7.13.0")),
+        *(
+            ({"spark_jars": value}, "spark_jars")
+            for value in ("/usr/lib/first.jar, iceberg.jar", "https://code/first.jar", "s3://code")
+        ),
+        ({"maximum_vcpu": 0}, "maximum_vcpu"),
+        ({"queue_minutes": 1}, "queue_minutes"),
+        *(({"schedule": value}, "schedule") for value in ("cron", True, "")),
+        ({"airflow": True}, "airflow"),
+        *(({"airflow_zones": value}, _TWO_ZONES) for value in ("eu-west-1a", "eu-west-1a,eu-west-1a")),
+        ({"airflow_zones": "eu-west-1a,eu-west-1b,eu-west-1c"}, _TWO_ZONES),
+        # A zone has the name of its region and a letter.
+        ({"airflow_zones": "eu-west-1a,eu-west-1"}, "airflow_zones.1"),
+        *(({"alarm_emails": value}, "alarm_emails") for value in ("nobody", "a b@example.org", "@")),
+        # The range of AWS WAF.
+        *(({"waf_requests_per_ip": value}, "waf_requests_per_ip") for value in ("9", "2000000001")),
+        *(({"kms_key": value}, "kms_key") for value in ("alias/mine", _ALIAS, "new")),
+        ({"source_kms_keys": "flights"}, "source_kms_keys: 'flights' is not of the form source=ARN"),
+        *(
+            ({"source_kms_keys": value}, "source_kms_keys.flights: ")
+            for value in ("flights=create", {"flights": _ALIAS})
+        ),
+        *(
+            ({name: value}, "job_subnets and job_security_groups: set both, or neither")
+            for name, value in (("job_subnets", "subnet-1"), ("job_security_groups", "sg-1"))
+        ),
+        ({"environment": "production"}, "environment: 'production' is none of dev, staging, prod"),
+        (
+            {"environments": {"prod": {"acount": "1"}}},
+            "cdk.json: slackwater:environments.prod.acount: there is no such",
+        ),
+        # `dev` is deployed, and the mistake is in `prod`.
+        (
+            {"environment": "dev", "environments": {"prod": {"environment": "dev"}}},
+            "slackwater:environments.prod.environment: there is no such setting",
+        ),
+        (
+            {"environment": "prod", "environments": {"prod": {"account": 123}}},
+            "account: Input should be a valid string",
+        ),
+        ({"environment": "prod", "environments": {"prod": {"region": "Frankfurt"}}}, "region: "),
     ],
 )
-def test_a_wrong_setting_is_named(key: str, value: object) -> None:
-    with pytest.raises(DefinitionError, match=key):
-        settings_of(**{key: value})
+def test_a_wrong_setting_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(message)):
+        settings_of(**values)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from aws_cdk import App
 
-from infra.constructs.encryption import source_keys
 from infra.lint import definition
 from infra.settings import Settings
-from infra.stacks.storage import StorageStack
+from infra.stacks.storage import StorageStack, source_keys
 from slackwater.errors import DefinitionError
 from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
@@ -86,19 +85,6 @@ def test_without_the_setting_nobody_gets_a_key(assembly: Assembly) -> None:
 @pytest.mark.parametrize("value", [KEYS, f"flights={FLIGHTS}, unread={UNREAD}"])
 def test_the_keys_are_a_mapping_or_a_string_from_the_command_line(value: object) -> None:
     assert settings_of(source_kms_keys=value).source_kms_keys == KEYS
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("flights", "source_kms_keys: 'flights' is not of the form source=ARN"),
-        ("flights=create", "source_kms_keys.flights: "),
-        ({"flights": "arn:aws:kms:eu-west-1:123456789012:alias/mine"}, "source_kms_keys.flights: "),
-    ],
-)
-def test_what_is_no_key_is_refused(value: object, message: str) -> None:
-    with pytest.raises(DefinitionError, match=re.escape(message)):
-        settings_of(source_kms_keys=value)
 
 
 @pytest.mark.parametrize(

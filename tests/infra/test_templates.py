@@ -14,12 +14,11 @@ from annotated_types import Le
 from aws_cdk import App, Duration, Stack
 from aws_cdk.assertions import Template
 from aws_cdk.aws_s3 import Bucket
-from pydantic import ValidationError
 
 from infra.app import ROOT
 from infra.constructs.arrivals import Arrivals
-from infra.constructs.event_buffer import EventBuffer
 from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.queues import EventBuffer
 from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
 from infra.project_checks import check_project
@@ -313,12 +312,6 @@ def test_a_source_is_deployed_if_functions_or_jobs_can_fetch_all_its_files(
     pull: dict[str, Any], subnets: tuple[str, ...]
 ) -> None:
     check_project(_files_of(**pull), Settings(job_subnets=subnets, job_security_groups=["sg-1"] if subnets else []))
-
-
-@pytest.mark.parametrize("network", [{"job_subnets": "subnet-1"}, {"job_security_groups": "sg-1"}])
-def test_subnets_and_security_groups_are_set_together(network: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="job_subnets and job_security_groups: set both, or neither"):
-        Settings.model_validate(network)
 
 
 @pytest.mark.parametrize(("requests", "functions"), [(1, 2), (149, 2), (250, 5), (100_000, 10)])

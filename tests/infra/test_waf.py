@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from infra.environments import PRESETS
 from infra.lint import nag_findings, template_findings
 from infra.settings import Settings
-from slackwater.errors import DefinitionError
 from tests.infra.assembly import Assembly, settings_of, synthesised
 from tests.infra.test_environments import fixed_names
 
@@ -33,12 +32,6 @@ def test_waf_is_off_by_default_and_in_each_preset(assembly: Assembly) -> None:
     assert not Settings().waf
     assert not any("waf" in preset for preset in PRESETS.values())
     assert not [kind for types in assembly.types().values() for kind in types if kind.startswith("AWS::WAFv2::")]
-
-
-@pytest.mark.parametrize("limit", [9, 2_000_000_001])
-def test_the_limit_of_an_address_is_in_the_range_of_aws_waf(limit: int) -> None:
-    with pytest.raises(DefinitionError, match="waf_requests_per_ip"):
-        settings_of(waf_requests_per_ip=str(limit))
 
 
 def test_by_default_an_address_may_send_twice_what_the_api_accepts() -> None:
