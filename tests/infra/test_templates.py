@@ -219,7 +219,8 @@ def test_messages_are_retried_before_they_become_dead_letters(assembly: Assembly
 
 
 def test_events_that_the_queue_of_arrivals_does_not_take_are_kept_in_its_dead_letter_queue(assembly: Assembly) -> None:
-    [[rule_name, rule]] = assembly.properties("AWS::Events::Rule").items()
+    rules = assembly.properties("AWS::Events::Rule")
+    [[rule_name, rule]] = [(name, rule) for name, rule in rules.items() if name.startswith("ArrivalsRule")]
     [target] = rule["Targets"]
     redrive = assembly.one("AWS::SQS::Queue", target["Arn"]["Fn::GetAtt"][0])["RedrivePolicy"]
     assert target["DeadLetterConfig"] == {"Arn": redrive["deadLetterTargetArn"]}
