@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.aws.executions.state_machines import ExecutionView, StateView
-from slackwater.cli.commands.monitor import MonitorBoards, monitor_document, print_day_outcomes, print_decisions
+from slackwater.cli.commands.monitor import monitor_document, print_day_outcomes, print_decisions
+from slackwater.cli.monitoring import MonitorBoards
 from slackwater.client.days.executions import Executions
 from slackwater.client.monitoring import Monitor, MonitorObserver
 from slackwater.errors import AccessDenied, RunFailed, SlackwaterError
