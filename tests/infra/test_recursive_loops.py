@@ -55,7 +55,7 @@ def test_check_arrivals_is_the_only_loop_and_lambda_allows_it(assembly: Assembly
     following = next_of(assembly)
     functions = assembly.resources("AWS::Lambda::Function")
     loops = {name for name in map(function_name, functions) if name in reached(name, following)}
-    assert (loops, len(functions)) == ({"checkarrivals"}, 12)
+    assert (loops, len(functions)) == ({"checkarrivals"}, 13)
     allowed = {
         function_name(name): function["Properties"]["RecursiveLoop"]
         for name, function in functions.items()
