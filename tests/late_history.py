@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from slackwater.late.decision import CheckReport
 from slackwater.pipeline.definition import Pipeline
 from tests.fakes_check import PIPELINE
-from tests.late_world import RUN_USD, LateWorld
+from tests.late_world import USD_PER_ROW, LateWorld
 
 DATES = ("2013-03-11", "2013-03-12", "2013-03-13")
 """Two finished days, and the current one."""
@@ -107,7 +107,7 @@ class LateHistory:
         if is_older:
             present = {uri: rows for uri, rows in present.items() if uri in content or self.is_always_read(date, uri)}
         is_known = bool(present.keys() - content.keys()) if is_older else content != present
-        is_ignored = self.is_below(content, present) and (is_older or not self.has_lost(content, present))
+        is_ignored = self.is_below(content, present, rows_to_read=sum(self.raw(date).values())) and (is_older or not self.has_lost(content, present))
         if (not is_known or is_ignored) and (is_older or not self.runs_for_its_definition(date)):
             return True
         day = self.world.table.day(PIPELINE, date)
@@ -154,8 +154,8 @@ class LateHistory:
     def file(self, uri: str) -> str:
         return self.files.get(uri) or uri.rpartition("-")[0]
 
-    def is_below(self, content: Mapping[str, int], present: Mapping[str, int]) -> bool:
-        """Whether late and dropped rows are below the thresholds, or not worth a run."""
+    def is_below(self, content: Mapping[str, int], present: Mapping[str, int], *, rows_to_read: int) -> bool:
+        """Whether late and dropped rows are below the thresholds, or not worth a run, which would read `rows_to_read`."""
         dropped = self.dropped()
         changed = {uri: content[uri] for uri in content.keys() - present.keys() if uri in dropped}
         changed |= {uri: present[uri] for uri in present.keys() - content.keys()}
@@ -169,7 +169,8 @@ class LateHistory:
             return False  # All late data has waited that long by now.
         is_below = "weather" not in late and late.get("flights", 0) < min(10, before.get("flights", 1000) / 100)
         worth = self.limits.get("worth_per_percent", 0)
-        is_worthless = all(before[source] and 100 * late[source] / before[source] * worth < RUN_USD for source in late)
+        price = round(USD_PER_ROW * rows_to_read, 8)
+        is_worthless = all(before[source] and 100 * late[source] / before[source] * worth < price for source in late)
         return is_below or bool(worth and is_worthless)
 
     def manifest_inputs(self, uri: str) -> Inputs:

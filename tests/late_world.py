@@ -54,8 +54,8 @@ T = TypeVar("T")
 Content = dict[tuple[str, str], int]
 """A published day: the rows of each object, by URI and etag."""
 
-RUN_USD = 0.02
-"""What each published run costs."""
+USD_PER_ROW = 1e-5
+"""What each published run costs for each row that it has read."""
 STEPS = {"delays_by_carrier": StepUse(step="sql", depends_on=("flights",))}
 """Steps that every definition of the pipeline's sources can have."""
 OUTCOMES = ("published", "refused", "failed", "failed after the commit")
@@ -237,7 +237,7 @@ class LateWorld(World):
             self.job(run, outcome, process, restore)
             _repeated(lambda: recorder.record_published(run))
             record = self.table.run(run.pipeline, run.date, run.attempt)
-            self.table.save_cost(record.model_copy(update={"cost": RunCost(usd=RUN_USD, complete=True)}))
+            self.table.save_cost(record.model_copy(update={"cost": RunCost(usd=USD_PER_ROW * record.run.rows, complete=True)}))
         except SlackwaterError as error:
             cause = str(error)
             _repeated(lambda: recorder.record_failure(run, error="States.TaskFailed", cause=cause))

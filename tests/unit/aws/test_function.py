@@ -15,8 +15,9 @@ from slackwater.aws.function import with_correlation_id
 
 pytestmark = pytest.mark.unit
 
-# Each request of the API, each message of a queue, and each check that a function starts has an id of its own.
-OWN_IDS = {"receive_events", "store_events", "check_arrivals"}
+# Each request of the API, each message of a queue, and each check that a function starts has an id of its own, and
+# nobody passes one to the weekly deletion.
+OWN_IDS = {"receive_events", "store_events", "check_arrivals", "remove_stale"}
 FUNCTIONS = sorted({path.stem for path in Path("lambdas").glob("*.py")} - OWN_IDS)
 
 

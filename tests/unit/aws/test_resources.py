@@ -24,6 +24,7 @@ USES = {
     "store-events": ("project", "receiver"),
     "list-files": ("project", "store", "file_cache"),
     "fetch-file": ("project", "store", "file_cache", "raw_writer", "event_counts", "arrivals"),
+    "remove-stale": ("project", "stale_objects"),
     "freeze-inputs": ("freezer",),
     "record-run": ("recorder",),
     "check-days": ("monitor",),

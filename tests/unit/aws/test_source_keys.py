@@ -94,7 +94,7 @@ def test_pushed_events_their_rejects_and_their_receipt(s3: S3, source: str, encr
 def test_events_of_the_queue(s3: S3, source: str, encryption: tuple[Any, ...]) -> None:
     receiver = function_resources.__wrapped__().receiver
     definition = PROJECT.source(source)
-    receiver.write_events(definition, [Setup(definition).checked_events({"id": "a", "at": "2013-03-11T12:00:00Z"})])
+    receiver.write_events([Setup(definition).checked_events({"id": "a", "at": "2013-03-11T12:00:00Z"})])
     assert s3.of_folders() == {f"raw/source={source}": {encryption}}
 
 

@@ -19,7 +19,7 @@ from tests.fakes_notification import Crashed
 from tests.late_assertions import LateAssertions
 from tests.late_history import DATES
 from tests.late_processes import FAULTS, Process, Turns
-from tests.late_world import OUTCOMES, RUN_USD, STEPS, run_twice
+from tests.late_world import OUTCOMES, STEPS, USD_PER_ROW, run_twice
 from tests.models import model_settings
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("one_thread")]
@@ -31,8 +31,8 @@ LIMITS = (
     {},
     {},
     {"max_reruns_per_day": 1},
-    {"budget_per_day": 1.5 * RUN_USD},
-    {"worth_per_percent": RUN_USD / 20},
+    {"budget_per_day": 10_000 * USD_PER_ROW},
+    {"worth_per_percent": 100 * USD_PER_ROW},
     {"max_age_hours": 5},
 )
 

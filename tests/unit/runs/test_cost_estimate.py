@@ -110,7 +110,7 @@ def test_the_runs_of_the_14_latest_days_are_read_with_those_that_a_later_version
     for date in dates:
         table.by_day["daily_delays", date] = DayRecord(pipeline="daily_delays", date=date, attempts=2)
         for number in (1, 2):
-            table.save(run=a_record(1, 1.0, date=date, number=number))
+            table.save(a_record(1, 1.0, date=date, number=number))
     runs = latest_runs(table, "daily_delays", last="2013-03-18")
     assert [(item.run.date, item.run.attempt) for item in runs] == [(d, n) for d in dates[4:18] for n in (1, 2)]
     assert latest_runs(table, "daily_delays", last="2013-02-01") == []
@@ -137,11 +137,11 @@ def test_a_run_gets_the_estimate_of_the_runs_that_started_before_it_once_beside_
     ):
         table.by_day["daily_delays", record.run.date] = DayRecord(pipeline="daily_delays", date=record.run.date)
         cost = record.cost if record.cost.usd else None
-        table.save(run=record.model_copy(update={"cost": cost}))
+        table.save(record.model_copy(update={"cost": cost}))
     recorder(table, Usage(attempt2=TWO_JOBS._replace(ended=False))).record_due("daily_delays")
     priced = table.run("daily_delays", "2013-03-10", 2)
     assert (priced.cost.usd, priced.estimated_usd) == (0.01180637, 0.02)
     # A later price of the same run changes nothing, although more runs have a price by then.
-    table.save(run=a_record(1000, 5.0, number=1, date="2013-03-09"))
+    table.save(a_record(1000, 5.0, number=1, date="2013-03-09"))
     recorder(table, Usage(attempt2=TWO_JOBS)).record_due("daily_delays")
     assert table.run("daily_delays", "2013-03-10", 2).estimated_usd == 0.02

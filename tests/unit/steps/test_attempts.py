@@ -29,8 +29,8 @@ class VersionStore(MemoryStore):
     """A store with conditional writes; the ETag of each write is another one."""
 
     def __init__(self):
-        super().__init__()
-        self.etags, self.modified, self._numbers = {}, {}, count()
+        super().__init__(clock=lambda: datetime.now(UTC))
+        self.etags, self._numbers = {}, count()
 
     def put(self, uri, body, *, metadata=None):
         super().put(uri, body, metadata=metadata)
