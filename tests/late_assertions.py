@@ -51,7 +51,8 @@ class LateAssertions(LateHistory):
             # With other inputs, or a new definition that runs its days again, a check runs the day again.
             now = self.raw(day.date), digests[1]
             is_same = all((self.rows_of(run.run.manifest), run.definition) == now for run in failed)
-            is_below = self.is_below(read, present) and not self.has_lost(read, present)
+            rows = sum(self.raw(day.date).values())
+            is_below = self.is_below(read, present, rows_to_read=rows) and not self.has_lost(read, present)
             assert is_same or is_older or (is_below and not self.runs_for_its_definition(day.date)), day.hold
 
     def no_version_is_lost(self) -> None:
@@ -185,6 +186,15 @@ class LateAssertions(LateHistory):
         assert self.on_definition == "keep" or not sent
 
     def the_limits_hold(self) -> None:
-        if self.limits.keys() & {"max_reruns_per_day", "budget_per_day"}:
-            started = Counter(calendar_day for calendar_day, *_ in self.world.late_reruns)
-            assert max(started.values(), default=0) <= 1, started
+        started = self.world.late_reruns
+        if "max_reruns_per_day" in self.limits:
+            count = Counter(calendar_day for calendar_day, *_ in started)
+            assert max(count.values(), default=0) <= 1, count
+        if "budget_per_day" in self.limits:
+            # Repairs are counted too, and no limit stops them.
+            usages = [item for (pipeline, _), item in self.world.table.usage.items() if pipeline == PIPELINE]
+            counted = {(of.date, item.date, item.attempt): item.usd for of in usages for item in of.reruns}
+            assert counted.keys() >= {*started}, started
+            for of in usages:
+                spent = sum(counted[key] or 0.0 for key in {*started} if key[0] == of.date)
+                assert spent <= self.limits["budget_per_day"], (of, started)

@@ -107,7 +107,9 @@ class LateHistory:
         if is_older:
             present = {uri: rows for uri, rows in present.items() if uri in content or self.is_always_read(date, uri)}
         is_known = bool(present.keys() - content.keys()) if is_older else content != present
-        is_ignored = self.is_below(content, present, rows_to_read=sum(self.raw(date).values())) and (is_older or not self.has_lost(content, present))
+        is_ignored = self.is_below(content, present, rows_to_read=sum(self.raw(date).values())) and (
+            is_older or not self.has_lost(content, present)
+        )
         if (not is_known or is_ignored) and (is_older or not self.runs_for_its_definition(date)):
             return True
         day = self.world.table.day(PIPELINE, date)
@@ -155,7 +157,7 @@ class LateHistory:
         return self.files.get(uri) or uri.rpartition("-")[0]
 
     def is_below(self, content: Mapping[str, int], present: Mapping[str, int], *, rows_to_read: int) -> bool:
-        """Whether late and dropped rows are below the thresholds, or not worth a run, which would read `rows_to_read`."""
+        """Whether late and dropped rows are below the thresholds, or not worth a run, which reads `rows_to_read`."""
         dropped = self.dropped()
         changed = {uri: content[uri] for uri in content.keys() - present.keys() if uri in dropped}
         changed |= {uri: present[uri] for uri in present.keys() - content.keys()}

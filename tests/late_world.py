@@ -237,7 +237,9 @@ class LateWorld(World):
             self.job(run, outcome, process, restore)
             _repeated(lambda: recorder.record_published(run))
             record = self.table.run(run.pipeline, run.date, run.attempt)
-            self.table.save_cost(record.model_copy(update={"cost": RunCost(usd=USD_PER_ROW * record.run.rows, complete=True)}))
+            self.table.save_cost(
+                record.model_copy(update={"cost": RunCost(usd=USD_PER_ROW * record.run.rows, complete=True)})
+            )
         except SlackwaterError as error:
             cause = str(error)
             _repeated(lambda: recorder.record_failure(run, error="States.TaskFailed", cause=cause))

@@ -31,7 +31,7 @@ LIMITS = (
     {},
     {},
     {"max_reruns_per_day": 1},
-    {"budget_per_day": 10_000 * USD_PER_ROW},
+    {"budget_per_day": 4_500 * USD_PER_ROW},
     {"worth_per_percent": 100 * USD_PER_ROW},
     {"max_age_hours": 5},
 )
