@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from slackwater.late.report.page import report_page
 from slackwater.project.project import load_project
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
-from tests.fakes_cli import FakeObjects, FakeStates, a_client, use_client
+from tests.fakes_cli import FakeObjects, FakeStates, Terminal, a_client, use_client
 from tests.fakes_comparison import FROZEN, comparison
 from tests.unit.client.test_runs import BEGIN, PUBLICATION, RUN
 from tests.unit.runs.test_cost import a_comparison
@@ -249,6 +250,16 @@ def test_a_report_shows_all_parts_of_a_comparison(capsys):
     shown = capsys.readouterr().out
     assert shown == SCREEN
     assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_a_terminal_shows_the_same_report(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr("sys.stdout", terminal)
+    show_comparison(busy_comparison())
+    shown = [line.rstrip() for line in re.sub("\x1b\\[[0-9;]*m", "", terminal.getvalue()).splitlines()]
+    for line in SCREEN.splitlines():
+        assert line in shown
 
 
 @pytest.mark.parametrize(

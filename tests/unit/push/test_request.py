@@ -121,6 +121,16 @@ class TestApi:
         assert len(answer.body["rejected"]) == 2
         assert len(setup.reject_records()) == 2
 
+    @pytest.mark.parametrize("codec", ["gzip", "zstd"])
+    def test_compressed_bodies_are_accepted(self, codec):
+        body = pa.compress(json.dumps(event()).encode(), codec=codec, asbytes=True)
+        assert self.post(body, content_encoding=codec).body["accepted"] == 1
+        assert self.post(body[:-1], content_encoding=codec).status == 400
+
+    def test_an_empty_array_is_accepted(self):
+        answer = self.post(b"[]", content_type="application/json")
+        assert (answer.status, answer.body["accepted"], answer.body["rejected"]) == (202, 0, [])
+
     def test_revoked_and_expired_tokens_are_refused(self):
         setup = Setup()
         for changes in ({"revoked": True}, {"expires_at": RECEIVED}):
@@ -210,6 +220,11 @@ class TestHandler:
         context = {"pathParameters": {"source": "things"}, "requestContext": {"requestId": "request-1"}}
         answer = handler({**request, **context}, FunctionContext())
         assert (answer["statusCode"], answer["headers"]["x-correlation-id"]) == (401, "request-1")
+
+    def test_a_request_without_a_body_is_refused(self, handler):
+        answer = self.call(handler, None)
+        assert answer["statusCode"] == 400
+        assert answer["headers"]["x-correlation-id"] == "request-1"
 
     def test_a_failure_of_the_cloud_requests_a_retry(self, handler):
         self.setup.fuse.left = 0
