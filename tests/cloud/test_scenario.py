@@ -357,7 +357,7 @@ def test_costs_are_the_billed_hours_times_the_prices_of_the_region(played):
     for line in played.out.partition("$ slackwater cost")[2].splitlines():
         name, *cells = line.split() or [""]
         if name in {DAILY, "weekly_orders"}:
-            printed[name, cells[0]] = [None if cell == "-" else float(cell) for cell in cells[4:]]
+            printed[name, cells[0]] = [None if cell == "-" else float(cell) for cell in cells[4:9]]
     for day in played.parts["looked_back"]["cost"]:
         name = day["pipeline"], day["date"]
         runs = [(item["attempt"], item["cost"], str(item["attempt"])) for item in day["of_runs"]]
