@@ -108,7 +108,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "recordrun": (
         "s3:ListBucket,GetObject Exchange/runs/*",
-        "dynamodb:GetItem,PutItem,DeleteItem RunTable",
+        "dynamodb:GetItem,PutItem,DeleteItem,Query RunTable",
         "sqs:SendMessage ArrivalsQueue",
         *(row.format(_RUNS) for row in _COSTS),
     ),

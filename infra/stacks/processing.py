@@ -146,7 +146,7 @@ class ProcessingStack(FunctionStack):
             grants.delete_objects(function.role, self._storage.exchange, ARROW_FILES)
         grants.list_objects(function.role, self._storage.exchange, *listed)
         grants.read_objects(function.role, self._storage.exchange, "runs/")
-        grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "DeleteItem")
+        grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "DeleteItem", "Query")
         return function
 
     @property
