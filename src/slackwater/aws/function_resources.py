@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, lru_cache
 from types import SimpleNamespace
@@ -164,8 +165,8 @@ class FunctionResources(Resources):
             store=self.store,
             table=self.run_table,
             now=utc_now,
-            # The next check of the days records what is missing.
-            costs=self.once.costs,
+            # What they read of AWS is not repeated: the next check of the days records what is missing.
+            costs=replace(self.once.costs, table=self.run_table),
             on_changed=request_checks,
         )
 

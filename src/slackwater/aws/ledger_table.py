@@ -25,6 +25,7 @@ from pyiceberg.types import (
 )
 
 from slackwater.aws.failures import translated
+from slackwater.errors import DayChanged
 from slackwater.late.entry import LedgerEntry
 from slackwater.late.ledger import LedgerState
 from slackwater.pipeline.definition import LEDGER_TABLE
@@ -87,7 +88,10 @@ class IcebergLedger:
     database: str
 
     def read(self, pipeline: str, dates: Collection[str]) -> LedgerState:
-        """Return the rows of these days of a pipeline. Creates the table if it does not exist."""
+        """Return the rows of these days of a pipeline. Creates the table if it does not exist.
+
+        Raises `DayChanged` if another execution commits while columns are added: the same call can be repeated.
+        """
         with translated(f"read the table {self._name}"):
             table = self._table()
             snapshot = table.current_snapshot()
@@ -139,9 +143,12 @@ class IcebergLedger:
             except TableAlreadyExistsError:  # another execution was faster
                 table = self.catalog.load_table(self._name)
         if len(table.schema().fields) < len(_SCHEMA.fields):
-            # An older release has created it. Of two executions at the same time, one fails and is repeated.
-            with table.update_schema() as update:
-                update.union_by_name(_SCHEMA)
+            # An older release has created it.
+            try:
+                with table.update_schema() as update:
+                    update.union_by_name(_SCHEMA)
+            except CommitFailedException as error:
+                raise DayChanged(f"another execution has changed the table {self._name} meanwhile") from error
         return table
 
 

@@ -84,8 +84,9 @@ class Monitor:
     ) -> Checked:
         """Check days as `Checker.check` does, store the report, put its metrics, and notify people.
 
-        A part that fails after the report is stored is logged and counted, and stops no other part: the next check
-        does it. Raises what `Checker.check` raises; a repeated call replaces the report.
+        A part that fails after the report and the pending check are stored is logged and counted, and stops no other
+        part: the next check does it. Raises what `Checker.check` raises, and `CloudError` when one of the two cannot be
+        stored; a repeated call replaces them.
         """
         started, checker = time.monotonic(), self.checker
         report = checker.check(
@@ -163,6 +164,7 @@ class Monitor:
                     self.put_metric(Metric.JOB_QUEUE_MINUTES, record.cost.queued_seconds / 60, pipeline=pipeline)
             if recorded.problems:
                 self.warn("costs of runs were not recorded", reasons=recorded.problems)
+                self.put_metric(Metric.CHECK_PARTS_FAILED, 1, pipeline=pipeline)
 
     def put_budget(self, report: CheckReport, definition: Pipeline) -> None:
         """Put how much of its budget a pipeline needs today. Checks of new objects put it too: they start re-runs."""

@@ -52,7 +52,7 @@ def test_all_clients_of_the_functions_that_store_pushed_events_fail_soon(monkeyp
     assert all(config is SHORT_CONFIG for config in configs)
 
 
-@pytest.mark.parametrize("name", ["recorder", "notifier", "versions"])
+@pytest.mark.parametrize("name", ["recorder", "notifier"])
 def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeout(monkeypatch, name):
     configs = []
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: configs.append(config))
@@ -61,10 +61,23 @@ def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeou
     monkeypatch.setenv("FUNCTION_MB", "{}")
     monkeypatch.setenv("ARRIVAL_QUEUE_URL", "x")
     resources = function_resources.__wrapped__(SHORT_CONFIG)
-    getattr(resources, name)
-    assert resources.once.costs
+    assert getattr(resources, name)
     assert resources.once.arrivals
     assert {SHORT_CONFIG, SINGLE_CONFIG} == set(configs)
+
+
+def test_what_the_end_of_a_run_has_cost_is_asked_for_once_and_written_with_repetitions(monkeypatch):
+    monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: (service, config))
+    for variable in ("RUN_TABLE", "ARRIVAL_QUEUE_URL", "AWS_REGION", "APPLICATION_ID", "ARCHITECTURE"):
+        monkeypatch.setenv(variable, "x")
+    monkeypatch.setenv("FUNCTION_MB", "{}")
+    resources = function_resources.__wrapped__(SHORT_CONFIG)
+    costs = resources.recorder.costs
+    assert costs.table is resources.run_table
+    assert (costs.reader.states, costs.reader.emr) == (
+        ("stepfunctions", SINGLE_CONFIG),
+        ("emr-serverless", SINGLE_CONFIG),
+    )
 
 
 @pytest.mark.parametrize("function", [receive_events, store_events, record_run, notify_change, compare_versions])

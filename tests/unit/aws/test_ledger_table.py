@@ -20,7 +20,7 @@ from slackwater.aws import ledger_table, warehouse
 from slackwater.aws.clients import default_session
 from slackwater.aws.ledger_table import IcebergLedger
 from slackwater.aws.warehouse import open_catalog_to_write
-from slackwater.errors import Unavailable
+from slackwater.errors import DayChanged, Unavailable
 from slackwater.late.entry import LedgerEntry
 from slackwater.late.ledger import LedgerState
 from slackwater.local import layout
@@ -111,6 +111,22 @@ def test_a_table_of_an_older_release_gets_the_new_columns_and_keeps_its_rows(led
     assert state.entries == [ENTRY._replace(rows_before=None, table_rows=None)]
     assert ledger.write([ENTRY._replace(etag="2")], replaced=[], version=state.version)
     assert sorted(row.table_rows or 0 for row in ledger.read("p", {"2013-03-10"}).entries) == [0, 50]
+
+
+def test_another_commit_while_columns_are_added_lets_step_functions_repeat_the_call(ledger, monkeypatch):
+    columns = [field for field in ledger_table._SCHEMA.fields if field.name not in ("rows_before", "table_rows")]
+    ledger.catalog.create_table("warehouse.ledger", schema=Schema(*columns), partition_spec=ledger_table._PARTITIONS)
+    update_table = DictGlue.update_table
+
+    def lose(self, **arguments):
+        monkeypatch.setattr(DictGlue, "update_table", update_table)
+        raise self.exceptions.ConcurrentModificationException
+
+    monkeypatch.setattr(DictGlue, "update_table", lose)
+    with pytest.raises(DayChanged, match=r"another execution has changed the table warehouse\.ledger meanwhile"):
+        ledger.read("p", {"2013-03-10"})
+    assert ledger.read("p", {"2013-03-10"}) == LedgerState((), None)
+    assert "table_rows" in ledger.catalog.load_table("warehouse.ledger").schema().column_names
 
 
 def test_old_snapshots_leave_the_metadata_and_no_row_is_lost(ledger, monkeypatch):

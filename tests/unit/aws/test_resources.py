@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from argparse import Namespace
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,17 +23,20 @@ pytestmark = pytest.mark.unit
 USES = {
     "receive-events": ("events_api", "event_counts"),
     "store-events": ("project", "receiver"),
-    "list-files": ("project", "store", "file_cache"),
-    "fetch-file": ("project", "store", "file_cache", "raw_writer", "event_counts", "arrivals"),
+    "list-files": ("project", "store", "file_cache", "settings.exchange_bucket", "settings.outbound_allow"),
+    "fetch-file": (
+        *("project", "store", "file_cache", "raw_writer", "event_counts", "arrivals"),
+        "settings.outbound_allow",
+    ),
     "remove-stale": ("project", "stale_objects"),
     "freeze-inputs": ("freezer",),
-    "record-run": ("recorder",),
+    "record-run": ("recorder", "settings.intermediate_days"),
     "check-days": ("monitor",),
     "check-arrivals": ("arrival_checks",),
     "compare-versions": ("versions",),
-    "notify-change": ("notifier",),
+    "notify-change": ("notifier", "costs"),
     "write-ledger": ("ledger",),
-    "start-scheduled": ("state_machines",),
+    "start-scheduled": ("state_machines", "settings.state_machine_prefix"),
 }
 
 
@@ -65,7 +69,7 @@ def test_the_variables_of_a_function_suffice_for_what_it_uses(monkeypatch: pytes
     settings = {"project_uri": "s3://assets/project.json"} if function == "freeze-inputs" else {}
     resources = function_resources.__wrapped__(**settings)
     for name in USES[function]:
-        assert getattr(resources, name) is not None
+        assert attrgetter(name)(resources) is not None
 
 
 @pytest.mark.usefixtures("aws")

@@ -28,12 +28,18 @@ def test_every_exported_name_is_a_class_of_the_client():
         ("import slackwater", ["slackwater.client", "boto3", "pydantic"]),
         ("import lambdas.receive_events", ["slackwater.client", "httpx", "duckdb"]),
         (
-            "import lambdas.check_arrivals, lambdas.check_days, lambdas.freeze_inputs",
+            "import lambdas.check_arrivals, lambdas.check_days, lambdas.freeze_inputs\n"
+            # What these import when they are called.
+            "import slackwater.aws.glue_tables, slackwater.aws.dynamodb.run_table, slackwater.aws.dynamodb.file_cache\n"
+            "import slackwater.aws.executions.state_machines, slackwater.runs.inputs.listing\n"
+            "import slackwater.runs.inputs.foreign_tables",
             ["slackwater.client", "httpx", "pyarrow"],
         ),
         (
             "import lambdas.receive_events, lambdas.store_events, lambdas.list_files, lambdas.fetch_file\n"
-            "import lambdas.remove_stale",
+            "import lambdas.remove_stale, slackwater.receiver.pull.stale_objects, slackwater.aws.partitions\n"
+            "import slackwater.aws.dynamodb.file_cache, slackwater.aws.dynamodb.tokens\n"
+            "import slackwater.aws.dynamodb.event_counts",
             ["slackwater.late"],
         ),
         ("import slackwater.cli.main", ["slackwater.client.client", "boto3", "pydantic", "yaml"]),

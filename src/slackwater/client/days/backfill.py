@@ -111,10 +111,10 @@ class Backfiller:
             parallel=parallel,
             concurrent_runs=self.deployment.concurrent_runs,
             days=days,
-            # Each day that runs has at least one job.
             estimate=estimate(
                 published_runs(self.table, pipeline, records, dates),
                 days=count,
+                # Each day that runs has at least one job.
                 parallel=min(parallel, self.deployment.concurrent_runs),
             )
             if count

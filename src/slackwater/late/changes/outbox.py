@@ -153,7 +153,8 @@ class Outbox:
 
         def settle(outcome: Outcome) -> None:
             def settled(notice: Notice | None) -> Notice | None:
-                is_own = notice is not None and notice.call == call
+                # Another execution may have settled it: it took this one for dead.
+                is_own = notice is not None and notice.call == call and not notice.is_settled
                 return messages.settled(notice, is_refused=outcome.is_refused) if notice and is_own else notice
 
             messages.update(settled)
