@@ -219,12 +219,9 @@ class Settings(BaseModel):
 
         If drivers hold the whole capacity and wait for executors, EMR Serverless fails their jobs after minutes.
         """
-        for role in ("driver", "executor"):
-            try:
-                getattr(self, role)
-            except ValueError as error:
-                yield f"{role}_memory_gb: {error}"
-                return
+        if wrong := list(self._worker_problems()):
+            yield from wrong
+            return
         driver, executor = self.driver, self.executor
         job = capacity_of((1, driver._replace(disk_gb=LARGE_FILE_DISK_GB)), (1, executor))
         if missing := self.too_small({name: self.concurrent_runs * needed for name, needed in job.items()}):
@@ -240,6 +237,13 @@ class Settings(BaseModel):
                 f"pre_warmed_drivers, pre_warmed_executors: {drivers} drivers and {executors} executors need "
                 f"{missing}: raise these settings, or keep fewer ready"
             )
+
+    def _worker_problems(self) -> Iterator[str]:
+        for role in ("driver", "executor"):
+            try:
+                getattr(self, role)
+            except ValueError as error:
+                yield f"{role}_memory_gb: {error}"
 
     def too_small(self, needed: Mapping[str, int]) -> str:
         """Return `setting = value` for each setting that is smaller than the value it needs; empty if none is."""

@@ -119,7 +119,8 @@ class Dashboard(Construct):
         super().__init__(scope, id_)
         self.name = settings.prefix
         subjects = {Subject.PIPELINE: sorted(project.pipelines), Subject.SOURCE: sorted(project.sources)}
-        services = len(_FAILURES) * len(machines) + len(functions) + len(_JOBS) + len(queues) + 1
+        # The dead letters of the topics have a line of their own.
+        services = len(_FAILURES) * len(machines) + len(functions) + len(_JOBS) + sum(map(len, _QUEUES)) + 1
         rows, more = place_rows(subjects, services)
         self.dashboard = create_dashboard(self, self.name)
         add = self.dashboard.add_widgets

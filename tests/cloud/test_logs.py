@@ -146,3 +146,15 @@ def test_a_day_s_timeline_is_that_of_its_last_attempt(cloud, recovered):
     assert "slowest step: " in shown
     assert "orchestration: " in shown
     assert cloud.slackwater("runs", recovered[RESTARTED]["run_id"]).out == shown
+
+
+def test_people_see_one_stage_or_sparks_own_log(cloud, recovered):
+    command = ("logs", "staged_delays", "--date", OTHER, "--stage", KILLED[OTHER])
+    shown = cloud.slackwater(*command).out.splitlines()
+    assert {line[13:].split()[1] for line in shown} == {"state", "job"}
+    assert any("spark started" in line and "start_seconds=" in line for line in shown)
+    spark = cloud.slackwater(*command, "--spark")
+    assert spark.err.endswith(f"(staged_delays {OTHER} {KILLED[OTHER]}): success\n")
+    assert "spark started" not in spark.out
+    wrong = cloud.slackwater("logs", "staged_delays", "--date", OTHER, "--stage", "none", "--spark", code=2)
+    assert "has no Spark job of stage none" in wrong.err

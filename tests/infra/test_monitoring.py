@@ -129,6 +129,8 @@ def test_a_source_that_no_pipeline_reads_has_no_alarm_that_only_a_check_knows(pr
         # A pull of every hour that fails each time fires its alarm once.
         ("machine-failed-pull-source", ("ExecutionsFailed", "Sum", 1, 1, 3600, None, "notBreaching")),
         ("monitor-failed", ("ExecutionsFailed", "Sum", 1, 1, 300, None, "notBreaching")),
+        ("execution-failed-daily_delays", ("ExecutionsFailed", "Sum", 1, 1, 3600, None, "notBreaching")),
+        ("stale-objects", ("Errors", "Sum", 1, 1, 300, None, "notBreaching")),
         ("monitor-missing-daily_delays", ("DaysOverdue", "SampleCount", 1, 26, 3600, None, "breaching")),
     ],
 )
@@ -139,7 +141,12 @@ def test_an_alarm_watches_its_metric(scheduled: Assembly, name: str, expected: t
     less = "monitor-missing" in name
     assert alarm["ComparisonOperator"] == ("LessThanThreshold" if less else "GreaterThanOrEqualToThreshold")
     [dimension] = alarm["Dimensions"]
-    assert name.endswith(resource_name(dimension["Value"]).rpartition("slackwater-")[2]) or name == "monitor-failed"
+    watched = {
+        "monitor-failed": "monitor-days",
+        "execution-failed-daily_delays": "pipeline-daily_delays",
+        "stale-objects": "remove-stale",
+    }.get(name, name)
+    assert watched.endswith(resource_name(dimension["Value"]).rpartition("slackwater-")[2])
 
 
 def test_gauges_keep_their_state_until_the_next_value_and_counters_clear_by_themselves(scheduled: Assembly) -> None:

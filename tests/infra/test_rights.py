@@ -70,8 +70,7 @@ def test_every_role_may_use_the_key_as_it_uses_what_the_key_encrypts(prod: Assem
             if re.match(pattern, call)
             for action in actions
         }
-        if role in permissions:
-            assert {action for action, resource in permissions[role] if resource == "Key"} == needed, role
+        assert {action for action, resource in permissions[role] if resource == "Key"} == needed, role
 
 
 def test_a_job_role_is_passed_to_emr_serverless_only(assembly: Assembly) -> None:

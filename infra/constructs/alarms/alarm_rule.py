@@ -49,7 +49,7 @@ class AlarmRule:
 
     name: str
     group: AlarmGroup | None = None
-    """None for the one alarm of the deployment, which the monitoring stack always has."""
+    """None for an alarm that exists once for the deployment: the monitoring stack has it."""
     metric: Metric | AwsMetric
     of: str = ""
     """The queue or the state machine of a metric of AWS, without the deployment's prefix; may contain `{subject}`."""
@@ -66,8 +66,8 @@ class AlarmRule:
     evaluate: Callable[[Project, str], Evaluation] | None = None
     """By default, the latest data point is enough."""
     missing_data: cloudwatch.TreatMissingData | None = None
-    """By default: a counter has no data when nothing happened; a check or a pull puts a gauge, and until the next one,
-    the last value stays valid."""
+    """By default `IGNORE` for a gauge, whose last value stays valid until a check or a pull puts the next one, and
+    `NOT_BREACHING` for a counter, which has no data when nothing happened."""
 
     def alarm_name(self, subject: str) -> str:
         """Return the name of the alarm of a pipeline or source, without the deployment's prefix."""

@@ -13,7 +13,7 @@ from constructs import Construct
 
 from infra.constructs.alarms.alarm_rule import AlarmGroup, AlarmRule, Severity
 from infra.constructs.alarms.alarm_rules import RULES, alarm_names
-from infra.constructs.alarms.cloudwatch_metrics import ERRORS, AwsMetric, slackwater_metric
+from infra.constructs.alarms.cloudwatch_metrics import AwsMetric, slackwater_metric
 from infra.constructs.alarms.composite_alarms import COVERED, composites
 from infra.constructs.alarms.subjects import Evaluation
 from infra.constructs.common import states_arn
@@ -74,7 +74,11 @@ class Alarms(Construct):
         if isinstance(metric, AwsMetric):
             of = rule.of.format(subject=subject)
             name = self._settings.named(of)
-            own = name if metric is ERRORS else self._queues.get(of) or states_arn(self, "stateMachine", name)
+            own = {
+                "QueueName": lambda: self._queues[of],
+                "StateMachineArn": lambda: states_arn(self, "stateMachine", name),
+                "FunctionName": lambda: name,
+            }[metric.dimension]()
             return metric.of(own, period=period)
         statistic = rule.statistic or (cloudwatch.Stats.MAXIMUM if metric.gauge else cloudwatch.Stats.SUM)
         return slackwater_metric(self._settings, metric, subject, statistic=statistic, period=period)

@@ -102,12 +102,12 @@ def checked_pipelines(settings: Settings, project: Project) -> Subjects:
 
 
 def every_hour(_: Project, __: str) -> Evaluation:
-    """A pull of every hour that fails each time fires its alarm once."""
+    """Return one period of an hour, so that a pull of every hour that fails each time fires its alarm once."""
     return Evaluation(Duration.hours(1))
 
 
 def between_checks(project: Project, pipeline: str) -> Evaluation:
-    """Return how long the check of a pipeline may be missing: so many hours."""
+    """Return the hours for which the check of a pipeline may be missing, as periods."""
     days = _most_days_between(project.pipelines[pipeline].schedule.monitor)
     return Evaluation(Duration.hours(1), periods=days * 24 + _MORE_HOURS_BETWEEN_CHECKS)
 
@@ -115,12 +115,14 @@ def between_checks(project: Project, pipeline: str) -> Evaluation:
 def several_pulls(project: Project, source: str) -> Evaluation:
     """Return several periods with one pull each; one pull is enough where such periods were too long for an alarm."""
     _, hour, *days = project.source(source).require_pull().schedule.split()
+    if hour == "*":
+        return Evaluation(Duration.hours(1), _PULLS_IN_A_ROW, _PULLS_IN_A_ROW)
     year = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(366)]
     pulls = "".join("x" if cron_matches(" ".join(("0", "0", *days)), day) else "-" for day in year)
     weeks = (pulls[first : first + 7] for first in range(len(year) - 6))
-    if hour != "*" and not all("x" * _PULLS_IN_A_ROW in week for week in weeks):
+    if not all("x" * _PULLS_IN_A_ROW in week for week in weeks):
         return OF_GAUGES
-    return Evaluation(Duration.hours(1) if hour == "*" else Duration.days(1), _PULLS_IN_A_ROW, _PULLS_IN_A_ROW)
+    return Evaluation(Duration.days(1), _PULLS_IN_A_ROW, _PULLS_IN_A_ROW)
 
 
 @cache

@@ -52,6 +52,11 @@ class DeployResult:
     """Stacks that earlier settings or definitions needed. The CDK deletes none of them."""
 
 
+def stack_deletion() -> StackDeletion:
+    """Return what lists and deletes the stacks of a deployment."""
+    return StackDeletion(cloudformation=client("cloudformation"), s3=client("s3"), sqs=client("sqs"))
+
+
 def to_stderr(note: str) -> None:
     """Print a note in plain text to standard error."""
     sys.stderr.write(f"{note}\n")
@@ -185,7 +190,7 @@ def delete_obsolete_alarms(assembly: Path, *, prefix: str, on_note: OnNote) -> N
     Raises `CloudError` if a stack cannot be deleted.
     """
     names = [name for name in ALARM_STACKS if not (assembly / f"{prefix}-{name}.template.json").exists()]
-    deletion = StackDeletion(cloudformation=client("cloudformation"), s3=client("s3"), sqs=client("sqs"))
+    deletion = stack_deletion()
     stacks = [stack for stack in deletion.stacks(prefix, names) if stack.has_only_alarms]
     if problems := list(deletion.problems(stacks)):
         raise CloudError("the alarms of these stacks cannot move to other stacks:\n" + "\n".join(problems))

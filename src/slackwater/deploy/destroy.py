@@ -1,22 +1,17 @@
-"""What deletes a project's stacks, with the credentials of the account and region that cdk.json has."""
+"""What a deletion of a project needs: credentials for the account of cdk.json, and no running Spark application."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from slackwater.aws.clients import client
-from slackwater.aws.deletion import StackDeletion, StackResource
+from slackwater.aws.deletion import StackResource
 from slackwater.aws.failures import translated
 from slackwater.aws.spark_application import SparkApplications
 from slackwater.client.workspace import Workspace
 from slackwater.project.environments import check_target
 
 _APPLICATION = "AWS::EMRServerless::Application"
-
-
-def stack_deletion() -> StackDeletion:
-    """Return what lists and deletes the stacks of a deployment."""
-    return StackDeletion(cloudformation=client("cloudformation"), s3=client("s3"), sqs=client("sqs"))
 
 
 def stop_applications(resources: Iterable[StackResource]) -> None:

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.receiver.writing.raw_writer import event_hours, row_indexes
+from slackwater.receiver.writing.partitioning import event_hours, row_indexes
 from slackwater.runs.day import Day
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, TIMESTAMP
 from slackwater.sources.first_by_id import is_first_of_its_id

@@ -167,7 +167,8 @@ def _sequences(definition: Pipeline, runs: Iterable[Sequence[LateSource]]) -> It
 
 
 def _is_known(of_run: Sequence[LateSource]) -> bool:
-    return all(None not in (row.rows_before, row.differing, row.table_rows) for row in of_run)
+    late = (row for row in of_run if row.source != DEFINITION)
+    return all(None not in (row.rows_before, row.differing, row.table_rows) for row in late)
 
 
 def _late_amounts(definition: Pipeline, of_run: Iterable[LateSource]) -> dict[str, LateAmount]:
@@ -186,7 +187,8 @@ def _late_amounts(definition: Pipeline, of_run: Iterable[LateSource]) -> dict[st
 def _past_rerun(definition: Pipeline, of_run: Sequence[LateSource]) -> PastRerun | None:
     """Return a re-run of the ledger, or None if its effect is not known, or if not only late data has caused it.
 
-    A new definition may have changed the table instead, or lost rows.
+    A new definition may have changed the table instead, or objects that are gone. The ledger has neither new code nor
+    the rows that a file had before it shrank, so such re-runs count.
     """
     late = _late_amounts(definition, of_run)
     if not late or not _is_known(of_run) or any(row.is_lost or row.source == DEFINITION for row in of_run):
@@ -276,9 +278,9 @@ def _added(earlier: LateAmount | None, late: LateAmount) -> LateAmount:
 def _effect(sequence: Sequence[PastRerun]) -> float:
     """Return the effect of re-runs that follow each other, in percent: their changes one upon the other.
 
-    Without metrics it is an upper bound, because a row may have changed more than once.
+    It is an upper bound: a later change may undo an earlier one, and may be of another metric or of the same rows.
     """
-    return 100 * abs(math.prod(1 + rerun.change_percent / 100 for rerun in sequence) - 1)
+    return 100 * (math.prod(1 + abs(rerun.change_percent) / 100 for rerun in sequence) - 1)
 
 
 def _total(reruns: Sequence[PastRerun]) -> float | None:

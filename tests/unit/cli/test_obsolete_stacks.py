@@ -37,7 +37,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Aws:
     result = DeployResult(deployment=deployment, seconds={}, changed=[], obsolete=OBSOLETE)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("SLACKWATER_PREFIX", "slackwater")
-    monkeypatch.setattr("slackwater.deploy.destroy.client", lambda _: account)
+    monkeypatch.setattr("slackwater.deploy.deploy.client", lambda _: account)
     monkeypatch.setattr("slackwater.deploy.deploy.deploy", lambda *_, **__: result)
     monkeypatch.setattr("slackwater.aws.deletion._PAUSE", 0)
     return account

@@ -150,6 +150,18 @@ def test_data_that_was_skipped_before_a_version_that_does_not_count_is_missed():
     assert (one.reruns, one.missed, one.largest_missed) == (3, 2, pytest.approx(3))
 
 
+def test_changes_of_two_metrics_with_opposite_signs_do_not_hide_each_other():
+    sequence = [rerun(3, 1000, 10), rerun(3, 1003, -9.1, attempt=3)._replace(metric="delay")]
+    one = by_threshold([*of_days(*[rerun(50, 1000)] * 4), *sequence])[1]["percent", 1]
+    assert (one.missed, one.largest_missed) == (2, pytest.approx(100 * (1.1 * 1.091 - 1)))
+
+
+def test_late_data_that_came_with_a_new_definition_has_a_known_effect():
+    both = [rerun(0, None, day=9, source="definition"), rerun(5, 1000, day=9)]
+    result = by_threshold([*of_days(*[rerun(3, 1000)] * 5), *both])[0]
+    assert (result.reruns, result.skipped) == (5, 0)
+
+
 def test_without_metrics_the_effect_is_the_share_of_the_rows_that_differ():
     publish = DEFINITION.publish.model_copy(update={"metrics": {}})
     definition = DEFINITION.model_copy(update={"publish": publish})

@@ -82,7 +82,7 @@ def print_deployment(result: DeployResult) -> None:
 
 def offer_deletion(result: DeployResult, prefix: str, *, may_ask: bool) -> None:
     """Print what a deletion of each obsolete stack keeps and deletes. Delete a stack if the answer to that is yes."""
-    from slackwater.deploy.destroy import stack_deletion
+    from slackwater.deploy.deploy import stack_deletion
 
     deletion = stack_deletion()
     for stack in deletion.stacks(prefix):

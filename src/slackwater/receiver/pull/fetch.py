@@ -335,7 +335,7 @@ class FileFetcher:
         # A short failure of AWS says nothing about the file: its next attempt does not wait longer for that.
         is_transient = isinstance(error, (_ContentBusy, Throttled, Unavailable))
         attempts, reason = entry.attempts - is_transient, self._recorded_reason(str(error))
-        due = self.now() + retry_delay(attempts)
+        due = self.now() + (timedelta(0) if isinstance(error, _ContentBusy) else retry_delay(attempts))
         self._records.save(entry, state=FileState.FAILED, reason=reason, lease=None, attempts=attempts, due=due)
 
     def _recorded_reason(self, reason: str) -> str:

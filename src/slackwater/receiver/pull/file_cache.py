@@ -6,7 +6,7 @@ attempt writes objects with names of its own, so the record of a content only sa
 
 Every write names the revision of the records that it is based on (optimistic locking): of two concurrent writers the
 first succeeds, and the second gets `EntryChanged`. Such a write also takes the lease of a file. Until the lease expires
-only its owner works on the file, and a pull whose lease has expired stops writing.
+only its owner works on the file, and a pull whose lease has expired cannot commit.
 """
 
 from __future__ import annotations

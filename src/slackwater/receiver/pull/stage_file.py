@@ -14,7 +14,8 @@ from slackwater.receiver.formats.read import count_rows, read_file
 from slackwater.receiver.pull.file_cache import ContentVersion
 from slackwater.receiver.pull.rejected_rows import RejectedRows
 from slackwater.receiver.writing.partition_writer import PartitionWriter
-from slackwater.receiver.writing.raw_writer import PartitionFile, add_metadata, assign_event_ids
+from slackwater.receiver.writing.partitioning import add_metadata, assign_event_ids
+from slackwater.receiver.writing.raw_writer import PartitionFile
 from slackwater.sources.definition import Source
 
 

@@ -1,8 +1,8 @@
 """Delete the objects of pulled files that readers do not see, some days after.
 
 Attempts that were interrupted leave objects, and so do contents and definitions that were replaced. An object is
-deleted if the record of its content names another attempt, and if both the object and the latest change of what readers
-see of the content are older than `KEPT`:
+deleted if readers do not see it, and if both the object and the latest change of what readers see of its content are
+older than `KEPT`:
 
 - An attempt commits before its lease expires, which is at most hours after it has written its objects. So an object
   that is older than `KEPT`, and that readers do not see, is never seen again.

@@ -21,9 +21,8 @@ from slackwater.errors import DataError, ObjectMissing
 from slackwater.model import Model
 from slackwater.receiver.parsing.event_checks import check_events
 from slackwater.receiver.push.body import BatchTooLarge, Body, Limits
-from slackwater.receiver.writing.raw_writer import (
+from slackwater.receiver.writing.partitioning import (
     HourSplit,
-    RawWriter,
     add_metadata,
     assign_event_ids,
     drop_duplicates,
@@ -31,6 +30,7 @@ from slackwater.receiver.writing.raw_writer import (
     merge,
     split_by_hour,
 )
+from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import partner_schema
 

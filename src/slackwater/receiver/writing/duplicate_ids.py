@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.receiver.writing.raw_writer import first_rows, row_indexes
+from slackwater.receiver.writing.partitioning import first_rows, row_indexes
 from slackwater.receiver.writing.spill_file import SpillFile
 
 # Bytes of ids that are searched together. Arrow needs up to four times as much meanwhile.

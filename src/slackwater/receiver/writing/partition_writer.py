@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from slackwater.errors import DataError
 from slackwater.receiver.writing.duplicate_ids import duplicate_rows
-from slackwater.receiver.writing.raw_writer import PARQUET, PartitionFile, row_indexes, split_by_hour
+from slackwater.receiver.writing.partitioning import PARQUET, row_indexes, split_by_hour
+from slackwater.receiver.writing.raw_writer import PartitionFile
 from slackwater.receiver.writing.spill_file import SpillFile
 from slackwater.sources.partitions import Partition
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.receiver.writing.raw_writer import HourSplit, drop_duplicates, event_hours, merge, split_by_hour
+from slackwater.receiver.writing.partitioning import HourSplit, drop_duplicates, event_hours, merge, split_by_hour
 from slackwater.sources.event_schema import EVENT_TIME, TIMESTAMP
 
 pytestmark = pytest.mark.unit
