@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import tracemalloc
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -216,6 +217,34 @@ class TestRejectedRows:
             (9, '"x\ny",bad,2,true,,2013-03-11T12:00:00Z'),
             (12, "a,1,2,true,,"),
             (13, "a,1,2,true,,2013-03-11T12:00:00Z,more"),
+        ]
+
+    @pytest.mark.parametrize("unknown", ["keep", "ignore", "reject"])
+    def test_rows_of_a_wrong_width_are_not_in_the_table_and_need_no_memory_for_its_columns(self, unknown):
+        source, rows = a_source(unknown_fields=unknown), blocks.BLOCK_EVENTS - 1
+        content = b"id,at" + b"".join(b",x%d" % number for number in range(200)) + b"\n" + b"a\n" * rows
+        tracemalloc.start()
+        try:
+            (parsed,) = parse_csv(ChunkedStream(content), Csv(), source, name="f")
+            assert (len(parsed.events), parsed.row_count, list(parsed.left_out)) == (0, rows, list(range(rows)))
+            (checked,) = check_rows([parsed], source, received_at=RECEIVED)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        reason = "the row has 1 column, but the header has 202"
+        assert checked.rejections["reason"].unique().to_pylist() == [reason]
+        assert checked.rejections["index"].to_pylist() == list(range(rows))
+        assert peak < 32 * 2**20
+
+    def test_indexes_count_the_rows_of_a_wrong_width_of_earlier_blocks(self, monkeypatch):
+        monkeypatch.setattr(blocks, "BLOCK_EVENTS", 3)
+        bad = AT.encode().removesuffix(b"Z")
+        content = b"id,at\n" + b"short\na,%s\nb,%s\n" % (AT.encode(), bad) * 5
+        rejected = [(item.index, item.line, item.rule, item.text) for item in read(content).rejected]
+        assert rejected == [
+            one
+            for row in range(0, 15, 3)
+            for one in [(row, row + 2, "wrong_width", "short"), (row + 2, row + 4, "wrong_type", f"b,{bad.decode()}")]
         ]
 
     def test_an_unclosed_quote_rejects_the_rest_of_the_file(self):

@@ -116,16 +116,23 @@ MAX_COLUMNS = 2**14
 
 
 class ParsedRows(NamedTuple):
-    """Some rows of a file that are parsed, and not checked yet. The position of a row is its index in `events`."""
+    """Some rows of a file that are parsed, and not checked yet. The position of a row counts all of them, from 0."""
 
     events: Sequence[object] | pa.Table
-    """As in `check_events`."""
+    """The rows that are not in `left_out`, as in `check_events`."""
     locate: Callable[[pa.ChunkedArray], tuple[pa.Array, pa.Array | None]]
     """Returns the text and the line of each row at some positions, which are in order; None without lines."""
     rejections: Mapping[int, Rejection] = NO_KNOWN_REJECTIONS
-    """As in `check_events`."""
+    """As in `check_events`, by index in `events`."""
     is_clean: bool = False
     """As in `check_events`."""
+    left_out: Mapping[int, Rejection] = NO_KNOWN_REJECTIONS
+    """Rows that have no place in a table, by position. As rows of nulls, they would need memory for each column."""
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows, including those that are left out."""
+        return len(self.events) + len(self.left_out)
 
 
 def check_columns(columns: Sequence[str], source: Source | None, *, name: str, part: str) -> None:
