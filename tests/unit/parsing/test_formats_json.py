@@ -77,6 +77,11 @@ def test_rejected_elements_keep_their_original_json():
         (b'["\xff"]', "not UTF-8"),
         (b'["\xc3', "not UTF-8"),
         pytest.param(b"[" * 100_000, "not JSON: nested too deeply", id="deep"),
+        pytest.param(
+            b"[" + b"1" * 5_000 + b", 2]",
+            r"not JSON: it contains a number of thousands of digits \(about character 1\)",
+            id="digits",
+        ),
     ],
 )
 @pytest.mark.parametrize("block", [1, 2**21])
