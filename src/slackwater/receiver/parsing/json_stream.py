@@ -63,7 +63,7 @@ class JsonStream:
                 # The text may only be incomplete: Python's decoder does not distinguish that.
                 if self._is_complete:
                     raise self.invalid(error.msg, at=error.pos) from error
-                problem = error.msg
+                problem, at = error.msg, error.pos
             else:
                 # A number may go on in the next block: `1`, `1.` and `1e` may be the start of `1.5e3`.
                 is_cut = type(value) in _NUMBERS and self._text[end : end + 1] in {"", ".", "e", "E"}
@@ -71,9 +71,9 @@ class JsonStream:
                     text = self._text[self._position : end]
                     self._position = end
                     return JsonValue(value, text)
-                problem = "a number"
+                problem, at = "a number without an end", self._position
             if len(self._text) - self._position > self._max_value:
-                raise self.invalid(f"no complete value in {self._max_value:,} characters: {problem}")
+                raise self.invalid(f"{problem}, or a value of more than {self._max_value:,} characters", at=at)
             self._read_block()
 
     def key(self) -> str:
