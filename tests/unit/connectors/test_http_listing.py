@@ -101,6 +101,13 @@ class TestJson:
         with connector_of(f"{web.url}/files", allow=[other.entry]) as partner:
             assert letters(partner) == ["a", "b"]
 
+    def test_a_page_that_fails_for_a_while_is_retried(self, web, partner):
+        broken = Reply(body=page("b", "c").body, sent=60)
+        web.on("/files", page("a", then="?page=2"))
+        web.on("/files?page=2", *[Reply(503)] * 2, broken, page("b", "c"))
+        assert letters(partner) == ["a", "b", "c"]
+        assert web.paths == ["/files", *["/files?page=2"] * 4]
+
     def test_links_in_a_circle_are_reported(self, web, partner):
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", page("b", then="/files"))
