@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -300,6 +300,7 @@ def read_with_python(content: str, csv_format: Csv) -> list[list[str]]:
     ]
 
 
+@settings(max_examples=300)
 @given(content=st.lists(_STRINGS, max_size=12).map("".join), csv_format=_CSV_FORMATS)
 @example(content='"a""b"c"d,"\n"\r\n,"open\n', csv_format=Csv())
 def test_records_equal_those_of_python_s_csv_module(content, csv_format):
@@ -316,6 +317,7 @@ def test_records_equal_those_of_python_s_csv_module(content, csv_format):
     assert len(list(record_format.spans(data[complete:]))) <= 1
 
 
+@settings(max_examples=300)
 @given(
     rows=st.lists(st.lists(_STRINGS, min_size=1, max_size=4).map(",".join), max_size=8),
     ending=st.sampled_from(["\n", "\r\n", "\r"]),
@@ -346,6 +348,7 @@ _NUMBERS = st.one_of(
 )
 
 
+@settings(max_examples=300)
 @given(strings=st.lists(_NUMBERS, min_size=1, max_size=5), type_=st.sampled_from(["int64", "double"]))
 @example(strings=["0" * 59 + "5"], type_="int64")
 @example(strings=["0" * 39 + "1"], type_="int64")
