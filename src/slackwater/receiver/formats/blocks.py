@@ -145,7 +145,7 @@ def check_columns(columns: Sequence[str], source: Source | None, *, name: str, p
         raise DataError(f"{name}: its {part} has {len(columns):,} columns: send at most {MAX_COLUMNS:,}")
     duplicates = sorted(column for column, count in Counter(columns).items() if count > 1)
     if duplicates:
-        raise DataError(f"{name}: two columns have the same name: {list_names(duplicates)}")
+        raise DataError(f"{name}: two columns have the same name: {list_names(duplicates)}: rename one of them")
     required = {source.partner_name(field) for field in source.required_fields} if source else set()
     missing = sorted(required - set(columns))
     if missing:
