@@ -75,7 +75,7 @@ def test_a_value_as_large_as_the_limit_is_read_and_a_larger_one_is_refused():
         return blocks(json.dumps([{"name": "a", "x": "y" * characters}]), 2**16)
 
     assert len(read_json_page(URL, page(MAX_VALUE - 100), ANY, found=0).files) == 1
-    with pytest.raises(PartnerError, match="0: Invalid JSON: no complete value in 1,048,576 characters"):
+    with pytest.raises(PartnerError, match=r"0: Invalid JSON: .*, or a value of more than 1,048,576 characters"):
         read_json_page(URL, page(MAX_VALUE + 2**16), ANY, found=0)
 
 
@@ -94,5 +94,5 @@ def test_a_number_may_be_cut_anywhere(number):
 
 
 def test_an_integer_with_too_many_digits_is_refused():
-    with pytest.raises(PartnerError, match="0: Invalid JSON: Exceeds the limit"):
+    with pytest.raises(PartnerError, match="0: Invalid JSON: it contains a number of thousands of digits"):
         read_json_page(URL, [b'[{"name": "a", "size": ' + b"9" * 5_000 + b"}]"], ANY, found=0)

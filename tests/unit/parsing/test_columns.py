@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.columns import ColumnReader
@@ -176,6 +176,7 @@ ALIKE = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(max_examples=300)
 @given(
     data=st.data(),
     pattern=ALIKE,

@@ -6,11 +6,12 @@ import csv
 import io
 import json
 import re
+import tracemalloc
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -218,6 +219,34 @@ class TestRejectedRows:
             (13, "a,1,2,true,,2013-03-11T12:00:00Z,more"),
         ]
 
+    @pytest.mark.parametrize("unknown", ["keep", "ignore", "reject"])
+    def test_rows_of_a_wrong_width_are_not_in_the_table_and_need_no_memory_for_its_columns(self, unknown):
+        source, rows = a_source(unknown_fields=unknown), blocks.BLOCK_EVENTS - 1
+        content = b"id,at" + b"".join(b",x%d" % number for number in range(200)) + b"\n" + b"a\n" * rows
+        tracemalloc.start()
+        try:
+            (parsed,) = parse_csv(ChunkedStream(content), Csv(), source, name="f")
+            assert (len(parsed.events), parsed.row_count, list(parsed.left_out)) == (0, rows, list(range(rows)))
+            (checked,) = check_rows([parsed], source, received_at=RECEIVED)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        reason = "the row has 1 column, but the header has 202"
+        assert checked.rejections["reason"].unique().to_pylist() == [reason]
+        assert checked.rejections["index"].to_pylist() == list(range(rows))
+        assert peak < 32 * 2**20
+
+    def test_indexes_count_the_rows_of_a_wrong_width_of_earlier_blocks(self, monkeypatch):
+        monkeypatch.setattr(blocks, "BLOCK_EVENTS", 3)
+        bad = AT.encode().removesuffix(b"Z")
+        content = b"id,at\n" + b"short\na,%s\nb,%s\n" % (AT.encode(), bad) * 5
+        rejected = [(item.index, item.line, item.rule, item.text) for item in read(content).rejected]
+        assert rejected == [
+            one
+            for row in range(0, 15, 3)
+            for one in [(row, row + 2, "wrong_width", "short"), (row + 2, row + 4, "wrong_type", f"b,{bad.decode()}")]
+        ]
+
     def test_an_unclosed_quote_rejects_the_rest_of_the_file(self):
         checked = read(HEADER + ROW + b'\n"open,1,2\n' + b"%d,x\n" * 5000 % tuple(range(5000)))
         assert checked.table["id"].to_pylist() == ["a"]
@@ -271,6 +300,7 @@ def read_with_python(content: str, csv_format: Csv) -> list[list[str]]:
     ]
 
 
+@settings(max_examples=300)
 @given(content=st.lists(_STRINGS, max_size=12).map("".join), csv_format=_CSV_FORMATS)
 @example(content='"a""b"c"d,"\n"\r\n,"open\n', csv_format=Csv())
 def test_records_equal_those_of_python_s_csv_module(content, csv_format):
@@ -287,6 +317,7 @@ def test_records_equal_those_of_python_s_csv_module(content, csv_format):
     assert len(list(record_format.spans(data[complete:]))) <= 1
 
 
+@settings(max_examples=300)
 @given(
     rows=st.lists(st.lists(_STRINGS, min_size=1, max_size=4).map(",".join), max_size=8),
     ending=st.sampled_from(["\n", "\r\n", "\r"]),
@@ -317,6 +348,7 @@ _NUMBERS = st.one_of(
 )
 
 
+@settings(max_examples=300)
 @given(strings=st.lists(_NUMBERS, min_size=1, max_size=5), type_=st.sampled_from(["int64", "double"]))
 @example(strings=["0" * 59 + "5"], type_="int64")
 @example(strings=["0" * 39 + "1"], type_="int64")

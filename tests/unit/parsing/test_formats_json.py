@@ -77,6 +77,11 @@ def test_rejected_elements_keep_their_original_json():
         (b'["\xff"]', "not UTF-8"),
         (b'["\xc3', "not UTF-8"),
         pytest.param(b"[" * 100_000, "not JSON: nested too deeply", id="deep"),
+        pytest.param(
+            b"[" + b"1" * 5_000 + b", 2]",
+            r"not JSON: it contains a number of thousands of digits \(about character 1\)",
+            id="digits",
+        ),
     ],
 )
 @pytest.mark.parametrize("block", [1, 2**21])
@@ -86,13 +91,22 @@ def test_files_that_are_not_an_array_are_errors(monkeypatch, content, reason, bl
         read(content)
 
 
-@pytest.mark.parametrize("bad", ["x" * 500, 'x", y'])
-def test_an_event_above_the_size_limit_is_an_error(monkeypatch, bad):
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ('{"id": "' + "x" * 500 + '"}', "Unterminated string starting at, {} (about character 36)"),
+        ('{"id": "x", y"}', "Expecting property name enclosed in double quotes, {} (about character 41)"),
+        ("0." + "1" * 500, "a number without an end, {} (about character 29)"),
+    ],
+)
+def test_an_event_above_the_size_limit_is_an_error(monkeypatch, bad, problem):
     monkeypatch.setattr(json_file, "BLOCK_BYTES", 16)
     monkeypatch.setattr(json_file, "MAX_RECORD_BYTES", 200)
-    stream = io.BytesIO(b'[{"id": "' + bad.encode() + b'"}' + b" " * 10_000 + b"]")
-    with pytest.raises(DataError, match=r"things\.json: not JSON: no complete value in 200 characters"):
+    stream = io.BytesIO(b"[" + b" " * 20 + b'"first",' + bad.encode() + b" " * 10_000 + b"]")
+    with pytest.raises(DataError) as raised:
         list(parse_json_array(stream, name="things.json"))
+    problem = problem.format("or a value of more than 200 characters")
+    assert str(raised.value) == f"things.json: not JSON: {problem}"
     assert stream.tell() < 1000
 
 

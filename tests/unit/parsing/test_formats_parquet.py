@@ -264,7 +264,7 @@ def test_a_missing_required_column_is_an_error(file):
 def test_two_columns_with_the_same_name_are_an_error(file):
     table = pa.table([pa.array(["a"]), ONE["at"], pa.array([1]), pa.array([2])], names=["id", "at", "x", "x"])
     pq.write_table(table, file)
-    with pytest.raises(DataError, match=r"^things\.parquet: two columns have the same name: x$"):
+    with pytest.raises(DataError, match=r"^things\.parquet: two columns have the same name: x: rename one of them$"):
         read(file)
 
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slackwater.errors import DataError, DefinitionError
+from slackwater.receiver.formats import read
 from slackwater.receiver.formats.read import count_rows, read_file
 from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source
@@ -100,9 +101,18 @@ def test_rows_are_counted_as_they_are_read(tmp_path, file_format, compression):
     path, source = tmp_path / "file", source_with_format(file_format)
     path.write_bytes(COMPRESSIONS[compression](many_rows(file_format)))
     blocks = list(read_file(path, source, name="f", received_at=RECEIVED))
-    read = sum(block.table.num_rows + len(block.rejected) for block in blocks)
-    assert count_rows(path, source, name="f") == read >= len(MANY)
+    rows = sum(block.table.num_rows + len(block.rejected) for block in blocks)
+    assert count_rows(path, source, name="f") == rows >= len(MANY)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("file_format", ["csv", "tsv", "ndjson", "parquet"])
+def test_rows_are_counted_without_parsing_them(tmp_path, monkeypatch, file_format):
+    path, source = tmp_path / "file", source_with_format(file_format)
+    path.write_bytes(many_rows(file_format))
+    expected = sum(rows.row_count for rows in read.parse_file(path, source, name="f"))
+    monkeypatch.delattr(read, "parse_file")
+    assert count_rows(path, source, name="f") == expected
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

@@ -530,7 +530,7 @@ def parquet(*names: str, rows: int = 1) -> bytes:
         (b"[1, 2", "feed.json", "feed.json: not JSON: a comma or the end of the array is expected"),
         (b'{"a": 1', "feed.json", "not NDJSON, and not JSON: Expecting"),
         (b'{\n"a": 1\n}', "feed.json", "one JSON object with 0 lists"),
-        (parquet("a", "a"), "feed.parquet", "two columns have the same name: a"),
+        (parquet("a", "a"), "feed.parquet", "two columns have the same name: a: rename one of them"),
         (parquet("a", rows=0), "feed.parquet", "feed.parquet: no rows"),
         (b"PAR1 and no more", "feed.parquet", "not readable as Parquet"),
         (b"\xd0\xcf\x11\xe0\0\0", "feed.xls", "feed.xls: neither text in UTF-8 nor Parquet nor an .xlsx workbook"),

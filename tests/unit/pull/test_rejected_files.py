@@ -6,9 +6,11 @@ import csv
 import gzip
 import io
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from slackwater.receiver.formats import blocks, csv_records
+from slackwater.receiver.formats import blocks, csv_records, parquet_file
 from slackwater.receiver.pull import rejected_rows
 from slackwater.receiver.pull.file_cache import ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.recorded_files import recorded_files
@@ -170,6 +172,27 @@ class TestFirstRows:
         assert (len(setup.ids()), setup.reject_records(), counted_rows(setup)) == (20, [], 0)
         entry = shown(setup)
         assert (entry.rows, entry.rejected, entry.reason) == (20, 0, None)
+
+
+@pytest.mark.usefixtures("ten_rows")
+@pytest.mark.parametrize("last", ["too long", "unreadable"])
+def test_the_rows_of_a_parquet_file_that_are_only_counted_need_not_be_readable(monkeypatch, last):
+    monkeypatch.setattr(parquet_file, "MAX_RECORD_BYTES", 2_000)
+    ids = [f"bad-{index}" for index in range(19)] + ["x" * 3_000 if last == "too long" else "bad-19"]
+    created = io.BytesIO()
+    pq.write_table(pa.table({"id": ids, "at": [NO_OFFSET] * 20}), created, row_group_size=10)
+    content = bytearray(created.getvalue())
+    if last == "unreadable":
+        group = pq.read_metadata(created).row_group(1)
+        start = group.column(0).dictionary_page_offset
+        content[start : start + group.column(0).total_compressed_size] = b"\xff" * group.column(0).total_compressed_size
+    source = a_source(pull={"url": "http://x/y", "files": "things-{date}.csv", "format": "parquet"})
+    entry = shown(pulled(bytes(content), source))
+    assert (entry.state, entry.rejected) == (FileState.STORED, 20)
+    assert (
+        entry.reason
+        == f"rejected as a whole: the first 10 of 20 rows break the rule wrong_type; the first row: {REASON}"
+    )
 
 
 @pytest.mark.usefixtures("ten_rows")

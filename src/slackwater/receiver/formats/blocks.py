@@ -116,16 +116,23 @@ MAX_COLUMNS = 2**14
 
 
 class ParsedRows(NamedTuple):
-    """Some rows of a file that are parsed, and not checked yet. The position of a row is its index in `events`."""
+    """Some rows of a file that are parsed, and not checked yet. The position of a row counts all of them, from 0."""
 
     events: Sequence[object] | pa.Table
-    """As in `check_events`."""
+    """The rows that are not in `left_out`, as in `check_events`."""
     locate: Callable[[pa.ChunkedArray], tuple[pa.Array, pa.Array | None]]
     """Returns the text and the line of each row at some positions, which are in order; None without lines."""
     rejections: Mapping[int, Rejection] = NO_KNOWN_REJECTIONS
-    """As in `check_events`."""
+    """As in `check_events`, by index in `events`."""
     is_clean: bool = False
     """As in `check_events`."""
+    left_out: Mapping[int, Rejection] = NO_KNOWN_REJECTIONS
+    """Rows that have no place in a table, by position. As rows of nulls, they would need memory for each column."""
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows, including those that are left out."""
+        return len(self.events) + len(self.left_out)
 
 
 def check_columns(columns: Sequence[str], source: Source | None, *, name: str, part: str) -> None:
@@ -138,7 +145,7 @@ def check_columns(columns: Sequence[str], source: Source | None, *, name: str, p
         raise DataError(f"{name}: its {part} has {len(columns):,} columns: send at most {MAX_COLUMNS:,}")
     duplicates = sorted(column for column, count in Counter(columns).items() if count > 1)
     if duplicates:
-        raise DataError(f"{name}: two columns have the same name: {list_names(duplicates)}")
+        raise DataError(f"{name}: two columns have the same name: {list_names(duplicates)}: rename one of them")
     required = {source.partner_name(field) for field in source.required_fields} if source else set()
     missing = sorted(required - set(columns))
     if missing:

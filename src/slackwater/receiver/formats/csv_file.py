@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -47,10 +47,10 @@ def parse_csv(stream: ByteStream, csv_format: Csv, source: Source, *, name: str)
     check_columns(columns, source, name=name, part="definition" if csv_format.columns else "header")
     parser = _BlockParser(csv_format, source, columns, utf8_stream=utf8_stream, record_format=record_format)
     for block in blocks:
-        table, rejections = parser.parse(block.data)
+        table, not_utf8, wrong_width = parser.parse(block.data)
         locate = partial(record_format.locate, block, utf8_stream.decode)
         # Arrow writes null into columns of strings, too.
-        yield ParsedRows(table, locate, rejections, is_clean=parser.arrow_reads_nulls)
+        yield ParsedRows(table, locate, not_utf8, is_clean=parser.arrow_reads_nulls, left_out=wrong_width)
 
 
 def count_csv_rows(stream: ByteStream, csv_format: Csv, *, name: str) -> int:
@@ -98,33 +98,28 @@ class _BlockParser:
         self._utf8_stream, self._record_format = utf8_stream, record_format
         self._fields = source.partner_fields
 
-    def parse(self, data: bytes) -> tuple[pa.Table, dict[int, Rejection]]:
-        """Parse a block of complete records to one row for each, of strings and plain numbers.
+    def parse(self, data: bytes) -> tuple[pa.Table, dict[int, Rejection], dict[int, Rejection]]:
+        """Parse a block of complete records to a table of strings and plain numbers.
 
-        Also returns why rows are rejected, by their position; a row with another number of cells is null.
+        Also returns why rows of the table are not UTF-8, by their index in it, and why records are not in the table,
+        because of their number of cells, by their position among the records.
         """
         # Arrow gets replacement characters for invalid bytes. They are neither delimiters nor line ends, so records and
         # cells stay the same.
         utf8 = data if _is_utf8(data) else data.decode(errors="replace").encode()
-        table, rejections = self._parse_utf8(utf8)
+        table, wrong_width = self._parse_utf8(utf8)
         columns = [self._cast_numbers(table[name].chunk(0), name) for name in self._columns]
-        table = pa.table(columns, names=self._columns)
-        if rejections:
-            rows = iter(range(table.num_rows))
-            positions = (None if record in rejections else next(rows) for record in range(len(table) + len(rejections)))
-            table = table.take(pa.array(positions, pa.int64())).combine_chunks()
-        if utf8 is not data:
-            self._reject_invalid_utf8(data, rejections)
-        return table, rejections
+        not_utf8 = {} if utf8 is data else self._find_invalid_utf8(data, wrong_width)
+        return pa.table(columns, names=self._columns), not_utf8, wrong_width
 
     def _parse_utf8(self, data: bytes) -> tuple[pa.Table, dict[int, Rejection]]:
-        """Parse records in UTF-8 to strings; those with another number of cells are not in the table."""
-        rejections: dict[int, Rejection] = {}
+        """Parse records in UTF-8 to strings; those with another number of cells are rejected, and not in the table."""
+        wrong_width: dict[int, Rejection] = {}
 
         def skip_row(row: arrow_csv.InvalidRow) -> str:
             part = "definition" if self._csv_format.columns else "header"
             reason = f"the row has {counted(row.actual_columns, 'column')}, but the {part} has {row.expected_columns}"
-            rejections[row.number - 1] = Rejection(RejectionRule.WRONG_WIDTH, reason)
+            wrong_width[row.number - 1] = Rejection(RejectionRule.WRONG_WIDTH, reason)
             return "skip"
 
         table = arrow_csv.read_csv(
@@ -145,16 +140,19 @@ class _BlockParser:
                 check_utf8=False,
             ),
         )
-        return table, rejections
+        return table, wrong_width
 
-    def _reject_invalid_utf8(self, data: bytes, rejections: dict[int, Rejection]) -> None:
-        """Reject the records that are not UTF-8 and not rejected yet."""
-        for row, (start, end) in enumerate(self._record_format.spans(data)):
+    def _find_invalid_utf8(self, data: bytes, wrong_width: Container[int]) -> dict[int, Rejection]:
+        """Return the rejections of the rows of the table that are not UTF-8, by their index in it."""
+        rejections: dict[int, Rejection] = {}
+        spans = (span for record, span in enumerate(self._record_format.spans(data)) if record not in wrong_width)
+        for row, (start, end) in enumerate(spans):
             record = data[start:end].decode(errors="surrogateescape")
-            if row not in rejections and _INVALID_UTF8.search(record):
+            if _INVALID_UTF8.search(record):
                 cells = zip(self._columns, parse_record(record, self._csv_format), strict=True)
                 column = next(column for column, cell in cells if _INVALID_UTF8.search(cell))
                 rejections[row] = Rejection(RejectionRule.NOT_UTF8, f"{column}: {self._utf8_stream.encoding_error}")
+        return rejections
 
     @cached_property
     def arrow_reads_nulls(self) -> bool:

@@ -18,7 +18,7 @@ from slackwater.receiver.formats.blocks import (
     ParsedRows,
 )
 from slackwater.receiver.parsing.compression import ByteStream
-from slackwater.receiver.parsing.json_lines import decode_lines, read_json_lines
+from slackwater.receiver.parsing.json_lines import decode_lines, numbered_lines, read_json_lines
 from slackwater.receiver.parsing.json_stream import InvalidJson, JsonStream, JsonValue
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import partner_schema
@@ -77,6 +77,14 @@ def parse_ndjson(stream: ByteStream, source: Source, *, name: str) -> Iterator[P
         events, lines = read_json_lines(block.data, schema, max_events=_NO_LIMIT)
         if lines:
             yield ParsedRows(events, partial(_locate_lines, block, lines))
+
+
+def count_ndjson_rows(stream: ByteStream, *, name: str) -> int:
+    """Return the number of lines of an NDJSON file that are not blank, which are not parsed.
+
+    Raises `DataError` for a line of more than `MAX_RECORD_BYTES`.
+    """
+    return sum(1 for block in BlockReader(stream, LineFormat(), name=name) for _ in numbered_lines(block.data))
 
 
 def _locate_lines(block: Block, lines: Sequence[int], indexes: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:

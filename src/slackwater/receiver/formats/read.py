@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
+
 from slackwater.receiver.formats.blocks import ParsedRows
 from slackwater.receiver.formats.csv_file import count_csv_rows, parse_csv
-from slackwater.receiver.formats.json_file import parse_json_array, parse_ndjson
-from slackwater.receiver.formats.parquet_file import parse_parquet
+from slackwater.receiver.formats.json_file import count_ndjson_rows, parse_json_array, parse_ndjson
+from slackwater.receiver.formats.parquet_file import open_parquet, parse_parquet
 from slackwater.receiver.parsing.compression import decompressed_file, open_decompressed
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
+from slackwater.receiver.parsing.rejections import REJECTIONS, first_rejections, rejections_table
 from slackwater.sources.definition import Source
 from slackwater.sources.file_format import Csv, Json, Ndjson, Parquet, Xlsx
 
@@ -43,19 +46,39 @@ def check_rows(
             rejections=rows.rejections,
             is_clean=rows.is_clean,
         )
+        if rows.left_out:
+            checked = add_left_out(checked, rows)
         yield checked.located(*rows.locate(checked.rejections["index"]), first_index=first_index)
-        first_index += len(rows.events)
+        first_index += rows.row_count
+
+
+def add_left_out(checked: CheckedEvents, rows: ParsedRows) -> CheckedEvents:
+    """Return the checked `rows.events` with `rows.left_out` as rejected ones; the index of each is its position."""
+    positions = pa.array([row for row in range(rows.row_count) if row not in rows.left_out], pa.int64())
+    indexes = positions.take(checked.rejections["index"])
+    rejections = checked.rejections.set_column(0, REJECTIONS.field("index"), indexes)
+    return CheckedEvents(checked.table, first_rejections([rejections, rejections_table(rows.left_out)]))
 
 
 def count_rows(path: Path, source: Source, *, name: str) -> int:
-    """Return the number of rows of a file, which are not checked.
+    """Return the number of rows of a file, which are neither parsed nor checked where the format allows it.
 
-    `name` is the name of the file in errors. Raises `DataError` when no row can be read.
+    `name` is the name of the file in errors. Raises `DataError` when the end of a row cannot be found, or the file's
+    compressed data is broken.
     """
-    if isinstance(file_format := source.require_pull().format, Csv):  # large files are CSV: counting is faster
-        with open_decompressed(path, name=name) as stream:
-            return count_csv_rows(stream, file_format, name=name)
-    return sum(len(rows.events) for rows in parse_file(path, source, name=name))
+    match file_format := source.require_pull().format:
+        case Csv():
+            with open_decompressed(path, name=name) as stream:
+                return count_csv_rows(stream, file_format, name=name)
+        case Ndjson():
+            with open_decompressed(path, name=name) as stream:
+                return count_ndjson_rows(stream, name=name)
+        case Parquet():
+            with decompressed_file(path, name=name) as decompressed, open_parquet(decompressed, name) as file:
+                rows: int = file.metadata.num_rows
+                return rows
+        case _:
+            return sum(rows.row_count for rows in parse_file(path, source, name=name))
 
 
 def parse_file(path: Path, source: Source, *, name: str) -> Iterator[ParsedRows]:

@@ -33,7 +33,8 @@ from slackwater.receiver.formats.xlsx_file import (
 )
 from slackwater.receiver.inference.sample import Sample, SampleColumn, unique_names
 from slackwater.receiver.parsing.compression import decompressed_file, detect_compression, open_decompressed
-from slackwater.receiver.parsing.json_lines import describe_json_error, parse_json, parse_line
+from slackwater.receiver.parsing.json_lines import parse_json, parse_line
+from slackwater.receiver.parsing.json_stream import describe_json_error
 from slackwater.receiver.parsing.patterns import WHITESPACE
 from slackwater.receiver.parsing.rejections import quote_value
 from slackwater.sources.file_format import Csv, FileFormat, Json, Ndjson, Parquet, Xlsx

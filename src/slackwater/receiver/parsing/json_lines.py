@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from slackwater.errors import DataError
+from slackwater.receiver.parsing.json_stream import describe_json_error
 from slackwater.receiver.parsing.rejections import NOT_UTF8, Rejection, RejectionRule
 
 WHITESPACE = b" \t\r\n"
@@ -129,14 +130,6 @@ def parse_json(body: bytes) -> Any:
         except orjson.JSONDecodeError:
             pass  # `json.loads` accepts more (NaN, lone surrogates), and its messages have a line and a column.
     return json.loads(body.decode())
-
-
-def describe_json_error(error: ValueError | RecursionError) -> str:
-    """Describe an exception of `parse_json` for an error message, with line and column where they are known."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at line {error.lineno}, column {error.colno}"
-    # The only other ValueError is Python's: it refuses to convert integers of more than 4,300 digits.
-    return "nested too deeply" if isinstance(error, RecursionError) else "it contains a number of thousands of digits"
 
 
 def decode_lines(body: bytes, numbers: Sequence[int]) -> list[str]:

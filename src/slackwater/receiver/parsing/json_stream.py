@@ -57,13 +57,13 @@ class JsonStream:
         while True:
             try:
                 value, end = _DECODE(self._text, self._position)
-            except RecursionError as error:
-                raise self.invalid("nested too deeply") from error
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
+                if not isinstance(error, json.JSONDecodeError):
+                    raise self.invalid(describe_json_error(error)) from error
                 # The text may only be incomplete: Python's decoder does not distinguish that.
-                problem = str(getattr(error, "msg", error))
                 if self._is_complete:
-                    raise self.invalid(problem, at=getattr(error, "pos", None)) from error
+                    raise self.invalid(error.msg, at=error.pos) from error
+                problem, at = error.msg, error.pos
             else:
                 # A number may go on in the next block: `1`, `1.` and `1e` may be the start of `1.5e3`.
                 is_cut = type(value) in _NUMBERS and self._text[end : end + 1] in {"", ".", "e", "E"}
@@ -71,9 +71,9 @@ class JsonStream:
                     text = self._text[self._position : end]
                     self._position = end
                     return JsonValue(value, text)
-                problem = "a number"
+                problem, at = "a number without an end", self._position
             if len(self._text) - self._position > self._max_value:
-                raise self.invalid(f"no complete value in {self._max_value:,} characters: {problem}")
+                raise self.invalid(f"{problem}, or a value of more than {self._max_value:,} characters", at=at)
             self._read_block()
 
     def key(self) -> str:
@@ -117,3 +117,11 @@ class JsonStream:
         self._discarded += self._position
         self._text, self._position = self._text[self._position :] + text, 0
         return True
+
+
+def describe_json_error(error: ValueError | RecursionError) -> str:
+    """Describe an exception of the JSON decoder for an error message, with line and column where they are known."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at line {error.lineno}, column {error.colno}"
+    # The only other ValueError is Python's: it refuses to convert integers of more than 4,300 digits.
+    return "nested too deeply" if isinstance(error, RecursionError) else "it contains a number of thousands of digits"

@@ -16,11 +16,11 @@ from slackwater.receiver.parsing.compression import BrokenData, ExpandsTooFar, d
 from slackwater.receiver.parsing.json_lines import (
     TooManyEvents,
     decode_lines,
-    describe_json_error,
     numbered_lines,
     parse_json,
     read_json_lines,
 )
+from slackwater.receiver.parsing.json_stream import describe_json_error
 from slackwater.receiver.parsing.rejections import Rejection
 
 _JSON = frozenset({"application/json"})
