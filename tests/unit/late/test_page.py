@@ -280,6 +280,18 @@ def test_published_days_of_other_pipelines_have_no_chart_of_hours():
     assert ["days", "daily 2013-03-10", "changed", "10", "11", "", "", ""] in parsed.rows()
 
 
+def test_a_day_of_another_pipeline_shows_how_long_after_the_listing_it_was_published():
+    comparison = a_comparison()
+    published = comparison.before.frozen_at + timedelta(hours=2)
+    change = InputChange(
+        source="days", date="2013-03-10", hour="", file="daily 2013-03-10", change=Change.CHANGED,
+        before=Amount(objects=1, rows=10), now=Amount(objects=1, rows=11), arrived=published,
+    )  # fmt: skip
+    source = SourceDifference(source="days", before=Amount(rows=70), now=Amount(rows=71), changes=(change,))
+    [cells] = [row for row in Page(report_page(a_comparison(inputs=(source,)))).rows() if row[0] == "days"]
+    assert cells[5] == f"{published:%Y-%m-%d %H:%M} UTC, 2 h later"
+
+
 def test_late_files_and_changed_rows_are_tables():
     rows = Page(report_page(a_comparison())).rows()
     assert rows[rows.index(["change", "origin", "carrier", "flights", "dep_delay_mean", "cancelled"]) + 1 :][:2] == [

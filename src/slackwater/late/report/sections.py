@@ -212,13 +212,13 @@ def describe_inputs(source: SourceDifference, frozen_at: datetime) -> Iterator[s
         yield f"  ... and {counted(len(files) - _MAX_FILES, 'more file')}"
 
 
-def describe_arrival(file: FileChange, frozen_at: datetime) -> str:
-    """Return when a file arrived, and how long after `frozen_at`, when the inputs had been listed.
+def describe_arrival(file: FileChange, frozen_at: datetime, *, of_published_days: bool = False) -> str:
+    """Return when a file or a day of another pipeline arrived, and how long after `frozen_at`, when inputs were listed.
 
     Of a table of another system, whose partitions have no hour, it is when its snapshot was committed.
     """
     first, last = file.arrivals[0], file.arrivals[-1]
-    if not all(hour for _, hour in file.hours):
+    if not of_published_days and not all(hour for _, hour in file.hours):
         return timestamp(last)
     if last <= frozen_at:
         return f"{timestamp(last)}, while the inputs were being listed"
