@@ -276,7 +276,7 @@ def test_a_workbook_with_hidden_sheets_only_needs_a_name(file):
     [
         ([], "empty: a header with the names of its columns is expected"),
         (["ID", "at"], r"its header lacks id \(it has: ID, at\)"),
-        (["id", "at", "x", " x"], "two columns have the same name: x"),
+        (["id", "at", "x", " x"], "two columns have the same name: x: rename one of them"),
     ],
 )
 def test_a_sheet_without_a_valid_header_is_an_error(file, header, reason):
