@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,11 @@ from slackwater.aws.queue import ArrivalQueue
 from slackwater.runs.cost_recorder import RecordedCosts
 
 
+@dataclass
 class NoCosts:
     """A recorder of costs for which none is due."""
+
+    table: Any = None
 
     def record_due(self, pipeline, *, within):
         return RecordedCosts((), ())
