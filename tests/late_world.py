@@ -21,11 +21,11 @@ from slackwater.client.holds import HoldDecisions
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.arrival_messages import ObjectWritten
+from slackwater.late.changes.choose_versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
 from slackwater.late.changes.definition_notices import DefinitionNotifier
 from slackwater.late.changes.notify import Notifier
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.changes.table_notices import TableNotifier
-from slackwater.late.changes.versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
 from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.limits import usage_date

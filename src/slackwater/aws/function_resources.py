@@ -25,9 +25,9 @@ from slackwater.errors import Unavailable
 from slackwater.metrics import Metric
 
 if TYPE_CHECKING:
+    from slackwater.late.changes.choose_versions import Versions
     from slackwater.late.changes.notify import Notifier
     from slackwater.late.changes.outbox import Outbox
-    from slackwater.late.changes.versions import Versions
     from slackwater.late.check.arrival_checks import ArrivalChecks
     from slackwater.late.comparison import Comparison
     from slackwater.late.ledger import Ledger
@@ -231,7 +231,7 @@ class FunctionResources(Resources):
     @cached_property
     def versions(self) -> Versions:
         """Chooses the versions of a day to compare."""
-        from slackwater.late.changes.versions import Versions
+        from slackwater.late.changes.choose_versions import Versions
 
         return Versions(
             store=self.store,

@@ -436,7 +436,7 @@ class Client(ClientResources):
         not be checked. The failure of a day is in the result.
         """
         from slackwater.client.monitoring import Monitor, MonitorObserver
-        from slackwater.late.check.window import today
+        from slackwater.late.check.window_dates import today
 
         definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
         monitor = Monitor(

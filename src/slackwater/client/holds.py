@@ -8,7 +8,7 @@ from datetime import datetime
 
 from slackwater.errors import InputError
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.window import check_window
+from slackwater.late.check.window_dates import check_window
 from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from slackwater.errors import InputError
 from slackwater.late.check.thresholds import LateAmount, reached_thresholds
-from slackwater.late.check.window import today
+from slackwater.late.check.window_dates import today
 from slackwater.late.entry import DEFINITION
 from slackwater.model import Record
 from slackwater.pipeline.definition import LEDGER_TABLE, Pipeline

@@ -8,12 +8,9 @@ from typing import Protocol, TypeVar
 
 from slackwater.errors import DayChanged
 from slackwater.model import UpdatedRecord
-from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.definition_notice import DefinitionNotice
-from slackwater.runs.late_day import LateDay
+from slackwater.runs.pipeline_records import ArrivalHistory, DefinitionNotice, LateDay, RerunUsage
 from slackwater.runs.record import ActiveRun, DayRecord, RunRecord
-from slackwater.runs.rerun_usage import RerunUsage
 
 # DescribeExecution is eventually consistent: it may not know an execution that has just started. AWS documents no limit
 # of the delay.

@@ -13,9 +13,8 @@ from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError
 from slackwater.late.arrival_messages import DayDeferred, DayPublished
 from slackwater.late.check.arrival_checks import ArrivalChecks
-from slackwater.late.check.deferred import later_checks
 from slackwater.late.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
-from slackwater.late.monitor import Monitor
+from slackwater.late.monitor import Monitor, later_checks
 from slackwater.pipeline.definition import Late
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted

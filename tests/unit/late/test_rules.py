@@ -20,8 +20,8 @@ from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import load_project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference, difference
+from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Resolution, ResolutionAction, RunRecord, RunState
-from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_notification import DATE, FROZEN, PIPELINE, a_day, a_manifest, a_run, an_object
 

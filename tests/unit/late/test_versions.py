@@ -12,6 +12,13 @@ import pytest
 
 from lambdas import compare_versions
 from slackwater.errors import InputError, ObjectMissing, RunFailed
+from slackwater.late.changes.choose_versions import (
+    CompareAction,
+    CompareSince,
+    VersionPair,
+    Versions,
+    pair_uri,
+)
 from slackwater.late.changes.job_claims import (
     MAX_FAILED_JOBS,
     MAX_STARTED_JOBS,
@@ -20,13 +27,6 @@ from slackwater.late.changes.job_claims import (
     given_up_comparisons,
     job_failure_uri,
     job_started_uri,
-)
-from slackwater.late.changes.versions import (
-    CompareAction,
-    CompareSince,
-    VersionPair,
-    Versions,
-    pair_uri,
 )
 from slackwater.late.comparison import ComparisonReference, comparison_uri
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 import pytest
 
 from slackwater.errors import DayChanged, InputError
-from slackwater.late.changes.versions import published_version
+from slackwater.late.changes.choose_versions import published_version
 from slackwater.late.check.facts import DayFacts
 from slackwater.late.check.rules import decide
 from slackwater.late.decision import DecisionRule

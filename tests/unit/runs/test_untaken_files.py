@@ -11,7 +11,7 @@ import pytest
 from slackwater.cli.commands import run as run_command
 from slackwater.cli.main import run
 from slackwater.client.days.runs import RunResult, RunSeconds
-from slackwater.late.changes.versions import published_version
+from slackwater.late.changes.choose_versions import published_version
 from slackwater.late.report.message import compose
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
 from slackwater.runs.day import day_of

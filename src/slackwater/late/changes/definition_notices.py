@@ -18,7 +18,7 @@ from slackwater.late.effect import Severity
 from slackwater.model import Record, json_schema
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.definition_notice import DefinitionNotice
+from slackwater.runs.pipeline_records import DefinitionNotice
 from slackwater.runs.table import RunTable, update_record
 
 _RUNS = frozenset({LateDecision.RERUN, LateDecision.DEFER})

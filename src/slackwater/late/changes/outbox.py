@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from slackwater.errors import ResponseLost, SlackwaterError
 from slackwater.late.effect import Severity
-from slackwater.runs.definition_notice import DefinitionNotice
+from slackwater.runs.pipeline_records import DefinitionNotice
 from slackwater.runs.record import NotificationClaim, TableNotice
 from slackwater.runs.table import Executions, is_alive
 

@@ -8,19 +8,30 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from slackwater.errors import SlackwaterError
+from pydantic import ValidationError
+
+from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError, Throttled, Unavailable
 from slackwater.late.check.thresholds import changed_file_count, late_amount, reached_thresholds
 from slackwater.late.check.wait import MaxAge
 from slackwater.late.decision import MAX_FAILURES, DecisionFigures, DecisionRule, TableChange
 from slackwater.late.entry import LateInput
+from slackwater.model import first_error
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import OnChange, TableInput
 from slackwater.runs.day import Day
 from slackwater.runs.holds import decision_about
 from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
-from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.sources.late_thresholds import LateThresholds
+
+TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled, Unavailable)
+"""These may pass within seconds, so the day is read once more."""
+
+
+def as_slackwater_error(error: SlackwaterError | ValidationError) -> SlackwaterError:
+    """Return the error; for a stored record that is no valid model, an `ObjectInvalid` that names its field."""
+    return error if isinstance(error, SlackwaterError) else ObjectInvalid(first_error(error))
 
 
 class SourceThresholds(NamedTuple):
@@ -169,9 +180,9 @@ class DayFacts:
     error: SlackwaterError | None = None
     """Why the day could not be read, or its record not be written."""
 
-    def failed(self, error: SlackwaterError) -> DayFacts:
+    def failed(self, error: SlackwaterError | ValidationError) -> DayFacts:
         """Return what is left of the facts after an error: the inputs may have changed."""
-        return replace(self, error=error, frozen_at=None, compared=None, limits=None)
+        return replace(self, error=as_slackwater_error(error), frozen_at=None, compared=None, limits=None)
 
     @property
     def inputs(self) -> DayInputs:

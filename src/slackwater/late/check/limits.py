@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from slackwater.errors import DayChanged, Unavailable
 from slackwater.late.check.facts import DayFacts, Limits
 from slackwater.late.check.rules import decide, rule_of
-from slackwater.late.check.window import today
+from slackwater.late.check.window_dates import today
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.runs.cost_estimate import expected_usd, latest_runs
 from slackwater.runs.day import day_of
-from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
+from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
 from slackwater.runs.table import RunTable
 
 # Checks of one pipeline seldom run in parallel, and each writes once.

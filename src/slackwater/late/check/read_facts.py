@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import takewhile
 
 from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures, table_reruns
-from slackwater.late.check.errors import as_slackwater_error
 from slackwater.late.check.facts import DayFacts, DayInputs, DefinitionChange, SourceThresholds
 from slackwater.late.check.rules import rule_of
 from slackwater.late.check.wait import late_waits, max_ages, next_age
@@ -25,7 +24,7 @@ from slackwater.runs.inputs.input_definition import described_changes, input_def
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.window_listing import WindowListing
-from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState, run_identity
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
 
@@ -56,7 +55,7 @@ class FactReader:
             facts = replace(facts, record=record, is_published=record.published is not None)
             return replace(facts, is_running=is_running(self.executions, record.active, now=self.now()))
         except (SlackwaterError, ValidationError) as raised:
-            return facts.failed(as_slackwater_error(raised))
+            return facts.failed(raised)
 
     def read_inputs(
         self, facts: DayFacts, window: WindowListing | None = None
@@ -70,7 +69,7 @@ class FactReader:
         try:
             return self._read_inputs(facts, window)
         except (SlackwaterError, ValidationError) as raised:
-            return facts.failed(as_slackwater_error(raised)), None
+            return facts.failed(raised), None
 
     def _read_inputs(self, facts: DayFacts, window: WindowListing | None) -> tuple[DayFacts, InputManifest | None]:
         definition, record, published = self.definition, facts.record, facts.record.published
@@ -179,3 +178,59 @@ def _thresholds(definition: Pipeline, project: Project) -> dict[str, SourceThres
         name: SourceThresholds(definition.thresholds(project.source(name)), origins.get(name, "its source"))
         for name in definition.sources
     } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
+
+
+def attempts_after_published(record: DayRecord, table: RunTable) -> list[RunRecord]:
+    """Return the attempts of a published day after the published one, in order; read only if there are any.
+
+    All of them have failed, or ended without an outcome. Raises `CloudError`.
+    """
+    if record.published is None or record.attempts <= record.published.run.attempt:
+        return []
+    published = record.published.run.attempt
+    return [run for run in table.runs(record.pipeline, record.date) if run.run.attempt > published]
+
+
+def latest_failures(attempts: Sequence[RunRecord], inputs: str, project: Project) -> list[RunRecord]:
+    """Return the latest of the attempts of a day, in order, that have failed with the identity of a new run.
+
+    `inputs` is the digest of the day's present inputs. An attempt that is still recorded as running counts, because no
+    execution of the day is alive.
+    """
+    # A rollback that was refused says nothing about a run.
+    attempts = [attempt for attempt in attempts if attempt.rollback is None]
+    if not attempts:
+        return []
+    run = attempts[-1].run
+    definition = project.definition_digest(run.pipeline)
+    identity = run_identity(pipeline=run.pipeline, date=run.date, manifest=inputs, definition=definition)
+    failed = takewhile(
+        lambda run: run.state is not RunState.PUBLISHED and run.run.run_id == identity, reversed(attempts)
+    )
+    return list(failed)[::-1]
+
+
+def last_rerun_at(published: RunRecord | None, later: Sequence[RunRecord]) -> datetime | None:
+    """Return when the latest re-run of a day started, also one that failed; None if the day was never run again.
+
+    `published` is the published run, None if its record is missing, and `later` are the attempts after it.
+    """
+    if later:
+        return later[-1].started_at
+    if published is None:
+        return None
+    # Not by the replaced rows: the version before may have had none. Only runs of older versions record no reason.
+    is_rerun = RunReason.FIRST not in published.reasons
+    if not (published.reasons or published.definition):
+        is_rerun = published.publication is not None and published.publication.replaced > 0
+    return published.started_at if is_rerun else None
+
+
+def table_reruns(record: DayRecord, table: RunTable, names: Collection[str], *, now: datetime) -> int:
+    """Return how many runs of the day have started within 24 hours after one of these tables had changed.
+
+    Raises `CloudError`.
+    """
+    since = now - timedelta(hours=24)
+    runs = table.runs(record.pipeline, record.date)
+    return sum(1 for run in runs if run.started_at > since and not set(names).isdisjoint(run.changed_inputs))

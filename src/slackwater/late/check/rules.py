@@ -13,8 +13,7 @@ from typing import Any
 
 from slackwater.errors import DayChanged, ObjectMissing
 from slackwater.late.check import reasons
-from slackwater.late.check.errors import TRANSIENT_ERRORS
-from slackwater.late.check.facts import DayFacts
+from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts
 from slackwater.late.decision import MAX_FAILURES, DayDecision, DecisionFigures, DecisionRule, LateDecision
 
 

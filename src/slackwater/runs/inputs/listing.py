@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from pydantic import ValidationError
 
-from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError
+from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing
 from slackwater.model import first_error
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
@@ -125,28 +125,13 @@ class InputListing:
             left_out=left_out,
         )
 
-    def last_arrival(self, source: str, day: Day) -> datetime | None:
-        """Return when the newest object of the source's day was written, UTC; None without any object."""
-        return max((item.modified for item in self._stored_objects(source, day)), default=None)
+    def arrivals(self, source: str, day: Day, window: WindowListing | None = None) -> list[datetime]:
+        """Return when each object of the source's day was written, UTC.
 
-    def last_arrivals(
-        self, sources: Sequence[str], day: Day, *, window: WindowListing | None = None
-    ) -> dict[str, datetime | SlackwaterError | None]:
-        """Return the `last_arrival` of each source, or the error of its listing, read in parallel.
-
-        Sources of `window`, a listing that has the day, are not listed again.
+        A source of `window`, a listing that has the day, is not listed again.
         """
-
-        def read(source: str) -> datetime | SlackwaterError | None:
-            if listing := window.of_day(source, day) if window else None:
-                return max((item.modified for item in listing.objects), default=None)
-            try:
-                return self.last_arrival(source, day)
-            except SlackwaterError as error:
-                return error
-
-        with ThreadPoolExecutor(_READERS) as pool:
-            return dict(zip(sources, pool.map(read, sources), strict=True))
+        listing = window.of_day(source, day) if window else None
+        return [item.modified for item in (listing.objects if listing else self._stored_objects(source, day))]
 
     def _listing(
         self, source: str, day: Day, known: Sequence[InputObject], window: WindowListing | None
