@@ -344,7 +344,7 @@ class LateWorld(World):
         store, table = process.using(self.store), process.using(self.table)
         versions = Versions(
             store=store, table=self.table, exchange_bucket="exchange", executions=self.executions, now=self.now,
-            on_given_up=lambda pipeline: None,
+            on_abandoned=lambda pipeline: None,
         )  # fmt: skip
         notifier = Notifier(store=store, table=table, outbox=self._outbox(process, lambda _, date: self._alarm(date)))
         chosen = versions.choose(

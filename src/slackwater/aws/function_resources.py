@@ -239,7 +239,7 @@ class FunctionResources(Resources):
             exchange_bucket=self.settings.exchange_bucket,
             executions=self.state_machines,
             now=utc_now,
-            on_given_up=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),
+            on_abandoned=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),
         )
 
     @cached_property

@@ -97,7 +97,7 @@ def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
     )
 
 
-def give_up(cost: RunCost | None, reason: str) -> RunCost:
+def final_cost(cost: RunCost | None, reason: str) -> RunCost:
     """Return the final cost of a run that AWS reports no more about: what is known of it, and why the rest is not."""
     return (cost or RunCost()).model_copy(update={"complete": True, "unknown": reason})
 

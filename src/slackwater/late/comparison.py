@@ -46,7 +46,7 @@ class PublishedVersion(Record):
     """When its inputs were listed."""
     manifest: str
     files_not_taken: dict[str, int] = Field(default_factory=dict)
-    """For each source: files of the day that were not taken when its inputs were listed, if there were any."""
+    """For each source: files of the day that were not stored when its inputs were listed, if there were any."""
     definition: str = ""
     """Digest of the pipeline's definition; empty if it is unknown."""
     code: str = ""

@@ -20,7 +20,7 @@ from slackwater.late.decision import CheckReport
 from slackwater.late.documents import OnUnreadable, read_document
 from slackwater.late.effects import Effect, effects_of_day
 from slackwater.late.entry import LateInput, LedgerEntry, definition_input, late_inputs
-from slackwater.late.new_entries import TakenIn, completed_entries, is_complete, new_entries
+from slackwater.late.new_entries import RunInputs, completed_entries, is_complete, new_entries
 from slackwater.late.pending import PendingCheck, read_pending
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
@@ -69,7 +69,7 @@ class _Work(NamedTuple):
 class _DayRows(NamedTuple):
     """What the ledger lacks about the published runs of a day."""
 
-    taken_in: Sequence[TakenIn]
+    read_by_runs: Sequence[RunInputs]
     """Of runs without rows."""
     completed: Sequence[LedgerEntry]
     """All rows of each run of which more is known now than when they were written."""
@@ -139,7 +139,7 @@ class Ledger:
                 timezone=definition.timezone,
                 checks=list(work.checks.values()),
                 running=work.running,
-                taken_in=[item for day in days for item in day.taken_in],
+                read_by_runs=[item for day in days for item in day.read_by_runs],
             )
             completed = [entry for day in days for entry in day.completed]
             if not (entries or completed) or self.table.write(entries, replaced=completed, version=state.version):
@@ -169,8 +169,8 @@ class Ledger:
             return _DayRows((), ())
         costs = self._costs(pipeline, date, runs)
         effects = self._effects(pipeline, date, (*new, *incomplete))
-        taken_in = [
-            TakenIn(
+        read_by_runs = [
+            RunInputs(
                 date=date,
                 attempt=attempt,
                 started_at=run.started_at,
@@ -185,7 +185,7 @@ class Ledger:
             (entries, completed_entries(entries, cost_usd=costs.get(attempt), effect=effects[attempt]))
             for attempt, entries in incomplete.items()
         ]
-        return _DayRows(taken_in, [entry for known, now in completed if known != now for entry in now])
+        return _DayRows(read_by_runs, [entry for known, now in completed if known != now for entry in now])
 
     def _late_inputs(self, definition: Pipeline, before: _Read, after: _Read) -> tuple[LateInput, ...]:
         """Return what a run has read and the run before it has not, of the inputs that the definitions of both name.

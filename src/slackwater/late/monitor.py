@@ -167,8 +167,8 @@ class Monitor:
                     self.put_metric(Metric.RUN_COST, record.cost.usd, pipeline=pipeline)
                 if record.cost and record.cost.jobs:
                     self.put_metric(Metric.JOB_QUEUE_MINUTES, record.cost.queued_seconds / 60, pipeline=pipeline)
-            if recorded.problems:
-                self.warn("costs of runs were not recorded", reasons=recorded.problems)
+            if recorded.errors:
+                self.warn("costs of runs were not recorded", reasons=recorded.errors)
                 self.put_metric(Metric.CHECK_PARTS_FAILED, 1, pipeline=pipeline)
 
     def put_budget(self, report: CheckReport, definition: Pipeline) -> None:
@@ -240,7 +240,7 @@ def _not_before(day: DayDecision, report: CheckReport) -> datetime | None:
     """Return when the day is checked again, UTC; None if only the next scheduled check has to."""
     if day.error_may_pass or (day.rule is DecisionRule.RUNNING and not report.complete):
         return report.checked_at + _AGAIN
-    if day.rule in {DecisionRule.BELOW, DecisionRule.NOT_WORTH}:
+    if day.rule in {DecisionRule.BELOW, DecisionRule.TOO_EXPENSIVE}:
         return day.ages_at
     return day.figures.not_before if day.figures and day.decision is LateDecision.DEFER else None
 

@@ -19,7 +19,7 @@ from slackwater.runs.holds import decision_about, inputs_of, refuse_lost_rows, r
 from slackwater.runs.inputs.input_definition import input_definition, shared_differences
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.inputs.untaken_files import untaken_files
+from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.record import (
     ActiveRun,
     DayRecord,
@@ -135,8 +135,8 @@ class Freezer:
         published = record.published
         before = published_manifest(self.store, published) if published else None
         published_run = self.table.run(pipeline, date, published.run.attempt) if published else None
-        # Counted before the objects are listed: a file that is taken in between may be missing in the list.
-        files_not_taken = untaken_files(self.project, pipeline, day, files=self.inputs.files)
+        # Counted before the objects are listed: a file that is stored in between may be missing in the list.
+        files_not_taken = unstored_files(self.project, pipeline, day, files=self.inputs.files)
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
         graph = self.project.pipeline(pipeline)
         former, reads = published_run.reads if published_run else None, input_definition(graph)

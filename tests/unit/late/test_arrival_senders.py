@@ -264,7 +264,7 @@ class TestCheck:
         monitor.request_checks(report)
         assert reasons == ["no queue"]
 
-    @pytest.mark.parametrize(("rows", "rule"), [(1, DecisionRule.BELOW), (500, DecisionRule.NOT_WORTH)])
+    @pytest.mark.parametrize(("rows", "rule"), [(1, DecisionRule.BELOW), (500, DecisionRule.TOO_EXPENSIVE)])
     def test_late_data_that_waits_is_checked_when_it_has_waited_for_as_long_as_it_may(self, rows, rule):
         world, day = five_days(), "2013-03-10"
         self.define(world, max_age_hours=6, worth_per_percent=0.001)

@@ -143,7 +143,7 @@ def test_a_decision_needs_a_reason(world, reason):
 def test_what_cannot_be_decided_is_refused(world):
     decide = decisions(world)
     with pytest.raises(InputError, match="is not on hold"):
-        decide.reject(PIPELINE, DAY, reason="r")
+        decide.keep(PIPELINE, DAY, reason="r")
     with pytest.raises(InputError, match=r"published nothing for 2013-03-07, .*slackwater run"):
         decide.release(PIPELINE, "2013-03-07", reason="r")
     with pytest.raises(UnknownName):
@@ -179,11 +179,11 @@ def test_a_failed_audit_is_decided_again_when_the_inputs_change(world):
         (LateDecision.RERUN, DecisionRule.GROWN, True),
         (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN, True),
         (LateDecision.IGNORE, DecisionRule.UNCHANGED, True),
-        (LateDecision.IGNORE, DecisionRule.REJECTED, True),
+        (LateDecision.IGNORE, DecisionRule.KEPT, True),
         (LateDecision.DEFER, DecisionRule.COOL_DOWN, False),
         (LateDecision.DEFER, DecisionRule.TOO_MANY, False),
         (LateDecision.DEFER, DecisionRule.OVER_BUDGET, False),
-        (LateDecision.IGNORE, DecisionRule.NOT_WORTH, False),
+        (LateDecision.IGNORE, DecisionRule.TOO_EXPENSIVE, False),
         (LateDecision.IGNORE, DecisionRule.BELOW, False),
         (LateDecision.IGNORE, DecisionRule.TABLE_NOTIFIED, False),
     ],

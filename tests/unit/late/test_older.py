@@ -192,8 +192,8 @@ def test_a_day_below_the_thresholds_is_kept_only_if_its_age_counts(world):
 @pytest.mark.parametrize(
     ("rule", "max_age_hours", "waits"),
     [
-        (DecisionRule.NOT_WORTH, 48, True),
-        (DecisionRule.NOT_WORTH, None, False),
+        (DecisionRule.TOO_EXPENSIVE, 48, True),
+        (DecisionRule.TOO_EXPENSIVE, None, False),
         (DecisionRule.UNCHANGED, 48, False),
     ],
 )
@@ -400,7 +400,7 @@ def test_the_named_ranges_lead_to_every_listed_day(world):
     assert older(world, first=item.first, last=item.last).unchecked == []
 
 
-@pytest.mark.parametrize("rule", [DecisionRule.REJECTED, DecisionRule.TABLE_IGNORED])
+@pytest.mark.parametrize("rule", [DecisionRule.KEPT, DecisionRule.TABLE_IGNORED])
 def test_a_listed_day_that_was_decided_is_shown_once(world, monkeypatch, rule):
     world.time = AFTER
     world.table.record_late_day(PIPELINE, DAY, at=AFTER)
@@ -440,14 +440,14 @@ def test_a_day_whose_manifest_is_gone_is_on_hold_and_on_no_second_list(world):
 
 
 @pytest.mark.parametrize("arrives", [False, True])
-def test_a_rejected_day_leaves_the_list_unless_it_has_newer_data(world, arrives):
+def test_a_kept_day_leaves_the_list_unless_it_has_newer_data(world, arrives):
     world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=17/a.parquet"])
     world.check()
     world.time = AFTER
     world.table.record_late_day(PIPELINE, DAY, at=AFTER + timedelta(minutes=5))
     if arrives:
         world.add("flights", DAY, "20", name="late", rows=5)
-    decisions(world).reject(PIPELINE, DAY, reason="wrong file")
+    decisions(world).keep(PIPELINE, DAY, reason="wrong file")
     assert listed(world) == ([(DAY, 0)] if arrives else [])
 
 
@@ -466,7 +466,7 @@ def test_more_older_days_than_one_read_returns_keep_no_decided_day_listed(world)
     assert len(report.older) == 1_000
     assert world.table.late_day(PIPELINE, "2013-03-11") is None
     world.table.record_late_day(PIPELINE, DAY, at=world.time)
-    decisions(world).reject(PIPELINE, DAY, reason="wrong file")
+    decisions(world).keep(PIPELINE, DAY, reason="wrong file")
     assert world.table.late_day(PIPELINE, DAY) is None
 
 

@@ -70,8 +70,8 @@ def test_a_release_runs_the_day_once():
 def test_a_rejected_cycle_rests_until_the_table_changes_again():
     world = Cycle()
     world.follow(20)
-    world.hold_decisions().reject(PIPELINE, DATE, reason="r")
-    assert week_of(world).rule is DecisionRule.REJECTED
+    world.hold_decisions().keep(PIPELINE, DATE, reason="r")
+    assert week_of(world).rule is DecisionRule.KEPT
     world.publish_daily(SUNDAY, content="newer", rows=50)
     world.time += timedelta(hours=1)
     assert week_of(world).rule is DecisionRule.REPEATED

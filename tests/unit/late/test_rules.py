@@ -368,7 +368,7 @@ def test_only_objects_of_the_same_file_replace_each_other(old, new):
 RUN_AGAIN = Resolution(
     action=ResolutionAction.RELEASED, reason="r", principal="p", at=FROZEN, inputs="i", attempt=1
 )  # fmt: skip
-KEEP = RUN_AGAIN.model_copy(update={"action": ResolutionAction.REJECTED})
+KEEP = RUN_AGAIN.model_copy(update={"action": ResolutionAction.KEPT})
 AUDIT = Hold(rule="audit", reason="fewer rows", since=FROZEN, attempt=4)
 FAILED = [
     RunRecord(run=a_run(number), state=RunState.FAILED, execution="e", started_at=FROZEN, error="bad")
@@ -407,7 +407,7 @@ CASES = {
     DecisionRule.ROLLED_BACK: {"record": {"hold": ROLLED_BACK}},
     DecisionRule.NEVER_PUBLISHED: {"record": {"published": None}},
     DecisionRule.MANIFEST_GONE: {"compared": None},
-    DecisionRule.REJECTED: {"record": {"resolution": KEEP}, **LATE_GROWN},
+    DecisionRule.KEPT: {"record": {"resolution": KEEP}, **LATE_GROWN},
     DecisionRule.AUDIT: {"record": {"hold": AUDIT}, "inputs": {"failed": FAILED[-1:]}},
     DecisionRule.VANISHED: {"changes": [VANISHED]},
     DecisionRule.REMOVED: {"changes": [REMOVED]},
@@ -416,7 +416,7 @@ CASES = {
     DecisionRule.REPEATED: {**LATE_GROWN, "inputs": {"is_repeated": True}},
     DecisionRule.FAILED: {**LATE_GROWN, "inputs": {"failed": FAILED}},
     DecisionRule.MOVED_HOURS: {**LATE_GROWN, "inputs": {"definition": MOVED}},
-    DecisionRule.NOT_WORTH: {**LATE_GROWN, "policy": {"worth_per_percent": 0.001}},
+    DecisionRule.TOO_EXPENSIVE: {**LATE_GROWN, "policy": {"worth_per_percent": 0.001}},
     DecisionRule.COOL_DOWN: {**LATE_GROWN, "inputs": {"last_rerun_at": FROZEN}, "policy": {}},
     DecisionRule.TOO_MANY: {**LATE_GROWN, "policy": {"max_reruns_per_day": 1}},
     DecisionRule.OVER_BUDGET: {**LATE_GROWN, "policy": {"budget_per_day": 0.5}},
@@ -498,7 +498,7 @@ def test_of_two_neighbours_that_apply_the_first_decides(first, second):
     assert rule_of(facts).name is first
     [other] = [rule for rule in RULES if rule.name is second]
     # Without inputs, a person has decided about none of them.
-    assert other.applies(facts) or (first, second) == (DecisionRule.MANIFEST_GONE, DecisionRule.REJECTED)
+    assert other.applies(facts) or (first, second) == (DecisionRule.MANIFEST_GONE, DecisionRule.KEPT)
 
 
 def test_the_page_about_late_data_has_the_table_of_the_rules():
@@ -641,10 +641,10 @@ def test_after_three_failures_limits_apply_to_a_repair_and_other_days_come_first
 
 def test_a_re_run_that_costs_more_than_the_late_data_is_worth_is_ignored_with_its_numbers():
     [ignored] = limit([day("2013-03-10", percent=2.0)], worth_per_percent=0.4, price=0.001).days
-    assert (ignored.decision, ignored.rule) == (IGNORE, DecisionRule.NOT_WORTH)
+    assert (ignored.decision, ignored.rule) == (IGNORE, DecisionRule.TOO_EXPENSIVE)
     assert (ignored.figures.estimated_usd, ignored.figures.worth_usd) == (1.0, 0.8)
     assert ignored.reasons[-1] == (
-        "a re-run costs about 1.00 USD, more than the late data is worth: 0.8 USD, at late.worth_per_percent 0.4"
+        "a re-run costs about 1.00 USD, and late.worth_per_percent 0.4 allows 0.8 USD for this late data"
     )
     [even] = limit([day("2013-03-10", percent=2.0)], worth_per_percent=0.5, price=0.001).days
     assert even.decision is RERUN
@@ -662,7 +662,7 @@ def test_worth_does_not_apply_without_rows_before_and_to_aged_data(changes):
     assert item.decision is RERUN
 
 
-@pytest.mark.parametrize(("is_aged", "rule"), [(False, DecisionRule.NOT_WORTH), (True, DecisionRule.GROWN)])
+@pytest.mark.parametrize(("is_aged", "rule"), [(False, DecisionRule.TOO_EXPENSIVE), (True, DecisionRule.GROWN)])
 def test_worth_does_not_apply_to_data_above_a_threshold_that_has_waited_too_long(is_aged, rule):
     [item] = limit([day("2013-03-10", is_aged=is_aged)], worth_per_percent=0.0001, price=1.0).days
     assert item.rule is rule

@@ -47,8 +47,8 @@ SCENARIOS = {
     "a run may have published, and a little data is late": "late flights 1; BELOW; crash; OUTCOME_UNKNOWN",
     "a run may have published, and inputs are lost": "crash; lose flights; VANISHED",
     "the manifest is gone": f"lose manifest; MANIFEST_GONE; reason {RUN_DAY} --force; force; UNCHANGED",
-    "inputs that were not compared cannot be rejected": (
-        "lose manifest; MANIFEST_GONE; reject ! rule manifest_gone; release; rerun; attempt 2; UNCHANGED"
+    "inputs that were not compared cannot be kept": (
+        "lose manifest; MANIFEST_GONE; keep ! rule manifest_gone; release; rerun; attempt 2; UNCHANGED"
     ),
     "a day is published from what is left": (
         f"lose flights; check; freeze ! have lost 1,000 rows .* slackwater late release {PIPELINE} --date; release; "
@@ -83,14 +83,14 @@ SCENARIOS = {
         "lose flights; check; wait 720; return flights; late; check; held vanished"
     ),
     "the run of a release was never started": "lose flights; check; release; RELEASED; run; attempt 2; UNCHANGED",
-    "newer inputs than the rejected ones": (
-        "lose flights; check; reject; REJECTED; reason rejected by arn:aws:iam::1:user/ana on 2013-03-13 18:00 UTC: r; "
+    "newer inputs than the kept ones": (
+        "lose flights; check; keep; KEPT; reason kept by arn:aws:iam::1:user/ana on 2013-03-13 18:00 UTC: r; "
         "free; late; VANISHED; held vanished"
     ),
-    "a reject is about the inputs of the hold": "lose flights; check; late; reject; VANISHED",
+    "keeping is about the inputs of the hold": "lose flights; check; late; keep; VANISHED",
     "an error that may pass replaces no hold": "lose flights; check; stray; UNREADABLE; held vanished",
-    "a day without a known outcome cannot be rejected": (
-        "late; fail spark; fail spark; fail spark; FAILED; reject ! may have published"
+    "a day without a known outcome cannot be kept": (
+        "late; fail spark; fail spark; fail spark; FAILED; keep ! may have published"
     ),
     "an audit fails": "late; fail audit; held audit 2; known; AUDIT; release; rerun; accepts; UNCHANGED",
     "an audit fails, and other rows arrive": (
@@ -107,10 +107,10 @@ SCENARIOS = {
         "wait 2; late flights 50 b; run; wait 2; late flights 50 c; fail audit; wait 2; AUDIT; rollback fails; wait 2; "
         "AUDIT"
     ),
-    "the inputs of a failed audit are rejected": "late; fail audit; reject; REJECTED",
+    "the inputs of a failed audit are kept": "late; fail audit; keep; KEPT",
     "a rule fails in a re-run": (
-        f"late; fail rule; held audit 2; says {RULE}; known; AUDIT; release; fail rule; held audit 3; reject; "
-        "REJECTED; late weather 10 more; wait 1; GROWN"
+        f"late; fail rule; held audit 2; says {RULE}; known; AUDIT; release; fail rule; held audit 3; keep; "
+        "KEPT; late weather 10 more; wait 1; GROWN"
     ),
     "a load step refuses rows that are published": "late; fail load; free; unknown",
     "a job is superseded": "late; fail superseded; free; unknown",
@@ -120,7 +120,7 @@ SCENARIOS = {
         "published run has read; held removed; freeze ! have lost 100 rows .* slackwater late release; release; "
         "RELEASED; run; rows 2000; accepts; UNCHANGED"
     ),
-    "a removal is rejected": "pulled hold; remove; check; reject; REJECTED; late; REMOVED",
+    "a removal is kept": "pulled hold; remove; check; keep; KEPT; late; REMOVED",
     "a removed file is back": "pulled hold; remove; check; return file; UNCHANGED; free; ended",
     "a removed file shares its content with another": "pulled drop shared; remove; UNCHANGED; remove; GROWN",
     "objects are gone where removed files are dropped": "pulled drop; lose file; VANISHED",
@@ -234,9 +234,9 @@ class Day:
         self.is_forced = self.world.hold_decisions().release(PIPELINE, DAY, reason="r")
         self.world.executions.running.clear()
 
-    def do_reject(self) -> None:
+    def do_keep(self) -> None:
         self.world.executions.running.clear()
-        assert self.world.hold_decisions().reject(PIPELINE, DAY, reason="r").resolution.reason == "r"
+        assert self.world.hold_decisions().keep(PIPELINE, DAY, reason="r").resolution.reason == "r"
 
     # What is true then
 

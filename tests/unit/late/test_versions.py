@@ -23,8 +23,8 @@ from slackwater.late.changes.job_claims import (
     MAX_FAILED_JOBS,
     MAX_STARTED_JOBS,
     JobClaim,
+    abandoned_comparisons,
     claim_uri,
-    given_up_comparisons,
     job_failure_uri,
     job_started_uri,
 )
@@ -86,7 +86,7 @@ def versions(store, table):
     GIVEN_UP.clear()
     return Versions(
         store=store, table=table, exchange_bucket="exchange", executions=SetExecutions("arn:one"), now=lambda: NOW,
-        on_given_up=GIVEN_UP.append,
+        on_abandoned=GIVEN_UP.append,
     )  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def kill(versions, number, since=CompareSince.NOTIFIED):
 
 def given_up(versions):
     day = versions.table.day(PIPELINE, DATE)
-    return [item.reason for item in given_up_comparisons([day], store=versions.store, exchange_bucket="exchange")]
+    return [item.reason for item in abandoned_comparisons([day], store=versions.store, exchange_bucket="exchange")]
 
 
 @pytest.mark.parametrize(

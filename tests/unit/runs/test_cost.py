@@ -202,7 +202,7 @@ def test_a_failed_run_costs_and_a_running_one_is_not_due(table):
 def test_it_stops_when_aws_throttles(table):
     usage = Usage(attempt1=TWO_JOBS, attempt2=Throttled("slow down"))
     done = recorder(table, usage).record_due("daily_delays")
-    assert ([record.run.attempt for record in done.completed], done.problems) == ([1], ("slow down",))
+    assert ([record.run.attempt for record in done.completed], done.errors) == ([1], ("slow down",))
     assert usage.asked == [1, 2]
 
 
@@ -216,7 +216,7 @@ def test_it_stops_after_a_minute(table):
 def test_an_error_about_one_run_does_not_stop_the_others(table):
     usage = Usage(attempt1=CloudError("strange"), attempt2=TWO_JOBS, attempt3=AccessDenied("no"))
     done = recorder(table, usage).record_due("daily_delays")
-    assert ([record.run.attempt for record in done.completed], done.problems) == ([2], ("strange", "no"))
+    assert ([record.run.attempt for record in done.completed], done.errors) == ([2], ("strange", "no"))
 
 
 def test_a_run_that_aws_does_not_know_any_more_is_given_up_at_once(table):

@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.errors import InputError
 from slackwater.formatting import shortened
-from slackwater.runs.holds import MAX_EARLIER, MAX_HOLD_REASON, MAX_REASON, held, hold_ended, rejected_day
+from slackwater.runs.holds import MAX_EARLIER, MAX_HOLD_REASON, MAX_REASON, held, hold_ended, kept_day
 from slackwater.runs.record import DayRecord, Hold
 from slackwater.runs.rollback import RollbackRequest, version_to_restore
 from tests.fakes_check import PIPELINE, five_days
@@ -31,7 +31,7 @@ def largest_record(character: str) -> DayRecord:
         on_hold, inputs = held(day, new), f"{number:064}"
         if number % 2:
             person = {"principal": PRINCIPAL, "reason": character * MAX_REASON}
-            day = rejected_day(on_hold, inputs=inputs, now=NOW, **person)
+            day = kept_day(on_hold, inputs=inputs, now=NOW, **person)
         else:
             day = hold_ended(on_hold, reason=reason, inputs=inputs, now=NOW)
     return held(day, new)

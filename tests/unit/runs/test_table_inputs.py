@@ -14,7 +14,7 @@ from slackwater.late.report.sections import describe_inputs
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.pipeline.graph import pipeline_order
 from slackwater.runs.freeze import Frozen
-from slackwater.runs.holds import rejected_day, released_day
+from slackwater.runs.holds import kept_day, released_day
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, PublishedRun, Run
@@ -209,9 +209,9 @@ def test_a_rejected_change_is_held_again_only_when_the_day_changes_once_more():
     world.publish_daily(SUNDAY, content="other", attempt=2, rows=11)
     week_of(world)
     record = world.table.day(PIPELINE, SUNDAY.isoformat())
-    rejected = rejected_day(record, reason="no", principal="me", inputs=record.hold.inputs, now=world.now())
+    rejected = kept_day(record, reason="no", principal="me", inputs=record.hold.inputs, now=world.now())
     world.table.save(rejected)
-    assert week_of(world).rule is DecisionRule.REJECTED
+    assert week_of(world).rule is DecisionRule.KEPT
     world.publish_daily(SUNDAY, content="another", attempt=3, rows=12)
     assert week_of(world).rule is DecisionRule.TABLE_CHANGED
 

@@ -13,10 +13,10 @@ from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissin
 from slackwater.late.changes.job_claims import (
     MAX_FAILED_JOBS,
     MAX_STARTED_JOBS,
-    ComparisonGivenUp,
+    AbandonedComparison,
     JobClaim,
+    abandoned_uri,
     claim_job,
-    given_up_uri,
     job_failure_uri,
     job_failures,
 )
@@ -99,8 +99,8 @@ class Versions:
     exchange_bucket: str
     executions: Executions
     now: Callable[[], datetime]
-    on_given_up: Callable[[str], None]
-    """Called with the pipeline when a comparison is given up; it puts the metric of an alarm.
+    on_abandoned: Callable[[str], None]
+    """Called with the pipeline when a comparison is abandoned; it puts the metric of an alarm.
 
     It is called before that is stored. After a crash in between, the next execution calls it again.
     """
@@ -112,7 +112,7 @@ class Versions:
 
         `execution` is the ARN of the execution that compares, and `correlation_id` its own. Raises `InputError` for a
         day that was never published, `CloudError` when the run table lacks what a version published, and, since the
-        version that people know, `RunFailed` when the pair is given up (`MAX_FAILED_JOBS`, `MAX_STARTED_JOBS`).
+        version that people know, `RunFailed` when the pair is abandoned (`MAX_FAILED_JOBS`, `MAX_STARTED_JOBS`).
         """
         day = self.table.day(pipeline, date)
         if day.published is None:
@@ -154,7 +154,7 @@ class Versions:
             # An execution that has ended meanwhile has stored the comparison.
             known = self._known(prefix)
             if known is None and claim is None:
-                raise RunFailed(self._give_up(pair, prefix, is_previous=before is earlier[-1]))
+                raise RunFailed(self._abandon(pair, prefix, is_previous=before is earlier[-1]))
             if known is None and claim and claim.execution == execution:
                 self._record_run(pair, claim)
         return ChosenVersions(
@@ -190,7 +190,7 @@ class Versions:
         except (ObjectMissing, AccessDenied, ValidationError):
             return None
 
-    def _give_up(self, pair: VersionPair, prefix: str, *, is_previous: bool) -> str:
+    def _abandon(self, pair: VersionPair, prefix: str, *, is_previous: bool) -> str:
         """Store that no monitoring compares the pair again, and return why, with the remedy.
 
         `is_previous` is whether `slackwater diff` compares the pair.
@@ -207,7 +207,7 @@ class Versions:
             else "No job has stored an error: the logs of the jobs show how they ended"
         )
         command = "slackwater diff" if is_previous else "slackwater run --force"
-        given_up = ComparisonGivenUp(
+        abandoned = AbandonedComparison(
             pipeline=pair.pipeline,
             date=pair.date,
             before=pair.before.attempt,
@@ -216,10 +216,10 @@ class Versions:
             f"{pair.after.attempt}, {tries} and is not tried again: fix the cause, then "
             f"`{command} {pair.pipeline} --date {pair.date}`. {error}",
         )
-        if not any(self.store.list(given_up_uri(prefix))):
-            self.on_given_up(pair.pipeline)
-            self.store.put(given_up_uri(prefix), given_up.model_dump_json().encode())
-        return given_up.reason
+        if not any(self.store.list(abandoned_uri(prefix))):
+            self.on_abandoned(pair.pipeline)
+            self.store.put(abandoned_uri(prefix), abandoned.model_dump_json().encode())
+        return abandoned.reason
 
     def compared(self, prefix: str) -> ComparisonReference:
         """Return the reference to the comparison that a job has stored under `prefix`.

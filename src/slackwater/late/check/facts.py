@@ -60,7 +60,7 @@ class DayInputs:
     """The present inputs of a published day, compared with those that its run has read."""
 
     digest: str
-    """Of the present inputs: a person may have released or rejected them."""
+    """Of the present inputs: a decision of a person is about them."""
     differences: tuple[SourceDifference, ...]
     """The changes of the inputs that the definitions of both times read."""
     thresholds: Mapping[str, SourceThresholds]
@@ -213,9 +213,9 @@ class DayFacts:
         return decision_about(self.record, self.digest) is ResolutionAction.RELEASED
 
     @property
-    def is_rejected(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether a person keeps the published version with the present inputs."""
-        return decision_about(self.record, self.digest) is ResolutionAction.REJECTED
+        return decision_about(self.record, self.digest) is ResolutionAction.KEPT
 
     @property
     def is_outcome_unknown(self) -> bool:
@@ -277,10 +277,10 @@ class DayFacts:
 
     @property
     def worth_usd(self) -> float | None:
-        """What the late data is worth; None without `late.worth_per_percent`, or without rows before."""
+        """What a re-run for the late data may cost; None without `late.worth_per_percent`, or without rows before."""
         percent = late_percent(self.inputs.rerun_inputs)
-        worth = self.limits.policy.worth_per_percent if self.limits else None
-        return None if worth is None or percent is None else worth * percent
+        usd = self.limits.policy.worth_per_percent if self.limits else None
+        return None if usd is None or percent is None else usd * percent
 
     @property
     def cool_down_end(self) -> datetime | None:

@@ -35,14 +35,14 @@ class Rule:
 _HOLD, _IGNORE, _DEFER, _RERUN = LateDecision.HOLD, LateDecision.IGNORE, LateDecision.DEFER, LateDecision.RERUN
 
 
-def _is_rejected(facts: DayFacts) -> bool:
+def _is_kept(facts: DayFacts) -> bool:
     """Return whether the decision to keep the version counts: the version is known, and something would change it."""
-    return facts.is_rejected and not facts.is_outcome_unknown and (facts.audit_holds or facts.would_run)
+    return facts.is_kept and not facts.is_outcome_unknown and (facts.audit_holds or facts.would_run)
 
 
-def _is_not_worth(facts: DayFacts) -> bool:
-    limits, worth = facts.cooled_limits, facts.worth_usd
-    if limits is None or limits.price is None or worth is None or limits.price <= worth:
+def _is_too_expensive(facts: DayFacts) -> bool:
+    limits, most = facts.cooled_limits, facts.worth_usd
+    if limits is None or limits.price is None or most is None or limits.price <= most:
         return False
     # The new definition would run the day without its late data too.
     is_due_anyway = facts.is_outcome_unknown or facts.needs_person or facts.reruns_definition
@@ -116,11 +116,11 @@ RULES = (
         reason=reasons.manifest_gone,
     ),
     Rule(
-        name=DecisionRule.REJECTED,
+        name=DecisionRule.KEPT,
         decision=_IGNORE,
         when="a person keeps the published version as long as the inputs are the same",
-        applies=_is_rejected,
-        reason=reasons.rejected,
+        applies=_is_kept,
+        reason=reasons.kept,
     ),
     Rule(
         name=DecisionRule.AUDIT,
@@ -191,11 +191,11 @@ RULES = (
         reason=reasons.moved_hours,
     ),
     Rule(
-        name=DecisionRule.NOT_WORTH,
+        name=DecisionRule.TOO_EXPENSIVE,
         decision=_IGNORE,
-        when="the re-run is estimated to cost more than the late data is worth",
-        applies=_is_not_worth,
-        reason=reasons.not_worth,
+        when="the re-run is estimated to cost more than `worth_per_percent` allows for the late data",
+        applies=_is_too_expensive,
+        reason=reasons.too_expensive,
     ),
     Rule(
         name=DecisionRule.COOL_DOWN,
@@ -295,7 +295,7 @@ RULES = (
 )
 
 # These decide before today's re-runs are counted.
-_UNCOUNTED = frozenset({DecisionRule.NOT_WORTH, DecisionRule.COOL_DOWN})
+_UNCOUNTED = frozenset({DecisionRule.TOO_EXPENSIVE, DecisionRule.COOL_DOWN})
 _TABLES = frozenset({DecisionRule.TABLE_NOTIFIED, DecisionRule.TABLE_IGNORED})
 
 

@@ -1,4 +1,4 @@
-"""Files of a day that are not taken: its sources' partners have listed them, but they could not be fetched yet."""
+"""Files of a day that are not stored yet: the partners of its sources have listed them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from slackwater.runs.day import Day
 from slackwater.sources.pull_config import PullConfig
 
 
-def untaken_files(project: Project, pipeline: str, day: Day, *, files: FileCache) -> dict[str, int]:
-    """Return the number of files that are not taken, for each source of the pipeline that has any.
+def unstored_files(project: Project, pipeline: str, day: Day, *, files: FileCache) -> dict[str, int]:
+    """Return the number of files that are not stored, for each source of the pipeline that has any.
 
-    Counts the files of the dates that the day overlaps. A file that a person has given up does not count.
+    Counts the files of the dates that the day overlaps. An abandoned file does not count.
     """
     counts = {}
     for name in sorted(project.pipeline(pipeline).sources):
@@ -27,11 +27,11 @@ def untaken_files(project: Project, pipeline: str, day: Day, *, files: FileCache
     return {name: count for name, count in counts.items() if count}
 
 
-def describe_untaken(files: Mapping[str, int]) -> Iterator[str]:
+def describe_unstored(files: Mapping[str, int]) -> Iterator[str]:
     """Yield a sentence for each source, without a full stop, which names the command that lists the files."""
     for source, count in files.items():
         verb = "was" if count == 1 else "were"
-        yield f"{counted(count, 'file')} of {source} {verb} not taken (slackwater files {source} --state failed)"
+        yield f"{counted(count, 'file')} of {source} {verb} not stored (slackwater files {source} --state failed)"
 
 
 def _dated_patterns(pull: PullConfig, day: Day) -> list[str]:
