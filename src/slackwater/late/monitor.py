@@ -20,7 +20,7 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.check.holds import days_on_hold
 from slackwater.late.check.limits import budget_percent, usage_date
 from slackwater.late.check.window_dates import today, window_start
-from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.late.pending import save_pending
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Pipeline
@@ -232,17 +232,13 @@ def later_checks(report: CheckReport) -> Iterator[DayDeferred]:
     schedule may be turned off, and an additional check costs 0.0002 USD.
     """
     for day in report.days:
-        if not_before := _not_before(day, report):
+        not_before = day.figures.not_before if day.figures and day.decision is LateDecision.DEFER else None
+        if day.error_may_pass or (day.rule is DecisionRule.RUNNING and not report.complete):
+            not_before = report.checked_at + _AGAIN
+        elif day.rule in {DecisionRule.BELOW, DecisionRule.TOO_EXPENSIVE}:
+            not_before = day.ages_at
+        if not_before:
             yield day_deferred(day.pipeline, day.date, not_before=not_before)
-
-
-def _not_before(day: DayDecision, report: CheckReport) -> datetime | None:
-    """Return when the day is checked again, UTC; None if only the next scheduled check has to."""
-    if day.error_may_pass or (day.rule is DecisionRule.RUNNING and not report.complete):
-        return report.checked_at + _AGAIN
-    if day.rule in {DecisionRule.BELOW, DecisionRule.TOO_EXPENSIVE}:
-        return day.ages_at
-    return day.figures.not_before if day.figures and day.decision is LateDecision.DEFER else None
 
 
 def rejected_above_normal(hours: Mapping[int, EventCount], *, now: datetime) -> float:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError, Throttled, Unavailable
-from slackwater.late.check.thresholds import changed_file_count, late_amount, reached_thresholds
+from slackwater.late.check.thresholds import late_amount, reached_thresholds
 from slackwater.late.check.wait import MaxAge
-from slackwater.late.decision import MAX_FAILURES, DecisionFigures, DecisionRule, TableChange
+from slackwater.late.decision import MAX_FAILURES, DecisionRule, TableChange
 from slackwater.late.entry import LateInput
 from slackwater.model import first_error
 from slackwater.pipeline.definition import Late
@@ -295,25 +295,6 @@ class DayFacts:
         usage = self.limits.usage.reruns if self.limits else ()
         others = [item for item in usage if (item.date, item.attempt) != (self.record.date, self.attempt)]
         return len(others), sum(item.usd or 0.0 for item in others)
-
-    def amounts(self, differences: Sequence[SourceDifference]) -> DecisionFigures:
-        """Return the numbers that follow from the record and from these differences of the inputs."""
-        inputs = self.inputs
-        return DecisionFigures(
-            late_rows=sum(item.unprocessed.rows for item in differences),
-            late_percent=late_percent(differences),
-            late_bytes=sum(item.unprocessed.bytes for item in differences),
-            changed_files=sum(changed_file_count(item) for item in differences),
-            oldest_wait_hours=max(inputs.waits.values(), default=None),
-            max_age_hours=min(
-                (limit.hours for name, limit in inputs.max_ages.items() if name in inputs.waits), default=None
-            ),
-            is_aged=bool(inputs.aged),
-            input_rows=inputs.rows,
-            input_bytes=inputs.bytes,
-            attempt=self.attempt,
-            last_rerun_at=inputs.last_rerun_at,
-        )
 
 
 def late_percent(differences: Sequence[SourceDifference]) -> float | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from slackwater.errors import DayChanged, ObjectMissing
 from slackwater.late.check import reasons
-from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts
+from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts, late_percent
+from slackwater.late.check.thresholds import changed_file_count
 from slackwater.late.decision import MAX_FAILURES, DayDecision, DecisionFigures, DecisionRule, LateDecision
 
 
@@ -192,8 +192,21 @@ def decide(facts: DayFacts) -> DayDecision:
 
 def _figures(facts: DayFacts, rule: Rule) -> DecisionFigures:
     """Return the numbers behind the decision, with those of the limits if they were asked."""
-    figures = facts.amounts(facts.inputs.differences if rule.name in _TABLES else facts.inputs.rerun_inputs)
-    limits = facts.limits
+    inputs, limits = facts.inputs, facts.limits
+    differences = inputs.differences if rule.name in _TABLES else inputs.rerun_inputs
+    figures = DecisionFigures(
+        late_rows=sum(item.unprocessed.rows for item in differences),
+        late_percent=late_percent(differences),
+        late_bytes=sum(item.unprocessed.bytes for item in differences),
+        changed_files=sum(changed_file_count(item) for item in differences),
+        oldest_wait_hours=max(inputs.waits.values(), default=None),
+        max_age_hours=min((it.hours for name, it in inputs.max_ages.items() if name in inputs.waits), default=None),
+        is_aged=bool(inputs.aged),
+        input_rows=inputs.rows,
+        input_bytes=inputs.bytes,
+        attempt=facts.attempt,
+        last_rerun_at=inputs.last_rerun_at,
+    )
     if limits is None:
         return figures
     update: dict[str, object] = {"estimated_usd": limits.price, "worth_usd": facts.worth_usd}
@@ -203,14 +216,11 @@ def _figures(facts: DayFacts, rule: Rule) -> DecisionFigures:
         update |= {"spent_usd": spent, "budget_usd": limits.policy.budget_per_day}
     if rule.decision is LateDecision.RERUN:
         update["position"] = limits.position
-    return figures.model_copy(update={**update, "not_before": _not_before(facts, rule)})
-
-
-def _not_before(facts: DayFacts, rule: Rule) -> datetime | None:
-    """Return from when on a deferred day may run again; None if no calendar day has such a budget."""
-    if facts.limits is None or rule.decision is not LateDecision.DEFER:
-        return None
-    if rule.name is DecisionRule.COOL_DOWN:
-        return facts.cool_down_end
-    is_too_expensive = rule.name is DecisionRule.OVER_BUDGET and reasons.exceeds_budget(facts.limits)
-    return None if is_too_expensive else facts.limits.tomorrow
+    elif rule.name is DecisionRule.COOL_DOWN:
+        update["not_before"] = facts.cool_down_end
+    # No calendar day has the budget for a re-run that costs more than a whole one.
+    elif rule.name is DecisionRule.TOO_MANY or (
+        rule.name is DecisionRule.OVER_BUDGET and not reasons.exceeds_budget(limits)
+    ):
+        update["not_before"] = limits.tomorrow
+    return figures.model_copy(update=update)
