@@ -17,8 +17,8 @@ from slackwater.arrow.reference import (
     reference_uri,
 )
 from slackwater.errors import DayChanged, ObjectMissing
-from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.cost_recorder import DueCost, is_final
+from slackwater.runs.comparison_run import ComparisonRun, DueCost
+from slackwater.runs.cost_recorder import is_final
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.pipeline_records import (
     MOST_DAYS,

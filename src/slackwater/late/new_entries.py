@@ -66,17 +66,7 @@ def new_entries(
     history = _History([*known, *result])
     for item in decided:
         for late in item.day.inputs:
-            entry = _entry(
-                late,
-                pipeline=pipeline,
-                day=item.day.date,
-                timezone=timezone,
-                decided_at=item.check.checked_at,
-                decision=item.day.decision,
-                rule=item.day.rule,
-                reason=item.day.reason,
-                execution=item.check.execution,
-            )
+            entry = _entry(late, item, timezone)
             if history.add_decision(entry, published_attempt=item.day.attempt):
                 result.append(entry)
     return sorted(result, key=lambda entry: (entry.decided_at, entry.date, entry.source, entry.uri, entry.etag))
@@ -99,21 +89,21 @@ def run_entries(read: RunInputs, decided: Sequence[Decided], pipeline: str, time
         and item.check.checked_at <= read.started_at
         for late in item.day.inputs
     }
+    unchecked = Decided(
+        check=PendingCheck(pipeline=pipeline, execution="", checked_at=read.started_at, days=()),
+        day=PendingDay(
+            date=read.date,
+            decision=LateDecision.RERUN,
+            rule=NOT_CHECKED,
+            reason=f"attempt {read.attempt} has read it, without the decision of a check",
+            attempt=read.attempt,
+            inputs=(),
+        ),
+    )
     shares = cost_shares(read.inputs, read.cost_usd)
     entries = []
     for late, share in zip(read.inputs, shares, strict=True):
-        item = reruns.get(late.key)
-        entry = _entry(
-            late,
-            pipeline=pipeline,
-            day=read.date,
-            timezone=timezone,
-            decided_at=item.check.checked_at if item else read.started_at,
-            decision=LateDecision.RERUN,
-            rule=item.day.rule if item else NOT_CHECKED,
-            reason=item.day.reason if item else f"attempt {read.attempt} has read it, without the decision of a check",
-            execution=item.check.execution if item else None,
-        )
+        entry = _entry(late, reruns.get(late.key, unchecked), timezone)
         entry = entry._replace(attempt=read.attempt, cost_usd=share, table_rows=read.table_rows)
         entries.append(_with_effect(entry, read.effect))
     return entries
@@ -190,43 +180,27 @@ class _History:
         return True
 
 
-def _entry(
-    late: LateInput,
-    *,
-    pipeline: str,
-    day: str,
-    timezone: str,
-    decided_at: datetime,
-    decision: str,
-    rule: str,
-    reason: str,
-    execution: str | None,
-) -> LedgerEntry:
-    local_date = parse_date(day)
+def _entry(late: LateInput, decided: Decided, timezone: str) -> LedgerEntry:
+    """Return the row of a decision about a late input, which no run has read yet."""
+    check, day = decided.check, decided.day
+    local_date = parse_date(day.date)
     lateness = (late.arrived - day_of(local_date, timezone).end) / HOUR
     return LedgerEntry(
-        pipeline=pipeline,
-        date=local_date,
-        source=late.source,
-        file=late.file,
-        uri=late.uri,
-        etag=late.etag,
+        **late.model_dump(exclude={"change"}),
         change=str(late.change),
-        arrived=late.arrived,
+        pipeline=check.pipeline,
+        date=local_date,
         lateness_hours=None if late.change in {Change.REMOVED, DEFINITION} else lateness,
-        rows=late.rows,
-        bytes=late.bytes,
-        decided_at=decided_at,
-        decision=str(decision),
-        rule=str(rule),
-        reason=reason,
-        execution=execution.rpartition(":")[2] if execution else None,
+        decided_at=check.checked_at,
+        decision=str(day.decision),
+        rule=day.rule,
+        reason=day.reason,
+        execution=check.execution.rpartition(":")[2] or None,
         attempt=None,
         cost_usd=None,
         rows_differing=None,
         metric=None,
         metric_change_percent=None,
         notified=False,
-        month=decided_at.astimezone(UTC).strftime("%Y-%m"),
-        rows_before=late.rows_before,
+        month=check.checked_at.astimezone(UTC).strftime("%Y-%m"),
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
 from slackwater.costs.cost import RunUsage, final_cost, price_run
 from slackwater.errors import AccessDenied, CloudError, Throttled, Unavailable
-from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, attempt_costs
-from slackwater.runs.cost_estimate import PastRuns, expected_usd, latest_runs, shows_price
+from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, DueCost, attempt_costs
+from slackwater.runs.cost_estimate import expected_usd, latest_runs, shows_price
 from slackwater.runs.record import RunRecord
+from slackwater.runs.table import RunTable
 
 KNOWN_WITHIN = timedelta(days=7)
 """So long after the end of a run, its cost is no longer asked for."""
@@ -34,42 +35,6 @@ class UsageReader(Protocol):
         """Return what an attempt of a run, or a comparison, has used. Raises `CloudError`, `AccessDenied`."""
 
 
-class DueCost(NamedTuple):
-    """A run that has ended, or a comparison, whose cost is not final."""
-
-    date: str
-    attempt: int
-    """Of a comparison: that of the later version."""
-    comparison: str = ""
-    """`ComparisonRun.execution_name`; empty for a run."""
-
-
-class CostTable(PastRuns, Protocol):
-    """The run table as costs use it. All methods raise `CloudError` when the table cannot be read or written."""
-
-    def costs_due(self, pipeline: str) -> Iterator[DueCost]:
-        """Yield each run that has ended, and each comparison, without a final cost, in order of date and attempt.
-
-        May miss writes of the last seconds.
-        """
-
-    def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
-        """Return one attempt of the day, or None."""
-
-    def comparison(self, pipeline: str, due: DueCost) -> ComparisonRun | None:
-        """Return a comparison, or None."""
-
-    def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
-        """Return the comparisons of a day, in order of the later version."""
-
-    def save_cost(self, record: RunRecord | ComparisonRun) -> bool:
-        """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete.
-
-        The stored record gets the next `cost_version`. Return False, without a change, if another process has written
-        the cost since the record was read.
-        """
-
-
 class RecordedCosts(NamedTuple):
     """What one call of `record_due` has done."""
 
@@ -83,7 +48,7 @@ class RecordedCosts(NamedTuple):
 class CostRecorder:
     """Records what runs and comparisons cost, with the prices of one region and architecture."""
 
-    table: CostTable
+    table: RunTable
     reader: UsageReader
     region: str
     """Such as us-east-1."""

@@ -14,8 +14,8 @@ from slackwater.costs import prices
 from slackwater.costs.cost import BilledHours, RunCost, RunUsage, price_run, total_usd
 from slackwater.costs.prices import read_prices
 from slackwater.errors import AccessDenied, CloudError, InputError, Throttled
-from slackwater.runs.comparison_run import ComparisonRun, attempt_usd
-from slackwater.runs.cost_recorder import CostRecorder, DueCost, UsageGone
+from slackwater.runs.comparison_run import ComparisonRun, DueCost, attempt_usd
+from slackwater.runs.cost_recorder import CostRecorder, UsageGone
 from slackwater.runs.record import Run, RunRecord, RunState
 from tests.fakes_runs import DictRunTable
 
