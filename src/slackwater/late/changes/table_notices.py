@@ -16,7 +16,8 @@ from slackwater.formatting import counted
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.decision import DayDecision, TableChange
 from slackwater.late.effect import Severity
-from slackwater.model import Record, json_schema
+from slackwater.late.report.document import Document
+from slackwater.model import json_schema
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import DayRecord, TableNotice
 from slackwater.runs.table import RunTable, update_day
@@ -26,18 +27,11 @@ _WHAT = "people were notified of its changed tables"
 _MAX_CHANGES, _MAX_IN_LINE = 40, 3
 
 
-class TableChangeDocument(Record):
+class TableChangeDocument(Document):
     """Which days of other pipelines have changed since a day was published from earlier versions of them."""
 
-    version: Literal[1] = 1
-    """Of this format. Later versions only add fields, unless the number changes."""
-    pipeline: str
     date: str
-    team: str
-    """The team that owns the table; empty if the pipeline names none."""
     severity: Literal[Severity.INFO] = Severity.INFO
-    summary: str
-    """The subject of the e-mail."""
     changed_days: int
     """Entries of `changes` if none were left out."""
     changes: tuple[TableChange, ...]

@@ -10,19 +10,23 @@ from slackwater.formatting import counted
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.day import Day
-from slackwater.sources.pull_config import PullConfig
 
 
 def unstored_files(project: Project, pipeline: str, day: Day, *, files: FileCache) -> dict[str, int]:
     """Return the number of files that are not stored, for each source of the pipeline that has any.
 
-    Counts the files of the dates that the day overlaps. An abandoned file does not count.
+    Counts the files of the dates, in the pull's timezone, that the day overlaps. An abandoned file does not count.
     """
     counts = {}
     for name in sorted(project.pipeline(pipeline).sources):
         pull = project.source(name).pull
         if pull:
-            recorded = (file for dated in _dated_patterns(pull, day) for file in files.files_of_date(name, dated))
+            timezone = ZoneInfo(pull.timezone)
+            date, last = (at.astimezone(timezone).date() for at in (day.start, day.end - timedelta.resolution))
+            # A pattern with a month only has the same names for several dates.
+            dates = (date + timedelta(days=days) for days in range((last - date).days + 1))
+            patterns = dict.fromkeys(pull.pattern.dated(each) for each in dates)
+            recorded = (file for dated in patterns for file in files.files_of_date(name, dated))
             counts[name] = len({file.path for file in recorded if not file.is_taken})
     return {name: count for name, count in counts.items() if count}
 
@@ -32,12 +36,3 @@ def describe_unstored(files: Mapping[str, int]) -> Iterator[str]:
     for source, count in files.items():
         verb = "was" if count == 1 else "were"
         yield f"{counted(count, 'file')} of {source} {verb} not stored (slackwater files {source} --state failed)"
-
-
-def _dated_patterns(pull: PullConfig, day: Day) -> list[str]:
-    """Return the patterns of the names of files for each date, in the pull's timezone, that the day overlaps."""
-    timezone = ZoneInfo(pull.timezone)
-    date, last = (instant.astimezone(timezone).date() for instant in (day.start, day.end - timedelta.resolution))
-    dates = [date + timedelta(days=days) for days in range((last - date).days + 1)]
-    # A pattern with a month only has the same names for several dates.
-    return list(dict.fromkeys(pull.pattern.dated(each) for each in dates))
