@@ -180,7 +180,10 @@ class Freezer:
         """Claim the day for a run that publishes an earlier version again. Raises `InputError`."""
         attempt = self.table.run(record.pipeline, record.date, request.to)
         earlier = version_to_restore(record, attempt, request)
-        run = self._attempt(earlier.run, record, correlation_id)
+        number, path = record.attempts + 1, f"{record.pipeline}/{record.date}/{earlier.run.run_id}"
+        prefix = f"s3://{self.exchange_bucket}/runs/{path}/{number}/"
+        own = {"attempt": number, "correlation_id": correlation_id, "prefix": prefix, "accepts_audit": False}
+        run = earlier.run.model_copy(update=own)
         started = rollback_record(earlier, request, run=run, execution=execution, now=self.now())
         return self._restoring(run) if self._claim_day(record, started) else Frozen(action=FreezeAction.WAIT)
 
@@ -254,14 +257,6 @@ class Freezer:
             bytes=manifest.bytes,
             accepts_audit=decision_about(record, manifest.digest) is ResolutionAction.RELEASED,
         )
-
-    def _attempt(self, earlier: Run, record: DayRecord, correlation_id: str) -> Run:
-        """Return the day's next attempt, with the identity and the inputs of an earlier run."""
-        attempt = record.attempts + 1
-        path = f"{earlier.pipeline}/{earlier.date}/{earlier.run_id}"
-        prefix = f"s3://{self.exchange_bucket}/runs/{path}/{attempt}/"
-        own = {"attempt": attempt, "correlation_id": correlation_id, "prefix": prefix, "accepts_audit": False}
-        return earlier.model_copy(update=own)
 
     def _lost_run(self, run: Run) -> RunRecord | None:
         """Return the record, as failed, of a run whose execution ended without an outcome being recorded."""

@@ -105,14 +105,9 @@ def claim_job(
         claim = JobClaim.model_validate_json(store.get(uri))
         if claim.execution == own.execution or is_running(claim):
             return claim
-        own = own.model_copy(update={"started_before": _started_jobs(store, prefix, claim)})
+        has_started = claim.by_monitoring and any(store.list(job_started_uri(prefix, claim.job(prefix))))
+        own = own.model_copy(update={"started_before": claim.started_before + has_started})
     raise AssertionError("count() never ends")
-
-
-def _started_jobs(store: ObjectStore, prefix: str, last: JobClaim) -> int:
-    """Return the number of monitorings' jobs that have begun to compare the pair; `last` is its last claim."""
-    has_started = last.by_monitoring and any(store.list(job_started_uri(prefix, last.job(prefix))))
-    return last.started_before + has_started
 
 
 def abandoned_comparisons(
