@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.client.holds import days_on_hold, describe_decision
+from slackwater.client.holds import days_on_hold
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectInvalid, Throttled, UnknownName
 from slackwater.late.check.holds import MAX_OLDER_DAYS, day_with_decision, older_days
 from slackwater.late.check.holds import days_on_hold as count_days_on_hold
@@ -94,17 +94,6 @@ def test_a_hold_of_many_files_names_some_and_counts_the_others(world):
     assert named[-1].startswith("`slackwater late release")
     with pytest.raises(InputError, match=r"have lost 1,000 rows .* \(1000 changed with fewer rows\)"):
         world.freeze(DAY)
-
-
-def test_a_hold_ends_when_its_cause_is_gone_and_that_is_recorded(world):
-    body = world.store.get(NOON)
-    world.store.delete([NOON])
-    world.check()
-    world.store.put(NOON, body, metadata=METADATA)
-    assert world.rules()[DAY] is DecisionRule.UNCHANGED
-    day = world.table.day(PIPELINE, DAY)
-    assert (day.hold, day.resolution.action, day.resolution.hold.rule) == (None, ResolutionAction.ENDED, "vanished")
-    assert describe_decision(day.resolution) == "ended on 2013-03-13 18:00 UTC: no new data since the published run"
 
 
 @pytest.mark.parametrize("hold", ["rolled_back", "manifest_gone"])

@@ -78,15 +78,6 @@ def test_dropped_rows_count_by_the_thresholds_and_the_day_runs_again_without_the
     assert day.world.publish(DAY).rows == 2100
 
 
-def test_dropped_and_late_rows_are_one_change():
-    day = PulledDay("drop")
-    day.remove()
-    day.world.add("flights", DAY, "20", name="late", rows=7)
-    assert day.decision().reason.startswith(
-        "flights grew by 7 rows (0.636 %), 1 object, 7 Bytes and the partner has removed 1 file"
-    )
-
-
 def test_dropped_rows_below_every_threshold_run_again_when_they_have_waited_long_enough():
     day = PulledDay("drop", shared=True)
     definition = day.world.project.pipelines[PIPELINE]
