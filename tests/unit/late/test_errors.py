@@ -26,8 +26,6 @@ def rules_of_other_days(world):
     return {rule for date, rule in world.rules().items() if "2013-03-08" <= date <= "2013-03-12" and date != DATE}
 
 
-
-
 @pytest.mark.parametrize(
     ("body", "error"),
     [
@@ -95,8 +93,6 @@ def test_the_last_arrival_of_a_day_on_hold_is_still_reported(world):
     uri = world.add("weather", "2013-03-12", "20", name="newest")
     world.store.put("s3://raw/raw/source=flights/date=2013-03-12/hour=17/stray.parquet", b"?")
     assert world.check().last_arrivals["weather"] == world.store.objects[uri][2]
-
-
 
 
 def fail_listing(world, error, *, dates=(DATE,), times=10**6):
@@ -245,10 +241,6 @@ def test_people_are_notified_of_a_day_before_the_window_whose_execution_cannot_b
     world.executions.is_running = is_running
     world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)
     assert world.check().notifications_due == ("2013-03-08",)
-
-
-
-
 
 
 def test_attempts_are_read_only_where_some_follow_the_published_one(world):

@@ -108,8 +108,8 @@ SCENARIOS = {
     ),
     "keeping is about the inputs of the hold": "lose flights; check; late; keep; VANISHED",
     "an object that the receiver has not written": (
-        f"stray; UNREADABLE; reason cannot be checked: s3://raw/raw/source=flights/date={DAY}/hour=20/b.parquet does not "
-        "say how many events it holds: it was not written by the receiver (remove it)"
+        f"stray; UNREADABLE; reason cannot be checked: s3://raw/raw/source=flights/date={DAY}/hour=20/b.parquet does "
+        "not say how many events it holds: it was not written by the receiver (remove it)"
     ),
     "people are notified of a day that cannot be checked": "late weather 1; run; stray; tasks notify",
     "an older day on hold can be read again, and its late data waits": (
@@ -194,7 +194,8 @@ SCENARIOS = {
     ),
     "an arrival that reaches a threshold": "wait 96; arrive one 500; only GROWN; listed 1",
     "a day that was rolled back is on one list": (
-        "hold rolled_back; wait 96; arrive one; listed 1; only ROLLED_BACK; listed no; after; arrive two; older; listed no"
+        "hold rolled_back; wait 96; arrive one; listed 1; only ROLLED_BACK; listed no; after; arrive two; older; "
+        "listed no"
     ),
     "a listed day below the thresholds is shown once": "after; arrive one 5; older BELOW; listed no",
     "a listed day that has lost objects stays listed": "after; arrive one; lose flights; older VANISHED; listed 1",

@@ -41,10 +41,6 @@ def put_on_hold(world, rule):
     world.table.save(world.table.day(PIPELINE, DAY).model_copy(update={"hold": hold}))
 
 
-
-
-
-
 def test_a_crash_before_the_hold_of_an_older_day_ends_loses_no_late_data(world, monkeypatch):
     put_on_hold(world, "changing")
     world.add("weather", DAY, "20", name="late", rows=500)

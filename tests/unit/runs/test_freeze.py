@@ -428,12 +428,6 @@ def test_the_recorded_error_of_a_failure_is_one_line(cause, message):
     assert failure_message("E", cause) == message
 
 
-
-
-
-
-
-
 def test_a_changed_file_of_which_one_object_was_overwritten_has_not_vanished(freezer, recorder, store):
     for hour in ("13", "14"):
         add(store, source="flights", date="2013-03-10", hour=hour, name="first", file="day.csv")
