@@ -217,6 +217,27 @@ SCENARIOS = {
     "a day whose version is kept is not published by a new definition": (
         "late flights 5 b; run; lose flights b; check; keep; define rerun query; KEPT"
     ),
+    # Rollbacks.
+    "the published version and one that does not exist are not restored": (
+        f"late; run; restore 2 ! version 2 of {DAY} is the published one; restore 3 ! no published version 3 .*"
+        "slackwater history"
+    ),
+    "a failed attempt is no version, and may have published": (
+        "late; run; late weather 9 b; fail spark; restore 3 ! no published version 3; restore 2; attempts 4"
+    ),
+    "a rollback needs a reason": "late; run; restore 1 no ! reason: missing",
+    "nothing runs a day again that was rolled back": (
+        "late; run; restore 1; publish; ROLLED_BACK; reason rolled back to version 1: bad file; tasks notify; freeze ! "
+        f"slackwater late release {PIPELINE} --date {DAY}; start ! slackwater late release {PIPELINE} --date {DAY}; "
+        "release; rerun; attempt 4; because late_data"
+    ),
+    "a rollback fails in its audit": "late; run; restore 1; refuse AuditFailed; known; free; version 2",
+    "a rollback finds no version": "late; run; restore 1; refuse ObjectMissing; known; free; version 2",
+    "a rollback fails in AWS": "late; run; restore 1; refuse CloudError; unknown; free; version 2",
+    "a load step of a rollback fails": "late; run; restore 1; commit; refuse ObjectMissing; unknown; free; version 2",
+    "a refused rollback makes no unknown outcome known": (
+        "late; run; late weather 9 b; fail spark; restore 1; refuse AuditFailed; unknown"
+    ),
     # Weeks that read the published days of another pipeline.
     "a changed day holds the week until a person releases it": (
         f"week hold; UNCHANGED; daily other 11; TABLE_CHANGED; reason days has 1 changed day, 10 -> 11 rows (15.7 %): "
@@ -425,6 +446,17 @@ class Day:
         hold = self.record.hold
         assert not hold or hold.attempt != run.attempt or hold.inputs in run.manifest
 
+    def do_restore(self, version: str, reason: str = "bad file") -> None:
+        self.world.freeze(DAY, rollback=int(version), reason="" if reason == "no" else "bad file")
+
+    def do_commit(self) -> None:
+        self.world.store.put(publication_uri(self.record.active.run.prefix), b"{}")
+
+    def do_refuse(self, error: str) -> None:
+        run = self.record.active.run
+        self.world.store.put(failure_uri(run.prefix), f"{error}: x".encode())
+        self.world.fail(run)
+
     def do_rollback(self, fails: str) -> None:
         run = self.world.freeze(DAY, rollback=1, reason="the version before")
         self.world.store.put(failure_uri(run.prefix), b"ObjectMissing: the tag is gone")
@@ -507,6 +539,15 @@ class Day:
 
     def do_attempt(self, number: str) -> None:
         assert self.record.published.run.attempt == self.run.attempt == int(number)
+
+    def do_attempts(self, number: str) -> None:
+        assert self.record.attempts == int(number)
+
+    def do_because(self, *reasons: str) -> None:
+        assert self.world.table.run(PIPELINE, DAY, self.run.attempt).reasons == reasons
+
+    def do_version(self, number: str) -> None:
+        assert (self.record.active, self.record.published.run.attempt) == (None, int(number))
 
     def do_rows(self, number: str) -> None:
         assert self.run.rows == int(number)
