@@ -244,13 +244,3 @@ def comparison_uri(prefix: str) -> str:
     's3://exchange/comparisons/daily_delays/2013-11-03/1-2/comparison.json'
     """
     return f"{prefix}comparison.json"
-
-
-def reference_to(comparison: Comparison, prefix: str) -> ComparisonReference:
-    """Return the reference to a comparison that is stored under `prefix`."""
-    return ComparisonReference(
-        uri=comparison_uri(prefix),
-        before=comparison.before.attempt,
-        after=comparison.after.attempt,
-        differing=comparison.rows.differing,
-    )

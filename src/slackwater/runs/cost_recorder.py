@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from slackwater.costs.cost import RunUsage, final_cost, price_run
 from slackwater.errors import AccessDenied, CloudError, Throttled, Unavailable
-from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, DueCost, attempt_costs
+from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, attempt_costs
 from slackwater.runs.cost_estimate import expected_usd, latest_runs, shows_price
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import RunTable
@@ -119,7 +119,13 @@ class CostRecorder:
             if self.now() > until:
                 break
             try:
-                recorded = self._record_due(pipeline, due)
+                record: RunRecord | ComparisonRun | None = (
+                    self.table.comparison(pipeline, due)
+                    if due.comparison
+                    else self.table.run(pipeline, due.date, due.attempt)
+                )
+                # The list may miss writes of the last seconds.
+                recorded = None if record is None or is_final(record) else self.record(record)
             except (Throttled, Unavailable) as error:
                 errors.append(str(error))
                 break
@@ -129,17 +135,6 @@ class CostRecorder:
             if recorded is not None and is_final(recorded):
                 completed.append(recorded)
         return RecordedCosts(tuple(completed), tuple(errors))
-
-    def _record_due(self, pipeline: str, due: DueCost) -> RunRecord | ComparisonRun | None:
-        """Record one due cost. Return None if it is not due any more, or if another process has recorded one meanwhile.
-
-        The list may miss writes of the last seconds.
-        """
-        if due.comparison:
-            comparison = self.table.comparison(pipeline, due)
-            return None if comparison is None or is_final(comparison) else self.record(comparison)
-        run = self.table.run(pipeline, due.date, due.attempt)
-        return None if run is None or is_final(run) else self.record(run)
 
 
 def is_final(record: RunRecord | ComparisonRun) -> bool:

@@ -10,7 +10,7 @@ from slackwater.errors import InputError
 from slackwater.formatting import shortened
 from slackwater.runs.holds import MAX_EARLIER, MAX_HOLD_REASON, MAX_REASON, held, hold_ended, kept_day
 from slackwater.runs.record import DayRecord, Hold
-from slackwater.runs.rollback import RollbackRequest, version_to_restore
+from slackwater.runs.rollback import version_to_restore
 from tests.fakes_check import PIPELINE, five_days
 
 pytestmark = pytest.mark.unit
@@ -66,7 +66,7 @@ def test_a_reason_of_a_person_has_a_largest_length() -> None:
         world.hold_decisions().release(PIPELINE, DAY, reason="x" * (MAX_REASON + 1))
     day, earlier = world.table.day(PIPELINE, DAY), world.table.run(PIPELINE, DAY, 1)
     with pytest.raises(InputError, match=r"--reason: it has 1,001 characters: use at most 1,000"):
-        version_to_restore(day, earlier, RollbackRequest(to=1, reason="x" * (MAX_REASON + 1)))
+        version_to_restore(day, earlier, to=1, reason="x" * (MAX_REASON + 1))
     assert world.table.day(PIPELINE, DAY) == day
     assert world.hold_decisions().release(PIPELINE, DAY, reason="x" * MAX_REASON) is False
 

@@ -26,7 +26,6 @@ from slackwater.late.comparison import (
     ComparisonReference,
     PublishedVersion,
     comparison_uri,
-    reference_to,
 )
 from slackwater.model import Record
 from slackwater.pipeline.definition import Aggregation
@@ -150,13 +149,21 @@ class Versions:
                 at=self.now(),
                 by_monitoring=since is CompareSince.NOTIFIED,
             )
-            claim = claim_job(self.store, prefix, own, is_running=self._is_running)
+            claim = claim_job(
+                self.store,
+                prefix,
+                own,
+                is_running=lambda it: is_alive(self.executions, it.execution, since=it.at, now=self.now()),
+            )
             # An execution that has ended meanwhile has stored the comparison.
             known = self._known(prefix)
             if known is None and claim is None:
                 raise RunFailed(self._abandon(pair, prefix, is_previous=before is earlier[-1]))
             if known is None and claim and claim.execution == execution:
-                self._record_run(pair, claim)
+                # Its cost is recorded later.
+                versions = {"before": pair.before.attempt, "after": pair.after.attempt}
+                run = ComparisonRun(pipeline=pipeline, date=date, **versions, execution=execution, started_at=claim.at)
+                self.table.save_comparison(run)
         return ChosenVersions(
             action=CompareAction.KNOWN if known else CompareAction.COMPARE,
             comparison=known,
@@ -166,22 +173,6 @@ class Versions:
             job=claim.job(prefix) if claim else "",
             correlation_id=claim.correlation_id if claim else "",
         )
-
-    def _record_run(self, pair: VersionPair, claim: JobClaim) -> None:
-        """Record the execution that starts the job, so that its cost is recorded later."""
-        self.table.save_comparison(
-            ComparisonRun(
-                pipeline=pair.pipeline,
-                date=pair.date,
-                before=pair.before.attempt,
-                after=pair.after.attempt,
-                execution=claim.execution,
-                started_at=claim.at,
-            )
-        )
-
-    def _is_running(self, claim: JobClaim) -> bool:
-        return is_alive(self.executions, claim.execution, since=claim.at, now=self.now())
 
     def _known(self, prefix: str) -> ComparisonReference | None:
         """Return the reference to the stored comparison, or None if there is none with the fields of this release."""
@@ -227,7 +218,10 @@ class Versions:
         Raises `ObjectMissing` or `AccessDenied` when there is none, and pydantic's `ValidationError` when it has other
         fields than this release.
         """
-        return reference_to(Comparison.model_validate_json(self.store.get(comparison_uri(prefix))), prefix)
+        uri = comparison_uri(prefix)
+        comparison = Comparison.model_validate_json(self.store.get(uri))
+        before, after, rows = comparison.before, comparison.after, comparison.rows
+        return ComparisonReference(uri=uri, before=before.attempt, after=after.attempt, differing=rows.differing)
 
     def failure(self, *, prefix: str, job: str, error: str, cause: str) -> str:
         """Return in one line why the comparison failed.

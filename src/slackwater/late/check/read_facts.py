@@ -19,12 +19,13 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
 from slackwater.runs.day import Day
+from slackwater.runs.freeze import new_run_id
 from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import described_changes, input_definition, shared_inputs
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.window_listing import WindowListing
-from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState, run_identity
+from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
 
@@ -202,8 +203,7 @@ def latest_failures(attempts: Sequence[RunRecord], inputs: str, project: Project
     if not attempts:
         return []
     run = attempts[-1].run
-    definition = project.definition_digest(run.pipeline)
-    identity = run_identity(pipeline=run.pipeline, date=run.date, manifest=inputs, definition=definition)
+    identity = new_run_id(project, run.pipeline, run.date, inputs=inputs)
     failed = takewhile(
         lambda run: run.state is not RunState.PUBLISHED and run.run.run_id == identity, reversed(attempts)
     )
