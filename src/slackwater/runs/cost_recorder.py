@@ -119,13 +119,7 @@ class CostRecorder:
             if self.now() > until:
                 break
             try:
-                record: RunRecord | ComparisonRun | None = (
-                    self.table.comparison(pipeline, due)
-                    if due.comparison
-                    else self.table.run(pipeline, due.date, due.attempt)
-                )
-                # The list may miss writes of the last seconds.
-                recorded = None if record is None or is_final(record) else self.record(record)
+                recorded = self._record_due(pipeline, due)
             except (Throttled, Unavailable) as error:
                 errors.append(str(error))
                 break
@@ -135,6 +129,18 @@ class CostRecorder:
             if recorded is not None and is_final(recorded):
                 completed.append(recorded)
         return RecordedCosts(tuple(completed), tuple(errors))
+
+
+    def _record_due(self, pipeline: str, due: DueCost) -> RunRecord | ComparisonRun | None:
+        """Record one due cost. Return None if it is not due any more, or if another process has recorded one meanwhile.
+
+        The list may miss writes of the last seconds.
+        """
+        if due.comparison:
+            comparison = self.table.comparison(pipeline, due)
+            return None if comparison is None or is_final(comparison) else self.record(comparison)
+        run = self.table.run(pipeline, due.date, due.attempt)
+        return None if run is None or is_final(run) else self.record(run)
 
 
 def is_final(record: RunRecord | ComparisonRun) -> bool:
