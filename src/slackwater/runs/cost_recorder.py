@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from slackwater.costs.cost import RunUsage, final_cost, price_run
 from slackwater.errors import AccessDenied, CloudError, Throttled, Unavailable
-from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, attempt_costs
+from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, DueCost, attempt_costs
 from slackwater.runs.cost_estimate import expected_usd, latest_runs, shows_price
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import RunTable
@@ -129,7 +129,6 @@ class CostRecorder:
             if recorded is not None and is_final(recorded):
                 completed.append(recorded)
         return RecordedCosts(tuple(completed), tuple(errors))
-
 
     def _record_due(self, pipeline: str, due: DueCost) -> RunRecord | ComparisonRun | None:
         """Record one due cost. Return None if it is not due any more, or if another process has recorded one meanwhile.
