@@ -58,26 +58,6 @@ class PulledDay:
         return self.world.hold_decisions()
 
 
-def test_dropped_rows_count_by_the_thresholds_and_the_day_runs_again_without_them():
-    day = PulledDay("drop")
-    day.remove()
-    decision = day.decision()
-    # The thresholds of the source are 1 percent and 10 rows.
-    assert decision.rule is DecisionRule.GROWN
-    assert decision.reason == (
-        f"flights: the partner has removed 1 file, {FILE}, with 100 rows (9.09 %), which are dropped: "
-        "reaches percent 1 and rows 10 of its source"
-    )
-    figures = decision.figures
-    assert (figures.late_rows, figures.late_bytes, figures.changed_files) == (100, 100, 1)
-    run = day.world.publish(DAY)
-    assert (run.rows, run.attempt, day.decision().rule) == (2000, 3, DecisionRule.UNCHANGED)
-    day.remove(-1)
-    day.world.time += timedelta(hours=1)
-    assert day.decision().rule is DecisionRule.GROWN
-    assert day.world.publish(DAY).rows == 2100
-
-
 def test_dropped_rows_below_every_threshold_run_again_when_they_have_waited_long_enough():
     day = PulledDay("drop", shared=True)
     definition = day.world.project.pipelines[PIPELINE]

@@ -155,6 +155,11 @@ SCENARIOS = {
     "a removed file is back": "pulled hold; remove; check; return file; UNCHANGED; free; ended",
     "a removed file shares its content with another": "pulled drop shared; remove; UNCHANGED; remove; GROWN",
     "objects are gone where removed files are dropped": "pulled drop; lose file; VANISHED",
+    "dropped rows count by the thresholds, and the day runs again without them": (
+        f"pulled drop; remove; GROWN; reason flights: the partner has removed 1 file, {FILE}, with 100 rows (9.09 %), "
+        "which are dropped: reaches percent 1 and rows 10 of its source; figures 100 1 100; run; rows 2000; attempt 3; "
+        "UNCHANGED; return file; wait 1; GROWN; run; rows 2100"
+    ),
     "dropped and late rows are one change": (
         "pulled drop; remove; late flights 7; GROWN; reason flights grew by 7 rows (0.636 %), 1 object, 7 Bytes and "
         "the partner has removed 1 file"
@@ -216,6 +221,24 @@ SCENARIOS = {
     ),
     "a day whose version is kept is not published by a new definition": (
         "late flights 5 b; run; lose flights b; check; keep; define rerun query; KEPT"
+    ),
+    # Days that were never published, and decisions that are refused.
+    "a rule fails in the first run": "unpublish; fail rule; free",
+    "a day that was never published stays on hold until it is published": (
+        "unpublish; fail audit; check; held audit 1; run; free; resolved attempt 2 has published"
+    ),
+    "a repeated release of a day that was never published starts it": (
+        "unpublish; fail audit; release; release; resolves audit; run; accepts"
+    ),
+    "a repeated release of a day without its manifest starts a run that needs force": (
+        "lose manifest; check; release; forced; check; release; forced; rerun; attempt 2; release; unforced"
+    ),
+    "a repeated release of a day that was rolled back starts a run that needs force": (
+        "hold rolled_back; release; forced; check; release; forced; rerun; attempt 2; release; unforced"
+    ),
+    "what cannot be decided is refused": (
+        f"start; release ! attempt 2 of {PIPELINE} {DAY} is running; stop; keep ! is not on hold; unpublish; "
+        "release ! published nothing for"
     ),
     # Rollbacks.
     "the published version and one that does not exist are not restored": (
@@ -407,6 +430,12 @@ class Day:
     def do_damage(self, what: str) -> None:
         self.world.store.put(self.uri(what), b"{")
 
+    def do_unpublish(self) -> None:
+        """Forget that the day was ever run."""
+        del self.world.table.by_day[PIPELINE, DAY]
+        for key in [key for key in self.world.table.records if key[:2] == (PIPELINE, DAY)]:
+            del self.world.table.records[key]
+
     def do_hold(self, rule: str) -> None:
         hold = Hold(rule=rule, reason="r", since=self.world.now())
         self.world.table.save(self.record.model_copy(update={"hold": hold}))
@@ -472,8 +501,21 @@ class Day:
 
     # What is true then
 
-    def do_figures(self, rows: str, files: str) -> None:
-        assert (self.decision.figures.late_rows, self.decision.figures.changed_files) == (int(rows), int(files))
+    def do_figures(self, rows: str, files: str, size: str = "0") -> None:
+        figures = self.decision.figures
+        assert (figures.late_rows, figures.changed_files, figures.late_bytes) == (int(rows), int(files), int(size))
+
+    def do_forced(self) -> None:
+        assert self.is_forced
+
+    def do_unforced(self) -> None:
+        assert not self.is_forced
+
+    def do_resolved(self, *words: str) -> None:
+        assert self.record.resolution.reason == " ".join(words)
+
+    def do_resolves(self, rule: str) -> None:
+        assert self.record.resolution.hold.rule == rule
 
     def do_tasks(self, *actions: str) -> None:
         assert tuple(task.action for task in day_tasks(self.world.check()) if task.date == DAY) == actions
