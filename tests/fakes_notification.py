@@ -134,19 +134,13 @@ def a_manifest(*objects: InputObject) -> InputManifest:
     return InputManifest(pipeline=PIPELINE, date=DATE, frozen_at=FROZEN, objects=objects)
 
 
-def a_run(attempt: int = 1) -> Run:
-    return Run(
-        pipeline=PIPELINE,
-        date=DATE,
-        run_id=f"{attempt:032x}",
-        attempt=attempt,
-        correlation_id="c",
-        manifest=f"s3://exchange/manifests/{PIPELINE}/{DATE}/{attempt}.json",
+def a_run(attempt: int = 1, **changes: Any) -> Run:
+    run = Run(
+        pipeline=PIPELINE, date=DATE, run_id=f"{attempt:032x}", attempt=attempt, correlation_id="c", files=1, rows=1,
+        bytes=1, manifest=f"s3://exchange/manifests/{PIPELINE}/{DATE}/{attempt}.json",
         prefix=f"s3://exchange/runs/{PIPELINE}/{DATE}/{attempt}/",
-        files=1,
-        rows=1,
-        bytes=1,
-    )
+    )  # fmt: skip
+    return run.model_copy(update=changes)
 
 
 def published(attempt: int = 1) -> PublishedRun:

@@ -29,9 +29,10 @@ from slackwater.late.changes.job_claims import (
     job_started_uri,
 )
 from slackwater.late.comparison import ComparisonReference, comparison_uri
-from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
+from slackwater.runs.record import DayRecord, Publication, PublishedRun, RunRecord, RunState
 from tests.fakes_comparison import comparison, version
 from tests.fakes_functions import use_resources
+from tests.fakes_notification import a_run
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 pytestmark = pytest.mark.unit
@@ -49,10 +50,7 @@ class Days(DictRunTable):
     def set_states(self, *states: RunState, notified: int = 1) -> None:
         published = None
         for attempt, state in enumerate(states, start=1):
-            run = Run(
-                pipeline=PIPELINE, date=DATE, run_id=f"{attempt:032x}", attempt=attempt, correlation_id="c",
-                manifest=f"s3://exchange/manifests/{attempt}.json", prefix="s3://exchange/p/", files=1, rows=1, bytes=1,
-            )  # fmt: skip
+            run = a_run(attempt)
             publication = Publication(table="t", snapshot_id=str(attempt), rows=1, replaced=0, seconds=1.0)
             started = BEGIN + timedelta(days=attempt)
             record = RunRecord(run=run, state=state, execution="arn:e", started_at=started)

@@ -16,7 +16,8 @@ from slackwater.costs.prices import read_prices
 from slackwater.errors import AccessDenied, CloudError, InputError, Throttled
 from slackwater.runs.comparison_run import ComparisonRun, DueCost, attempt_usd
 from slackwater.runs.cost_recorder import CostRecorder, UsageGone
-from slackwater.runs.record import Run, RunRecord, RunState
+from slackwater.runs.record import RunRecord, RunState
+from tests.fakes_notification import a_run
 from tests.fakes_runs import DictRunTable
 
 pytestmark = pytest.mark.unit
@@ -150,19 +151,7 @@ class Usage:
 
 
 def a_record(attempt=1, *, state=RunState.PUBLISHED, ended=NOW - timedelta(hours=1), cost=None):
-    run = Run(
-        pipeline="daily_delays",
-        date="2013-03-10",
-        run_id="0" * 32,
-        attempt=attempt,
-        correlation_id="c",
-        manifest="s3://exchange/manifests/m.json",
-        prefix="s3://exchange/runs/r/",
-        files=1,
-        rows=1,
-        bytes=1,
-    )
-    return RunRecord(run=run, state=state, execution="arn", started_at=NOW, ended_at=ended, cost=cost)
+    return RunRecord(run=a_run(attempt), state=state, execution="arn", started_at=NOW, ended_at=ended, cost=cost)
 
 
 @pytest.fixture
@@ -246,14 +235,9 @@ def test_a_run_whose_usage_is_not_reported_is_given_up_after_seven_days(answer):
 
 def a_comparison(name="c1", *, before=1, after=2, started_at=NOW - timedelta(hours=1), cost=None):
     return ComparisonRun(
-        pipeline="daily_delays",
-        date="2013-03-10",
-        before=before,
-        after=after,
+        pipeline="daily_delays", date="2013-03-10", before=before, after=after, started_at=started_at, cost=cost,
         execution=f"arn:aws:states:us-east-1:000000000000:execution:slackwater-compare-day:{name}",
-        started_at=started_at,
-        cost=cost,
-    )
+    )  # fmt: skip
 
 
 def test_comparisons_are_recorded_like_runs():

@@ -19,6 +19,7 @@ from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, PublishedRun, Run
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_check import PIPELINE, World, freezer_of
+from tests.fakes_notification import a_run
 
 pytestmark = pytest.mark.unit
 
@@ -47,19 +48,7 @@ class Weeks(World):
 
     def publish_daily(self, day: date, *, content: str, attempt: int = 1, rows: int = 10) -> None:
         record = self.table.day("daily", day.isoformat())
-        uri = "s3://exchange/m.json"
-        run = Run(
-            pipeline="daily",
-            date=day.isoformat(),
-            run_id="a" * 32,
-            attempt=attempt,
-            correlation_id="c",
-            manifest=uri,
-            prefix="s3://exchange/runs/",
-            files=1,
-            rows=1,
-            bytes=1,
-        )
+        run = a_run(attempt, pipeline="daily", date=day.isoformat(), run_id="a" * 32)
         publication = Publication(
             table="warehouse.days.daily", snapshot_id="1", rows=rows, replaced=0, seconds=1, content=content
         )
