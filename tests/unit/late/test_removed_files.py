@@ -9,8 +9,8 @@ import pytest
 from slackwater.client.holds import HoldDecisions
 from slackwater.errors import DayChanged, DefinitionError
 from slackwater.faults import Faults
-from slackwater.late.check.thresholds import late_amount, reached_thresholds
-from slackwater.late.check.wait import late_waits
+from slackwater.late.check.facts import late_amount, reached_thresholds
+from slackwater.late.check.read_facts import late_waits
 from slackwater.late.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DayChanged, ObjectMissing, Throttled
-from slackwater.late.check.facts import DayFacts, DayInputs, DefinitionChange, Limits, SourceThresholds
+from slackwater.late.check.facts import DayFacts, DayInputs, DefinitionChange, Limits, MaxAge, SourceThresholds
 from slackwater.late.check.limits import decide_with_limits, usage_date
 from slackwater.late.check.rules import RULES, decide, rule_of
-from slackwater.late.check.wait import MaxAge
 from slackwater.late.decision import EARLY_RULES, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import TableInput

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError, Throttled, Unavailable
-from slackwater.late.check.thresholds import late_amount, reached_thresholds
-from slackwater.late.check.wait import MaxAge
+from slackwater.formatting import hour_range
 from slackwater.late.decision import MAX_FAILURES, DecisionRule, TableChange
 from slackwater.late.entry import LateInput
-from slackwater.model import first_error
+from slackwater.model import Record, first_error
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import OnChange, TableInput
 from slackwater.runs.day import Day
 from slackwater.runs.holds import decision_about
-from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.inputs.difference import Amount, FileChange, SourceDifference
 from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
 from slackwater.sources.late_thresholds import LateThresholds
@@ -32,6 +32,14 @@ TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled, Unavailable)
 def as_slackwater_error(error: SlackwaterError | ValidationError) -> SlackwaterError:
     """Return the error; for a stored record that is no valid model, an `ObjectInvalid` that names its field."""
     return error if isinstance(error, SlackwaterError) else ObjectInvalid(first_error(error))
+
+
+class MaxAge(NamedTuple):
+    """How long late data of an input may wait, and where that is defined."""
+
+    hours: float
+    label: str
+    """In the words of a reason: `late.max_age_hours 24`."""
 
 
 class SourceThresholds(NamedTuple):
@@ -303,3 +311,60 @@ def late_percent(differences: Sequence[SourceDifference]) -> float | None:
     if not all(item.before.rows for item in late):
         return None
     return max((100 * item.unprocessed.rows / item.before.rows for item in late), default=0.0)
+
+
+class LateAmount(Record):
+    """What the thresholds of a source are compared with."""
+
+    rows_before: int
+    """That the published run has read."""
+    late: Amount
+    """Late data, and the rows of dropped files."""
+    changed_files: int
+    """Changed and removed files."""
+
+
+def late_amount(source: SourceDifference) -> LateAmount:
+    """Return what the thresholds of the source are compared with."""
+    return LateAmount(rows_before=source.before.rows, late=source.unprocessed, changed_files=changed_file_count(source))
+
+
+def reached_thresholds(amount: LateAmount, thresholds: LateThresholds) -> tuple[str, ...]:
+    """Return the thresholds that the late data of a source reaches, such as `percent 1`; empty without late data.
+
+    Any late data reaches a threshold of zero, including objects without rows. Rows of dropped files count like late
+    ones.
+    """
+    late = amount.late
+    if not late.objects:
+        return ()
+
+    def is_reached(name: str, value: float) -> bool:
+        if name == "changed_files":
+            return amount.changed_files >= value
+        if name == "percent":
+            # Decimals are exact: in floating point, 11 of 1,000 rows would be below 1.1 percent.
+            return late.rows > 0 and 100 * late.rows >= Decimal(str(value)) * amount.rows_before
+        return (late.bytes if name == "bytes" else late.rows) >= value
+
+    return tuple(
+        threshold_label(name, value)
+        for name, value in thresholds
+        if value is not None and (value == 0 or is_reached(name, value))
+    )
+
+
+def threshold_label(name: str, value: float) -> str:
+    """Return a threshold in the words of a reason: `percent 1`, `rows 1,000`."""
+    return f"{name} {value:g}" if name == "percent" else f"{name} {value:,}"
+
+
+def file_label(change: FileChange) -> str:
+    """Return the name of a changed file, or the hour of pushed events that were overwritten."""
+    return change.file or f"data pushed for {hour_range(change.hours)}"
+
+
+def changed_file_count(source: SourceDifference) -> int:
+    """Return how many files of a source were changed or removed."""
+    removed = {item.file for item in source.removed if item.file}
+    return len(removed | {file_label(item) for item in source.changed_files})

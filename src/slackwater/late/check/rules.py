@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from slackwater.errors import DayChanged, ObjectMissing
 from slackwater.late.check import reasons
-from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts, late_percent
-from slackwater.late.check.thresholds import changed_file_count
+from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts, changed_file_count, late_percent
 from slackwater.late.decision import MAX_FAILURES, DayDecision, DecisionFigures, DecisionRule, LateDecision
 
 
