@@ -32,8 +32,8 @@ from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
-from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.sources.late_thresholds import LateThresholds
 
 HISTORIES, WINDOW_DAYS = 10_000, 7

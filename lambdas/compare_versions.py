@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from slackwater.aws.clients import SHORT_CONFIG
 from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import function_resources
-from slackwater.late.changes.versions import CompareSince, Versions
+from slackwater.late.changes.choose_versions import CompareSince, Versions
 
 logger = Logger()
 

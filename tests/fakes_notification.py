@@ -18,7 +18,6 @@ from slackwater.late.comparison import (
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
-from tests.fakes_runs import DictRunTable, DictStore
 
 PIPELINE, DATE = "daily_delays", "2013-03-10"
 FROZEN = datetime(2013, 3, 11, 7, 2, tzinfo=UTC)
@@ -46,36 +45,22 @@ class WriteHook:
             self.action()
 
 
-class HookedStore:
-    """A store that reports its writes to `hook` and passes all calls on."""
+class Hooked:
+    """A store, a run table or a topic that reports its writes to `hook`, and passes all calls on."""
 
-    def __init__(self, store: DictStore, hook: WriteHook) -> None:
-        self.store, self.hook = store, hook
+    def __init__(self, shared: Any, hook: WriteHook) -> None:
+        self.shared, self.hook = shared, hook
 
-    def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
-        self.hook.before_write()
-        self.store.put(uri, body, metadata=metadata)
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.shared, name)
+        if name not in {"put", "put_new", "save", "publish"}:
+            return method
 
-    def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
-        self.hook.before_write()
-        return self.store.put_new(uri, body, metadata=metadata)
+        def write(*arguments: Any, **named: Any) -> Any:
+            self.hook.before_write()
+            return method(*arguments, **named)
 
-    def get(self, uri: str) -> bytes:
-        return self.store.get(uri)
-
-
-class HookedTable:
-    """A run table that reports its writes to `hook` and passes all calls on."""
-
-    def __init__(self, table: DictRunTable, hook: WriteHook) -> None:
-        self.table, self.hook = table, hook
-
-    def day(self, pipeline: str, date: str) -> DayRecord:
-        return self.table.day(pipeline, date)
-
-    def save(self, day: DayRecord) -> None:
-        self.hook.before_write()
-        self.table.save(day)
+        return write
 
 
 class TopicFake:
@@ -93,17 +78,6 @@ class TopicFake:
         if self.loses:
             raise self.loses
         return f"message-{len(self.sent)}"
-
-
-class HookedTopic:
-    """A topic that reports its messages to `hook` and passes them on."""
-
-    def __init__(self, outbox: TopicFake, hook: WriteHook) -> None:
-        self.outbox, self.hook = outbox, hook
-
-    def publish(self, *, subject: str, body: str, document: str, attributes: Mapping[str, str]) -> str:
-        self.hook.before_write()
-        return self.outbox.publish(subject=subject, body=body, document=document, attributes=attributes)
 
 
 def an_object(
@@ -134,19 +108,13 @@ def a_manifest(*objects: InputObject) -> InputManifest:
     return InputManifest(pipeline=PIPELINE, date=DATE, frozen_at=FROZEN, objects=objects)
 
 
-def a_run(attempt: int = 1) -> Run:
-    return Run(
-        pipeline=PIPELINE,
-        date=DATE,
-        run_id=f"{attempt:032x}",
-        attempt=attempt,
-        correlation_id="c",
-        manifest=f"s3://exchange/manifests/{PIPELINE}/{DATE}/{attempt}.json",
+def a_run(attempt: int = 1, **changes: Any) -> Run:
+    run = Run(
+        pipeline=PIPELINE, date=DATE, run_id=f"{attempt:032x}", attempt=attempt, correlation_id="c", files=1, rows=1,
+        bytes=1, manifest=f"s3://exchange/manifests/{PIPELINE}/{DATE}/{attempt}.json",
         prefix=f"s3://exchange/runs/{PIPELINE}/{DATE}/{attempt}/",
-        files=1,
-        rows=1,
-        bytes=1,
-    )
+    )  # fmt: skip
+    return run.model_copy(update=changes)
 
 
 def published(attempt: int = 1) -> PublishedRun:

@@ -17,14 +17,18 @@ from slackwater.arrow.reference import (
     reference_uri,
 )
 from slackwater.errors import DayChanged, ObjectMissing
-from slackwater.runs.arrival_history import ArrivalHistory
-from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.cost_recorder import DueCost, is_final
-from slackwater.runs.definition_notice import DefinitionNotice
+from slackwater.runs.comparison_run import ComparisonRun, DueCost
+from slackwater.runs.cost_recorder import is_final
 from slackwater.runs.inputs.foreign_tables import ForeignTables
-from slackwater.runs.late_day import MOST_DAYS, MOST_OBJECTS, LateDay
+from slackwater.runs.pipeline_records import (
+    MOST_DAYS,
+    MOST_OBJECTS,
+    ArrivalHistory,
+    DefinitionNotice,
+    LateDay,
+    RerunUsage,
+)
 from slackwater.runs.record import DayRecord, Run, RunRecord
-from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.storage import StoredObject
 
 _BUCKET, _PIPELINE, _DAY, _RUN_ID = "b" * 63, "p" * 63, "2013-03-10", "0" * 32

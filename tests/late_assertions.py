@@ -124,10 +124,10 @@ class LateAssertions(LateHistory):
             if runs and date >= first and not (day.hold and day.hold.rule == "rolled_back"):
                 self.the_ledger_has_each_waiting_input(runs[-1], day)
         rows = world.ledger.rows
-        taken_in = Counter(
+        read_by_runs = Counter(
             (str(row.date), row.attempt, row.uri, row.etag, row.change, row.rows) for row in rows if row.attempt
         )
-        assert taken_in == expected
+        assert read_by_runs == expected
         handlings: dict[tuple, list[tuple]] = {}
         for row in sorted(rows, key=lambda row: row.decided_at):
             handlings.setdefault((row.date, row.key), []).append((row.decision, row.rule, row.attempt))

@@ -21,11 +21,11 @@ from slackwater.client.holds import HoldDecisions
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.arrival_messages import ObjectWritten
+from slackwater.late.changes.choose_versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
 from slackwater.late.changes.definition_notices import DefinitionNotifier
 from slackwater.late.changes.notify import Notifier
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.changes.table_notices import TableNotifier
-from slackwater.late.changes.versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
 from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.limits import usage_date
@@ -344,7 +344,7 @@ class LateWorld(World):
         store, table = process.using(self.store), process.using(self.table)
         versions = Versions(
             store=store, table=self.table, exchange_bucket="exchange", executions=self.executions, now=self.now,
-            on_given_up=lambda pipeline: None,
+            on_abandoned=lambda pipeline: None,
         )  # fmt: skip
         notifier = Notifier(store=store, table=table, outbox=self._outbox(process, lambda _, date: self._alarm(date)))
         chosen = versions.choose(

@@ -21,8 +21,8 @@ from glue_jobs import compare_day
 from slackwater.arrow.dataset import find_reference, load_manifest
 from slackwater.arrow.exchange import read_frame
 from slackwater.errors import CloudError, DataError, InputError, ObjectMissing, VersionRemoved
+from slackwater.late.changes.choose_versions import VersionPair, pair_uri
 from slackwater.late.changes.job_claims import job_failure_uri, job_started_uri
-from slackwater.late.changes.versions import VersionPair, pair_uri
 from slackwater.late.comparison import (
     MAX_MOVERS,
     MAX_ROWS,

@@ -128,7 +128,7 @@ RULES = (
         description="Days of {subject} are on hold: inputs are missing or smaller than before, a day cannot be "
         "checked, its audit failed, or its runs keep failing. Look: `slackwater late {subject}` lists days and "
         "reasons. Ask the partner. If the current data is right: `slackwater late release {subject} --date DATE "
-        "--reason TEXT`. To keep the published version: `slackwater late reject`, with the same arguments. The next "
+        "--reason TEXT`. To keep the published version: `slackwater late keep`, with the same arguments. The next "
         "check clears the alarm.",
     ),
     AlarmRule(

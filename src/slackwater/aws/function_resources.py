@@ -25,9 +25,9 @@ from slackwater.errors import Unavailable
 from slackwater.metrics import Metric
 
 if TYPE_CHECKING:
+    from slackwater.late.changes.choose_versions import Versions
     from slackwater.late.changes.notify import Notifier
     from slackwater.late.changes.outbox import Outbox
-    from slackwater.late.changes.versions import Versions
     from slackwater.late.check.arrival_checks import ArrivalChecks
     from slackwater.late.comparison import Comparison
     from slackwater.late.ledger import Ledger
@@ -231,7 +231,7 @@ class FunctionResources(Resources):
     @cached_property
     def versions(self) -> Versions:
         """Chooses the versions of a day to compare."""
-        from slackwater.late.changes.versions import Versions
+        from slackwater.late.changes.choose_versions import Versions
 
         return Versions(
             store=self.store,
@@ -239,7 +239,7 @@ class FunctionResources(Resources):
             exchange_bucket=self.settings.exchange_bucket,
             executions=self.state_machines,
             now=utc_now,
-            on_given_up=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),
+            on_abandoned=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),
         )
 
     @cached_property

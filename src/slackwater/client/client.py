@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from slackwater.client.push import Event
     from slackwater.client.sender import PushTotals
     from slackwater.client.tables import QueryResult
-    from slackwater.late.changes.job_claims import ComparisonGivenUp
+    from slackwater.late.changes.job_claims import AbandonedComparison
     from slackwater.late.comparison import Comparison
     from slackwater.late.suggest import Suggestion
     from slackwater.receiver.pull.file_cache import FileEntry
@@ -267,16 +267,16 @@ class Client(ClientResources):
         pipelines = map(self.project.pipeline, self._names(pipeline))
         return days_with_changed_tables(self.run_table, pipelines, now=utc_now())
 
-    def comparisons_given_up(self, pipeline: str | None = None) -> list[ComparisonGivenUp]:
+    def comparisons_given_up(self, pipeline: str | None = None) -> list[AbandonedComparison]:
         """Return the comparisons that no monitoring tries again, of a pipeline or of all. Raises `UnknownName`."""
-        from slackwater.late.changes.job_claims import given_up_comparisons
+        from slackwater.late.changes.job_claims import abandoned_comparisons
 
         # Only a version that people do not know may have such a comparison.
         names = self._names(pipeline)
         due = ((name, date) for name in names for date in self.run_table.notifications_due(name, before="9999-12-31"))
         days = (self.run_table.day(name, date) for name, date in due)
         bucket = self.connection.deployment.exchange_bucket
-        return list(given_up_comparisons(days, store=self.store, exchange_bucket=bucket))
+        return list(abandoned_comparisons(days, store=self.store, exchange_bucket=bucket))
 
     def doubtful_files(self, pipeline: str | None = None) -> list[DoubtfulFiles]:
         """Return the doubtful removals of the latest pulls, of the sources of a pipeline or of all.
@@ -333,12 +333,14 @@ class Client(ClientResources):
                 "same release to start it"
             ) from error
 
-    def reject(self, pipeline: str, date: Date, *, reason: str) -> DayRecord:
+    def keep(self, pipeline: str, date: Date, *, reason: str) -> DayRecord:
         """Keep the published version of a day on hold as long as its inputs are the same, and return the day.
 
         Raises `UnknownName`, and `InputError` for a day that is not on hold or whose published version is not known.
         """
-        return self.hold_decisions.reject(pipeline, iso_date(date), reason=reason)
+        return self.hold_decisions.keep(pipeline, iso_date(date), reason=reason)
+
+    reject = keep  # its former name
 
     def table(self, run: Run) -> PublishedTable:
         """Return the version of a day that a run has published. It is read when its rows are asked for."""
@@ -436,7 +438,7 @@ class Client(ClientResources):
         not be checked. The failure of a day is in the result.
         """
         from slackwater.client.monitoring import Monitor, MonitorObserver
-        from slackwater.late.check.window import today
+        from slackwater.late.check.window_dates import today
 
         definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
         monitor = Monitor(

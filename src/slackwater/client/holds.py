@@ -1,4 +1,4 @@
-"""Days on hold: listing them, and releasing or rejecting one."""
+"""Days on hold: listing them, and releasing one or keeping its version."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from datetime import datetime
 
 from slackwater.errors import InputError
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.window import check_window
+from slackwater.late.check.window_dates import check_window
 from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.holds import (
     decision_about,
+    kept_day,
     needs_force,
     refuse_long_reason,
-    rejected_day,
     released_day,
     with_released_hold,
 )
@@ -85,7 +85,7 @@ class HoldDecisions:
         made = self._record(pipeline, date, reason, decide).resolution
         return needs_force(made.hold if made else None)
 
-    def reject(self, pipeline: str, date: str, *, reason: str) -> DayRecord:
+    def keep(self, pipeline: str, date: str, *, reason: str) -> DayRecord:
         """Record that the published version stays as long as the inputs are the same; return the day.
 
         Late data of the day does not wait any more, unless it arrived after the hold was recorded.
@@ -97,13 +97,13 @@ class HoldDecisions:
         def decide(day: DayRecord) -> DayRecord:
             # Those that the hold is about: newer inputs are for the next check to decide about.
             inputs = (day.hold.inputs if day.hold else "") or self._present_inputs(day)
-            return rejected_day(day, reason=reason, principal=self.principal(), inputs=inputs, now=self.now())
+            return kept_day(day, reason=reason, principal=self.principal(), inputs=inputs, now=self.now())
 
         # Read before the inputs are listed: data that is seen meanwhile keeps the day on the list.
         listed = self.table.late_day(pipeline, date)
         self._record(pipeline, date, reason, decide)
         day = self.table.day(pipeline, date)
-        if listed and decision_about(day, self._present_inputs(day)) is ResolutionAction.REJECTED:
+        if listed and decision_about(day, self._present_inputs(day)) is ResolutionAction.KEPT:
             self.table.remove_unchanged_late_day(pipeline, listed)
         return day
 
@@ -149,4 +149,4 @@ class HoldDecisions:
 def describe_decision(made: Resolution) -> str:
     """Return a decision about a day, in one line."""
     by = f" by {made.principal}" if made.action is not ResolutionAction.ENDED else ""
-    return f"{made.action}{by} on {made.at:%Y-%m-%d %H:%M} UTC: {made.reason}"
+    return f"{made.action.label}{by} on {made.at:%Y-%m-%d %H:%M} UTC: {made.reason}"

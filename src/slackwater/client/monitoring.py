@@ -13,7 +13,7 @@ from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.arguments import check_begun
 from slackwater.client.days.executions import Executions, execution_error
 from slackwater.errors import CloudError, SlackwaterError
-from slackwater.late.check.window import today
+from slackwater.late.check.window_dates import today
 from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, LateDecision, report_uri
 from slackwater.late.report.message import Message

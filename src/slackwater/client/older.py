@@ -10,7 +10,7 @@ from typing import NamedTuple
 from slackwater.errors import InputError
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.older import is_settled
-from slackwater.late.check.window import check_window
+from slackwater.late.check.window_dates import check_window
 from slackwater.late.decision import DayDecision, DecisionRule
 
 _WITHOUT_LATE_DATA = frozenset(

@@ -88,7 +88,7 @@ class ClientResources(Resources):
 
     @cached_property
     def hold_decisions(self) -> HoldDecisions:
-        """Releases and rejects days on hold."""
+        """Releases days on hold, or keeps their versions."""
         from slackwater.aws.identity import caller_arn
         from slackwater.client.holds import HoldDecisions
 

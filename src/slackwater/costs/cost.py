@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from slackwater.costs.prices import ComputePrices, RegionPrices, no_prices, read_prices
+from slackwater.costs.prices import no_prices, read_prices
 from slackwater.model import UpdatedRecord
 
 Amount = Annotated[float, Field(ge=0)]
@@ -68,16 +68,16 @@ def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
     billed = [job for job in usage.jobs if job is not None]
     known = len(billed) == len(usage.jobs)
     vcpu, memory, storage = (_total(column) for column in zip(*billed, strict=True)) if billed else (0.0, 0.0, 0.0)
-    prices = _prices(region, architecture)
+    prices = read_prices(region)
+    compute = prices.architectures.get(architecture) if prices else None
     usd = None
-    if prices and known:
-        of_region, compute = prices
+    if prices and compute and known:
         usd = round(
             vcpu * compute.usd_per_vcpu_hour
             + memory * compute.usd_per_gb_hour
             + storage * compute.usd_per_storage_gb_hour
             + usage.lambda_gb_seconds * compute.usd_per_lambda_gb_second
-            + usage.transitions * of_region.usd_per_transition,
+            + usage.transitions * prices.usd_per_transition,
             8,
         )
     return RunCost(
@@ -91,13 +91,13 @@ def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
         queued_seconds=usage.queued_seconds,
         usd=usd,
         region=region,
-        prices_as_of=prices[0].as_of if prices else "",
+        prices_as_of=prices.as_of if prices and compute else "",
         complete=known and usage.ended,
-        unknown="" if prices else no_prices(region, architecture),
+        unknown="" if compute else no_prices(region, architecture),
     )
 
 
-def give_up(cost: RunCost | None, reason: str) -> RunCost:
+def final_cost(cost: RunCost | None, reason: str) -> RunCost:
     """Return the final cost of a run that AWS reports no more about: what is known of it, and why the rest is not."""
     return (cost or RunCost()).model_copy(update={"complete": True, "unknown": reason})
 
@@ -106,12 +106,6 @@ def total_usd(costs: Iterable[RunCost | None]) -> float | None:
     """Return the sum in USD; None if there is none, or if the price of one is unknown."""
     prices = [cost.usd if cost else None for cost in costs]
     return _total(known) if prices and len(known := [usd for usd in prices if usd is not None]) == len(prices) else None
-
-
-def _prices(region: str, architecture: str) -> tuple[RegionPrices, ComputePrices] | None:
-    prices = read_prices(region)
-    compute = prices.architectures.get(architecture) if prices else None
-    return (prices, compute) if prices and compute else None
 
 
 def _total(values: Iterable[float]) -> float:

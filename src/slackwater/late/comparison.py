@@ -46,7 +46,7 @@ class PublishedVersion(Record):
     """When its inputs were listed."""
     manifest: str
     files_not_taken: dict[str, int] = Field(default_factory=dict)
-    """For each source: files of the day that were not taken when its inputs were listed, if there were any."""
+    """For each source: files of the day that were not stored when its inputs were listed, if there were any."""
     definition: str = ""
     """Digest of the pipeline's definition; empty if it is unknown."""
     code: str = ""
@@ -244,13 +244,3 @@ def comparison_uri(prefix: str) -> str:
     's3://exchange/comparisons/daily_delays/2013-11-03/1-2/comparison.json'
     """
     return f"{prefix}comparison.json"
-
-
-def reference_to(comparison: Comparison, prefix: str) -> ComparisonReference:
-    """Return the reference to a comparison that is stored under `prefix`."""
-    return ComparisonReference(
-        uri=comparison_uri(prefix),
-        before=comparison.before.attempt,
-        after=comparison.after.attempt,
-        differing=comparison.rows.differing,
-    )

@@ -47,8 +47,8 @@ class DecisionRule(StrEnum):
     """The checks of today have started as many re-runs as the pipeline allows."""
     OVER_BUDGET = "over_budget"
     """The re-run is estimated to cost more than what is left of today's budget."""
-    NOT_WORTH = "not_worth"
-    """The re-run is estimated to cost more than the late data is worth."""
+    TOO_EXPENSIVE = "not_worth"
+    """The re-run is estimated to cost more than `late.worth_per_percent` allows for the late data."""
     TABLE_NOTIFIED = "table_notified"
     """Only days of other pipelines have changed, and the definition of a table only notifies people of that."""
     TABLE_IGNORED = "table_ignored"
@@ -86,7 +86,7 @@ class DecisionRule(StrEnum):
     inputs and definition."""
     RELEASED = "released"
     """Inputs are gone or have shrunk, and a person has released the day with them."""
-    REJECTED = "rejected"
+    KEPT = "rejected"
     """A person keeps the published version as long as the inputs are the same."""
     OUTCOME_UNKNOWN = "outcome_unknown"
     """A later attempt has ended without an outcome and may have published.
@@ -134,7 +134,7 @@ class DecisionFigures(Record):
     estimated_usd: float | None = None
     """Price of a re-run; None if no run has a price, or nothing would run again."""
     worth_usd: float | None = None
-    """What the late data is worth; None without `late.worth_per_percent`, or without rows before."""
+    """What a re-run for the late data may cost; None without `late.worth_per_percent`, or without rows before."""
     spent_usd: float | None = None
     """Estimated price of the other re-runs of today; None if nothing would run again. So are the fields below."""
     budget_usd: float | None = None

@@ -37,7 +37,7 @@ def severity(comparison: Comparison) -> Severity:
     return Severity.WARNING if is_warning else Severity.INFO
 
 
-def is_worth_a_message(comparison: Comparison) -> bool:
+def needs_message(comparison: Comparison) -> bool:
     """Whether rows differ, and the effect reaches `late.notify.min_effect_percent` of the pipeline."""
     return comparison.rows.differing > 0 and effect_percent(comparison) >= comparison.notify.min_effect_percent
 

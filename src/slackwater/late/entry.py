@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from slackwater.model import Record
 from slackwater.runs.inputs.difference import Change, object_changes
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest
 
 NOT_CHECKED = "manual"
 """The rule of a late input that a run took in although no check had decided to run the day again."""
@@ -103,24 +103,12 @@ def late_inputs(before: InputManifest, now: InputManifest, *, sources: Iterable[
         changes = object_changes(earlier, now.of_source(source))
         gone = [(item, change) for item, change in changes.gone if change is Change.REMOVED]
         rows = sum(item.rows for item in earlier)
-        inputs += [_late_input(item, change, rows_before=rows) for item, change in (*changes.new, *gone)]
+        for item, change in (*changes.new, *gone):
+            fields = item.model_dump(include={"source", "file", "uri", "etag", "arrived", "rows", "bytes"})
+            inputs.append(LateInput(**fields, change=change, rows_before=rows))
     return tuple(sorted(inputs, key=lambda item: (item.source, item.uri, item.etag)))
 
 
 def definition_input(digest: str, *, at: datetime) -> LateInput:
     """Return the input for a definition with this digest, which a check or a run has found changed at `at`, UTC."""
     return LateInput(source=DEFINITION, file=None, uri="", etag=digest, change=DEFINITION, arrived=at, rows=0, bytes=0)
-
-
-def _late_input(item: InputObject, change: Change, *, rows_before: int) -> LateInput:
-    return LateInput(
-        source=item.source,
-        file=item.file,
-        uri=item.uri,
-        etag=item.etag,
-        change=change,
-        arrived=item.arrived,
-        rows=item.rows,
-        bytes=item.bytes,
-        rows_before=rows_before,
-    )

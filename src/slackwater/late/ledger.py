@@ -8,24 +8,23 @@ the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from slackwater.errors import DayChanged
 from slackwater.late.decision import CheckReport
 from slackwater.late.documents import OnUnreadable, read_document
-from slackwater.late.effects import Effect, effects_of_day
+from slackwater.late.effects import effects_of_day
 from slackwater.late.entry import LateInput, LedgerEntry, definition_input, late_inputs
-from slackwater.late.new_entries import TakenIn, completed_entries, is_complete, new_entries
+from slackwater.late.new_entries import RunInputs, completed_entries, is_complete, new_entries
 from slackwater.late.pending import PendingCheck, read_pending
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.comparison_run import attempt_usd
-from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_inputs
+from slackwater.runs.inputs.input_definition import input_definition, shared_inputs
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_alive
@@ -56,34 +55,6 @@ class LedgerTable(Protocol):
         """
 
 
-class _Work(NamedTuple):
-    """What one call handles."""
-
-    checks: dict[str, PendingCheck]
-    """By URI: of this execution, and of those that have ended."""
-    running: list[PendingCheck]
-    """Of other executions that have not ended; these write them."""
-    dates: frozenset[str]
-
-
-class _DayRows(NamedTuple):
-    """What the ledger lacks about the published runs of a day."""
-
-    taken_in: Sequence[TakenIn]
-    """Of runs without rows."""
-    completed: Sequence[LedgerEntry]
-    """All rows of each run of which more is known now than when they were written."""
-
-
-class _Read(NamedTuple):
-    """What a run has read."""
-
-    manifest: str
-    """URI of its input manifest."""
-    definition: InputDefinition | None
-    """None for a run of an older version."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
     """Writes the late inputs of a pipeline's days to the ledger."""
@@ -104,13 +75,6 @@ class Ledger:
         `report` is the URI of the monitoring's `CheckReport`, and `execution` its ARN. Also writes what earlier
         executions have left. Raises `DayChanged` when the table keeps changing: the call can be repeated.
         """
-        work = self._work(pipeline, CheckReport.model_validate_json(self.store.get(report)), execution)
-        written = self._commit(self.project.pipeline(pipeline), work) if work.dates else 0
-        self.store.delete(work.checks)
-        return written
-
-    def _work(self, pipeline: str, report: CheckReport, execution: str) -> _Work:
-        """Return the pending checks, and the days to handle: those of the report and of the checks."""
         checks, running = dict[str, PendingCheck](), list[PendingCheck]()
         for uri, check in read_pending(
             self.store, exchange_bucket=self.exchange_bucket, pipeline=pipeline, on_unreadable=self.on_unreadable
@@ -119,58 +83,83 @@ class Ledger:
             if is_own or not is_alive(self.executions, check.execution, since=check.checked_at, now=self.now()):
                 checks[uri] = check
             else:
-                running.append(check)
-        dates = {day.date for day in report.days if day.attempt}
-        return _Work(checks, running, frozenset(dates.union(*(check.dates for check in checks.values()))))
+                running.append(check)  # Its own execution writes it.
+        of_report = CheckReport.model_validate_json(self.store.get(report)).days
+        dates = {day.date for day in of_report if day.attempt}.union(*(check.dates for check in checks.values()))
+        written = self._commit(self.project.pipeline(pipeline), dates, list(checks.values()), running) if dates else 0
+        self.store.delete(checks)
+        return written
 
-    def _commit(self, definition: Pipeline, work: _Work) -> int:
-        """Commit what the ledger lacks, and return the number of new rows."""
-        runs = {date: self.runs.runs(definition.pipeline, date) for date in sorted(work.dates)}
+    def _commit(
+        self,
+        definition: Pipeline,
+        dates: Collection[str],
+        checks: Sequence[PendingCheck],
+        running: Sequence[PendingCheck],
+    ) -> int:
+        """Commit what the ledger lacks about the days, and return the number of new rows."""
+        runs = {date: self.runs.runs(definition.pipeline, date) for date in sorted(dates)}
         # Manifests do not change, so that each attempt to commit needs the same late inputs.
-        inputs = cache(partial(self._late_inputs, definition))
+        late = dict[tuple[str, int], tuple[LateInput, ...]]()
         for _ in range(_MAX_COMMITS):
-            state = self.table.read(definition.pipeline, work.dates)
-            days = [
-                self._day(definition.pipeline, date, runs[date], _rows_by_attempt(state, date), inputs) for date in runs
-            ]
+            state, read, completed = self.table.read(definition.pipeline, dates), list[RunInputs](), list[LedgerEntry]()
+            for date, of_day in runs.items():
+                rows: dict[int, list[LedgerEntry]] = {}
+                for entry in state.entries:
+                    if entry.attempt is not None and entry.date.isoformat() == date:
+                        rows.setdefault(entry.attempt, []).append(entry)
+                new, of_known = self._day(definition, date, of_day, rows, late)
+                read += new
+                completed += of_known
             entries = new_entries(
                 state.entries,
                 pipeline=definition.pipeline,
                 timezone=definition.timezone,
-                checks=list(work.checks.values()),
-                running=work.running,
-                taken_in=[item for day in days for item in day.taken_in],
+                checks=checks,
+                running=running,
+                read_by_runs=read,
             )
-            completed = [entry for day in days for entry in day.completed]
             if not (entries or completed) or self.table.write(entries, replaced=completed, version=state.version):
                 return len(entries)
         raise DayChanged(f"{definition.pipeline}: the ledger kept changing while its rows were written")
 
     def _day(
         self,
-        pipeline: str,
+        definition: Pipeline,
         date: str,
         runs: Sequence[RunRecord],
         rows: Mapping[int, list[LedgerEntry]],
-        inputs_between: Callable[[_Read, _Read], tuple[LateInput, ...]],
-    ) -> _DayRows:
-        """Return what the ledger lacks about the published runs of a day. `rows` are those that it has, by attempt.
+        late: dict[tuple[str, int], tuple[LateInput, ...]],
+    ) -> tuple[list[RunInputs], list[LedgerEntry]]:
+        """Return the late inputs of a day's published runs without rows, and all rows of those with more known now.
 
-        `inputs_between` returns the late inputs of a run, from what the run before it and the run itself have read.
+        `rows` are those that the ledger has, by attempt, and `late` the late inputs that are known already.
         """
-        new = {
-            after.run.attempt: (after, inputs)
-            for before, after in _input_pairs(runs)
-            if after.run.attempt not in rows
-            and (inputs := (*inputs_between(_read(before), _read(after)), *_definition_inputs(before, after)))
-        }
+        published = [run for run in runs if run.state is RunState.PUBLISHED]
+        new = dict[int, tuple[RunRecord, tuple[LateInput, ...]]]()
+        for before, after in pairwise(published):
+            attempt = after.run.attempt
+            if after.rollback or attempt in rows:  # A rollback reads no inputs.
+                continue
+            if (date, attempt) not in late:
+                late[date, attempt] = self._late_inputs(definition, before, after)
+            if late[date, attempt]:
+                new[attempt] = after, late[date, attempt]
         incomplete = {attempt: entries for attempt, entries in rows.items() if not all(map(is_complete, entries))}
         if not (new or incomplete):
-            return _DayRows((), ())
-        costs = self._costs(pipeline, date, runs)
-        effects = self._effects(pipeline, date, (*new, *incomplete))
-        taken_in = [
-            TakenIn(
+            return [], []
+        compared = self.runs.comparisons(definition.pipeline, date)
+        costs = {run.run.attempt: attempt_usd(run, compared) for run in runs}
+        effects = effects_of_day(
+            self.store,
+            exchange_bucket=self.exchange_bucket,
+            pipeline=definition.pipeline,
+            date=date,
+            attempts=(*new, *incomplete),
+            on_unreadable=self.on_unreadable,
+        )
+        read = [
+            RunInputs(
                 date=date,
                 attempt=attempt,
                 started_at=run.started_at,
@@ -185,63 +174,25 @@ class Ledger:
             (entries, completed_entries(entries, cost_usd=costs.get(attempt), effect=effects[attempt]))
             for attempt, entries in incomplete.items()
         ]
-        return _DayRows(taken_in, [entry for known, now in completed if known != now for entry in now])
+        return read, [entry for known, now in completed if known != now for entry in now]
 
-    def _late_inputs(self, definition: Pipeline, before: _Read, after: _Read) -> tuple[LateInput, ...]:
+    def _late_inputs(self, definition: Pipeline, before: RunRecord, after: RunRecord) -> tuple[LateInput, ...]:
         """Return what a run has read and the run before it has not, of the inputs that the definitions of both name.
 
-        Nothing if that is not known any more.
+        A new definition is one of them. Inputs that are not known any more are left out.
         """
-        if before.manifest == after.manifest:
-            return ()
+        # The definition is a late input of its own.
+        is_new = before.reads and after.reads and before.definition != after.definition
+        definitions = [definition_input(after.definition, at=after.started_at)] if is_new else []
+        if before.run.manifest == after.run.manifest:
+            return tuple(definitions)
         earlier, later = (
-            read_document(self.store, each.manifest, InputManifest, on_unreadable=self.on_unreadable)
-            for each in (before, after)
+            read_document(self.store, run.run.manifest, InputManifest, on_unreadable=self.on_unreadable)
+            for run in (before, after)
         )
         if earlier is None or later is None:
             # Checks put a day on hold whose manifest is gone or damaged.
-            return ()
-        present = after.definition or input_definition(definition)
-        shared = shared_inputs(earlier, later, former=before.definition, present=present)
-        return late_inputs(*shared, sources=present.inputs)
-
-    def _costs(self, pipeline: str, date: str, runs: Iterable[RunRecord]) -> dict[int, float | None]:
-        """Return by attempt what the run and the comparisons of its version have cost in USD; None while unknown."""
-        compared = self.runs.comparisons(pipeline, date)
-        return {run.run.attempt: attempt_usd(run, compared) for run in runs}
-
-    def _effects(self, pipeline: str, date: str, attempts: Iterable[int]) -> dict[int, Effect]:
-        return effects_of_day(
-            self.store,
-            exchange_bucket=self.exchange_bucket,
-            pipeline=pipeline,
-            date=date,
-            attempts=tuple(attempts),
-            on_unreadable=self.on_unreadable,
-        )
-
-
-def _input_pairs(runs: Sequence[RunRecord]) -> list[tuple[RunRecord, RunRecord]]:
-    """Return each published run of a day with the one before it, except rollbacks: they read no inputs."""
-    published = [run for run in runs if run.state is RunState.PUBLISHED]
-    return [(before, after) for before, after in pairwise(published) if not after.rollback]
-
-
-def _read(run: RunRecord) -> _Read:
-    return _Read(run.run.manifest, run.reads)
-
-
-def _definition_inputs(before: RunRecord, after: RunRecord) -> list[LateInput]:
-    """Return the definition of a run as a late input if it differs from that of the run before."""
-    is_known = before.reads is not None and after.reads is not None
-    is_new = is_known and before.definition != after.definition
-    return [definition_input(after.definition, at=after.started_at)] if is_new else []
-
-
-def _rows_by_attempt(state: LedgerState, date: str) -> dict[int, list[LedgerEntry]]:
-    """Return the rows that the published runs of a day have."""
-    rows: dict[int, list[LedgerEntry]] = {}
-    for entry in state.entries:
-        if entry.attempt is not None and entry.date.isoformat() == date:
-            rows.setdefault(entry.attempt, []).append(entry)
-    return rows
+            return tuple(definitions)
+        present = after.reads or input_definition(definition)
+        shared = shared_inputs(earlier, later, former=before.reads, present=present)
+        return (*late_inputs(*shared, sources=present.inputs), *definitions)

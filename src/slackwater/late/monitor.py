@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import median
 from typing import NamedTuple, Protocol
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.arrival_messages import seconds_to_wait
+from slackwater.late.arrival_messages import DayDeferred, day_deferred, seconds_to_wait
 from slackwater.late.changes.definition_notices import DefinitionNotifier, kept_days
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.check.arrival_checks import SendsLater
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.deferred import later_checks
 from slackwater.late.check.holds import days_on_hold
 from slackwater.late.check.limits import budget_percent, usage_date
-from slackwater.late.check.window import today, window_start
+from slackwater.late.check.window_dates import today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.late.pending import save_pending
-from slackwater.late.rejects import rejected_above_normal
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Pipeline
-from slackwater.receiver.event_counts import EventCount
+from slackwater.receiver.event_counts import HISTORY_DAYS, EventCount
 from slackwater.runs.cost_recorder import CostRecorder
 from slackwater.runs.day import HOUR
 
@@ -35,6 +34,12 @@ _COSTS_TIME = timedelta(seconds=30)
 _COSTS_END = timedelta(minutes=8)
 # Each takes a few seconds, and 15 if SNS does not answer. The next check sends the remaining messages.
 _MOST_NOTICES = 10
+# After this time, a day is checked again that was running, or could not be read.
+_AGAIN = timedelta(minutes=5)
+# Fewer events are no evidence: one rejected event of ten is 10 %.
+_FEWEST_EVENTS = 100
+# A source that delivers weekly has two of them in 14 days.
+_FEWEST_DAYS = 2
 
 
 class EventCounts(Protocol):
@@ -162,8 +167,8 @@ class Monitor:
                     self.put_metric(Metric.RUN_COST, record.cost.usd, pipeline=pipeline)
                 if record.cost and record.cost.jobs:
                     self.put_metric(Metric.JOB_QUEUE_MINUTES, record.cost.queued_seconds / 60, pipeline=pipeline)
-            if recorded.problems:
-                self.warn("costs of runs were not recorded", reasons=recorded.problems)
+            if recorded.errors:
+                self.warn("costs of runs were not recorded", reasons=recorded.errors)
                 self.put_metric(Metric.CHECK_PARTS_FAILED, 1, pipeline=pipeline)
 
     def put_budget(self, report: CheckReport, definition: Pipeline) -> None:
@@ -216,3 +221,44 @@ def _late_bytes(report: CheckReport, *decisions: LateDecision, but: DecisionRule
     """Return the late data, in bytes, of the days with these decisions, without those that the rule `but` decides."""
     days = (day for day in report.days if day.decision in decisions and day.rule is not but)
     return sum(source.unprocessed.bytes for day in days for source in day.sources)
+
+
+def later_checks(report: CheckReport) -> Iterator[DayDeferred]:
+    """Yield a message for each day of the report that has to be checked again.
+
+    These are deferred days that may run again later by themselves, days whose late data reaches `max_age_hours` before
+    the next daily check, days with an error that may pass, and in a check of some days only those that are running: the
+    messages about their late data have led to this check, and are gone. Also if a scheduled check comes first: its
+    schedule may be turned off, and an additional check costs 0.0002 USD.
+    """
+    for day in report.days:
+        not_before = day.figures.not_before if day.figures and day.decision is LateDecision.DEFER else None
+        if day.error_may_pass or (day.rule is DecisionRule.RUNNING and not report.complete):
+            not_before = report.checked_at + _AGAIN
+        elif day.rule in {DecisionRule.BELOW, DecisionRule.TOO_EXPENSIVE}:
+            not_before = day.ages_at
+        if not_before:
+            yield day_deferred(day.pipeline, day.date, not_before=not_before)
+
+
+def rejected_above_normal(hours: Mapping[int, EventCount], *, now: datetime) -> float:
+    """Return by how many percentage points the reject rate of the latest 24 hours is above normal; 0 if it is not.
+
+    `hours` has the hours with events, in hours since 1970, UTC. Normal is the median of the rates of the 14 UTC days
+    before today that have at least 100 events. Without two such days, or with fewer than 100 events in the latest 24
+    hours, the result is 0.
+    """
+    hour = int(now.timestamp() // 3600)
+    latest = _rate(hours.get(hour - back) for back in range(24))
+    days = (range(24 * (hour // 24 - back), 24 * (hour // 24 - back + 1)) for back in range(1, HISTORY_DAYS + 1))
+    normal = [rate for day in days if (rate := _rate(map(hours.get, day))) is not None]
+    if latest is None or len(normal) < _FEWEST_DAYS:
+        return 0.0
+    return max(latest - median(normal), 0.0)
+
+
+def _rate(counts: Iterable[EventCount | None]) -> float | None:
+    """Return the rejected events in percent of all; None if there are too few."""
+    known = [count for count in counts if count is not None]
+    events = sum(count.events for count in known)
+    return 100 * sum(count.rejected for count in known) / events if events >= _FEWEST_EVENTS else None

@@ -1,4 +1,4 @@
-"""Which rows the ledger lacks: the decisions of checks, and the late inputs that runs have taken in."""
+"""Which rows the ledger lacks: the decisions of checks, and the late inputs that runs have read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slackwater.runs.inputs.difference import Change
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakenIn:
+class RunInputs:
     """The late inputs that a published run has read, and the run before it has not."""
 
     date: str
@@ -44,11 +44,11 @@ def new_entries(
     timezone: str,
     checks: Sequence[PendingCheck],
     running: Sequence[PendingCheck],
-    taken_in: Iterable[TakenIn],
+    read_by_runs: Iterable[RunInputs],
 ) -> list[LedgerEntry]:
     """Return the rows that the ledger lacks, so that a repeated call with their union returns none.
 
-    `known` are the rows of the days in question, in any order. A late input that a run has taken in gets one row for
+    `known` are the rows of the days in question, in any order. A late input that a run has read gets one row for
     that run, unless the run has rows: they are written in one commit, and have its whole cost. For any other input, a
     check adds a row only if its decision or rule is new for the input. `running` are checks of other monitorings that
     have not ended: they may have led to a run, but their decisions add no rows yet.
@@ -59,24 +59,14 @@ def new_entries(
     led_to_runs = _decided([*checks, *running])
     result = [
         entry
-        for item in taken_in
+        for item in read_by_runs
         if (item.date, item.attempt) not in written
-        for entry in taken_in_entries(item, led_to_runs, pipeline, timezone)
+        for entry in run_entries(item, led_to_runs, pipeline, timezone)
     ]
     history = _History([*known, *result])
     for item in decided:
         for late in item.day.inputs:
-            entry = _entry(
-                late,
-                pipeline=pipeline,
-                day=item.day.date,
-                timezone=timezone,
-                decided_at=item.check.checked_at,
-                decision=item.day.decision,
-                rule=item.day.rule,
-                reason=item.day.reason,
-                execution=item.check.execution,
-            )
+            entry = _entry(late, item, timezone)
             if history.add_decision(entry, published_attempt=item.day.attempt):
                 result.append(entry)
     return sorted(result, key=lambda entry: (entry.decided_at, entry.date, entry.source, entry.uri, entry.etag))
@@ -88,34 +78,34 @@ def _decided(checks: Iterable[PendingCheck]) -> list[Decided]:
     return sorted(decided, key=lambda item: item.check.checked_at)
 
 
-def taken_in_entries(taken: TakenIn, decided: Sequence[Decided], pipeline: str, timezone: str) -> list[LedgerEntry]:
+def run_entries(read: RunInputs, decided: Sequence[Decided], pipeline: str, timezone: str) -> list[LedgerEntry]:
     """Return a row for each late input of a run, with the decision of the last check that has led to it."""
     reruns = {
         (late.key): item
         for item in decided
-        if item.day.date == taken.date
+        if item.day.date == read.date
         and item.day.decision is LateDecision.RERUN
-        and item.day.attempt < taken.attempt
-        and item.check.checked_at <= taken.started_at
+        and item.day.attempt < read.attempt
+        and item.check.checked_at <= read.started_at
         for late in item.day.inputs
     }
-    shares = cost_shares(taken.inputs, taken.cost_usd)
-    entries = []
-    for late, share in zip(taken.inputs, shares, strict=True):
-        item = reruns.get(late.key)
-        entry = _entry(
-            late,
-            pipeline=pipeline,
-            day=taken.date,
-            timezone=timezone,
-            decided_at=item.check.checked_at if item else taken.started_at,
+    unchecked = Decided(
+        check=PendingCheck(pipeline=pipeline, execution="", checked_at=read.started_at, days=()),
+        day=PendingDay(
+            date=read.date,
             decision=LateDecision.RERUN,
-            rule=item.day.rule if item else NOT_CHECKED,
-            reason=item.day.reason if item else f"attempt {taken.attempt} has read it, without the decision of a check",
-            execution=item.check.execution if item else None,
-        )
-        entry = entry._replace(attempt=taken.attempt, cost_usd=share, table_rows=taken.table_rows)
-        entries.append(_with_effect(entry, taken.effect))
+            rule=NOT_CHECKED,
+            reason=f"attempt {read.attempt} has read it, without the decision of a check",
+            attempt=read.attempt,
+            inputs=(),
+        ),
+    )
+    shares = cost_shares(read.inputs, read.cost_usd)
+    entries = []
+    for late, share in zip(read.inputs, shares, strict=True):
+        entry = _entry(late, reruns.get(late.key, unchecked), timezone)
+        entry = entry._replace(attempt=read.attempt, cost_usd=share, table_rows=read.table_rows)
+        entries.append(_with_effect(entry, read.effect))
     return entries
 
 
@@ -190,43 +180,27 @@ class _History:
         return True
 
 
-def _entry(
-    late: LateInput,
-    *,
-    pipeline: str,
-    day: str,
-    timezone: str,
-    decided_at: datetime,
-    decision: str,
-    rule: str,
-    reason: str,
-    execution: str | None,
-) -> LedgerEntry:
-    local_date = parse_date(day)
+def _entry(late: LateInput, decided: Decided, timezone: str) -> LedgerEntry:
+    """Return the row of a decision about a late input, which no run has read yet."""
+    check, day = decided.check, decided.day
+    local_date = parse_date(day.date)
     lateness = (late.arrived - day_of(local_date, timezone).end) / HOUR
     return LedgerEntry(
-        pipeline=pipeline,
-        date=local_date,
-        source=late.source,
-        file=late.file,
-        uri=late.uri,
-        etag=late.etag,
+        **late.model_dump(exclude={"change"}),
         change=str(late.change),
-        arrived=late.arrived,
+        pipeline=check.pipeline,
+        date=local_date,
         lateness_hours=None if late.change in {Change.REMOVED, DEFINITION} else lateness,
-        rows=late.rows,
-        bytes=late.bytes,
-        decided_at=decided_at,
-        decision=str(decision),
-        rule=str(rule),
-        reason=reason,
-        execution=execution.rpartition(":")[2] if execution else None,
+        decided_at=check.checked_at,
+        decision=str(day.decision),
+        rule=day.rule,
+        reason=day.reason,
+        execution=check.execution.rpartition(":")[2] or None,
         attempt=None,
         cost_usd=None,
         rows_differing=None,
         metric=None,
         metric_change_percent=None,
         notified=False,
-        month=decided_at.astimezone(UTC).strftime("%Y-%m"),
-        rows_before=late.rows_before,
+        month=check.checked_at.astimezone(UTC).strftime("%Y-%m"),
     )

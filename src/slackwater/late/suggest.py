@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from slackwater.errors import InputError
-from slackwater.late.check.thresholds import LateAmount, reached_thresholds
-from slackwater.late.check.window import today
+from slackwater.late.check.facts import LateAmount, reached_thresholds
+from slackwater.late.check.window_dates import today
 from slackwater.late.entry import DEFINITION
 from slackwater.model import Record
 from slackwater.pipeline.definition import LEDGER_TABLE, Pipeline
@@ -87,7 +87,7 @@ class Candidate(Record):
     usd: float | None
     """What these have cost; None if the cost of one is unknown."""
     missed: int
-    """Past re-runs that changed the table, and whose late data no later one would have taken in."""
+    """Past re-runs that changed the table, and whose late data no later one would have read."""
     largest_missed: float | None
     """The largest effect that these have had on a day together, in percent; 0 without any, None if it is infinite,
     because a metric was 0 or had no value."""
@@ -158,7 +158,7 @@ def suggest(definition: Pipeline, rows: Iterable[LateSource], *, first: str, max
 def _sequences(definition: Pipeline, runs: Iterable[Sequence[LateSource]]) -> Iterator[list[PastRerun]]:
     """Yield the re-runs of each day that follow each other without another version in between, in order.
 
-    A version that does not count has taken in all late data before it.
+    A version that does not count has read all late data before it.
     """
     for _, of_day in groupby(runs, lambda of_run: of_run[0].date):
         for counts, sequence in groupby((_past_rerun(definition, of_run) for of_run in of_day), bool):

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from slackwater.arrow.dataset import find_reference
 from slackwater.errors import ObjectMissing
 from slackwater.model import Record
-from slackwater.pipeline.graph import Stage, stages
+from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
 from slackwater.runs.finished_stages import is_readable
 from slackwater.runs.inputs.manifest import InputManifest
@@ -54,14 +54,26 @@ def store_earlier_stages(
     These are stages of one source, of attempts with the same definition and code. Their Arrow files are complete and
     were written after `since`: older files may be removed while the run reads them. They read at least `large_rows`.
     """
-    if inputs.rows < large_rows:
-        return
     digests = project.written_digest(run.pipeline), project.code_digest(run.pipeline)
     attempts = [item.run for item in earlier if (item.definition, item.code) == digests]
     found = {}
     for stage in stages(project.pipeline(run.pipeline)):
-        if earlier_stage := _earlier_stage(stage, inputs, attempts, since=since, store=store, large_rows=large_rows):
-            found[stage.name] = earlier_stage
+        objects = inputs.of_source(stage.reads_sources[0]) if len(stage.reads_sources) == 1 else ()
+        identities, rows = {item.identity for item in objects}, sum(item.rows for item in objects)
+        for attempt in attempts if objects and rows >= large_rows else ():
+            reference = find_reference(attempt.stage_prefix(stage.name), store=store)
+            if reference is None:
+                continue
+            try:
+                manifest = InputManifest.model_validate_json(store.get(attempt.manifest))
+            except ObjectMissing:
+                continue  # somebody has deleted it: the stage computes all of its inputs
+            before = manifest.of_source(stage.reads_sources[0])
+            is_subset = identities.issuperset(item.identity for item in before)
+            added = rows - sum(item.rows for item in before)
+            if is_subset and added <= _MOST_ADDED * rows and is_readable(reference, since=since, store=store):
+                found[stage.name] = EarlierStage(manifest=reference.manifest, inputs=attempt.manifest)
+                break
     if found:
         store.put(_uri(run), _Stages.dump_json(found))
 
@@ -80,36 +92,6 @@ def added_objects(inputs: InputManifest, before: InputManifest) -> InputManifest
     """Return the manifest with only those of its objects that `before` lacks."""
     known = {item.identity for item in before.objects}
     return inputs.model_copy(update={"objects": tuple(item for item in inputs.objects if item.identity not in known)})
-
-
-def _earlier_stage(
-    stage: Stage,
-    inputs: InputManifest,
-    attempts: Iterable[Run],
-    *,
-    since: datetime,
-    store: ObjectStore,
-    large_rows: int,
-) -> EarlierStage | None:
-    """Return what the first of the attempts that fits has stored for the stage."""
-    if len(stage.reads_sources) != 1:
-        return None
-    objects = inputs.of_source(*stage.reads_sources)
-    identities, rows = {item.identity for item in objects}, sum(item.rows for item in objects)
-    for attempt in attempts if rows >= large_rows else ():
-        reference = find_reference(attempt.stage_prefix(stage.name), store=store)
-        if reference is None:
-            continue
-        try:
-            manifest = InputManifest.model_validate_json(store.get(attempt.manifest))
-        except ObjectMissing:
-            continue  # somebody has deleted it: the stage computes all of its inputs
-        before = manifest.of_source(*stage.reads_sources)
-        is_subset = identities.issuperset(item.identity for item in before)
-        added = rows - sum(item.rows for item in before)
-        if is_subset and added <= _MOST_ADDED * rows and is_readable(reference, since=since, store=store):
-            return EarlierStage(manifest=reference.manifest, inputs=attempt.manifest)
-    return None
 
 
 def _uri(run: Run) -> str:

@@ -36,6 +36,16 @@ class ComparisonRun(UpdatedRecord):
         return self.execution.rpartition(":")[2]
 
 
+class DueCost(NamedTuple):
+    """A run that has ended, or a comparison, whose cost is not final."""
+
+    date: str
+    attempt: int
+    """Of a comparison: that of the later version."""
+    comparison: str = ""
+    """`ComparisonRun.execution_name`; empty for a run."""
+
+
 class AttemptCosts(NamedTuple):
     """What a run has cost, and comparing its version with an earlier one."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Protocol
 
-from slackwater.runs.record import DayRecord, RunRecord, RunState
+from slackwater.runs.record import RunRecord, RunState
+from slackwater.runs.table import RunTable
 
 _RUNS = 14
 """How many priced runs an estimate is computed from, at most: those that have started last."""
@@ -14,19 +14,7 @@ _DAYS = 14
 """The runs of so many days are read."""
 
 
-class PastRuns(Protocol):
-    """The run table as an estimate reads it. Both methods raise `CloudError` when it cannot be read."""
-
-    def days(
-        self, pipeline: str, first: str, last: str, *, limit: int | None = None, latest_first: bool = False
-    ) -> list[DayRecord]:
-        """Return the records of the days from `first` to `last`, ISO dates, at most `limit`."""
-
-    def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
-        """Return the runs of the days from `first` to `last`, in order of date and attempt."""
-
-
-def latest_runs(table: PastRuns, pipeline: str, *, last: str) -> list[RunRecord]:
+def latest_runs(table: RunTable, pipeline: str, *, last: str) -> list[RunRecord]:
     """Return the runs of the 14 latest days with a run up to the ISO date `last`, with those that were replaced."""
     days = table.days(pipeline, "0001-01-01", last, limit=_DAYS, latest_first=True)
     return table.runs_between(pipeline, days[-1].date, last) if days else []

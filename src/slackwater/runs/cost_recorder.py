@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
-from slackwater.costs.cost import RunUsage, give_up, price_run
+from slackwater.costs.cost import RunUsage, final_cost, price_run
 from slackwater.errors import AccessDenied, CloudError, Throttled, Unavailable
-from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, attempt_costs
-from slackwater.runs.cost_estimate import PastRuns, expected_usd, latest_runs, shows_price
+from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, DueCost, attempt_costs
+from slackwater.runs.cost_estimate import expected_usd, latest_runs, shows_price
 from slackwater.runs.record import RunRecord
+from slackwater.runs.table import RunTable
 
-GIVE_UP_AFTER = timedelta(days=7)
+KNOWN_WITHIN = timedelta(days=7)
 """So long after the end of a run, its cost is no longer asked for."""
 RECORDING_TIME = timedelta(seconds=60)
 """So long does one call of `record_due` work by default, and then for one more run."""
@@ -34,48 +35,12 @@ class UsageReader(Protocol):
         """Return what an attempt of a run, or a comparison, has used. Raises `CloudError`, `AccessDenied`."""
 
 
-class DueCost(NamedTuple):
-    """A run that has ended, or a comparison, whose cost is not final."""
-
-    date: str
-    attempt: int
-    """Of a comparison: that of the later version."""
-    comparison: str = ""
-    """`ComparisonRun.execution_name`; empty for a run."""
-
-
-class CostTable(PastRuns, Protocol):
-    """The run table as costs use it. All methods raise `CloudError` when the table cannot be read or written."""
-
-    def costs_due(self, pipeline: str) -> Iterator[DueCost]:
-        """Yield each run that has ended, and each comparison, without a final cost, in order of date and attempt.
-
-        May miss writes of the last seconds.
-        """
-
-    def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
-        """Return one attempt of the day, or None."""
-
-    def comparison(self, pipeline: str, due: DueCost) -> ComparisonRun | None:
-        """Return a comparison, or None."""
-
-    def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
-        """Return the comparisons of a day, in order of the later version."""
-
-    def save_cost(self, record: RunRecord | ComparisonRun) -> bool:
-        """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete.
-
-        The stored record gets the next `cost_version`. Return False, without a change, if another process has written
-        the cost since the record was read.
-        """
-
-
 class RecordedCosts(NamedTuple):
     """What one call of `record_due` has done."""
 
     completed: tuple[RunRecord | ComparisonRun, ...]
     """Runs and comparisons whose cost is final now."""
-    problems: tuple[str, ...]
+    errors: tuple[str, ...]
     """Why costs are still missing: one sentence for each error."""
 
 
@@ -83,7 +48,7 @@ class RecordedCosts(NamedTuple):
 class CostRecorder:
     """Records what runs and comparisons cost, with the prices of one region and architecture."""
 
-    table: CostTable
+    table: RunTable
     reader: UsageReader
     region: str
     """Such as us-east-1."""
@@ -94,12 +59,12 @@ class CostRecorder:
     def price(self, record: Priced) -> Priced:
         """Return the record of a run that has ended, or of a comparison, with what is known about its cost now.
 
-        It is given up, with a final cost that states why, when AWS does not know it any more, and when its cost is
+        The cost is final, and states what is missing, when AWS does not know it any more, and when its cost is
         still not known after seven days. Raises `CloudError`, `AccessDenied`, and `InputError` if the price
         file is not valid.
         """
         end = record.ended_at if isinstance(record, RunRecord) else record.started_at
-        is_old = end is not None and self.now() - end > GIVE_UP_AFTER
+        is_old = end is not None and self.now() - end > KNOWN_WITHIN
         try:
             usage = self.reader.usage(record)
         except (Throttled, Unavailable):
@@ -109,11 +74,11 @@ class CostRecorder:
                 raise
             usage = UsageGone(str(error))
         if isinstance(usage, UsageGone):
-            cost = give_up(record.cost, usage.reason)
+            cost = final_cost(record.cost, usage.reason)
         else:
             cost = price_run(usage, region=self.region, architecture=self.architecture)
             if is_old and not cost.complete:
-                cost = give_up(cost, f"AWS has not reported all of its usage within {GIVE_UP_AFTER.days} days")
+                cost = final_cost(cost, f"AWS has not reported all of its usage within {KNOWN_WITHIN.days} days")
         return record.model_copy(update={"cost": cost})
 
     def record(self, record: Priced) -> Priced | None:
@@ -149,21 +114,21 @@ class CostRecorder:
         about one of them does not stop the others. Raises `CloudError` when the run table cannot be read.
         """
         until = self.now() + within
-        completed, problems = list[RunRecord | ComparisonRun](), list[str]()
+        completed, errors = list[RunRecord | ComparisonRun](), list[str]()
         for due in self.table.costs_due(pipeline):
             if self.now() > until:
                 break
             try:
                 recorded = self._record_due(pipeline, due)
             except (Throttled, Unavailable) as error:
-                problems.append(str(error))
+                errors.append(str(error))
                 break
             except (AccessDenied, CloudError) as error:
-                problems.append(str(error))
+                errors.append(str(error))
                 continue
             if recorded is not None and is_final(recorded):
                 completed.append(recorded)
-        return RecordedCosts(tuple(completed), tuple(problems))
+        return RecordedCosts(tuple(completed), tuple(errors))
 
     def _record_due(self, pipeline: str, due: DueCost) -> RunRecord | ComparisonRun | None:
         """Record one due cost. Return None if it is not due any more, or if another process has recorded one meanwhile.

@@ -19,20 +19,19 @@ from slackwater.runs.holds import decision_about, inputs_of, refuse_lost_rows, r
 from slackwater.runs.inputs.input_definition import input_definition, shared_differences
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.inputs.untaken_files import untaken_files
-from slackwater.runs.reasons import run_reasons
+from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.record import (
     ActiveRun,
     DayRecord,
     Publication,
     ResolutionAction,
     Run,
+    RunReason,
     RunRecord,
     RunState,
     run_identity,
 )
 from slackwater.runs.rollback import (
-    RollbackRequest,
     refuse_if_rolled_back,
     rollback_record,
     version_to_restore,
@@ -130,13 +129,13 @@ class Freezer:
         if is_running(self.executions, active, now=self.now()):
             return Frozen(action=FreezeAction.WAIT)
         if rollback is not None:
-            return self._roll_back(record, RollbackRequest(rollback, reason), execution, correlation_id)
+            return self._roll_back(record, rollback, reason, execution, correlation_id)
         refuse_if_rolled_back(record)
         published = record.published
         before = published_manifest(self.store, published) if published else None
         published_run = self.table.run(pipeline, date, published.run.attempt) if published else None
-        # Counted before the objects are listed: a file that is taken in between may be missing in the list.
-        files_not_taken = untaken_files(self.project, pipeline, day, files=self.inputs.files)
+        # Counted before the objects are listed: a file that is stored in between may be missing in the list.
+        files_not_taken = unstored_files(self.project, pipeline, day, files=self.inputs.files)
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
         graph = self.project.pipeline(pipeline)
         former, reads = published_run.reads if published_run else None, input_definition(graph)
@@ -176,12 +175,15 @@ class Freezer:
             return Frozen(action=FreezeAction.WAIT)
         return self._started(run, manifest, record, force=force)
 
-    def _roll_back(self, record: DayRecord, request: RollbackRequest, execution: str, correlation_id: str) -> Frozen:
+    def _roll_back(self, record: DayRecord, to: int, reason: str, execution: str, correlation_id: str) -> Frozen:
         """Claim the day for a run that publishes an earlier version again. Raises `InputError`."""
-        attempt = self.table.run(record.pipeline, record.date, request.to)
-        earlier = version_to_restore(record, attempt, request)
-        run = self._attempt(earlier.run, record, correlation_id)
-        started = rollback_record(earlier, request, run=run, execution=execution, now=self.now())
+        attempt = self.table.run(record.pipeline, record.date, to)
+        earlier = version_to_restore(record, attempt, to=to, reason=reason)
+        number, path = record.attempts + 1, f"{record.pipeline}/{record.date}/{earlier.run.run_id}"
+        prefix = f"s3://{self.exchange_bucket}/runs/{path}/{number}/"
+        own = {"attempt": number, "correlation_id": correlation_id, "prefix": prefix, "accepts_audit": False}
+        run = earlier.run.model_copy(update=own)
+        started = rollback_record(earlier, reason=reason, run=run, execution=execution, now=self.now())
         return self._restoring(run) if self._claim_day(record, started) else Frozen(action=FreezeAction.WAIT)
 
     def _restoring(self, run: Run) -> Frozen:
@@ -231,12 +233,7 @@ class Freezer:
 
     def _next_run(self, manifest: InputManifest, record: DayRecord, correlation_id: str) -> Run:
         """Return the day's next attempt, which reads the manifest. Nothing is stored yet."""
-        run_id = run_identity(
-            pipeline=manifest.pipeline,
-            date=manifest.date,
-            manifest=manifest.digest,
-            definition=self.project.definition_digest(manifest.pipeline),
-        )
+        run_id = new_run_id(self.project, manifest.pipeline, manifest.date, inputs=manifest.digest)
         path = f"{manifest.pipeline}/{manifest.date}"
         # Another definition may read the same days of a table with other names.
         definition = self.project.written_digest(manifest.pipeline)[:16]
@@ -255,22 +252,6 @@ class Freezer:
             accepts_audit=decision_about(record, manifest.digest) is ResolutionAction.RELEASED,
         )
 
-    def _attempt(self, earlier: Run, record: DayRecord, correlation_id: str) -> Run:
-        """Return the day's next attempt, with the identity and the inputs of an earlier run."""
-        attempt = record.attempts + 1
-        path = f"{earlier.pipeline}/{earlier.date}/{earlier.run_id}"
-        prefix = f"s3://{self.exchange_bucket}/runs/{path}/{attempt}/"
-        own = {"attempt": attempt, "correlation_id": correlation_id, "prefix": prefix, "accepts_audit": False}
-        return earlier.model_copy(update=own)
-
-    def _lost_run(self, run: Run) -> RunRecord | None:
-        """Return the record, as failed, of a run whose execution ended without an outcome being recorded."""
-        record = self.table.run(run.pipeline, run.date, run.attempt)
-        if record is None or record.state is not RunState.RUNNING:
-            return None
-        error = "its execution ended without recording an outcome"
-        return record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": error})
-
     def _claim_day(self, record: DayRecord, started: RunRecord) -> bool:
         """Record the started run, and that its execution owns the day; return False if the day's record has changed."""
         run = started.run
@@ -284,8 +265,13 @@ class Freezer:
         )
         try:
             # One transaction: a function of the lost run may still work, and record that it has published the day.
-            lost = self._lost_run(record.active.run) if record.active else None
-            self.table.save(claimed, started, *([lost] if lost else []))
+            lost = self.table.run(run.pipeline, run.date, record.active.run.attempt) if record.active else None
+            if lost and lost.state is RunState.RUNNING:
+                error = "its execution ended without recording an outcome"
+                ended = {"state": RunState.FAILED, "ended_at": self.now(), "error": error}
+                self.table.save(claimed, started, lost.model_copy(update=ended))
+            else:
+                self.table.save(claimed, started)
         except DayChanged:
             return False
         if record.active:
@@ -295,10 +281,31 @@ class Freezer:
 
 def is_stale(run: Run, project: Project) -> bool:
     """Return whether a run of the same inputs would have another identity now: by its definition, or by its code."""
-    identity = run_identity(
-        pipeline=run.pipeline,
-        date=run.date,
-        manifest=inputs_of(run),
-        definition=project.definition_digest(run.pipeline),
-    )
-    return run.run_id != identity
+    return run.run_id != new_run_id(project, run.pipeline, run.date, inputs=inputs_of(run))
+
+
+def new_run_id(project: Project, pipeline: str, date: str, *, inputs: str) -> str:
+    """Return the identity of a run of the day with the present definition and code; `inputs` is their digest."""
+    return run_identity(pipeline=pipeline, date=date, manifest=inputs, definition=project.definition_digest(pipeline))
+
+
+def run_reasons(
+    run: Run, published: RunRecord | None, *, is_late: bool, definition: str, code: str, force: bool
+) -> tuple[RunReason, ...]:
+    """Return why `run` starts, in the order of `RunReason`; empty only after a record of an older version.
+
+    `published` is the record of the day's published version, `is_late` whether inputs that both read have changed, and
+    `definition` and `code` are the digests of the new run. Records of older versions have no digests: of these, only
+    changed inputs are known.
+    """
+    if published is None:
+        return (RunReason.FIRST,)
+    changes = {
+        RunReason.LATE_DATA: is_late,
+        RunReason.NEW_DEFINITION: bool(published.definition) and definition != published.definition,
+        RunReason.NEW_CODE: bool(published.code) and code != published.code,
+    }
+    reasons = tuple(reason for reason, applies in changes.items() if applies)
+    if not reasons and run.run_id == published.run.run_id:
+        return (RunReason.MANUAL if force else RunReason.REPAIR,)
+    return reasons

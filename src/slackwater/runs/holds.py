@@ -29,8 +29,8 @@ MAX_HOLD_REASON = 4000
 """Characters of the reason of a hold, which may name many files, and of how it ended."""
 _MAX_EARLIER_REASON = 500
 
-# Rules that compare nothing, so there are no inputs that a person could reject.
-_NOT_REJECTABLE = frozenset({"manifest_gone", "unreadable", "changing"})
+# Rules that compare nothing, so there are no inputs that a decision to keep the version could be about.
+_WITHOUT_INPUTS = frozenset({"manifest_gone", "unreadable", "changing"})
 # Rules of days whose inputs may be those of the published run. Without `force`, such a day would not run.
 _FORCED = frozenset({"manifest_gone", ROLLED_BACK})
 
@@ -42,7 +42,7 @@ def inputs_of(run: Run) -> str:
 
 
 def decision_about(day: DayRecord, inputs: str) -> ResolutionAction | None:
-    """Return what a person has decided about the day with these inputs, `released` or `rejected`, or None.
+    """Return what a person has decided about the day with these inputs, released or kept, or None.
 
     `inputs` is `InputManifest.digest`. A decision applies to the published version and the inputs that it was about.
     """
@@ -96,7 +96,7 @@ def with_released_hold(day: DayRecord) -> DayRecord:
     return day.model_copy(update={"hold": made.hold})
 
 
-def rejected_day(day: DayRecord, *, reason: str, principal: str, inputs: str, now: datetime) -> DayRecord:
+def kept_day(day: DayRecord, *, reason: str, principal: str, inputs: str, now: datetime) -> DayRecord:
     """Return the day with the decision to keep its published version as long as its inputs are `inputs`.
 
     Raises `InputError` for a day that is not on hold, whose hold is not about inputs, or whose published version is not
@@ -105,17 +105,17 @@ def rejected_day(day: DayRecord, *, reason: str, principal: str, inputs: str, no
     name = f"--date: {day.pipeline} {day.date}"
     if day.hold is None:
         raise InputError(f"{name} is not on hold: slackwater late lists the days on hold")
-    if day.hold.rule in _NOT_REJECTABLE:
+    if day.hold.rule in _WITHOUT_INPUTS:
         raise InputError(
-            f"{name} is on hold by the rule {day.hold.rule}, so its inputs are not known and cannot be rejected: "
-            f"remove the cause, or release the day (slackwater late release)"
+            f"{name} is on hold by the rule {day.hold.rule}, so its inputs are not known: remove the "
+            f"cause, or release the day (slackwater late release)"
         )
     if day.outcome_unknown or day.active:
         raise InputError(
             f"{name}: an attempt after the published one has no outcome and may have published, so the published "
             f"version is not known: release the day (slackwater late release)"
         )
-    return _resolved(day, ResolutionAction.REJECTED, reason=reason, principal=principal, inputs=inputs, now=now)
+    return _resolved(day, ResolutionAction.KEPT, reason=reason, principal=principal, inputs=inputs, now=now)
 
 
 def refuse_long_reason(reason: str) -> None:

@@ -127,39 +127,23 @@ class RunRecorder:
 
     def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure) -> DayRecord:
         """Return the day after a failed run: on hold if another run with the same inputs would fail as well."""
-        if self._was_rollback_refused(record, failure):
-            return day
-        if not self._has_refused_rows(day, record, failure):
-            # The last stage's job may have committed before it failed, so the table may hold the rows of this run.
-            unknown = day.outcome_unknown or self._may_have_published(record)
-            return day.model_copy(update={"outcome_unknown": unknown})
-        return held(day, audit_hold(record.run, reason=failure.reason, execution=record.execution, now=self.now()))
-
-    def _was_rollback_refused(self, record: RunRecord, failure: Failure) -> bool:
-        """Return whether the run is a rollback whose job has refused it, which it does only before it commits."""
-        refusals = {AuditFailed.__name__, ObjectMissing.__name__}
-        if record.rollback is None or failure.error_type not in refusals:
-            return False
-        # Load steps, which follow the publication, may fail with the same errors.
-        return not self._has_publication(record)
-
-    def _has_refused_rows(self, day: DayRecord, record: RunRecord, failure: Failure) -> bool:
-        """Return whether the run has refused its rows, and has not changed the table."""
         if record.rollback:
-            return False
-        if failure.error_type != DataError.__name__ or day.published is None:
-            return failure.error_type == AuditFailed.__name__
-        # Load steps, which follow the publication, may refuse rows as well.
-        return not self._has_publication(record)
-
-    def _may_have_published(self, record: RunRecord) -> bool:
-        """Return whether the job of the last stage may have started: it follows all other stages."""
-        # A rollback has only the last stage, and stores no names.
+            # Its job refuses a version only before it commits.
+            if failure.error_type in {AuditFailed.__name__, ObjectMissing.__name__} and not self._published(record):
+                return day
+        elif failure.error_type == AuditFailed.__name__ or (
+            failure.error_type == DataError.__name__ and day.published and not self._published(record)
+        ):
+            hold = audit_hold(record.run, reason=failure.reason, execution=record.execution, now=self.now())
+            return held(day, hold)
+        # The last stage's job may have started, if all other stages are finished: it may have committed before it
+        # failed, so the table may hold the rows of this run. A rollback has only the last stage, and stores no names.
         others = stage_names(record.run, store=self.store)[:-1]
-        return {item.stage for item in record.stages}.issuperset(others)
+        may_have_published = {item.stage for item in record.stages}.issuperset(others)
+        return day.model_copy(update={"outcome_unknown": day.outcome_unknown or may_have_published})
 
-    def _has_publication(self, record: RunRecord) -> bool:
-        """Return whether the run's last stage has written its publication."""
+    def _published(self, record: RunRecord) -> bool:
+        """Return whether the run has published: load steps, which follow, may fail with the errors of steps before."""
         try:
             self.store.get(publication_uri(record.run.prefix))
         except ObjectMissing:

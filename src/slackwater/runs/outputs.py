@@ -138,8 +138,17 @@ def _stage_version(record: RunRecord, stage: StageRecord, *, store: ObjectStore)
     """Return the version that a stage has written."""
     reference, manifest = stage.reference, _manifest(stage, store=store)
     parents = manifest.parents if manifest else ()
-    if manifest and _reads_input(manifest):
-        parents = (record.run.manifest, *parents)
+    state = VersionState.MISSING
+    if manifest:
+        # It reads frozen inputs in a step of it, or as a name that is no step and no stage.
+        results = {step.name for step in manifest.steps} | {uri.split("/")[-2] for uri in manifest.parents}
+        if any(step.step == "read_partition" or not set(step.rows_in) <= results for step in manifest.steps):
+            parents = (record.run.manifest, *parents)
+        # The files of a stage that was kept belong to an earlier attempt.
+        present = count_files(manifest, store=store)
+        state = VersionState.INCOMPLETE if present else VersionState.REMOVED
+        if present == len(manifest.files):
+            state = VersionState.PRESENT
     return Version(
         attempt=record.run.attempt,
         type=VersionType.STAGE,
@@ -149,26 +158,10 @@ def _stage_version(record: RunRecord, stage: StageRecord, *, store: ObjectStore)
         files=reference.files,
         parents=parents,
         created=manifest.created_at if manifest else None,
-        state=_state(manifest, store=store),
+        state=state,
         uri=reference.manifest,
         reference=reference,
     )
-
-
-def _reads_input(manifest: ArrowManifest) -> bool:
-    """Return whether the stage reads frozen inputs: in a step of it, or as a name that is no step and no stage."""
-    results = {step.name for step in manifest.steps} | {uri.split("/")[-2] for uri in manifest.parents}
-    return any(step.step == "read_partition" or not set(step.rows_in) <= results for step in manifest.steps)
-
-
-def _state(manifest: ArrowManifest | None, *, store: ObjectStore) -> VersionState:
-    """Return whether all files of a stage exist. Those of a stage that was kept belong to an earlier attempt."""
-    if manifest is None:
-        return VersionState.MISSING
-    present = count_files(manifest, store=store)
-    if present == len(manifest.files):
-        return VersionState.PRESENT
-    return VersionState.INCOMPLETE if present else VersionState.REMOVED
 
 
 def _manifest(stage: StageRecord, *, store: ObjectStore) -> ArrowManifest | None:

@@ -283,10 +283,15 @@ class ResolutionAction(StrEnum):
 
     RELEASED = "released"
     """A person has the day run again with its present inputs."""
-    REJECTED = "rejected"
+    KEPT = "rejected"
     """A person keeps the published version although the inputs differ."""
     ENDED = "ended"
     """The cause of the hold is gone."""
+
+    @property
+    def label(self) -> str:
+        """In the words of a reason: `released`, `kept`, `ended`."""
+        return self.name.lower()
 
 
 class Resolution(UpdatedRecord):

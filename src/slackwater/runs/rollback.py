@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
 
 from slackwater.errors import InputError
 from slackwater.runs.holds import ROLLED_BACK, refuse_long_reason
 from slackwater.runs.record import DayRecord, Hold, Rollback, Run, RunReason, RunRecord, RunState
 
 
-class RollbackRequest(NamedTuple):
-    """What a person asks for."""
-
-    to: int
-    """The number of the version: the attempt that published it."""
-    reason: str
-
-
-def version_to_restore(day: DayRecord, earlier: RunRecord | None, request: RollbackRequest) -> RunRecord:
-    """Return the run whose version a rollback publishes again: `earlier`, the day's attempt of that number, if any.
+def version_to_restore(day: DayRecord, earlier: RunRecord | None, *, to: int, reason: str) -> RunRecord:
+    """Return the run whose version a rollback publishes again: `earlier`, the day's attempt `to`, if there is one.
 
     Raises `InputError` if the version was never published, or is the published one, and without a reason or with one
     that is too long.
     """
-    if not request.reason.strip():
+    if not reason.strip():
         raise InputError("reason: missing: say why the day is rolled back")
-    refuse_long_reason(request.reason)
+    refuse_long_reason(reason)
     if earlier is None or earlier.state is not RunState.PUBLISHED:
         raise InputError(
-            f"to: {day.pipeline} has no published version {request.to} of {day.date}: slackwater history "
+            f"to: {day.pipeline} has no published version {to} of {day.date}: slackwater history "
             f"{day.pipeline} --date {day.date} lists the versions"
         )
     # After a run without an outcome, the table may hold other rows than those of the recorded version.
     is_certain = day.active is None and not day.outcome_unknown
-    if day.published and day.published.run.attempt == request.to and is_certain:
-        raise InputError(f"to: version {request.to} of {day.date} is the published one: there is nothing to roll back")
+    if day.published and day.published.run.attempt == to and is_certain:
+        raise InputError(f"to: version {to} of {day.date} is the published one: there is nothing to roll back")
     return earlier
 
 
-def rollback_record(
-    earlier: RunRecord, request: RollbackRequest, *, run: Run, execution: str, now: datetime
-) -> RunRecord:
+def rollback_record(earlier: RunRecord, *, reason: str, run: Run, execution: str, now: datetime) -> RunRecord:
     """Return the record of a starting run that publishes the version of `earlier` again.
 
     Inputs, definition and code are those of that version, because its rows come from them. `execution` is an ARN.
@@ -58,7 +47,7 @@ def rollback_record(
         reads=earlier.reads,
         reasons=(RunReason.ROLLBACK,),
         rollback=Rollback(
-            to=request.to, tag=earlier.run.tag, reason=request.reason.strip(), frozen_at=earlier.frozen_at
+            to=earlier.run.attempt, tag=earlier.run.tag, reason=reason.strip(), frozen_at=earlier.frozen_at
         ),
     )
 

@@ -8,12 +8,9 @@ from typing import Protocol, TypeVar
 
 from slackwater.errors import DayChanged
 from slackwater.model import UpdatedRecord
-from slackwater.runs.arrival_history import ArrivalHistory
-from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.definition_notice import DefinitionNotice
-from slackwater.runs.late_day import LateDay
+from slackwater.runs.comparison_run import ComparisonRun, DueCost
+from slackwater.runs.pipeline_records import ArrivalHistory, DefinitionNotice, LateDay, RerunUsage
 from slackwater.runs.record import ActiveRun, DayRecord, RunRecord
-from slackwater.runs.rerun_usage import RerunUsage
 
 # DescribeExecution is eventually consistent: it may not know an execution that has just started. AWS documents no limit
 # of the delay.
@@ -69,6 +66,22 @@ class RunTable(Protocol):
 
     def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
         """Return the comparisons of a day that have started a job, in order of the later version."""
+
+    def comparison(self, pipeline: str, due: DueCost) -> ComparisonRun | None:
+        """Return a comparison, or None."""
+
+    def costs_due(self, pipeline: str) -> Iterator[DueCost]:
+        """Yield each run that has ended, and each comparison, without a final cost, in order of date and attempt.
+
+        May miss writes of the last seconds.
+        """
+
+    def save_cost(self, record: RunRecord | ComparisonRun) -> bool:
+        """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete.
+
+        The stored record gets the next `cost_version`. Return False, without a change, if another process has written
+        the cost since the record was read.
+        """
 
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
         """Return the re-runs that checks have counted on a calendar day; version 0 and none of them without one."""

@@ -9,11 +9,9 @@ from botocore.stub import Stubber
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.costs.cost import RunCost
 from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
-from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.definition_notice import DefinitionNotice
+from slackwater.runs.pipeline_records import ArrivalHistory, CountedRerun, DefinitionNotice, RerunUsage
 from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
-from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
 from tests.fakes_runs import RUN_TABLE
 
 pytestmark = pytest.mark.unit

@@ -11,7 +11,7 @@ import pytest
 from slackwater.cli.main import run
 from slackwater.client.client import Client
 from slackwater.errors import Throttled
-from slackwater.late.changes.job_claims import ComparisonGivenUp, given_up_uri
+from slackwater.late.changes.job_claims import AbandonedComparison, abandoned_uri
 from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
 from slackwater.late.suggest import suggest
 from slackwater.pipeline.table_inputs import TableInput
@@ -53,7 +53,7 @@ def test_days_on_hold_are_listed_with_rule_and_reason(world, capsys, words):
     heading, day, total = capsys.readouterr().out.splitlines()
     assert heading.split() == ["pipeline", "date", "since", "rule", "reason"]
     assert day.startswith(f"{PIPELINE}  {DAY}  2013-03-13 18:00:00+00:00  vanished  flights has lost 1 object")
-    assert total.startswith("1 day on hold: slackwater late release | reject")
+    assert total.startswith("1 day on hold: slackwater late release | keep")
 
 
 def test_the_document_has_the_whole_hold(world, capsys):
@@ -71,9 +71,9 @@ def test_without_days_on_hold_nothing_is_listed(world, capsys):
 
 def test_days_whose_comparison_was_given_up_are_named_with_the_remedy(world, capsys):
     world.publish(DAY, force=True)
-    given_up = ComparisonGivenUp(pipeline=PIPELINE, date=DAY, before=1, after=2, reason="it failed: fix the cause")
+    given_up = AbandonedComparison(pipeline=PIPELINE, date=DAY, before=1, after=2, reason="it failed: fix the cause")
     prefix = pair_prefix(comparisons_prefix("exchange", PIPELINE, DAY), before=1, after=2)
-    world.store.put(given_up_uri(prefix), given_up.model_dump_json().encode())
+    world.store.put(abandoned_uri(prefix), given_up.model_dump_json().encode())
     assert run(["late", *PROJECT]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown == ["no day is on hold", f"nobody is notified of {PIPELINE} {DAY}: it failed: fix the cause"]
@@ -126,10 +126,10 @@ def test_days_that_have_read_tables_before_these_changed_are_named_until_they_ru
     assert json.loads(capsys.readouterr().out)["changed_tables"] == []
 
 
-def test_a_reject_prints_what_stays(world, capsys):
+def test_a_version_is_kept_by_the_present_and_the_former_name_of_the_command(world, capsys):
     world.store.delete([NOON])
     world.check()
-    assert run(["late", "reject", PIPELINE, "--date", DAY, "--reason", "wrong", "--json", *PROJECT]) == 0
+    assert run(["late", "keep", PIPELINE, "--date", DAY, "--reason", "wrong", "--json", *PROJECT]) == 0
     assert json.loads(capsys.readouterr().out)["resolution"]["action"] == "rejected"
     assert run(["late", "reject", PIPELINE, "--date", DAY, "--reason", "wrong", *PROJECT]) == 2
     assert "is not on hold: slackwater late lists the days on hold" in capsys.readouterr().err

@@ -13,9 +13,8 @@ from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError
 from slackwater.late.arrival_messages import DayDeferred, DayPublished
 from slackwater.late.check.arrival_checks import ArrivalChecks
-from slackwater.late.check.deferred import later_checks
 from slackwater.late.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
-from slackwater.late.monitor import Monitor
+from slackwater.late.monitor import Monitor, later_checks
 from slackwater.pipeline.definition import Late
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
@@ -265,7 +264,7 @@ class TestCheck:
         monitor.request_checks(report)
         assert reasons == ["no queue"]
 
-    @pytest.mark.parametrize(("rows", "rule"), [(1, DecisionRule.BELOW), (500, DecisionRule.NOT_WORTH)])
+    @pytest.mark.parametrize(("rows", "rule"), [(1, DecisionRule.BELOW), (500, DecisionRule.TOO_EXPENSIVE)])
     def test_late_data_that_waits_is_checked_when_it_has_waited_for_as_long_as_it_may(self, rows, rule):
         world, day = five_days(), "2013-03-10"
         self.define(world, max_age_hours=6, worth_per_percent=0.001)

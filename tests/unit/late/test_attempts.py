@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.late.check.attempts import attempts_after_published, last_rerun_at
+from slackwater.late.check.read_facts import attempts_after_published, last_rerun_at
 from slackwater.runs.record import RunReason, RunRecord, RunState
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, five_days
 

@@ -9,7 +9,7 @@ import pytest
 from slackwater.late.check.limits import budget_percent
 from slackwater.late.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
-from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
+from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
 
 pytestmark = pytest.mark.unit
 

@@ -142,7 +142,7 @@ class Chain(RuleBasedStateMachine):
             if is_released:
                 self.world(name).run_day(date, force=holds.release(pipeline, date, reason="r"))
             else:
-                holds.reject(pipeline, date, reason="r")
+                holds.keep(pipeline, date, reason="r")
 
     @rule(name=pipelines, outcome=outcomes, process=faults)
     def monitor(self, name: str, outcome: str, process: Process) -> None:
@@ -188,8 +188,8 @@ class Chain(RuleBasedStateMachine):
             versions = [runs[key] for key in sorted(published) if key[0] == date]
             for before, after in pairwise(versions):
                 if not after.rollback:
-                    taken_in = Counter(row.key[:3] for row in rows if row.attempt == after.run.attempt)
-                    assert taken_in == self.new_inputs(world, before, after), (world.pipeline, date)
+                    read_by_runs = Counter(row.key[:3] for row in rows if row.attempt == after.run.attempt)
+                    assert read_by_runs == self.new_inputs(world, before, after), (world.pipeline, date)
 
     def new_inputs(self, world: LateWorld, before: RunRecord, after: RunRecord) -> Counter[tuple[str, str, str]]:
         """Return the keys that the ledger must have of a run, without their change: name, URI and digest.

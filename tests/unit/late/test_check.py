@@ -6,7 +6,7 @@ import pytest
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import InputError
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
-from slackwater.late.check.window import today, window_start
+from slackwater.late.check.window_dates import today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision, report_uri
 from slackwater.pipeline.definition import Late
 from slackwater.sources.late_thresholds import LateThresholds
@@ -31,17 +31,6 @@ def test_all_days_of_the_window_and_the_current_day_are_decided_in_order(world):
     assert day_tasks(report) == ()
 
 
-def test_only_the_day_with_late_data_past_a_threshold_is_run_again(world):
-    world.add("flights", "2013-03-10", "20", name="late", rows=10)
-    report = world.check()
-    assert [(task.date, task.action) for task in day_tasks(report)] == [("2013-03-10", DayAction.RERUN)]
-    (day,) = [day for day in report.days if day.date == "2013-03-10"]
-    assert (
-        day.reason == "flights grew by 10 rows (1 %), 1 object, 10 Bytes: reaches percent 1 and rows 10 of its source"
-    )
-    assert [source.late.rows for source in day.sources] == [10, 0]
-
-
 def test_the_thresholds_of_the_pipeline_precede_those_of_the_source(world):
     world.add("flights", "2013-03-10", "20", name="late", rows=20)
     own = Late(thresholds={"flights": LateThresholds(rows=21)})
@@ -50,15 +39,6 @@ def test_the_thresholds_of_the_pipeline_precede_those_of_the_source(world):
     (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
     assert day.rule is DecisionRule.BELOW
     assert day.reason.endswith("below rows 21 of pipeline daily_delays")
-
-
-def test_a_day_that_has_been_run_again_is_no_longer_late_but_has_a_notification_due(world):
-    world.add("weather", "2013-03-10", "20", name="late", rows=1)
-    world.publish("2013-03-10")
-    report = world.check()
-    assert [(task.date, task.action) for task in day_tasks(report)] == [("2013-03-10", DayAction.NOTIFY)]
-    (day,) = [day for day in report.days if day.date == "2013-03-10"]
-    assert (day.rule, day.attempt, day.notification_due) == (DecisionRule.UNCHANGED, 2, True)
 
 
 def test_no_notification_is_due_for_the_current_day_even_after_several_publications(world):
@@ -130,33 +110,6 @@ def test_notifications_beyond_the_limit_of_one_map_wait_for_later_checks(world, 
     world.time += timedelta(days=1)
     [second] = world.check().notifications_due
     assert {first, second} == {"2013-03-08", "2013-03-09"}
-
-
-def test_a_late_day_with_a_notification_due_is_run_again_first(world):
-    for name in ("one", "two"):
-        world.add("weather", "2013-03-10", "20", name=name, rows=1)
-        if name == "one":
-            world.publish("2013-03-10")
-    world.time += timedelta(hours=1)  # the cool-down
-    assert [task.action for task in day_tasks(world.check())] == [DayAction.RERUN]
-
-
-def test_people_are_notified_of_a_day_on_hold_and_it_is_not_run(world):
-    uri = world.add("weather", "2013-03-10", "20", name="late", rows=1)
-    world.publish("2013-03-10")
-    world.store.delete([uri])
-    report = world.check()
-    assert [day.decision for day in report.days if day.date == "2013-03-10"] == [LateDecision.HOLD]
-    assert [(task.date, task.action) for task in day_tasks(report)] == [("2013-03-10", DayAction.NOTIFY)]
-
-
-def test_a_running_day_gets_no_task_even_if_a_notification_is_due(world):
-    world.add("weather", "2013-03-10", "20", name="late", rows=1)
-    world.publish("2013-03-10")
-    world.add("weather", "2013-03-10", "20", name="later", rows=1)
-    world.freeze("2013-03-10")
-    assert world.rules()["2013-03-10"] is DecisionRule.RUNNING
-    assert day_tasks(world.check()) == ()
 
 
 def test_metadata_is_read_only_for_objects_that_the_published_run_has_not_read(world):

@@ -11,7 +11,7 @@ import pytest
 
 from slackwater.costs.cost import RunCost
 from slackwater.late.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts
-from slackwater.late.effect import effect_percent, is_worth_a_message, severity
+from slackwater.late.effect import effect_percent, needs_message, severity
 from slackwater.late.report.document import (
     MAX_ALL_FILES,
     MAX_ALL_HOURS,
@@ -87,13 +87,13 @@ def test_the_severity_depends_on_the_effect(limit, expected):
 
 @pytest.mark.parametrize(("least", "expected"), [(0, True), (10, True), (10.01, False)])
 def test_a_small_effect_is_not_worth_a_message(least, expected):
-    assert is_worth_a_message(with_metrics((100, 110), notify=NotifyRules(min_effect_percent=least))) is expected
+    assert needs_message(with_metrics((100, 110), notify=NotifyRules(min_effect_percent=least))) is expected
 
 
 def test_by_default_a_change_of_rows_is_worth_a_message_even_if_no_metric_has_moved():
-    assert is_worth_a_message(with_metrics((5, 5)))
+    assert needs_message(with_metrics((5, 5)))
     same = RowCounts(before=5, after=5, added=0, removed=0, changed=0)
-    assert not is_worth_a_message(with_metrics((5, 6), rows=same))
+    assert not needs_message(with_metrics((5, 6), rows=same))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_comparison_of_an_earlier_release_can_be_read():
             del version[name]
     comparison = Comparison.model_validate(stored)
     assert comparison.causes == (Cause.LATE_DATA,)
-    assert is_worth_a_message(comparison)
+    assert needs_message(comparison)
 
 
 def test_a_rollback_is_the_only_cause_of_its_change():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectInvalid, ObjectMissing, Throttled, Unavailable
-from slackwater.late.check.tasks import DayAction, day_tasks
+from slackwater.late.check.tasks import day_tasks
 from slackwater.late.decision import DecisionRule, LateDecision
-from slackwater.project.project import CodeDigests
 from slackwater.runs.record import DayRecord
 from tests.fakes_check import PIPELINE, World
 
@@ -25,24 +24,6 @@ def checked_day(world):
 
 def rules_of_other_days(world):
     return {rule for date, rule in world.rules().items() if "2013-03-08" <= date <= "2013-03-12" and date != DATE}
-
-
-def fail(world, *, times=1, error="AuditFailed: a key occurs twice"):
-    for _ in range(times):
-        world.recorder.record_failure(
-            world.freeze(DATE, force=True), error=error.split(":")[0], cause=error.split(": ")[1]
-        )
-
-
-def test_an_object_that_the_receiver_has_not_written_puts_only_its_own_day_on_hold(world):
-    world.store.put(f"s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet", b"?")
-    day = checked_day(world)
-    assert (day.decision, day.rule, day.attempt) == (LateDecision.HOLD, DecisionRule.UNREADABLE, 1)
-    assert day.reason == (
-        f"cannot be checked: s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet does not say how many "
-        "events it holds: it was not written by the receiver (remove it)"
-    )
-    assert rules_of_other_days(world) == {DecisionRule.UNCHANGED}
 
 
 @pytest.mark.parametrize(
@@ -112,12 +93,6 @@ def test_the_last_arrival_of_a_day_on_hold_is_still_reported(world):
     uri = world.add("weather", "2013-03-12", "20", name="newest")
     world.store.put("s3://raw/raw/source=flights/date=2013-03-12/hour=17/stray.parquet", b"?")
     assert world.check().last_arrivals["weather"] == world.store.objects[uri][2]
-
-
-def test_a_due_notification_is_sent_for_a_day_that_cannot_be_checked(world):
-    world.publish(DATE, force=True)
-    world.store.put(f"s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet", b"?")
-    assert [(task.date, task.action) for task in day_tasks(world.check())] == [(DATE, DayAction.NOTIFY)]
 
 
 def fail_listing(world, error, *, dates=(DATE,), times=10**6):
@@ -268,37 +243,10 @@ def test_people_are_notified_of_a_day_before_the_window_whose_execution_cannot_b
     assert world.check().notifications_due == ("2013-03-08",)
 
 
-def test_a_day_whose_runs_fail_is_on_hold_with_the_last_error_and_nobody_is_notified(world):
-    world.add("flights", DATE, "20", name="late", rows=30)
-    fail(world, times=2, error="E: first")
-    fail(world)
-    day = checked_day(world)
-    assert day.reason == (
-        "the last 3 attempts failed with the same inputs and definition, attempt 4 with: "
-        "AuditFailed: a key occurs twice: fix the cause, then run the day by hand "
-        f"(slackwater run {PIPELINE} --date {DATE})"
-    )
-    assert day_tasks(world.check()) == ()
-    assert rules_of_other_days(world) == {DecisionRule.UNCHANGED}
-
-
-def test_a_day_with_failed_runs_is_run_again_after_more_late_data_or_another_definition(world):
-    world.add("flights", DATE, "20", name="late", rows=30)
-    fail(world, times=3)
-    world.time += timedelta(hours=1)  # the cool-down, which applies after three failures
-    project = world.project
-    world.project = project.model_copy(update={"code": CodeDigests(job="newer")})
-    assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
-    world.project = project
-    assert checked_day(world).rule is DecisionRule.FAILED
-    world.add("flights", DATE, "20", name="later", rows=1)
-    assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
-
-
 def test_attempts_are_read_only_where_some_follow_the_published_one(world):
     dates_read, runs = [], world.table.runs
     world.table.runs = lambda pipeline, date: dates_read.append(date) or runs(pipeline, date)
-    fail(world)
+    world.fail(world.freeze(DATE, force=True))
     world.publish("2013-03-11", force=True)
     world.check()
     assert dates_read == [DATE]

@@ -15,11 +15,10 @@ from slackwater.late.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
 from slackwater.receiver.event_counts import EventCount
-from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.cost_recorder import RecordedCosts
+from slackwater.runs.pipeline_records import ArrivalHistory, CountedRerun, RerunUsage
 from slackwater.runs.record import publication_uri
-from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World
 from tests.fakes_functions import NoCosts, resources_of, use_resources
 from tests.fakes_notification import TopicFake, a_comparison

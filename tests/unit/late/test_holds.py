@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.client.holds import days_on_hold, describe_decision
+from slackwater.client.holds import days_on_hold
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectInvalid, Throttled, UnknownName
 from slackwater.late.check.holds import MAX_OLDER_DAYS, day_with_decision, older_days
 from slackwater.late.check.holds import days_on_hold as count_days_on_hold
@@ -27,13 +27,6 @@ METADATA = {"rows": "1000"}
 
 def decisions(world, *, table=None):
     return world.hold_decisions(table)
-
-
-def release(world):
-    """Release the day and run it, as the client does."""
-    force = decisions(world).release(PIPELINE, DAY, reason="withdrawn")
-    world.executions.running.clear()
-    return world.publish(DAY, force=force)
 
 
 def fail_audit(world, message="AuditFailed: 1 rows would replace the 3 rows that are published", **options):
@@ -96,44 +89,6 @@ def test_a_hold_of_many_files_names_some_and_counts_the_others(world):
         world.freeze(DAY)
 
 
-def test_a_hold_ends_when_its_cause_is_gone_and_that_is_recorded(world):
-    body = world.store.get(NOON)
-    world.store.delete([NOON])
-    world.check()
-    world.store.put(NOON, body, metadata=METADATA)
-    assert world.rules()[DAY] is DecisionRule.UNCHANGED
-    day = world.table.day(PIPELINE, DAY)
-    assert (day.hold, day.resolution.action, day.resolution.hold.rule) == (None, ResolutionAction.ENDED, "vanished")
-    assert describe_decision(day.resolution) == "ended on 2013-03-13 18:00 UTC: no new data since the published run"
-
-
-@pytest.mark.parametrize("hold", ["rolled_back", "manifest_gone"])
-def test_a_repeated_release_starts_a_run_that_needs_force(world, hold):
-    if hold == "rolled_back":
-        record = world.table.day(PIPELINE, DAY)
-        world.table.save(record.model_copy(update={"hold": Hold(rule=hold, reason="r", since=NOW)}))
-    else:
-        world.store.delete([world.table.day(PIPELINE, DAY).published.run.manifest])
-        world.check()
-    assert decisions(world).release(PIPELINE, DAY, reason="r")
-    assert world.rules()[DAY] is not DecisionRule.RELEASED, "no check starts this run"
-    assert release(world).attempt == 2
-    assert not decisions(world).release(PIPELINE, DAY, reason="r"), "the hold was about the version before"
-
-
-def test_a_repeated_release_of_a_day_that_was_never_published_starts_it(world):
-    day = "2013-03-07"
-    world.add("flights", day, "17", rows=1000)
-    run = world.freeze(day)
-    world.store.put(failure_uri(run.prefix), b"AuditFailed: 1 row breaks a rule")
-    world.fail(run)
-    assert world.table.day(PIPELINE, day).published is None
-    for _ in range(2):
-        decisions(world).release(PIPELINE, day, reason="r")
-    assert world.table.day(PIPELINE, day).resolution.hold.rule == "audit"
-    assert world.publish(day).accepts_audit
-
-
 @pytest.mark.parametrize("reason", ["", " \n"])
 def test_a_decision_needs_a_reason(world, reason):
     with pytest.raises(InputError, match="--reason: it is empty"):
@@ -142,15 +97,10 @@ def test_a_decision_needs_a_reason(world, reason):
 
 def test_what_cannot_be_decided_is_refused(world):
     decide = decisions(world)
-    with pytest.raises(InputError, match="is not on hold"):
-        decide.reject(PIPELINE, DAY, reason="r")
     with pytest.raises(InputError, match=r"published nothing for 2013-03-07, .*slackwater run"):
         decide.release(PIPELINE, "2013-03-07", reason="r")
     with pytest.raises(UnknownName):
         decide.release("nothing", DAY, reason="r")
-    world.freeze(DAY, force=True)
-    with pytest.raises(InputError, match="attempt 2 of daily_delays 2013-03-10 is running"):
-        decide.release(PIPELINE, DAY, reason="r")
 
 
 def test_a_failed_audit_is_decided_again_when_the_inputs_change(world):
@@ -179,11 +129,11 @@ def test_a_failed_audit_is_decided_again_when_the_inputs_change(world):
         (LateDecision.RERUN, DecisionRule.GROWN, True),
         (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN, True),
         (LateDecision.IGNORE, DecisionRule.UNCHANGED, True),
-        (LateDecision.IGNORE, DecisionRule.REJECTED, True),
+        (LateDecision.IGNORE, DecisionRule.KEPT, True),
         (LateDecision.DEFER, DecisionRule.COOL_DOWN, False),
         (LateDecision.DEFER, DecisionRule.TOO_MANY, False),
         (LateDecision.DEFER, DecisionRule.OVER_BUDGET, False),
-        (LateDecision.IGNORE, DecisionRule.NOT_WORTH, False),
+        (LateDecision.IGNORE, DecisionRule.TOO_EXPENSIVE, False),
         (LateDecision.IGNORE, DecisionRule.BELOW, False),
         (LateDecision.IGNORE, DecisionRule.TABLE_NOTIFIED, False),
     ],
@@ -219,32 +169,12 @@ def test_a_day_that_changes_before_its_hold_ends_is_left_to_the_next_check(world
 RULE = "DataError: checked: not_null of tailnum failed in 4 of 1,000 checked rows, such as {}"
 
 
-def test_a_rule_that_fails_in_the_first_run_puts_nothing_on_hold(world):
-    world.add("flights", "2013-03-07", "17")
-    run = world.freeze("2013-03-07")
-    world.store.put(failure_uri(run.prefix), RULE.encode())
-    world.fail(run)
-    assert listed(world) == []
-
-
 @pytest.mark.parametrize("number", [0, 1, MAX_OLDER_DAYS, MAX_OLDER_DAYS + 1, 25, 30])
 def test_older_days_are_looked_at_in_turn(number):
     held = [f"2013-01-{day:02}" for day in range(1, number + 1)]
     checks = [older_days([*reversed(held), "2013-03-09"], first=f"2013-03-0{day}") for day in (1, 2, 3)]
     assert {len(days) for days in checks} == {min(number, MAX_OLDER_DAYS)}
     assert set(held) <= set(checks[0]) | set(checks[1]) | set(checks[2])
-
-
-def test_a_day_that_was_never_published_stays_on_hold_until_it_is_published(world):
-    world.add("flights", "2013-03-07", "17")
-    run = world.freeze("2013-03-07")
-    world.store.put(failure_uri(run.prefix), b"AuditFailed: 1 of 1 rows to publish have a null in their key")
-    world.fail(run)
-    world.check()
-    assert listed(world) == [("2013-03-07", "audit")]
-    world.publish("2013-03-07")
-    assert listed(world) == []
-    assert world.table.day(PIPELINE, "2013-03-07").resolution.reason == "attempt 2 has published"
 
 
 @pytest.mark.parametrize(

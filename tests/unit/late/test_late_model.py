@@ -204,7 +204,7 @@ class LateData(LateAssertions, RuleBasedStateMachine):
     @rule(date=dates)
     def reject(self, date: str) -> None:
         with suppress(SlackwaterError):
-            self.world.hold_decisions().reject(PIPELINE, date, reason="r")
+            self.world.hold_decisions().keep(PIPELINE, date, reason="r")
             self.decide(date)
 
     @rule(outcome=outcomes, process=faults, one=st.none() | dates, arrives=st.none() | st.tuples(dates, names, sizes))
@@ -280,7 +280,7 @@ class LateData(LateAssertions, RuleBasedStateMachine):
             world.run_day(date, outcome, process, force=force)
         else:
             try:
-                world.hold_decisions_of(process).reject(PIPELINE, date, reason="r")
+                world.hold_decisions_of(process).keep(PIPELINE, date, reason="r")
             finally:
                 self.decide(date)
 

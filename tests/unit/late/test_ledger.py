@@ -15,7 +15,7 @@ from slackwater.late.decision import CheckReport
 from slackwater.late.effects import Effect, effects_of_day, largest_change
 from slackwater.late.entry import LateInput, LedgerEntry, late_inputs
 from slackwater.late.ledger import Ledger
-from slackwater.late.new_entries import TakenIn, completed_entries, cost_shares, new_entries
+from slackwater.late.new_entries import RunInputs, completed_entries, cost_shares, new_entries
 from slackwater.late.pending import save_pending
 from slackwater.late.report.message import Message
 from slackwater.runs.comparison_run import ComparisonRun
@@ -497,8 +497,8 @@ def test_the_largest_change_is_relative_to_the_earlier_total():
 def test_two_inputs_over_one_published_day_are_two_rows_with_the_whole_cost():
     item = {"uri": "upstream/date=2013-03-10", "etag": "digest", "change": Change.ADDED, "file": None, "bytes": 0}
     inputs = tuple(LateInput(source=source, rows=10, arrived=AT, **item) for source in ("daily", "weekly"))
-    taken = TakenIn(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, table_rows=5, effect=Effect())
-    arguments = {"pipeline": PIPELINE, "timezone": "UTC", "checks": (), "running": (), "taken_in": [taken]}
+    taken = RunInputs(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, table_rows=5, effect=Effect())
+    arguments = {"pipeline": PIPELINE, "timezone": "UTC", "checks": (), "running": (), "read_by_runs": [taken]}
     rows = new_entries((), **arguments)
     assert [(row.source, row.rows, row.cost_usd) for row in rows] == [("daily", 10, 2.0), ("weekly", 10, 2.0)]
     assert new_entries(rows, **arguments) == []
@@ -508,10 +508,10 @@ def test_a_run_whose_only_row_has_the_key_of_an_older_version_keeps_its_cost():
     """Older versions wrote one row for two inputs over one published day."""
     item = {"uri": "upstream/date=2013-03-10", "etag": "digest", "change": Change.ADDED, "file": None, "bytes": 0}
     inputs = tuple(LateInput(source=source, rows=10, arrived=AT, **item) for source in ("daily", "weekly"))
-    taken = TakenIn(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, table_rows=5, effect=Effect())
+    taken = RunInputs(date=DAY, attempt=2, started_at=AT, inputs=inputs, cost_usd=4.0, table_rows=5, effect=Effect())
     arguments = {"pipeline": PIPELINE, "timezone": "UTC", "checks": (), "running": ()}
-    (known, _) = new_entries((), taken_in=[taken], **arguments)
+    (known, _) = new_entries((), read_by_runs=[taken], **arguments)
     known = known._replace(cost_usd=4.0)
-    added = new_entries([known], taken_in=[taken], **arguments)
+    added = new_entries([known], read_by_runs=[taken], **arguments)
     completed = completed_entries([known, *added], cost_usd=4.0, effect=Effect())
     assert (sum(row.cost_usd for row in completed), sum(row.cost_usd for row in [known, *added])) == (4.0, 4.0)

@@ -205,19 +205,6 @@ def test_only_objects_that_both_definitions_read_can_vanish(world, hour, is_shar
         assert world.freeze(DAY, moves_hours=True).attempt == 3
 
 
-def test_data_below_the_thresholds_stays_below_next_to_a_kept_definition_and_runs_with_a_new_one(world):
-    world.add("flights", DAY, "12", name="late", rows=5)
-    define(world, sources=("flights",), steps=STEPS)
-    assert decision_of(world).rule is DecisionRule.BELOW
-    define(world, sources=("flights",), steps=STEPS, on_definition="rerun")
-    decision = decision_of(world)
-    assert decision.rule is DecisionRule.NEW_DEFINITION
-    assert decision.reason == (
-        "flights grew by 5 rows (0.5 %), 1 object, 5 Bytes: below percent 1 and rows 10 of its source; the definition "
-        "has changed since the published run (weather (source): removed): the run reads with the new one"
-    )
-
-
 @pytest.mark.parametrize("policy", ["keep", "rerun"])
 def test_the_hold_of_an_older_day_ends_with_its_cause_although_its_definition_is_another_one(world, policy):
     uri = world.add("flights", "2013-03-08", "17", name="b", rows=5)
@@ -273,29 +260,17 @@ def test_re_runs_for_a_definition_keep_the_limits_of_the_pipeline(world):
     assert rules == [DecisionRule.NEW_DEFINITION] * 2 + [DecisionRule.TOO_MANY] * 3
 
 
-@pytest.mark.parametrize(("policy", "rule"), [("keep", DecisionRule.NOT_WORTH), ("rerun", DecisionRule.GROWN)])
+@pytest.mark.parametrize(("policy", "rule"), [("keep", DecisionRule.TOO_EXPENSIVE), ("rerun", DecisionRule.GROWN)])
 def test_late_data_that_is_not_worth_its_price_keeps_no_day_from_a_new_definition(world, policy, rule):
     run = world.table.run(PIPELINE, DAY, 1)
     world.table.save_cost(run.model_copy(update={"cost": RunCost(usd=1, complete=True)}))
     world.add("flights", DAY, "20", name="late", rows=500)
     late = world.project.pipelines[PIPELINE].late.model_copy(update={"worth_per_percent": 0.0001})
     define(world, late=late)
-    assert decision_of(world).rule is DecisionRule.NOT_WORTH
+    assert decision_of(world).rule is DecisionRule.TOO_EXPENSIVE
     define(world, steps=STEPS, on_definition=policy)
     decision = decision_of(world)
     assert (decision.rule, decision.decision is LateDecision.RERUN) == (rule, policy == "rerun")
-
-
-def test_a_rejected_day_is_not_published_by_a_new_definition(world):
-    uri = world.add("flights", DAY, "17", name="b", rows=5)
-    world.publish(DAY)
-    world.store.delete([uri])
-    world.check()
-    world.hold_decisions().reject(PIPELINE, DAY, reason="r")
-    definition = world.project.pipelines[PIPELINE]
-    step = definition.steps[definition.publish.step].model_copy(update={"parameters": {"other": 1}})
-    define(world, on_definition="rerun", steps={**definition.steps, definition.publish.step: step})
-    assert decision_of(world).rule is DecisionRule.REJECTED
 
 
 def test_a_run_of_an_older_version_does_not_say_what_it_read_so_an_added_source_is_late_data(world):

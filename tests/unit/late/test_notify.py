@@ -21,9 +21,7 @@ from tests.fakes_notification import (
     FROZEN,
     PIPELINE,
     Crashed,
-    HookedStore,
-    HookedTable,
-    HookedTopic,
+    Hooked,
     TopicFake,
     WriteHook,
     a_comparison,
@@ -51,11 +49,11 @@ class World:
     def notifier(self, hook=None):
         hook = hook or WriteHook()
         return Notifier(
-            store=HookedStore(self.store, hook),
-            table=HookedTable(self.table, hook),
+            store=Hooked(self.store, hook),
+            table=Hooked(self.table, hook),
             outbox=Outbox(
                 executions=self.executions,
-                topic=HookedTopic(self.outbox, hook),
+                topic=Hooked(self.outbox, hook),
                 now=lambda: self.time,
                 on_outcome_unknown=lambda pipeline, _: self.alarms.append(pipeline),
             ),

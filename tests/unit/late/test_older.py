@@ -15,7 +15,7 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.check.older import is_waiting
 from slackwater.late.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
-from slackwater.runs.record import Hold, RunState
+from slackwater.runs.record import RunState
 from tests.fakes_check import PIPELINE, PUBLICATION
 from tests.fakes_runs import RUN_TABLE, DictRunTable
 from tests.unit.late.test_holds import decisions
@@ -105,43 +105,6 @@ def test_data_of_a_day_that_was_published_before_its_end_is_not_forgotten(world,
     assert world.check().older == (today,)
 
 
-def test_a_listed_day_of_the_window_is_no_older_day_and_leaves_the_list(world, arrive):
-    world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)
-    arrive("few", time=world.time, rows=1)
-    assert listed(world) == [(DAY, 1)]
-    report = world.check()
-    assert ({day.date: day.rule for day in report.days}[DAY], report.older) == (DecisionRule.BELOW, ())
-    assert listed(world) == []
-
-
-def test_a_message_that_is_delivered_again_counts_once(world, arrive):
-    world.time = AFTER
-    arrive("late")
-    arrive("late")
-    assert listed(world) == [(DAY, 1)]
-
-
-def test_an_object_that_the_published_run_has_read_lists_nothing(world, arrive):
-    world.time = AFTER
-    arrive("late", time=None)
-    world.time += timedelta(seconds=1)
-    world.publish(DAY)
-    # The event comes after the run that has read its object.
-    arrive("late", time=AFTER - timedelta(minutes=1))
-    assert listed(world) == []
-    # EventBridge cuts the fraction of a second off, so this object may be newer than the listing.
-    arrive("other", time=AFTER)
-    assert listed(world) == [(DAY, 1)]
-
-
-def test_objects_of_a_running_day_are_looked_at_later(world, arrive, postponed):
-    world.time = AFTER
-    world.add("flights", DAY, "21", name="one", rows=500)
-    world.freeze(DAY)
-    result = arrive("late")
-    assert (result.postponed, len(postponed), listed(world)) == (1, 1, [])
-
-
 def test_days_that_were_never_published_are_not_listed(world, arrive):
     world.time = AFTER
     assert arrive("late", day="2013-02-01").older == {}
@@ -169,31 +132,11 @@ def test_a_deferred_day_that_leaves_the_window_is_not_forgotten(world):
     assert world.check().older == ("2013-03-09",)
 
 
-def test_a_day_whose_re_run_fails_is_not_forgotten(world):
-    world.add("flights", "2013-03-08", "20", name="late", rows=500)
-    world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
-    assert world.rules()["2013-03-08"] is DecisionRule.GROWN
-    run = world.freeze("2013-03-08")
-    world.fail(run)
-    world.time = AFTER
-    assert world.check().older == ("2013-03-08",)
-
-
-def test_a_day_below_the_thresholds_is_kept_only_if_its_age_counts(world):
-    world.add("flights", "2013-03-08", "20", name="late", rows=5)
-    world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
-    assert world.rules()["2013-03-08"] is DecisionRule.BELOW
-    assert listed(world) == []
-    with_late(world, max_age_hours=24 * 365 * 20)
-    assert world.rules()["2013-03-08"] is DecisionRule.BELOW
-    assert listed(world) == [("2013-03-08", 0)]
-
-
 @pytest.mark.parametrize(
     ("rule", "max_age_hours", "waits"),
     [
-        (DecisionRule.NOT_WORTH, 48, True),
-        (DecisionRule.NOT_WORTH, None, False),
+        (DecisionRule.TOO_EXPENSIVE, 48, True),
+        (DecisionRule.TOO_EXPENSIVE, None, False),
         (DecisionRule.UNCHANGED, 48, False),
     ],
 )
@@ -205,38 +148,8 @@ def test_a_day_that_is_not_worth_its_price_waits_only_if_its_age_counts(rule, ma
     assert is_waiting(day) is waits
 
 
-def test_a_day_whose_late_data_is_gone_is_removed_while_it_is_in_the_window(world):
-    uri = world.add("flights", DAY, "20", name="late", rows=500)
-    world.check()
-    assert listed(world) == [(DAY, 0)]
-    world.store.delete([uri])
-    world.checker.check(pipeline=PIPELINE, as_of=None, dates=["2013-03-11"])
-    assert listed(world) == [(DAY, 0)]
-    world.check()
-    assert listed(world) == []
-
-
 ARRIVAL = datetime(2013, 3, 17, 18, tzinfo=UTC)
 """The day is in the window, on the last day but one."""
-
-
-@pytest.mark.parametrize(
-    ("rows", "max_age_hours", "expected"),
-    [
-        (0, None, (DecisionRule.BELOW, [])),
-        (5, None, (DecisionRule.BELOW, [])),
-        (5, 24 * 365 * 20, (DecisionRule.BELOW, [(DAY, 1)])),
-        (500, None, (DecisionRule.GROWN, [(DAY, 1)])),
-    ],
-)
-def test_the_check_that_an_arrival_starts_keeps_a_day_listed_only_if_its_late_data_waits(
-    world, arrive, rows, max_age_hours, expected
-):
-    with_late(world, max_age_hours=max_age_hours)
-    world.time = ARRIVAL
-    (started,) = arrive("late", time=world.time, rows=rows).started
-    (day,) = world.checker.check(pipeline=PIPELINE, as_of=None, dates=started.days).days
-    assert (day.rule, listed(world)) == expected
 
 
 def test_a_check_of_an_arrival_keeps_a_day_listed_that_has_got_more_data_since(world, arrive, monkeypatch):
@@ -251,57 +164,6 @@ def test_a_check_of_an_arrival_keeps_a_day_listed_that_has_got_more_data_since(w
     monkeypatch.setattr(world.table, "day", day)
     world.checker.check(pipeline=PIPELINE, as_of=None, dates=[DAY])
     assert listed(world) == [(DAY, 2)]
-
-
-def roll_back(world):
-    record = world.table.day(PIPELINE, DAY)
-    hold = Hold(rule="rolled_back", reason="r", since=world.now(), inputs="", execution="")
-    world.table.save(record.model_copy(update={"hold": hold}))
-
-
-def test_late_data_of_a_day_that_was_rolled_back_lists_it_on_no_second_list(world, arrive):
-    roll_back(world)
-    world.time = ARRIVAL
-    (started,) = arrive("late", time=world.time).started
-    assert listed(world) == [(DAY, 1)]
-    world.checker.check(pipeline=PIPELINE, as_of=None, dates=started.days)
-    assert listed(world) == []
-    world.time = AFTER
-    arrive("later")
-    assert (older(world).days, listed(world)) == ([], [])
-
-
-def test_a_listed_day_below_the_thresholds_is_shown_once(world, arrive):
-    world.time = AFTER
-    arrive("late", rows=5)
-    assert ([day.decision.rule for day in older(world).days], listed(world)) == ([DecisionRule.BELOW], [])
-
-
-def test_a_listed_day_that_has_lost_objects_stays_listed(world, arrive):
-    world.time = AFTER
-    arrive("late")
-    world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=17/a.parquet"])
-    # Nothing has recorded its hold: this list is the only one that has it.
-    assert ([day.decision.rule for day in older(world).days], listed(world)) == ([DecisionRule.VANISHED], [(DAY, 1)])
-
-
-def test_a_running_day_stays_listed(world):
-    world.add("flights", DAY, "20", name="late", rows=500)
-    world.check()
-    world.freeze(DAY)
-    assert world.rules()[DAY] is DecisionRule.RUNNING
-    assert listed(world) == [(DAY, 0)]
-
-
-def test_data_that_arrives_while_a_day_runs_keeps_it_listed(world):
-    world.time = AFTER
-    world.add("flights", DAY, "20", name="late", rows=500)
-    run = world.freeze(DAY)
-    world.table.record_late_day(PIPELINE, DAY, at=AFTER + timedelta(seconds=1), keys=["k"])
-    world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
-    recorder = world.recorder
-    recorder.record_published(run)
-    assert listed(world) == [(DAY, 1)]
 
 
 def test_a_repeated_call_completes_the_removal(world, monkeypatch):
@@ -322,20 +184,6 @@ def test_a_repeated_call_completes_the_removal(world, monkeypatch):
     monkeypatch.setattr(world.table, "remove_late_day", remove)
     recorder.record_published(run)
     assert listed(world) == []
-
-
-def test_a_run_that_finds_nothing_new_removes_its_day(world):
-    world.time = AFTER
-    world.table.record_late_day(PIPELINE, DAY, at=AFTER, keys=["a key of duplicates"])
-    world.time += timedelta(seconds=1)
-    world.freeze(DAY)
-    assert listed(world) == []
-
-
-def test_a_listed_day_without_late_data_is_removed_by_the_list(world):
-    world.time = AFTER
-    world.table.record_late_day(PIPELINE, DAY, at=AFTER, keys=["a key of duplicates"])
-    assert (older(world).days, listed(world)) == ([], [])
 
 
 def test_a_range_finds_days_that_no_event_has_listed_and_writes_nothing(world):
@@ -400,7 +248,7 @@ def test_the_named_ranges_lead_to_every_listed_day(world):
     assert older(world, first=item.first, last=item.last).unchecked == []
 
 
-@pytest.mark.parametrize("rule", [DecisionRule.REJECTED, DecisionRule.TABLE_IGNORED])
+@pytest.mark.parametrize("rule", [DecisionRule.KEPT, DecisionRule.TABLE_IGNORED])
 def test_a_listed_day_that_was_decided_is_shown_once(world, monkeypatch, rule):
     world.time = AFTER
     world.table.record_late_day(PIPELINE, DAY, at=AFTER)
@@ -426,31 +274,6 @@ def test_data_that_arrives_during_the_list_keeps_its_day_although_the_clock_of_t
     assert listed(world) == [(DAY, 1)]
 
 
-def test_a_slow_clock_of_the_client_does_not_keep_a_day_listed(world):
-    world.table.record_late_day(PIPELINE, DAY, at=AFTER + timedelta(minutes=5))
-    world.time = AFTER
-    assert (older(world).days, listed(world)) == ([], [])
-
-
-def test_a_day_whose_manifest_is_gone_is_on_hold_and_on_no_second_list(world):
-    world.store.delete([world.table.day(PIPELINE, DAY).published.run.manifest])
-    world.table.record_late_day(PIPELINE, DAY, at=world.time)
-    world.check()
-    assert (world.table.day(PIPELINE, DAY).hold.rule, listed(world)) == (DecisionRule.MANIFEST_GONE, [])
-
-
-@pytest.mark.parametrize("arrives", [False, True])
-def test_a_rejected_day_leaves_the_list_unless_it_has_newer_data(world, arrives):
-    world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=17/a.parquet"])
-    world.check()
-    world.time = AFTER
-    world.table.record_late_day(PIPELINE, DAY, at=AFTER + timedelta(minutes=5))
-    if arrives:
-        world.add("flights", DAY, "20", name="late", rows=5)
-    decisions(world).reject(PIPELINE, DAY, reason="wrong file")
-    assert listed(world) == ([(DAY, 0)] if arrives else [])
-
-
 def list_other_days(world, number):
     for back in range(number):
         world.table.record_late_day(PIPELINE, (date(2012, 12, 31) - timedelta(days=back)).isoformat(), at=AFTER)
@@ -466,17 +289,8 @@ def test_more_older_days_than_one_read_returns_keep_no_decided_day_listed(world)
     assert len(report.older) == 1_000
     assert world.table.late_day(PIPELINE, "2013-03-11") is None
     world.table.record_late_day(PIPELINE, DAY, at=world.time)
-    decisions(world).reject(PIPELINE, DAY, reason="wrong file")
+    decisions(world).keep(PIPELINE, DAY, reason="wrong file")
     assert world.table.late_day(PIPELINE, DAY) is None
-
-
-def test_a_day_that_cannot_be_read_has_the_rule_for_its_error(world):
-    world.time = AFTER
-    world.add("flights", DAY, "20", name="late", rows=500)
-    world.store.objects[world.table.day(PIPELINE, DAY).published.run.manifest] = (b"{", {}, AFTER)
-    world.table.record_late_day(PIPELINE, DAY, at=AFTER)
-    [day] = older(world).days
-    assert day.decision.rule is DecisionRule.UNREADABLE
 
 
 def test_an_unknown_pipeline_is_refused(world):

@@ -11,7 +11,6 @@ from slackwater.pipeline.definition import Late
 from slackwater.runs.record import RunState, failure_uri
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, five_days, freezer_of
-from tests.unit.late.test_holds import decisions
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("one_thread")]
 
@@ -170,41 +169,6 @@ def test_a_day_that_keeps_failing_takes_no_re_run_of_another_day():
     assert (days[DAY].decision, days[DAY].rule) == (LateDecision.DEFER, DecisionRule.TOO_MANY)
     world.time += timedelta(days=1)
     assert decision_of(world).rule is DecisionRule.OUTCOME_UNKNOWN
-
-
-def test_a_rerun_of_a_day_that_had_no_rows_starts_the_cool_down():
-    world = five_days()
-    world.add("flights", DAY, "18", name="late", rows=500)
-    world.publish(DAY)  # replaces no rows
-    world.add("flights", DAY, "18", name="later", rows=500)
-    assert decision_of(world).rule is DecisionRule.COOL_DOWN
-
-
-def test_a_re_run_for_late_data_that_may_have_published_is_repaired_within_the_cool_down():
-    world = five_days()
-    world.add("flights", DAY, "18", name="late", rows=500)
-    rerun(world)
-    world.add("flights", DAY, "18", name="later", rows=500)
-    assert decision_of(world).rule is DecisionRule.COOL_DOWN
-    run = world.freeze(DAY)
-    world.fail(run)
-    day = decision_of(world)
-    assert (day.decision, day.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
-
-
-def test_a_released_day_that_may_have_published_is_repaired_within_the_cool_down():
-    world = five_days()
-    world.add("flights", DAY, "18", name="late", rows=500)
-    rerun(world)
-    world.store.delete([f"s3://raw/raw/source=flights/date={DAY}/hour=17/a.parquet"])
-    decisions(world).release(PIPELINE, DAY, reason="withdrawn")
-    assert decision_of(world).rule is DecisionRule.COOL_DOWN
-    run = world.freeze(DAY)
-    world.fail(run)
-    day = decision_of(world)
-    assert (day.decision, day.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
-    assert any(reason.startswith("released by ") for reason in day.reasons)
-    assert world.publish(DAY).accepts_audit
 
 
 def test_the_checks_of_one_day_share_the_largest_number_of_re_runs():

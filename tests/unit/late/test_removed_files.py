@@ -9,8 +9,8 @@ import pytest
 from slackwater.client.holds import HoldDecisions
 from slackwater.errors import DayChanged, DefinitionError
 from slackwater.faults import Faults
-from slackwater.late.check.thresholds import late_amount, reached_thresholds
-from slackwater.late.check.wait import late_waits
+from slackwater.late.check.facts import late_amount, reached_thresholds
+from slackwater.late.check.read_facts import late_waits
 from slackwater.late.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry
@@ -56,35 +56,6 @@ class PulledDay:
     def decisions(self) -> HoldDecisions:
         self.world.executions.running.clear()
         return self.world.hold_decisions()
-
-
-def test_dropped_rows_count_by_the_thresholds_and_the_day_runs_again_without_them():
-    day = PulledDay("drop")
-    day.remove()
-    decision = day.decision()
-    # The thresholds of the source are 1 percent and 10 rows.
-    assert decision.rule is DecisionRule.GROWN
-    assert decision.reason == (
-        f"flights: the partner has removed 1 file, {FILE}, with 100 rows (9.09 %), which are dropped: "
-        "reaches percent 1 and rows 10 of its source"
-    )
-    figures = decision.figures
-    assert (figures.late_rows, figures.late_bytes, figures.changed_files) == (100, 100, 1)
-    run = day.world.publish(DAY)
-    assert (run.rows, run.attempt, day.decision().rule) == (2000, 3, DecisionRule.UNCHANGED)
-    day.remove(-1)
-    day.world.time += timedelta(hours=1)
-    assert day.decision().rule is DecisionRule.GROWN
-    assert day.world.publish(DAY).rows == 2100
-
-
-def test_dropped_and_late_rows_are_one_change():
-    day = PulledDay("drop")
-    day.remove()
-    day.world.add("flights", DAY, "20", name="late", rows=7)
-    assert day.decision().reason.startswith(
-        "flights grew by 7 rows (0.636 %), 1 object, 7 Bytes and the partner has removed 1 file"
-    )
 
 
 def test_dropped_rows_below_every_threshold_run_again_when_they_have_waited_long_enough():

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from slackwater.late.silence import usual_silence
-from slackwater.runs.arrival_history import ArrivalHistory
+from slackwater.late.check.arrivals import usual_silence
+from slackwater.runs.pipeline_records import ArrivalHistory
 
 pytestmark = pytest.mark.unit
 

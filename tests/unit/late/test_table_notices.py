@@ -22,7 +22,7 @@ from slackwater.model import json_schema
 from slackwater.runs.record import DayRecord
 from tests.fakes_check import PIPELINE
 from tests.fakes_functions import resources_of, use_resources
-from tests.fakes_notification import Crashed, HookedTable, HookedTopic, TopicFake, WriteHook
+from tests.fakes_notification import Crashed, Hooked, TopicFake, WriteHook
 from tests.unit.runs.test_table_inputs import SUNDAY, Weeks, week_of, weekly
 
 pytestmark = pytest.mark.unit
@@ -51,10 +51,10 @@ class World(Weeks):
     def notifier(self, hook=None):
         hook = hook or WriteHook()
         return TableNotifier(
-            table=HookedTable(self.table, hook),
+            table=Hooked(self.table, hook),
             outbox=Outbox(
                 executions=self.executions,
-                topic=HookedTopic(self.outbox, hook),
+                topic=Hooked(self.outbox, hook),
                 now=self.now,
                 on_outcome_unknown=lambda _, date: self.alarms.append(date),
             ),

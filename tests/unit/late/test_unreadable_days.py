@@ -41,26 +41,6 @@ def put_on_hold(world, rule):
     world.table.save(world.table.day(PIPELINE, DAY).model_copy(update={"hold": hold}))
 
 
-@pytest.mark.parametrize("rule", ["changing", "unreadable"])
-def test_the_hold_of_an_older_day_that_can_be_read_again_ends_and_its_late_data_waits(world, rule):
-    put_on_hold(world, rule)
-    world.add("weather", DAY, "20", name="late", rows=500)
-    world.time += timedelta(days=30)
-    report = world.check()
-    assert DAY not in {day.date for day in report.days}
-    assert days_on_hold(world.table, [PIPELINE]) == []
-    assert [item.date for item in world.table.late_days(PIPELINE, last=DAY)] == [DAY]
-    assert world.check().older == (DAY,)
-
-
-def test_an_older_day_without_late_data_leaves_the_hold_and_is_not_listed(world):
-    put_on_hold(world, "changing")
-    world.time += timedelta(days=30)
-    world.check()
-    assert days_on_hold(world.table, [PIPELINE]) == []
-    assert world.table.late_days(PIPELINE, last=DAY) == []
-
-
 def test_a_crash_before_the_hold_of_an_older_day_ends_loses_no_late_data(world, monkeypatch):
     put_on_hold(world, "changing")
     world.add("weather", DAY, "20", name="late", rows=500)

@@ -12,26 +12,27 @@ import pytest
 
 from lambdas import compare_versions
 from slackwater.errors import InputError, ObjectMissing, RunFailed
-from slackwater.late.changes.job_claims import (
-    MAX_FAILED_JOBS,
-    MAX_STARTED_JOBS,
-    JobClaim,
-    claim_uri,
-    given_up_comparisons,
-    job_failure_uri,
-    job_started_uri,
-)
-from slackwater.late.changes.versions import (
+from slackwater.late.changes.choose_versions import (
     CompareAction,
     CompareSince,
     VersionPair,
     Versions,
     pair_uri,
 )
+from slackwater.late.changes.job_claims import (
+    MAX_FAILED_JOBS,
+    MAX_STARTED_JOBS,
+    JobClaim,
+    abandoned_comparisons,
+    claim_uri,
+    job_failure_uri,
+    job_started_uri,
+)
 from slackwater.late.comparison import ComparisonReference, comparison_uri
-from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
+from slackwater.runs.record import DayRecord, Publication, PublishedRun, RunRecord, RunState
 from tests.fakes_comparison import comparison, version
 from tests.fakes_functions import use_resources
+from tests.fakes_notification import a_run
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 pytestmark = pytest.mark.unit
@@ -49,10 +50,7 @@ class Days(DictRunTable):
     def set_states(self, *states: RunState, notified: int = 1) -> None:
         published = None
         for attempt, state in enumerate(states, start=1):
-            run = Run(
-                pipeline=PIPELINE, date=DATE, run_id=f"{attempt:032x}", attempt=attempt, correlation_id="c",
-                manifest=f"s3://exchange/manifests/{attempt}.json", prefix="s3://exchange/p/", files=1, rows=1, bytes=1,
-            )  # fmt: skip
+            run = a_run(attempt)
             publication = Publication(table="t", snapshot_id=str(attempt), rows=1, replaced=0, seconds=1.0)
             started = BEGIN + timedelta(days=attempt)
             record = RunRecord(run=run, state=state, execution="arn:e", started_at=started)
@@ -86,7 +84,7 @@ def versions(store, table):
     GIVEN_UP.clear()
     return Versions(
         store=store, table=table, exchange_bucket="exchange", executions=SetExecutions("arn:one"), now=lambda: NOW,
-        on_given_up=GIVEN_UP.append,
+        on_abandoned=GIVEN_UP.append,
     )  # fmt: skip
 
 
@@ -239,7 +237,7 @@ def kill(versions, number, since=CompareSince.NOTIFIED):
 
 def given_up(versions):
     day = versions.table.day(PIPELINE, DATE)
-    return [item.reason for item in given_up_comparisons([day], store=versions.store, exchange_bucket="exchange")]
+    return [item.reason for item in abandoned_comparisons([day], store=versions.store, exchange_bucket="exchange")]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from slackwater.costs import prices
 from slackwater.costs.cost import BilledHours, RunCost, RunUsage, price_run, total_usd
 from slackwater.costs.prices import read_prices
 from slackwater.errors import AccessDenied, CloudError, InputError, Throttled
-from slackwater.runs.comparison_run import ComparisonRun, attempt_usd
-from slackwater.runs.cost_recorder import CostRecorder, DueCost, UsageGone
-from slackwater.runs.record import Run, RunRecord, RunState
+from slackwater.runs.comparison_run import ComparisonRun, DueCost, attempt_usd
+from slackwater.runs.cost_recorder import CostRecorder, UsageGone
+from slackwater.runs.record import RunRecord, RunState
+from tests.fakes_notification import a_run
 from tests.fakes_runs import DictRunTable
 
 pytestmark = pytest.mark.unit
@@ -150,19 +151,7 @@ class Usage:
 
 
 def a_record(attempt=1, *, state=RunState.PUBLISHED, ended=NOW - timedelta(hours=1), cost=None):
-    run = Run(
-        pipeline="daily_delays",
-        date="2013-03-10",
-        run_id="0" * 32,
-        attempt=attempt,
-        correlation_id="c",
-        manifest="s3://exchange/manifests/m.json",
-        prefix="s3://exchange/runs/r/",
-        files=1,
-        rows=1,
-        bytes=1,
-    )
-    return RunRecord(run=run, state=state, execution="arn", started_at=NOW, ended_at=ended, cost=cost)
+    return RunRecord(run=a_run(attempt), state=state, execution="arn", started_at=NOW, ended_at=ended, cost=cost)
 
 
 @pytest.fixture
@@ -202,7 +191,7 @@ def test_a_failed_run_costs_and_a_running_one_is_not_due(table):
 def test_it_stops_when_aws_throttles(table):
     usage = Usage(attempt1=TWO_JOBS, attempt2=Throttled("slow down"))
     done = recorder(table, usage).record_due("daily_delays")
-    assert ([record.run.attempt for record in done.completed], done.problems) == ([1], ("slow down",))
+    assert ([record.run.attempt for record in done.completed], done.errors) == ([1], ("slow down",))
     assert usage.asked == [1, 2]
 
 
@@ -216,7 +205,7 @@ def test_it_stops_after_a_minute(table):
 def test_an_error_about_one_run_does_not_stop_the_others(table):
     usage = Usage(attempt1=CloudError("strange"), attempt2=TWO_JOBS, attempt3=AccessDenied("no"))
     done = recorder(table, usage).record_due("daily_delays")
-    assert ([record.run.attempt for record in done.completed], done.problems) == ([2], ("strange", "no"))
+    assert ([record.run.attempt for record in done.completed], done.errors) == ([2], ("strange", "no"))
 
 
 def test_a_run_that_aws_does_not_know_any_more_is_given_up_at_once(table):
@@ -246,14 +235,9 @@ def test_a_run_whose_usage_is_not_reported_is_given_up_after_seven_days(answer):
 
 def a_comparison(name="c1", *, before=1, after=2, started_at=NOW - timedelta(hours=1), cost=None):
     return ComparisonRun(
-        pipeline="daily_delays",
-        date="2013-03-10",
-        before=before,
-        after=after,
+        pipeline="daily_delays", date="2013-03-10", before=before, after=after, started_at=started_at, cost=cost,
         execution=f"arn:aws:states:us-east-1:000000000000:execution:slackwater-compare-day:{name}",
-        started_at=started_at,
-        cost=cost,
-    )
+    )  # fmt: skip
 
 
 def test_comparisons_are_recorded_like_runs():

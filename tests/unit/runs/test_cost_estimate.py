@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from slackwater.arrow.reference import ArrowReference
 from slackwater.costs.cost import RunCost
 from slackwater.runs.cost_estimate import expected_usd, latest_runs
-from slackwater.runs.record import DayRecord, Rollback, Run, RunRecord, RunState, StageRecord
+from slackwater.runs.record import DayRecord, Rollback, RunRecord, RunState, StageRecord
 from tests.fakes_check import PIPELINE, five_days
+from tests.fakes_notification import a_run
 from tests.fakes_runs import DictRunTable
 from tests.unit.runs.test_cost import TWO_JOBS, Usage, recorder
 
@@ -31,18 +32,7 @@ def a_record(
     state: RunState = RunState.PUBLISHED,
     kept: bool = False,
 ) -> RunRecord:
-    run = Run(
-        pipeline="daily_delays",
-        date=date,
-        run_id="0" * 32,
-        attempt=number,
-        correlation_id="c",
-        manifest="s3://exchange/manifests/m.json",
-        prefix=f"s3://exchange/runs/daily_delays/{date}/{'0' * 32}/{number}/",
-        files=1,
-        rows=rows,
-        bytes=1,
-    )
+    run = a_run(number, date=date, rows=rows)
     prefix = "s3://exchange/runs/earlier/" if kept else run.prefix
     reference = ArrowReference(manifest=f"{prefix}main/manifest.json", rows=1, bytes=1, files=1, seconds=1)
     return RunRecord(

@@ -1,14 +1,12 @@
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import cycle
 
 import pytest
 
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project.project import CodeDigests
-from slackwater.runs.day import day_of
 from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
-from slackwater.runs.holds import released_day
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder, failure_message
@@ -428,49 +426,6 @@ def test_the_error_for_an_object_of_unknown_origin_names_its_uri(freezer, store)
 )
 def test_the_recorded_error_of_a_failure_is_one_line(cause, message):
     assert failure_message("E", cause) == message
-
-
-def test_inputs_that_vanished_are_refused_until_the_day_is_released(freezer, recorder, store, table):
-    run = freeze(freezer, "one").run
-    publish(recorder, run)
-    gone = InputManifest.model_validate_json(store.get(run.manifest)).objects[0]
-    store.delete([gone.uri])
-    with pytest.raises(InputError) as refused:
-        freeze(freezer, "two")
-    assert str(refused.value) == (
-        f"the inputs have lost 10 rows that the published run of {DATE} has read (1 gone), such as those of pushed "
-        f"events of {gone.source} in {gone.date} {gone.hour}:00 UTC: find out why; to publish the day without these "
-        f"rows: slackwater late release {PIPELINE} --date {DATE} --reason TEXT"
-    )
-    release(freezer, table)
-    run = freeze(freezer, "two").run
-    assert run.accepts_audit
-    publish(recorder, run)
-    # Another object vanishes, so the release does not apply any more.
-    store.delete([InputManifest.model_validate_json(store.get(run.manifest)).objects[0].uri])
-    with pytest.raises(InputError, match="have lost 10 rows"):
-        freeze(freezer, "one")
-
-
-def release(freezer, table):
-    day = freezer.inputs.manifest(PIPELINE, day_of(date.fromisoformat(DATE), "America/New_York"))
-    record = table.day(PIPELINE, DATE)
-    table.save(released_day(record, reason="r", principal="arn:me", inputs=day.digest, now=NOW))
-
-
-def test_a_release_does_not_apply_after_another_version_was_published(freezer, recorder, store, table):
-    run = freeze(freezer, "one").run
-    publish(recorder, run)
-    gone = InputManifest.model_validate_json(store.get(run.manifest)).objects[0]
-    body, metadata = store.get(gone.uri), {"rows": "10"}
-    store.delete([gone.uri])
-    release(freezer, table)
-    publish(recorder, freeze(freezer, "two").run)
-    store.put(gone.uri, body, metadata=metadata)
-    publish(recorder, freeze(freezer, "one").run)
-    store.delete([gone.uri])
-    with pytest.raises(InputError, match="have lost 10 rows"):
-        freeze(freezer, "two")
 
 
 def test_a_changed_file_of_which_one_object_was_overwritten_has_not_vanished(freezer, recorder, store):

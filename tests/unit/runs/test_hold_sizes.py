@@ -8,9 +8,9 @@ import pytest
 
 from slackwater.errors import InputError
 from slackwater.formatting import shortened
-from slackwater.runs.holds import MAX_EARLIER, MAX_HOLD_REASON, MAX_REASON, held, hold_ended, rejected_day
+from slackwater.runs.holds import MAX_EARLIER, MAX_HOLD_REASON, MAX_REASON, held, hold_ended, kept_day
 from slackwater.runs.record import DayRecord, Hold
-from slackwater.runs.rollback import RollbackRequest, version_to_restore
+from slackwater.runs.rollback import version_to_restore
 from tests.fakes_check import PIPELINE, five_days
 
 pytestmark = pytest.mark.unit
@@ -31,7 +31,7 @@ def largest_record(character: str) -> DayRecord:
         on_hold, inputs = held(day, new), f"{number:064}"
         if number % 2:
             person = {"principal": PRINCIPAL, "reason": character * MAX_REASON}
-            day = rejected_day(on_hold, inputs=inputs, now=NOW, **person)
+            day = kept_day(on_hold, inputs=inputs, now=NOW, **person)
         else:
             day = hold_ended(on_hold, reason=reason, inputs=inputs, now=NOW)
     return held(day, new)
@@ -66,7 +66,7 @@ def test_a_reason_of_a_person_has_a_largest_length() -> None:
         world.hold_decisions().release(PIPELINE, DAY, reason="x" * (MAX_REASON + 1))
     day, earlier = world.table.day(PIPELINE, DAY), world.table.run(PIPELINE, DAY, 1)
     with pytest.raises(InputError, match=r"--reason: it has 1,001 characters: use at most 1,000"):
-        version_to_restore(day, earlier, RollbackRequest(to=1, reason="x" * (MAX_REASON + 1)))
+        version_to_restore(day, earlier, to=1, reason="x" * (MAX_REASON + 1))
     assert world.table.day(PIPELINE, DAY) == day
     assert world.hold_decisions().release(PIPELINE, DAY, reason="x" * MAX_REASON) is False
 

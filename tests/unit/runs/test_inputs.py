@@ -131,6 +131,31 @@ def put_in_hours(world, path, content, partitions, *, definition=DEFINITION):
     return written
 
 
+def save_file(world, **changes):
+    (entry,) = world.files.entries("flights", ["x.csv"])
+    world.files.save(entry.model_copy(update=changes))
+
+
+CHANGES = {
+    "a pull of another day": (lambda world: begin_file(world.files, "flights", "2012.csv", "b", [LAST_YEAR]), False),
+    "a file of another day": (lambda world: store(world, "2012.csv", "b", LAST_YEAR), False),
+    "a file of another day is replaced": (
+        lambda world: [store(world, "2012.csv", content, LAST_YEAR) for content in "bc"], False
+    ),
+    "a lease": (lambda world: save_file(world, lease=Lease(owner="pull", until=NOW)), False),
+    "a failure": (lambda world: save_file(world, state=FileState.FAILED, reason="no"), False),
+    "a pull of an equal file": (lambda world: begin_file(world.files, "flights", "y.csv", "a", [NOON]), False),
+    "an equal file": (lambda world: store(world, "y.csv", "a"), False),
+    "an equal file that is read with another definition": (
+        lambda world: store_file(world.files, "flights", "y.csv", "a", [NOON], definition="2" * 12), True
+    ),
+    "a content that changes and changes back": (
+        lambda world: [store(world, "x.csv", content) for content in "ba"], True
+    ),
+}  # fmt: skip
+"""What happens during a listing, and whether it is repeated."""
+
+
 class TestListings:
     """How often the objects of flights are listed, and what repeats a listing."""
 
@@ -167,48 +192,10 @@ class TestListings:
         known = list_inputs(world).objects
         assert self.count(world, known=known) == 1
 
-    def test_a_pull_of_another_day_does_not_disturb_a_listing(self, world):
-        """The other day's file is fetched during a listing, stored during the next one, and then replaced."""
+    @pytest.mark.parametrize(("change", "is_repeated"), CHANGES.values(), ids=CHANGES)
+    def test_only_another_content_of_the_day_repeats_the_listing(self, world, change, is_repeated):
         known = list_inputs(world).objects
-
-        def begin():
-            begin_file(world.files, "flights", "2012.csv", "b", [LAST_YEAR])
-
-        def replace():
-            store(world, "2012.csv", "c", LAST_YEAR)
-
-        for during in (begin, lambda: store(world, "2012.csv", "b", LAST_YEAR), replace):
-            assert self.count(world, during, known=known) == 1
-
-    def test_leases_and_failures_of_a_file_do_not_repeat_a_listing(self, world):
-        known = list_inputs(world).objects
-        for changes in ({"lease": Lease(owner="pull", until=NOW)}, {"state": FileState.FAILED, "reason": "no"}):
-            (entry,) = world.files.entries("flights", ["x.csv"])
-            changed = entry.model_copy(update=changes)
-            assert self.count(world, lambda changed=changed: world.files.save(changed), known=known) == 1
-
-    @pytest.mark.parametrize("change", [begin_file, store_file])
-    def test_an_equal_file_does_not_repeat_the_listing(self, world, change):
-        known = list_inputs(world).objects
-        assert self.count(world, lambda: change(world.files, "flights", "y.csv", "a", [NOON]), known=known) == 1
-
-    def test_a_content_that_is_read_with_another_definition_repeats_the_listing(self, world):
-        known, other = list_inputs(world).objects, "2" * 12
-        assert (
-            self.count(
-                world, lambda: store_file(world.files, "flights", "y.csv", "a", [NOON], definition=other), known=known
-            )
-            > 1
-        )
-
-    def test_a_content_that_changes_and_changes_back_during_a_listing_repeats_it(self, world):
-        known = list_inputs(world).objects
-
-        def change_and_change_back():
-            store_file(world.files, "flights", "x.csv", "b", [NOON])
-            store_file(world.files, "flights", "x.csv", "a", [NOON])
-
-        assert self.count(world, change_and_change_back, known=known) > 1
+        assert (self.count(world, lambda: change(world), known=known) > 1) is is_repeated
 
     def test_a_replaced_file_repeats_the_listing(self, world):
         known = list_inputs(world).objects

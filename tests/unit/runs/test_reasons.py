@@ -2,7 +2,7 @@
 
 import pytest
 
-from slackwater.runs.reasons import run_reasons
+from slackwater.runs.freeze import run_reasons
 from slackwater.runs.record import Run, RunReason, RunRecord, RunState
 from tests.fakes_runs import LONGEST_RUN
 

@@ -61,18 +61,6 @@ def test_exactly_the_arrow_files_of_a_published_attempt_are_removed(world, recor
     assert stored(world) > {*kept, second.manifest, *(item for item in before if item.startswith("s3://raw/"))}
 
 
-def test_a_repeated_call_removes_nothing_more(world, recorder):
-    run = world.publish(DATE)
-    write_run(world, run)
-    assert [recorder.remove_arrow_files(run) for _ in range(2)] == [6, 0]
-
-
-def test_a_run_that_is_active_keeps_its_files(world, recorder):
-    run = world.freeze(DATE)
-    write_run(world, run)
-    assert recorder.remove_arrow_files(run) == 0
-
-
 def test_an_active_run_of_the_day_keeps_its_files_when_those_of_the_published_run_are_removed(world, recorder):
     published = world.publish(DATE)
     write_run(world, published)
@@ -81,13 +69,6 @@ def test_an_active_run_of_the_day_keeps_its_files_when_those_of_the_published_ru
     assert recorder.remove_arrow_files(published) == 6
     assert recorder.remove_arrow_files(active) == 0
     assert stored(world) > set(kept)
-
-
-def test_a_failed_run_keeps_its_files_for_the_lifecycle_rule(world, recorder):
-    run = world.freeze(DATE)
-    write_run(world, run)
-    recorder.record_failure(run, error="RunFailed", cause="a key occurs twice")
-    assert recorder.remove_arrow_files(run) == 0
 
 
 def test_a_run_that_was_closed_as_lost_keeps_its_files_even_if_it_reports_a_publication(world, recorder):
@@ -107,10 +88,6 @@ def test_a_run_that_the_table_does_not_contain_removes_nothing(world, recorder):
     with pytest.raises(CloudError, match="no attempt 1"):
         recorder.remove_arrow_files(run)
     assert stored(world) > set(uris)
-
-
-def test_a_run_without_arrow_files_removes_nothing(world, recorder):
-    assert recorder.remove_arrow_files(world.publish(DATE)) == 0
 
 
 def test_a_call_is_bounded_and_the_next_one_removes_the_rest(world, recorder, monkeypatch):

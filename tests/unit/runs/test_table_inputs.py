@@ -14,12 +14,12 @@ from slackwater.late.report.sections import describe_inputs
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.pipeline.graph import pipeline_order
 from slackwater.runs.freeze import Frozen
-from slackwater.runs.holds import rejected_day, released_day
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, PublishedRun, Run
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_check import PIPELINE, World, freezer_of
+from tests.fakes_notification import a_run
 
 pytestmark = pytest.mark.unit
 
@@ -48,19 +48,7 @@ class Weeks(World):
 
     def publish_daily(self, day: date, *, content: str, attempt: int = 1, rows: int = 10) -> None:
         record = self.table.day("daily", day.isoformat())
-        uri = "s3://exchange/m.json"
-        run = Run(
-            pipeline="daily",
-            date=day.isoformat(),
-            run_id="a" * 32,
-            attempt=attempt,
-            correlation_id="c",
-            manifest=uri,
-            prefix="s3://exchange/runs/",
-            files=1,
-            rows=1,
-            bytes=1,
-        )
+        run = a_run(attempt, pipeline="daily", date=day.isoformat(), run_id="a" * 32)
         publication = Publication(
             table="warehouse.days.daily", snapshot_id="1", rows=rows, replaced=0, seconds=1, content=content
         )
@@ -181,74 +169,6 @@ def week_of(world: Weeks) -> DayDecision:
     return decision
 
 
-def test_a_changed_day_holds_the_week_until_a_person_releases_it():
-    world = Weeks(on_change="hold")
-    world.publish_week()
-    assert week_of(world).rule is DecisionRule.UNCHANGED
-    world.publish_daily(SUNDAY, content="other", attempt=2, rows=11)
-    held = week_of(world)
-    assert (held.decision, held.rule) == (LateDecision.HOLD, DecisionRule.TABLE_CHANGED)
-    assert held.reasons == (
-        "days has 1 changed day, 10 -> 11 rows (15.7 %): tables.days.on_change is hold",
-        f"`slackwater late release {PIPELINE} --date 2013-03-10 --reason TEXT` runs the day again",
-    )
-    record = world.table.day(PIPELINE, SUNDAY.isoformat())
-    assert record.hold.rule == "table_changed"
-    inputs = record.hold.inputs
-    world.table.save(released_day(record, reason="it is right", principal="me", inputs=inputs, now=world.now()))
-    released = week_of(world)
-    assert (released.decision, released.rule) == (LateDecision.RERUN, DecisionRule.RELEASED)
-    assert released.reason.endswith(": it is right")
-    assert world.publish_week().attempt == 2
-    assert week_of(world).rule is DecisionRule.UNCHANGED
-
-
-def test_a_rejected_change_is_held_again_only_when_the_day_changes_once_more():
-    world = Weeks(on_change="hold")
-    world.publish_week()
-    world.publish_daily(SUNDAY, content="other", attempt=2, rows=11)
-    week_of(world)
-    record = world.table.day(PIPELINE, SUNDAY.isoformat())
-    rejected = rejected_day(record, reason="no", principal="me", inputs=record.hold.inputs, now=world.now())
-    world.table.save(rejected)
-    assert week_of(world).rule is DecisionRule.REJECTED
-    world.publish_daily(SUNDAY, content="another", attempt=3, rows=12)
-    assert week_of(world).rule is DecisionRule.TABLE_CHANGED
-
-
-def test_the_hold_of_a_changed_day_ends_when_its_first_version_is_published_again():
-    world = Weeks(on_change="hold")
-    world.publish_week()
-    world.publish_daily(SUNDAY, content="other", attempt=2, rows=11)
-    week_of(world)
-    world.publish_daily(SUNDAY, content="rows 0", attempt=3)
-    assert week_of(world).rule is DecisionRule.UNCHANGED
-    assert world.table.day(PIPELINE, SUNDAY.isoformat()).hold is None
-
-
-def test_a_day_with_fewer_rows_holds_the_week_by_its_own_rule():
-    world = Weeks(on_change="hold")
-    world.publish_week()
-    world.publish_daily(SUNDAY, content="other", attempt=2, rows=3)
-    assert week_of(world).rule is DecisionRule.SHRANK
-
-
-@pytest.mark.parametrize("rows", [11, 3])
-def test_a_change_of_an_ignored_table_runs_nothing_and_is_in_the_decision(rows):
-    world = Weeks(on_change="ignore")
-    world.publish_week()
-    world.publish_daily(SUNDAY, content="other", attempt=2, rows=rows)
-    world.time += timedelta(days=3)
-    decision = week_of(world)
-    assert (decision.decision, decision.rule) == (LateDecision.IGNORE, DecisionRule.TABLE_IGNORED)
-    assert decision.reasons[0].startswith(f"days has 1 changed day, 10 -> {rows} rows (")
-    assert decision.reasons[0].endswith("): tables.days.on_change is ignore")
-    assert (decision.figures.late_rows, decision.figures.changed_files) == (rows, 1)
-    assert world.table.day(PIPELINE, SUNDAY.isoformat()).hold is None
-    # A run that a person starts reads the new version, also one with fewer rows.
-    assert world.publish_week().rows == 60 + rows
-
-
 def test_an_ignored_table_does_not_hide_late_data_of_a_source():
     world = Weeks(on_change="ignore")
     definition = weekly(on_change="ignore").model_copy(
@@ -266,15 +186,6 @@ def test_an_ignored_table_does_not_hide_late_data_of_a_source():
     world.add("flights", "2013-03-10", "20", name="two", rows=4)
     grown = week_of(world)
     assert (grown.rule, grown.figures.late_rows) == (DecisionRule.GROWN, 8)
-
-
-def test_a_run_whose_outcome_is_unknown_is_repaired_although_its_table_is_ignored():
-    world = Weeks(on_change="ignore")
-    world.publish_week()
-    world.publish_daily(SUNDAY, content="other", attempt=2, rows=11)
-    world.start(force=True)
-    world.executions.running.clear()
-    assert week_of(world).rule is DecisionRule.OUTCOME_UNKNOWN
 
 
 def test_on_change_does_not_give_a_published_week_another_identity():

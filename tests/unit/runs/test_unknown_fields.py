@@ -17,8 +17,8 @@ from slackwater.late.decision import CheckReport
 from slackwater.model import Record
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Publication, RunRecord, RunState, StageRecord
-from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
 from tests.fakes_check import five_days
 from tests.fakes_notification import a_comparison, a_run
 from tests.unit.aws.test_file_cache import CONTENT, ENTRY

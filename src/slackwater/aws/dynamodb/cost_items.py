@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 from slackwater.aws.dynamodb.items import AFTER_SEPARATOR, RunTableItems, item_key
 from slackwater.aws.failures import cancellation_reasons, translated
 from slackwater.errors import DayChanged
-from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.cost_recorder import DueCost, is_final
+from slackwater.runs.comparison_run import ComparisonRun, DueCost
+from slackwater.runs.cost_recorder import is_final
 from slackwater.runs.record import RunRecord
 
 # Keys that one request reads of the due costs.

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from slackwater.aws.dynamodb.items import RunTableItems, item_key
 from slackwater.aws.failures import code_of, translated
-from slackwater.runs.late_day import MOST_DAYS, MOST_OBJECTS, LateDay
+from slackwater.runs.pipeline_records import MOST_DAYS, MOST_OBJECTS, LateDay
 
 _ADDED = "attribute_not_exists(objects) OR size(objects) < :most"
 _LATER = "attribute_not_exists(#last) OR #last < :at"

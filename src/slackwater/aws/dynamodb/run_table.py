@@ -21,10 +21,8 @@ from slackwater.aws.dynamodb.items import AFTER_SEPARATOR, item_key
 from slackwater.aws.dynamodb.late_days import LateDayItems
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
 from slackwater.errors import DayChanged
-from slackwater.runs.arrival_history import ArrivalHistory
-from slackwater.runs.definition_notice import DefinitionNotice
+from slackwater.runs.pipeline_records import ArrivalHistory, DefinitionNotice, RerunUsage
 from slackwater.runs.record import DayRecord, RunRecord
-from slackwater.runs.rerun_usage import RerunUsage
 
 # The key of the history of a pipeline's arrivals.
 _ARRIVALS = "arrivals"

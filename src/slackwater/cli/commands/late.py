@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("pipeline", "date", "since", "rule", "reason")
 
 
-group = command_group("late", "Days on hold: list, release or reject them.", kind=ListGroup, no_args_is_help=False)
+group = command_group("late", "Days on hold: list, release or keep them.", kind=ListGroup, no_args_is_help=False)
 
 Day = Annotated[str, date_option("--date", text="The day, in the pipeline's timezone.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why. It is kept with the day.")]
@@ -43,7 +43,7 @@ def list_days(
 ) -> Result:
     """List the days on hold. `slackwater late` does the same.
 
-    A day on hold keeps its published version. It waits until somebody releases or rejects it, or until its cause is
+    A day on hold keeps its published version. It waits until somebody releases or keeps it, or until its cause is
     gone. Days of which nobody is notified, because their comparison keeps failing, files whose removal is doubtful, and
     days that have read tables before these changed (`on_change: notify`) are named too. With --older, it lists days
     before the window with late data that no run has read.
@@ -64,7 +64,7 @@ def list_days(
                 (day.pipeline, day.date, day.hold.since, day.hold.rule, day.hold.reason) for day in days if day.hold
             ]
             print_table(_COLUMNS, rows)
-            commands = "slackwater late release | reject PIPELINE --date DATE --reason TEXT"
+            commands = "slackwater late release | keep PIPELINE --date DATE --reason TEXT"
             print_text(f"{counted(len(days), 'day')} on hold: {commands}")
         else:
             print_text("no day is on hold")
@@ -159,17 +159,21 @@ def release(pipeline: PipelineName, date: Day, reason: Reason, *, session: Sessi
     return Result(run_document(result), partial(print_text, text, style="green"))
 
 
-@command('slackwater late reject daily_delays --date 2013-03-10 --reason "the correction is wrong"', group=group)
-def reject(pipeline: PipelineName, date: Day, reason: Reason, *, session: Session) -> Result:
+@command('slackwater late keep daily_delays --date 2013-03-10 --reason "the correction is wrong"', group=group)
+def keep(pipeline: PipelineName, date: Day, reason: Reason, *, session: Session) -> Result:
     """Keep the published version of a day on hold.
 
     The same inputs are not held again. When newer data of the day arrives, the next check decides about it.
     """
     session.project.pipeline(pipeline)
-    record = session.client.reject(pipeline, date, reason=reason)
-    text = f"{pipeline} {date}: rejected, the published version stays"
+    record = session.client.keep(pipeline, date, reason=reason)
+    text = f"{pipeline} {date}: the published version stays"
     document = record.model_dump(mode="json", include={"pipeline", "date", "resolution"})
     return Result(document, partial(print_text, text, style="green"))
+
+
+command(name="reject", group=group)(keep)  # its former name
+group.registered_commands[-1].hidden = True
 
 
 @command("slackwater late suggest daily_delays", "slackwater late suggest daily_delays --effect 0.5", group=group)

@@ -101,7 +101,7 @@ def run(
 
 
 def _print_run(result: RunResult, definitions: Project) -> None:
-    from slackwater.runs.inputs.untaken_files import describe_untaken
+    from slackwater.runs.inputs.unstored_files import describe_unstored
 
     run_, publication = result.run, result.publication
     verb = "published" if result.outcome == "published" else "unchanged, published before:"
@@ -111,7 +111,7 @@ def _print_run(result: RunResult, definitions: Project) -> None:
         style="green",
     )
     print_text(f"  {result.seconds.total} s{format_breakdown(result.seconds)}")
-    for note in describe_untaken(result.files_not_taken):
+    for note in describe_unstored(result.files_not_taken):
         print_note(f"when its inputs were listed, {note}", style="yellow")
     query = f"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'"  # noqa: S608
     print_text(f'  to query it{_move_hint(run_.pipeline, definitions)}: slackwater query "{query}"')

@@ -81,7 +81,7 @@ def runs(
 
 def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, RunSteps]]) -> None:
     """Print a line for each run, what was notable about it, and the steps."""
-    from slackwater.runs.inputs.untaken_files import describe_untaken
+    from slackwater.runs.inputs.unstored_files import describe_unstored
 
     rows = [
         (
@@ -103,7 +103,7 @@ def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, Ru
         title = f"{record.run.date}, attempt {record.run.attempt}"
         if record.error:
             print_text(f"{title}: {record.error}", style="red")
-        for note in describe_untaken(record.files_not_taken):
+        for note in describe_unstored(record.files_not_taken):
             print_text(f"{title}: {note}", style="yellow")
     for last, of_run in steps:
         print_text("")

@@ -12,7 +12,7 @@ from slackwater.costs.cost import RunCost
 from slackwater.errors import InputError
 from slackwater.model import Record
 from slackwater.runs.record import DayRecord, Rollback, RunReason, RunRecord, RunState
-from slackwater.runs.rollback import RollbackRequest, version_to_restore
+from slackwater.runs.rollback import version_to_restore
 
 
 class VersionStatus(StrEnum):
@@ -111,7 +111,7 @@ def check_rollback(day: DayRecord, runs: Sequence[RunRecord], tags: Collection[s
     """
     readable_version(day, runs, tags, to)
     earlier = next(record for record in runs if record.run.attempt == to)
-    version_to_restore(day, earlier, RollbackRequest(to, reason))
+    version_to_restore(day, earlier, to=to, reason=reason)
 
 
 class NamedVersion(NamedTuple):

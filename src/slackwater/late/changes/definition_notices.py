@@ -15,26 +15,20 @@ from slackwater.formatting import counted
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision
 from slackwater.late.effect import Severity
-from slackwater.model import Record, json_schema
+from slackwater.late.report.document import Document
+from slackwater.model import json_schema
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.definition_notice import DefinitionNotice
+from slackwater.runs.pipeline_records import DefinitionNotice
 from slackwater.runs.table import RunTable, update_record
 
 _RUNS = frozenset({LateDecision.RERUN, LateDecision.DEFER})
 
 
-class DefinitionChangeDocument(Record):
+class DefinitionChangeDocument(Document):
     """Which published days come from an earlier definition of their pipeline, and stay as they are."""
 
-    version: Literal[1] = 1
-    """Of this format. Later versions only add fields, unless the number changes."""
-    pipeline: str
-    team: str
-    """The team that owns the table; empty if the pipeline names none."""
     severity: Literal[Severity.INFO] = Severity.INFO
-    summary: str
-    """The subject of the e-mail."""
     definition: str
     """Digest of the new definition."""
     changes: tuple[str, ...]

@@ -41,8 +41,8 @@ class JobClaim(Record):
         return hashlib.sha256(f"{self.execution}\n{prefix}".encode()).hexdigest()[:32]
 
 
-class ComparisonGivenUp(Record):
-    """A comparison that no monitoring tries again: the content of the object at `given_up_uri`."""
+class AbandonedComparison(Record):
+    """A comparison that no monitoring tries again: the content of the object at `abandoned_uri`."""
 
     pipeline: str
     date: str
@@ -59,8 +59,8 @@ def claim_uri(prefix: str, number: int) -> str:
     return f"{prefix}jobs/claim-{number:04d}.json"
 
 
-def given_up_uri(prefix: str) -> str:
-    """Return the URI of the `ComparisonGivenUp` of the pair that is compared under `prefix`."""
+def abandoned_uri(prefix: str) -> str:
+    """Return the URI of the `AbandonedComparison` of the pair that is compared under `prefix`."""
     return f"{prefix}jobs/given-up.json"
 
 
@@ -105,25 +105,20 @@ def claim_job(
         claim = JobClaim.model_validate_json(store.get(uri))
         if claim.execution == own.execution or is_running(claim):
             return claim
-        own = own.model_copy(update={"started_before": _started_jobs(store, prefix, claim)})
+        has_started = claim.by_monitoring and any(store.list(job_started_uri(prefix, claim.job(prefix))))
+        own = own.model_copy(update={"started_before": claim.started_before + has_started})
     raise AssertionError("count() never ends")
 
 
-def _started_jobs(store: ObjectStore, prefix: str, last: JobClaim) -> int:
-    """Return the number of monitorings' jobs that have begun to compare the pair; `last` is its last claim."""
-    has_started = last.by_monitoring and any(store.list(job_started_uri(prefix, last.job(prefix))))
-    return last.started_before + has_started
-
-
-def given_up_comparisons(
+def abandoned_comparisons(
     days: Iterable[DayRecord], *, store: ObjectStore, exchange_bucket: str
-) -> Iterator[ComparisonGivenUp]:
+) -> Iterator[AbandonedComparison]:
     """Yield the comparisons of these days' published versions that no monitoring tries again."""
     for day in days:
         if day.published is None:
             continue
         for pair in stored_pairs(store, comparisons_prefix(exchange_bucket, day.pipeline, day.date)):
-            uri = given_up_uri(pair.prefix)
-            is_given_up = uri in pair.uris and comparison_uri(pair.prefix) not in pair.uris
-            if is_given_up and pair.after == day.published.run.attempt:
-                yield ComparisonGivenUp.model_validate_json(store.get(uri))
+            uri = abandoned_uri(pair.prefix)
+            is_abandoned = uri in pair.uris and comparison_uri(pair.prefix) not in pair.uris
+            if is_abandoned and pair.after == day.published.run.attempt:
+                yield AbandonedComparison.model_validate_json(store.get(uri))

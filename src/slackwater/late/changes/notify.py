@@ -23,7 +23,7 @@ from slackwater.errors import InputError, ObjectMissing
 from slackwater.late.changes.outbox import Outbox, Outcome
 from slackwater.late.changes.pairs import pair_prefix
 from slackwater.late.comparison import Comparison, comparison_uri
-from slackwater.late.effect import effect_percent, is_worth_a_message
+from slackwater.late.effect import effect_percent, needs_message
 from slackwater.late.report.document import ChangeDocument, change_document
 from slackwater.late.report.message import Message, compose
 from slackwater.late.report.page import report_page
@@ -130,7 +130,7 @@ class Notifier:
             return self._resolve_claim(day, day.notification_claim, uri, claim)
         if comparison.before.attempt < day.seen_attempt:
             return _NextStep({}, _not_notified(_compared_later(day.seen_attempt)))
-        if not is_worth_a_message(comparison):
+        if not needs_message(comparison):
             return _without_message(comparison)
         return _NextStep({"notification_claim": claim})
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from slackwater.errors import ResponseLost, SlackwaterError
-from slackwater.late.effect import Severity
-from slackwater.runs.definition_notice import DefinitionNotice
+from slackwater.late.report.document import Document
+from slackwater.runs.pipeline_records import DefinitionNotice
 from slackwater.runs.record import NotificationClaim, TableNotice
 from slackwater.runs.table import Executions, is_alive
 
@@ -29,29 +29,6 @@ class NotificationTopic(Protocol):
 
         Raises `ResponseLost` when it is unknown whether the message was sent; any other error means that it was not.
         """
-
-
-class Document(Protocol):
-    """The document that programs receive."""
-
-    @property
-    def pipeline(self) -> str:
-        """The pipeline that it is about."""
-
-    @property
-    def team(self) -> str:
-        """The team that owns the table; empty if the pipeline names none."""
-
-    @property
-    def severity(self) -> Severity:
-        """By which subscriptions filter it."""
-
-    @property
-    def summary(self) -> str:
-        """The subject of the e-mail."""
-
-    def model_dump_json(self) -> str:
-        """Return it as JSON."""
 
 
 class Outcome(NamedTuple):

@@ -16,7 +16,8 @@ from slackwater.formatting import counted
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.decision import DayDecision, TableChange
 from slackwater.late.effect import Severity
-from slackwater.model import Record, json_schema
+from slackwater.late.report.document import Document
+from slackwater.model import json_schema
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import DayRecord, TableNotice
 from slackwater.runs.table import RunTable, update_day
@@ -26,18 +27,11 @@ _WHAT = "people were notified of its changed tables"
 _MAX_CHANGES, _MAX_IN_LINE = 40, 3
 
 
-class TableChangeDocument(Record):
+class TableChangeDocument(Document):
     """Which days of other pipelines have changed since a day was published from earlier versions of them."""
 
-    version: Literal[1] = 1
-    """Of this format. Later versions only add fields, unless the number changes."""
-    pipeline: str
     date: str
-    team: str
-    """The team that owns the table; empty if the pipeline names none."""
     severity: Literal[Severity.INFO] = Severity.INFO
-    summary: str
-    """The subject of the e-mail."""
     changed_days: int
     """Entries of `changes` if none were left out."""
     changes: tuple[TableChange, ...]
@@ -82,9 +76,10 @@ class _TableMessages:
         return update_day(self.table, self.day.pipeline, self.day.date, changed, what=_WHAT).table_notice
 
     def claim(self, latest: TableNotice | None, own: Mapping[str, Any]) -> TableNotice | None:
-        if self.attempt != self.day.attempt or not _changes_since(_named_versions(latest, self.day), self.day):
+        # The versions of the changed days that a message about the published attempt has named.
+        earlier = latest.versions if latest and latest.attempt == self.day.attempt else {}
+        if self.attempt != self.day.attempt or not _changes_since(earlier, self.day):
             return latest
-        earlier = _named_versions(latest, self.day)
         return TableNotice(
             # Also of days that have the version of the run again: another change of theirs may lead back.
             versions=earlier | {change.name: change.version for change in self.day.table_changes},
@@ -111,11 +106,6 @@ class _TableMessages:
         return document, _body(document)
 
 
-def _named_versions(notice: TableNotice | None, day: DayDecision) -> dict[str, str]:
-    """Return the latest version of each changed day that a message about the published attempt has named."""
-    return notice.versions if notice and notice.attempt == day.attempt else {}
-
-
 def _changes_since(versions: Mapping[str, str], day: DayDecision) -> list[TableChange]:
     """Return the changes of the day to other versions than these."""
     return [change for change in day.table_changes if versions.get(change.name) != change.version]
@@ -123,19 +113,18 @@ def _changes_since(versions: Mapping[str, str], day: DayDecision) -> list[TableC
 
 def describe_changes(changes: Sequence[TableChange]) -> str:
     """Return the changes in one line: `daily_sales 2013-03-10: 10 -> 11 rows`."""
-    shown = "; ".join(
-        f"{change.day}: {change.rows_before:,} -> {counted(change.rows_now, 'row')}"
-        for change in changes[:_MAX_IN_LINE]
-    )
+    shown = "; ".join(map(_describe, changes[:_MAX_IN_LINE]))
     left_out = len(changes) - _MAX_IN_LINE
     return f"{shown}; {left_out:,} more" if left_out > 0 else shown
 
 
+def _describe(change: TableChange) -> str:
+    return f"{change.day}: {change.rows_before:,} -> {counted(change.rows_now, 'row')}"
+
+
 def _body(document: TableChangeDocument) -> str:
     """Return the body of the message."""
-    lines = "\n".join(
-        f"  {change.day}: {change.rows_before:,} -> {counted(change.rows_now, 'row')}" for change in document.changes
-    )
+    lines = "\n".join(f"  {_describe(change)}" for change in document.changes)
     left_out = document.changed_days - len(document.changes)
     more = f"\n  {left_out:,} more" if left_out > 0 else ""
     return (

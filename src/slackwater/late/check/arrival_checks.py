@@ -26,7 +26,7 @@ from slackwater.late.arrival_messages import (
     seconds_to_wait,
 )
 from slackwater.late.check.arrived_days import ArrivedDays, arrived_days, foreign_keys
-from slackwater.late.check.errors import as_slackwater_error
+from slackwater.late.check.facts import as_slackwater_error
 from slackwater.model import Record
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.window import CheckedDay
-from slackwater.late.silence import usual_silence
+from slackwater.late.check.facts import DayFacts
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.day import HOUR, Day, day_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.window_listing import WindowListing
+from slackwater.runs.pipeline_records import HISTORY_DAYS
 from slackwater.runs.table import RunTable
+
+_WEEKS = range(1, HISTORY_DAYS // 7 + 1)
+# Deliveries are not punctual to the minute, so the hours before and after count as the same hour of the week.
+_NEIGHBOURS = (-1, 0, 1)
+# One week may be a holiday.
+_FEWEST_WEEKS = 2
+# Arrivals are known by the hour, and a pull of every hour may be late: below this, a silence means nothing.
+_SHORTEST_HOURS = 2.0
+
+
+class CheckedDay(NamedTuple):
+    """A day of the window whose inputs were compared, if they decide about it."""
+
+    facts: DayFacts
+    arrivals: dict[str, Collection[datetime]]
+    """By source: the hours, UTC, in which objects of the day were written, and when the newest one was. A source that
+    could not be listed is left out."""
+    error: SlackwaterError | None = None
+    """Why the day's inputs, or its arrivals, could not be read."""
 
 
 def arrivals_of_day(
@@ -25,37 +47,45 @@ def arrivals_of_day(
     window: WindowListing | None,
     *,
     inputs: InputListing,
-) -> tuple[dict[str, datetime | None], SlackwaterError | None]:
-    """Return the last arrivals of a day by source, without sources that cannot be listed, and the first error.
+) -> tuple[dict[str, Collection[datetime]], SlackwaterError | None]:
+    """Return the arrivals of a day by source, without sources that cannot be listed, and the first error.
 
     `manifest` are the day's inputs, and `window` is a listing that has the day; without both, the day is listed.
     """
-    if manifest is not None:
-        newest: dict[str, datetime | None] = dict.fromkeys(definition.sources)
-        for item in manifest.objects:
-            if item.source in newest:
-                newest[item.source] = max(newest[item.source] or item.arrived, item.arrived)
-        return newest, None
-    answers = inputs.last_arrivals(definition.sources, day, window=window)
-    errors = [answer for answer in answers.values() if isinstance(answer, SlackwaterError)]
-    arrivals = {name: answer for name, answer in answers.items() if not isinstance(answer, SlackwaterError)}
-    return arrivals, errors[0] if errors else None
-
-
-def arrival_hours(
-    definition: Pipeline, day: Day, manifest: InputManifest | None, window: WindowListing | None
-) -> dict[str, set[datetime]]:
-    """Return the hours in which objects of a day were written, by source, from what the check has listed anyway."""
     objects = manifest.by_source() if manifest else {}
-    hours: dict[str, set[datetime]] = {}
+    arrivals, first = dict[str, Collection[datetime]](), None
     for name in definition.sources:
-        if manifest is not None:
-            times = [item.arrived for item in objects.get(name, ())]
-        else:
-            listing = window.of_day(name, day) if window else None
-            times = [item.modified for item in listing.objects] if listing else []
-        hours[name] = {at.replace(minute=0, second=0, microsecond=0) for at in times}
-    return hours
+        try:
+            times = [it.arrived for it in objects.get(name, ())] if manifest else inputs.arrivals(name, day, window)
+        except SlackwaterError as error:
+            first = first or error
+            continue
+        hours = {at.replace(minute=0, second=0, microsecond=0) for at in times}
+        arrivals[name] = hours.union([max(times)] if times else [])
+    return arrivals, first
+
+
+def last_arrivals(
+    definition: Pipeline, checked: Sequence[CheckedDay], *, project: Project, inputs: InputListing, now: datetime
+) -> dict[str, datetime | None]:
+    """Return the last arrival of each source, in order of name, without sources that could not be listed.
+
+    `checked` are the checked days in order of date. Only if they have no object of a source, earlier days are listed,
+    one by one, as far back as `silent_hours` of the source: an older object would fire the alarm anyway.
+    """
+    arrivals: dict[str, datetime | None] = {}
+    for name in sorted(definition.sources):
+        if not all(name in item.arrivals for item in checked):
+            continue
+        newest = max((at for item in checked for at in item.arrivals[name]), default=None)
+        day, since = checked[0].facts.day, now - project.source(name).silent_hours * HOUR
+        # Without a new value, the alarm for a silent source keeps its state.
+        with suppress(SlackwaterError):
+            while newest is None and day.start > since:
+                day = day_of(day.date - timedelta(days=1), definition.timezone)
+                newest = max(inputs.arrivals(name, day), default=None)
+            arrivals[name] = newest
+    return arrivals
 
 
 def usual_silences(
@@ -72,10 +102,8 @@ def usual_silences(
     cannot be read or written. `arrivals` are the last arrivals of all sources that could be listed.
     """
     seen: dict[str, set[datetime]] = {name: set() for name in definition.sources}
-    for name, hours in seen.items():
-        hours.update(*(item.arrival_hours.get(name, ()) for item in checked))
-        if last := arrivals.get(name):
-            hours.add(last)
+    for name, times in seen.items():
+        times.update(*(item.arrivals.get(name, ()) for item in checked), filter(None, [arrivals.get(name)]))
     try:
         history = table.arrival_history(definition.pipeline).with_arrivals(seen, now=now)
         table.save_arrival_history(history)
@@ -85,34 +113,26 @@ def usual_silences(
     return {name: hours for name, hours in usual.items() if hours is not None}
 
 
-def last_arrivals(
-    definition: Pipeline, checked: Sequence[CheckedDay], *, project: Project, inputs: InputListing, now: datetime
-) -> dict[str, datetime | None]:
-    """Return the last arrival of each source, in order of name, without sources that could not be listed.
+def usual_silence(hours: Collection[int], *, now: datetime, timezone: str) -> float | None:
+    """Return the usual silence of a source at this hour of the week, in hours: at least 2.
 
-    `checked` are the checked days in order of date.
+    It is the median of the longest silences of each of the last four weeks at the same local time, an hour before and
+    an hour after. So the outage of one week does not count as usual. `hours` are those in which the source has
+    delivered, in hours since 1970, UTC. None with fewer than two complete weeks.
     """
-    arrivals: dict[str, datetime | None] = {}
-    for name in sorted(definition.sources):
-        if all(name in item.arrivals for item in checked):
-            since = now - project.source(name).silent_hours * HOUR
-            # Without a new value, the alarm for a silent source keeps its state.
-            with suppress(SlackwaterError):
-                arrivals[name] = _last_arrival(definition, checked, name, since=since, inputs=inputs)
-    return arrivals
+    local = now.astimezone(ZoneInfo(timezone))
+    longest = list[float]()
+    for week in _WEEKS:
+        # Local time, so that the clocks may change in between.
+        at = (local - timedelta(weeks=week)).astimezone(UTC)
+        silences = [_silence(hours, at + shift * HOUR) for shift in _NEIGHBOURS]
+        known = [silence for silence in silences if silence is not None]
+        if len(known) == len(_NEIGHBOURS):
+            longest.append(max(known))
+    return max(median(longest), _SHORTEST_HOURS) if len(longest) >= _FEWEST_WEEKS else None
 
 
-def _last_arrival(
-    definition: Pipeline, checked: Sequence[CheckedDay], source: str, *, since: datetime, inputs: InputListing
-) -> datetime | None:
-    """Return when the newest object of the source was written, UTC, or None.
-
-    Reads the checked days first. Only if they have no object, it lists earlier days, one by one, as far back as
-    `since`: an older object would fire the alarm anyway.
-    """
-    newest = max((arrived for item in checked if (arrived := item.arrivals[source])), default=None)
-    day = checked[0].facts.day
-    while newest is None and day.start > since:
-        day = day_of(day.date - timedelta(days=1), definition.timezone)
-        newest = inputs.last_arrival(source, day)
-    return newest
+def _silence(hours: Collection[int], at: datetime) -> float | None:
+    """Return the hours from the start of the latest hour with an arrival; None before the first known arrival."""
+    now = at.timestamp() / 3600
+    return min((now - hour for hour in hours if hour <= now), default=None)

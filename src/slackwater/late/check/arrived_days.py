@@ -15,7 +15,7 @@ from slackwater.late.arrival_messages import (
     DayPublished,
     ObjectWritten,
 )
-from slackwater.late.check.window import check_window
+from slackwater.late.check.window_dates import check_window
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted

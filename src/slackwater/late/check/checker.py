@@ -8,19 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from pydantic import ValidationError
 
-from slackwater.errors import SlackwaterError
-from slackwater.late.check.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
-from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
-from slackwater.late.check.facts import DayFacts
+from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError
+from slackwater.late.check.arrivals import CheckedDay, arrivals_of_day, last_arrivals, usual_silences
+from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts
 from slackwater.late.check.holds import day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.limits import decide_and_count
 from slackwater.late.check.older import update_late_days, waiting_dates
 from slackwater.late.check.read_facts import FactReader
-from slackwater.late.check.rules import decide, rule_of
-from slackwater.late.check.window import CheckedDay, check_window, overdue_days
+from slackwater.late.check.rules import decide
+from slackwater.late.check.window_dates import check_window, overdue_days
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision, report_uri
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
@@ -37,6 +37,9 @@ _PARALLEL_DAYS = 2
 # Each day of a Map state adds events to the history of the execution, which Step Functions limits to 25,000 events, and
 # a result to its output, which is limited to 256 KiB. The checks of the next days report the others.
 _MAX_DAYS_TO_NOTIFY = 30
+# These concern one day: its files or objects change during the check, or one of its objects is invalid. Any other error
+# may concern all days.
+_ERRORS_OF_ONE_DAY = (DayChanged, ObjectMissing, ObjectInvalid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,52 +71,70 @@ class Checker:
         `execution` is the ARN of the monitoring, which the record of a day on hold keeps.
 
         Raises `UnknownName` when the project has no such pipeline, `InputError` when `as_of` is not a date or has not
-        begun, and the error of `raise_if_all_failed` when AWS fails for all days: the same call can be repeated.
+        begun, and the error of a day when AWS fails for all days: the same call can be repeated.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
-        window = check_window(definition, as_of, checked_at)
+        window, complete = check_window(definition, as_of, checked_at), dates is None
         waiting = set[str]() if dates is None else waiting_dates(definition, window, table=self.table) - {*dates}
         days = window if dates is None else [day for day in window if day.date.isoformat() in waiting.union(dates)]
-        current, reader = window[-1], self._reader(definition)
+        checked = self._read_days(self._reader(definition), days, current=window[-1], waiting=waiting)
+        # Before anything is written: a failure of AWS for all days is no reason to hold each of them.
+        _raise_if_all_failed(checked)
+        facts = [item.facts for item in checked]
+        limited = decide_and_count(definition, facts, table=self.table, now=checked_at)
+        with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
+            decisions = tuple(pool.map(partial(self._recorded, execution=execution), facts, limited))
+        report = CheckReport(
+            pipeline=pipeline,
+            as_of=window[-1].date.isoformat(),
+            checked_at=checked_at,
+            correlation_id=correlation_id,
+            seconds=round(time.perf_counter() - started, 3),
+            complete=complete,
+            days=decisions,
+            older=update_late_days(definition, decisions, table=self.table, complete=complete, now=checked_at),
+        )
+        return self._completed(report, definition, checked, execution) if complete else report
+
+    def _read_days(
+        self, reader: FactReader, days: Sequence[Day], *, current: Day, waiting: Collection[str]
+    ) -> list[CheckedDay]:
+        """Read the records of the days, list their objects, and read the facts of each day.
+
+        A day of `waiting`, ISO dates, whose record decides is left out: it needs nothing from this check.
+        """
 
         def read_record(day: Day) -> DayFacts:
             return reader.read_record(day, is_in_window=True, is_current=day is current)
 
+        def read(facts: DayFacts, listed: WindowListing | None) -> CheckedDay:
+            facts, manifest = reader.read_inputs(facts, listed)
+            arrivals, unlisted = arrivals_of_day(reader.definition, facts.day, manifest, listed, inputs=self.inputs)
+            return CheckedDay(facts, arrivals, facts.error or unlisted)
+
         def read_again(item: CheckedDay) -> CheckedDay:
-            if not isinstance(item.error, TRANSIENT_ERRORS):
-                return item
-            return self._check_day(reader, read_record(item.facts.day), window=None, execution=execution)
+            return read(read_record(item.facts.day), None) if isinstance(item.error, TRANSIENT_ERRORS) else item
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
-            # A waiting day whose record decides needs nothing from this check.
             facts = [
                 each for each in pool.map(read_record, days) if not each.is_early or each.record.date not in waiting
             ]
-            listed = self._list_days(pipeline, [each.day for each in facts])
-            checked = list(
-                pool.map(lambda each: self._check_day(reader, each, window=listed, execution=execution), facts)
-            )
-            checked = list(pool.map(read_again, checked))
-        raise_if_all_failed(checked)
-        # After that: a failure of AWS for all days is no reason to hold each of them.
-        self._record_errors(checked, execution=execution)
-        facts = [item.facts for item in checked]
-        limited = decide_and_count(definition, facts, table=self.table, now=checked_at)
-        decisions = tuple(
-            self._record_limited(each, decision, execution) for each, decision in zip(facts, limited, strict=True)
-        )
-        older = update_late_days(definition, decisions, table=self.table, complete=dates is None, now=checked_at)
-        report = CheckReport(
-            pipeline=pipeline,
-            as_of=current.date.isoformat(),
-            checked_at=checked_at,
-            correlation_id=correlation_id,
-            seconds=round(time.perf_counter() - started, 3),
-            complete=dates is None,
-            days=decisions,
-            older=older,
-        )
-        return report if dates is not None else self._completed(report, definition, checked, execution)
+            listed: WindowListing | None = None
+            # Without it, each day is listed by itself, and has its own error.
+            with suppress(SlackwaterError):
+                listed = self.inputs.list_days(reader.definition.pipeline, [each.day for each in facts])
+            checked = list(pool.map(lambda each: read(each, listed), facts))
+            return list(pool.map(read_again, checked))
+
+    def _recorded(self, facts: DayFacts, decision: DayDecision, *, execution: str) -> DayDecision:
+        """Record whether the day is on hold, and return the decision, or that about the error of recording it."""
+        if facts.error and not facts.is_published:
+            return decision
+        try:
+            self._record_hold(facts, decision, execution=execution)
+        except (SlackwaterError, ValidationError) as raised:
+            return decision if facts.error else decide(facts.failed(raised))
+        return decision
 
     def _completed(
         self, report: CheckReport, definition: Pipeline, checked: Sequence[CheckedDay], execution: str
@@ -123,7 +144,7 @@ class Checker:
         self._update_older_holds(report.pipeline, first=report.days[0].date, execution=execution)
         arrivals = last_arrivals(definition, checked, project=self.project, inputs=self.inputs, now=now)
         more = {
-            "overdue": overdue_days(definition, checked[:-1], first, now),
+            "overdue": overdue_days(definition, [item.facts for item in checked[:-1]], first, now),
             "notifications_due": self._notifications_due(report.pipeline, before=report.days[0].date),
             "last_arrivals": arrivals,
             "usual_silences": usual_silences(definition, checked, arrivals, table=self.table, now=now),
@@ -152,40 +173,6 @@ class Checker:
         first = check_window(reader.definition, None, self.now())[0]
         day = day_of(parse_date(date), reader.definition.timezone)
         return reader.read_record(day, is_in_window=day.date >= first.date)
-
-    def _list_days(self, pipeline: str, days: Sequence[Day]) -> WindowListing | None:
-        """List the objects of the days together; None if that fails: then each day is listed, and has its own error."""
-        try:
-            return self.inputs.list_days(pipeline, days)
-        except SlackwaterError:
-            return None
-
-    def _check_day(
-        self, reader: FactReader, facts: DayFacts, *, window: WindowListing | None, execution: str
-    ) -> CheckedDay:
-        """Compare the inputs of one day. If no limit can change the decision, record whether the day is on hold."""
-        facts, manifest = reader.read_inputs(facts, window)
-        # Limits may still defer a re-run: `_record_limited` follows them. `_record_errors` records errors.
-        if facts.error is None and rule_of(facts).decision is not LateDecision.RERUN:
-            try:
-                self._record_hold(facts, decide(facts), execution=execution)
-            except (SlackwaterError, ValidationError) as raised:
-                facts, manifest = facts.failed(as_slackwater_error(raised)), None
-        arrivals, unlisted = arrivals_of_day(reader.definition, facts.day, manifest, window, inputs=self.inputs)
-        hours = arrival_hours(reader.definition, facts.day, manifest, window)
-        return CheckedDay(facts, arrivals, facts.error or unlisted, hours)
-
-    def _record_limited(self, facts: DayFacts, decision: DayDecision, execution: str) -> DayDecision:
-        """Record that the hold of a day ends that would run again; without limits, others were recorded before.
-
-        Return the decision, or that about the error of recording it.
-        """
-        if facts.error is None and rule_of(facts).decision is LateDecision.RERUN:
-            try:
-                self._record_hold(facts, decision, execution=execution)
-            except SlackwaterError as raised:
-                return decide(facts.failed(raised))
-        return decision
 
     def decide(self, *, pipeline: str, dates: Iterable[str]) -> tuple[DayDecision, ...]:
         """Return the decision about each of the days, ISO dates before today, of any age. Nothing is written.
@@ -235,13 +222,6 @@ class Checker:
         if changed != record:
             self.table.save(changed)
 
-    def _record_errors(self, checked: Iterable[CheckedDay], *, execution: str) -> None:
-        """Put published days that cannot be read on hold; those with an error that may pass only after some hours."""
-        for facts in (item.facts for item in checked):
-            if facts.is_published and facts.error:
-                with suppress(SlackwaterError):
-                    self._record_hold(facts, decide(facts), execution=execution)
-
     def _notifications_due(self, pipeline: str, *, before: str) -> tuple[str, ...]:
         """Return the days before the ISO date `before` whose published version still needs a notification.
 
@@ -262,3 +242,15 @@ class Checker:
 
     def _is_running(self, record: DayRecord) -> bool:
         return is_running(self.executions, record.active, now=self.now())
+
+
+def _raise_if_all_failed(checked: Sequence[CheckedDay]) -> None:
+    """Raise an error of the checked days if no day could be read, and not only because of the days themselves.
+
+    Only days whose inputs had to be compared count, if there are any: reading the others needs less of AWS.
+    """
+    compared = [item for item in checked if not item.facts.is_early] or checked
+    errors = [item.error for item in compared if item.error]
+    shared = [error for error in errors if not isinstance(error, _ERRORS_OF_ONE_DAY)]
+    if shared and len(errors) == len(compared):
+        raise shared[0]

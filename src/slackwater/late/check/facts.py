@@ -5,22 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from typing import NamedTuple
 
-from slackwater.errors import SlackwaterError
-from slackwater.late.check.thresholds import changed_file_count, late_amount, reached_thresholds
-from slackwater.late.check.wait import MaxAge
-from slackwater.late.decision import MAX_FAILURES, DecisionFigures, DecisionRule, TableChange
+from pydantic import ValidationError
+
+from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError, Throttled, Unavailable
+from slackwater.formatting import hour_range
+from slackwater.late.decision import MAX_FAILURES, DecisionRule, TableChange
 from slackwater.late.entry import LateInput
+from slackwater.model import Record, first_error
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import OnChange, TableInput
 from slackwater.runs.day import Day
 from slackwater.runs.holds import decision_about
-from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.inputs.difference import Amount, FileChange, SourceDifference
+from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
-from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.sources.late_thresholds import LateThresholds
+
+TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled, Unavailable)
+"""These may pass within seconds, so the day is read once more."""
+
+
+def as_slackwater_error(error: SlackwaterError | ValidationError) -> SlackwaterError:
+    """Return the error; for a stored record that is no valid model, an `ObjectInvalid` that names its field."""
+    return error if isinstance(error, SlackwaterError) else ObjectInvalid(first_error(error))
+
+
+class MaxAge(NamedTuple):
+    """How long late data of an input may wait, and where that is defined."""
+
+    hours: float
+    label: str
+    """In the words of a reason: `late.max_age_hours 24`."""
 
 
 class SourceThresholds(NamedTuple):
@@ -49,7 +68,7 @@ class DayInputs:
     """The present inputs of a published day, compared with those that its run has read."""
 
     digest: str
-    """Of the present inputs: a person may have released or rejected them."""
+    """Of the present inputs: a decision of a person is about them."""
     differences: tuple[SourceDifference, ...]
     """The changes of the inputs that the definitions of both times read."""
     thresholds: Mapping[str, SourceThresholds]
@@ -169,9 +188,9 @@ class DayFacts:
     error: SlackwaterError | None = None
     """Why the day could not be read, or its record not be written."""
 
-    def failed(self, error: SlackwaterError) -> DayFacts:
+    def failed(self, error: SlackwaterError | ValidationError) -> DayFacts:
         """Return what is left of the facts after an error: the inputs may have changed."""
-        return replace(self, error=error, frozen_at=None, compared=None, limits=None)
+        return replace(self, error=as_slackwater_error(error), frozen_at=None, compared=None, limits=None)
 
     @property
     def inputs(self) -> DayInputs:
@@ -202,9 +221,9 @@ class DayFacts:
         return decision_about(self.record, self.digest) is ResolutionAction.RELEASED
 
     @property
-    def is_rejected(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether a person keeps the published version with the present inputs."""
-        return decision_about(self.record, self.digest) is ResolutionAction.REJECTED
+        return decision_about(self.record, self.digest) is ResolutionAction.KEPT
 
     @property
     def is_outcome_unknown(self) -> bool:
@@ -266,10 +285,10 @@ class DayFacts:
 
     @property
     def worth_usd(self) -> float | None:
-        """What the late data is worth; None without `late.worth_per_percent`, or without rows before."""
+        """What a re-run for the late data may cost; None without `late.worth_per_percent`, or without rows before."""
         percent = late_percent(self.inputs.rerun_inputs)
-        worth = self.limits.policy.worth_per_percent if self.limits else None
-        return None if worth is None or percent is None else worth * percent
+        usd = self.limits.policy.worth_per_percent if self.limits else None
+        return None if usd is None or percent is None else usd * percent
 
     @property
     def cool_down_end(self) -> datetime | None:
@@ -285,25 +304,6 @@ class DayFacts:
         others = [item for item in usage if (item.date, item.attempt) != (self.record.date, self.attempt)]
         return len(others), sum(item.usd or 0.0 for item in others)
 
-    def amounts(self, differences: Sequence[SourceDifference]) -> DecisionFigures:
-        """Return the numbers that follow from the record and from these differences of the inputs."""
-        inputs = self.inputs
-        return DecisionFigures(
-            late_rows=sum(item.unprocessed.rows for item in differences),
-            late_percent=late_percent(differences),
-            late_bytes=sum(item.unprocessed.bytes for item in differences),
-            changed_files=sum(changed_file_count(item) for item in differences),
-            oldest_wait_hours=max(inputs.waits.values(), default=None),
-            max_age_hours=min(
-                (limit.hours for name, limit in inputs.max_ages.items() if name in inputs.waits), default=None
-            ),
-            is_aged=bool(inputs.aged),
-            input_rows=inputs.rows,
-            input_bytes=inputs.bytes,
-            attempt=self.attempt,
-            last_rerun_at=inputs.last_rerun_at,
-        )
-
 
 def late_percent(differences: Sequence[SourceDifference]) -> float | None:
     """Return the late rows in percent of the rows before, of the source with the most; None if one had none before."""
@@ -311,3 +311,60 @@ def late_percent(differences: Sequence[SourceDifference]) -> float | None:
     if not all(item.before.rows for item in late):
         return None
     return max((100 * item.unprocessed.rows / item.before.rows for item in late), default=0.0)
+
+
+class LateAmount(Record):
+    """What the thresholds of a source are compared with."""
+
+    rows_before: int
+    """That the published run has read."""
+    late: Amount
+    """Late data, and the rows of dropped files."""
+    changed_files: int
+    """Changed and removed files."""
+
+
+def late_amount(source: SourceDifference) -> LateAmount:
+    """Return what the thresholds of the source are compared with."""
+    return LateAmount(rows_before=source.before.rows, late=source.unprocessed, changed_files=changed_file_count(source))
+
+
+def reached_thresholds(amount: LateAmount, thresholds: LateThresholds) -> tuple[str, ...]:
+    """Return the thresholds that the late data of a source reaches, such as `percent 1`; empty without late data.
+
+    Any late data reaches a threshold of zero, including objects without rows. Rows of dropped files count like late
+    ones.
+    """
+    late = amount.late
+    if not late.objects:
+        return ()
+
+    def is_reached(name: str, value: float) -> bool:
+        if name == "changed_files":
+            return amount.changed_files >= value
+        if name == "percent":
+            # Decimals are exact: in floating point, 11 of 1,000 rows would be below 1.1 percent.
+            return late.rows > 0 and 100 * late.rows >= Decimal(str(value)) * amount.rows_before
+        return (late.bytes if name == "bytes" else late.rows) >= value
+
+    return tuple(
+        threshold_label(name, value)
+        for name, value in thresholds
+        if value is not None and (value == 0 or is_reached(name, value))
+    )
+
+
+def threshold_label(name: str, value: float) -> str:
+    """Return a threshold in the words of a reason: `percent 1`, `rows 1,000`."""
+    return f"{name} {value:g}" if name == "percent" else f"{name} {value:,}"
+
+
+def file_label(change: FileChange) -> str:
+    """Return the name of a changed file, or the hour of pushed events that were overwritten."""
+    return change.file or f"data pushed for {hour_range(change.hours)}"
+
+
+def changed_file_count(source: SourceDifference) -> int:
+    """Return how many files of a source were changed or removed."""
+    removed = {item.file for item in source.removed if item.file}
+    return len(removed | {file_label(item) for item in source.changed_files})

@@ -12,9 +12,9 @@ from slackwater.runs.record import DayRecord, Hold
 ERROR_RULES = frozenset({DecisionRule.UNREADABLE, DecisionRule.CHANGING})
 """Rules of days that a check could not read."""
 # Other data alone does not end the hold of a failed attempt, because the day may not run again. It leaves the list when
-# it does, when nothing has changed any more, or when a person rejects its inputs.
+# it does, when nothing has changed any more, or when a person keeps the version.
 _FAILURES = frozenset({DecisionRule.AUDIT, DecisionRule.FAILED})
-_END_FAILURES = frozenset({DecisionRule.UNCHANGED, DecisionRule.DEFINITION_KEPT, DecisionRule.REJECTED})
+_END_FAILURES = frozenset({DecisionRule.UNCHANGED, DecisionRule.DEFINITION_KEPT, DecisionRule.KEPT})
 LONGEST_ERROR = timedelta(hours=12)
 """For how long an error that may pass puts no day on hold."""
 MAX_OLDER_DAYS = 10

@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from slackwater.errors import DayChanged, Unavailable
 from slackwater.late.check.facts import DayFacts, Limits
 from slackwater.late.check.rules import decide, rule_of
-from slackwater.late.check.window import today
+from slackwater.late.check.window_dates import today
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.runs.cost_estimate import expected_usd, latest_runs
 from slackwater.runs.day import day_of
-from slackwater.runs.rerun_usage import CountedRerun, RerunUsage
+from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
 from slackwater.runs.table import RunTable
 
 # Checks of one pipeline seldom run in parallel, and each writes once.
@@ -84,7 +84,13 @@ def decide_with_limits(
     waiting = [facts for facts in days if rule_of(facts).decision is LateDecision.RERUN]
     # Repairs and re-runs that an earlier call of this check has counted come first: no limit applies to them. Days that
     # keep failing come last, so that they take no place of others. The oldest dates are the first to leave the window.
-    waiting.sort(key=lambda facts: (not _is_exempt(facts, usage), facts.keeps_failing, facts.record.date))
+    waiting.sort(
+        key=lambda facts: (
+            not (facts.is_exempt_repair or usage.has(facts.record.date, facts.attempt)),
+            facts.keeps_failing,
+            facts.record.date,
+        )
+    )
     earlier_waits, position = False, 0
     for facts in waiting:
         date, price = facts.record.date, estimate(facts.inputs.rows)
@@ -100,7 +106,9 @@ def decide_with_limits(
         decision = decisions[date] = decide(replace(facts, limits=limits))
         if decision.decision is LateDecision.RERUN:
             position += 1
-            usage = _counted(usage, facts, price, now)
+            if not usage.has(date, facts.attempt):
+                counted = CountedRerun(date=date, attempt=facts.attempt, at=now, usd=price)
+                usage = usage.model_copy(update={"reruns": (*usage.reruns, counted)})
         elif decision.rule is DecisionRule.OVER_BUDGET and decision.figures and decision.figures.not_before:
             earlier_waits = True
     return LimitedReruns(
@@ -120,14 +128,3 @@ def budget_percent(policy: Late, usage: RerunUsage, days: Iterable[DayDecision])
     deferred = [day.figures for day in days if day.rule is DecisionRule.OVER_BUDGET and day.figures]
     needed = usage.usd + sum(figures.estimated_usd or 0.0 for figures in deferred)
     return 100 * needed / policy.budget_per_day
-
-
-def _is_exempt(facts: DayFacts, usage: RerunUsage) -> bool:
-    return facts.is_exempt_repair or usage.has(facts.record.date, facts.attempt)
-
-
-def _counted(usage: RerunUsage, facts: DayFacts, price: float | None, now: datetime) -> RerunUsage:
-    if usage.has(facts.record.date, facts.attempt):
-        return usage
-    item = CountedRerun(date=facts.record.date, attempt=facts.attempt, at=now, usd=price)
-    return usage.model_copy(update={"reruns": (*usage.reruns, item)})

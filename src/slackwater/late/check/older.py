@@ -17,7 +17,7 @@ def is_waiting(day: DayDecision) -> bool:
     A day that runs again is waiting as well: its run may fail.
     """
     has_max_age = day.figures is not None and day.figures.max_age_hours is not None
-    aging = has_max_age and day.rule in {DecisionRule.BELOW, DecisionRule.NOT_WORTH}
+    aging = has_max_age and day.rule in {DecisionRule.BELOW, DecisionRule.TOO_EXPENSIVE}
     return aging or day.decision in {LateDecision.RERUN, LateDecision.DEFER}
 
 

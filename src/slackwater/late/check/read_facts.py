@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import takewhile
 
 from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures, table_reruns
-from slackwater.late.check.errors import as_slackwater_error
-from slackwater.late.check.facts import DayFacts, DayInputs, DefinitionChange, SourceThresholds
+from slackwater.late.check.facts import DayFacts, DayInputs, DefinitionChange, MaxAge, SourceThresholds
 from slackwater.late.check.rules import rule_of
-from slackwater.late.check.wait import late_waits, max_ages, next_age
 from slackwater.late.decision import MAX_TABLE_RERUNS, DecisionRule, LateDecision, TableChange
 from slackwater.late.entry import definition_input, late_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
-from slackwater.runs.day import Day
-from slackwater.runs.inputs.difference import SourceDifference, difference
+from slackwater.receiver.pull.file_cache import FileCache, version_of
+from slackwater.runs.day import HOUR, Day
+from slackwater.runs.freeze import new_run_id
+from slackwater.runs.inputs.difference import SourceDifference, difference, first_arrivals
 from slackwater.runs.inputs.input_definition import described_changes, input_definition, shared_inputs
 from slackwater.runs.inputs.listing import InputListing, published_manifest
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.inputs.window_listing import WindowListing
-from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
+
+# Between two daily checks, when the clocks change.
+_MOST_HOURS = 25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ class FactReader:
             facts = replace(facts, record=record, is_published=record.published is not None)
             return replace(facts, is_running=is_running(self.executions, record.active, now=self.now()))
         except (SlackwaterError, ValidationError) as raised:
-            return facts.failed(as_slackwater_error(raised))
+            return facts.failed(raised)
 
     def read_inputs(
         self, facts: DayFacts, window: WindowListing | None = None
@@ -70,7 +73,7 @@ class FactReader:
         try:
             return self._read_inputs(facts, window)
         except (SlackwaterError, ValidationError) as raised:
-            return facts.failed(as_slackwater_error(raised)), None
+            return facts.failed(raised), None
 
     def _read_inputs(self, facts: DayFacts, window: WindowListing | None) -> tuple[DayFacts, InputManifest | None]:
         definition, record, published = self.definition, facts.record, facts.record.published
@@ -179,3 +182,115 @@ def _thresholds(definition: Pipeline, project: Project) -> dict[str, SourceThres
         name: SourceThresholds(definition.thresholds(project.source(name)), origins.get(name, "its source"))
         for name in definition.sources
     } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
+
+
+def attempts_after_published(record: DayRecord, table: RunTable) -> list[RunRecord]:
+    """Return the attempts of a published day after the published one, in order; read only if there are any.
+
+    All of them have failed, or ended without an outcome. Raises `CloudError`.
+    """
+    if record.published is None or record.attempts <= record.published.run.attempt:
+        return []
+    published = record.published.run.attempt
+    return [run for run in table.runs(record.pipeline, record.date) if run.run.attempt > published]
+
+
+def latest_failures(attempts: Sequence[RunRecord], inputs: str, project: Project) -> list[RunRecord]:
+    """Return the latest of the attempts of a day, in order, that have failed with the identity of a new run.
+
+    `inputs` is the digest of the day's present inputs. An attempt that is still recorded as running counts, because no
+    execution of the day is alive.
+    """
+    # A rollback that was refused says nothing about a run.
+    attempts = [attempt for attempt in attempts if attempt.rollback is None]
+    if not attempts:
+        return []
+    run = attempts[-1].run
+    identity = new_run_id(project, run.pipeline, run.date, inputs=inputs)
+    failed = takewhile(
+        lambda run: run.state is not RunState.PUBLISHED and run.run.run_id == identity, reversed(attempts)
+    )
+    return list(failed)[::-1]
+
+
+def last_rerun_at(published: RunRecord | None, later: Sequence[RunRecord]) -> datetime | None:
+    """Return when the latest re-run of a day started, also one that failed; None if the day was never run again.
+
+    `published` is the published run, None if its record is missing, and `later` are the attempts after it.
+    """
+    if later:
+        return later[-1].started_at
+    if published is None:
+        return None
+    # Not by the replaced rows: the version before may have had none. Only runs of older versions record no reason.
+    is_rerun = RunReason.FIRST not in published.reasons
+    if not (published.reasons or published.definition):
+        is_rerun = published.publication is not None and published.publication.replaced > 0
+    return published.started_at if is_rerun else None
+
+
+def table_reruns(record: DayRecord, table: RunTable, names: Collection[str], *, now: datetime) -> int:
+    """Return how many runs of the day have started within 24 hours after one of these tables had changed.
+
+    Raises `CloudError`.
+    """
+    since = now - timedelta(hours=24)
+    runs = table.runs(record.pipeline, record.date)
+    return sum(1 for run in runs if run.started_at > since and not set(names).isdisjoint(run.changed_inputs))
+
+
+def max_ages(definition: Pipeline, project: Project) -> dict[str, MaxAge]:
+    """Return how long late data of each input may wait, for those that have a limit: the pipeline's, or their own."""
+    own = definition.late.max_age_hours
+    if own is not None:
+        return dict.fromkeys(definition.rerun_inputs, MaxAge(own, f"late.max_age_hours {own:g}"))
+    hours = {name: project.source(name).late_max_age_hours for name in definition.sources}
+    return {
+        name: MaxAge(limit, f"late_max_age_hours {limit:g} of its source")
+        for name, limit in hours.items()
+        if limit is not None
+    }
+
+
+def late_waits(
+    before: InputManifest, current: InputManifest, definition: Pipeline, *, files: FileCache, now: datetime
+) -> dict[str, float]:
+    """Return for how many hours the oldest late data of each input of a published day has waited, if there is any.
+
+    `before` are the inputs of the published run, and `current` the present ones. A new object waits since it was
+    written; the rows of a dropped file wait since a pull recorded its removal. Raises `CloudError` if the file cache
+    fails.
+    """
+    sources = definition.rerun_inputs
+    oldest = first_arrivals(before, current, sources=sources)
+    dropped = [item for item in before.objects if current.left_out.get(item.uri) == "drop"]
+    for source in {item.source for item in dropped}.intersection(sources):
+        removals = _removals(source, [item for item in dropped if item.source == source], files)
+        if first := min((*removals, *filter(None, [oldest.get(source)])), default=None):
+            oldest[source] = first
+    return {source: (now - instant) / HOUR for source, instant in oldest.items()}
+
+
+def next_age(waits: Mapping[str, float], max_ages: Mapping[str, MaxAge], *, now: datetime) -> datetime | None:
+    """Return when late data of an input will have waited for as long as it may, UTC.
+
+    `waits` is for how many hours the oldest late data of each input has waited at the instant `now`. None if the next
+    daily check comes before.
+    """
+    left = [limit.hours - waits[name] for name, limit in max_ages.items() if name in waits]
+    hours = min((each for each in left if 0 < each <= _MOST_HOURS), default=None)
+    # Objects have whole seconds. The result is the same in each check, in spite of rounded hours.
+    return None if hours is None else (now + hours * HOUR + timedelta(seconds=0.5)).replace(microsecond=0)
+
+
+def _removals(source: str, objects: Sequence[InputObject], files: FileCache) -> Iterator[datetime]:
+    """Yield when the removal of each object's files was recorded, UTC: of the last one, if several had its content."""
+    ids = {version[0] for item in objects if (version := version_of(item.uri))}
+    paths_of = {content.id: content.paths for content in files.contents(source, ids)}
+    # A file may have got another content before it was removed, so the content does not always name it.
+    groups = {(*paths_of.get(version[0], ()), item.file) for item in objects if (version := version_of(item.uri))}
+    entries = files.entries(source, {path for group in groups for path in group if path})
+    removed = {entry.path: entry.removed_since for entry in entries if entry.removed_since}
+    for group in groups:
+        if instants := [removed[path] for path in group if path in removed]:
+            yield max(instants)

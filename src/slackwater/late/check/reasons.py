@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from humanize import naturalsize
 
 from slackwater.formatting import counted, hour_range, percentage, rounded_usd, timestamp
-from slackwater.late.check.facts import DayFacts, Limits
-from slackwater.late.check.thresholds import file_label, threshold_label
+from slackwater.late.check.facts import DayFacts, Limits, file_label, threshold_label
 from slackwater.late.decision import MAX_TABLE_RERUNS
 from slackwater.pipeline.table_inputs import OnChange
 from slackwater.runs.holds import describe_moved_hours
@@ -142,7 +141,7 @@ def new_definition(facts: DayFacts, *, runs_again: bool = False) -> tuple[str, .
     return (f"the definition has changed since the published run ({', '.join(change.lines)}): {result}",)
 
 
-def rejected(facts: DayFacts) -> tuple[str, ...]:
+def kept(facts: DayFacts) -> tuple[str, ...]:
     """Return what has changed, and who keeps the published version."""
     if facts.audit_holds:
         return (*of_hold(facts), _resolution(facts), *new_definition(facts))
@@ -153,7 +152,7 @@ def rejected(facts: DayFacts) -> tuple[str, ...]:
 def _resolution(facts: DayFacts) -> str:
     """Return what a person has decided about the day; empty without a decision."""
     made = facts.record.resolution
-    return f"{made.action} by {made.principal} on {timestamp(made.at)}: {made.reason}" if made else ""
+    return f"{made.action.label} by {made.principal} on {timestamp(made.at)}: {made.reason}" if made else ""
 
 
 def failed(facts: DayFacts) -> tuple[str, ...]:
@@ -189,12 +188,12 @@ def table_ignored(facts: DayFacts) -> tuple[str, ...]:
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
-def not_worth(facts: DayFacts) -> tuple[str, ...]:
-    """Return why the day would run again, and the price and the worth of the re-run."""
+def too_expensive(facts: DayFacts) -> tuple[str, ...]:
+    """Return why the day would run again, and the price of the re-run with what it may cost."""
     limits = _limits(facts)
-    price, worth = rounded_usd(limits.price or 0.0), rounded_usd(facts.worth_usd or 0.0)
-    reason = f"a re-run costs about {price}, more than the late data is worth: {worth}, at "
-    return (*why_rerun(facts), f"{reason}late.worth_per_percent {limits.policy.worth_per_percent:g}")
+    price, most = rounded_usd(limits.price or 0.0), rounded_usd(facts.worth_usd or 0.0)
+    reason = f"a re-run costs about {price}, and late.worth_per_percent {limits.policy.worth_per_percent:g} allows"
+    return (*why_rerun(facts), f"{reason} {most} for this late data")
 
 
 def cool_down(facts: DayFacts) -> tuple[str, ...]:

@@ -31,6 +31,20 @@ MAX_ALL_HOURS = 50
 _MAX_NAME = 100
 
 
+class Document(Record):
+    """What each JSON document that programs receive begins with."""
+
+    version: Literal[1] = 1
+    """Of this format. Later versions only add fields, unless the number changes."""
+    pipeline: str
+    team: str
+    """The team that owns the table; empty if the pipeline names none."""
+    severity: Severity
+    """By which subscriptions filter it."""
+    summary: str
+    """The subject of the e-mail."""
+
+
 class ChangedMetric(Record):
     """A metric whose total of the day, or of one of its hours, has changed."""
 
@@ -73,18 +87,10 @@ class ChangedInput(Record):
     """At most 20 of the input, and 40 of all inputs."""
 
 
-class ChangeDocument(Record):
+class ChangeDocument(Document):
     """What has changed between the version of a day that people know and the published one."""
 
-    version: Literal[1] = 1
-    """Of this format. Later versions only add fields, unless the number changes."""
-    pipeline: str
     date: str
-    team: str
-    """The team that owns the table; empty if the pipeline names none."""
-    severity: Severity
-    summary: str
-    """The subject of the e-mail."""
     causes: tuple[Cause, ...]
     """What has changed between the runs; empty if nothing has, or if it is unknown."""
     definition_changes: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from slackwater.formatting import (
 from slackwater.late.comparison import Cause, Comparison, RowChange
 from slackwater.late.report.headline import MAX_CELL, cut_value, describe_change, format_values, largest_metric
 from slackwater.runs.inputs.difference import Change, FileChange, SourceDifference
-from slackwater.runs.inputs.untaken_files import describe_untaken
+from slackwater.runs.inputs.unstored_files import describe_unstored
 
 # What is shown of a comparison: metrics, rows and their columns, and files of one source.
 _MAX_METRICS, _MAX_ROWS, _MAX_COLUMNS, _MAX_FILES = 20, 10, 20, 10
@@ -125,7 +125,7 @@ def closing_sections(comparison: Comparison, width: int) -> Iterator[ReportSecti
     if lines:
         yield ReportSection("Cost", tuple(lines))
     if comparison.after.files_not_taken:
-        sentences = describe_untaken(comparison.after.files_not_taken)
+        sentences = describe_unstored(comparison.after.files_not_taken)
         # Hyphens are in the option of a command.
         missing = (line for sentence in sentences for line in wrap(sentence, width, break_on_hyphens=False))
         yield ReportSection(f"Missing in version {comparison.after.attempt}", tuple(missing))

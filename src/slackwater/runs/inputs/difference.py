@@ -197,17 +197,6 @@ def first_arrivals(before: InputManifest, now: InputManifest, *, sources: Iterab
     return first
 
 
-class _Group(NamedTuple):
-    """Objects that one `InputChange` describes."""
-
-    source: str
-    date: str
-    hour: str
-    file: str | None
-    change: Change
-    on_removed: Literal["hold", "drop"] | None
-
-
 def total_amount(objects: Iterable[InputObject]) -> Amount:
     """Return the number of the objects, with their rows and bytes in total."""
     return sum((Amount(objects=1, rows=item.rows, bytes=item.bytes) for item in objects), Amount())
@@ -250,24 +239,26 @@ def input_changes(
     `left_out` is that of the later manifest.
     """
     changed = object_changes(before, now)
-
-    def group_of(item: InputObject, change: Change) -> _Group:
-        on_removed = left_out.get(item.uri) if change is Change.REMOVED else None
-        return _Group(item.source, item.date, item.hour, item.file, change, on_removed)
-
-    removed_by_group: defaultdict[_Group, list[InputObject]] = defaultdict(list)
-    added_by_group: defaultdict[_Group, list[InputObject]] = defaultdict(list)
-    for item, change in changed.gone:
-        removed_by_group[group_of(item, change)].append(item)
-    for item, change in changed.new:
-        added_by_group[group_of(item, change)].append(item)
+    groups = defaultdict[
+        tuple[str, str, str, str | None, Change, Literal["hold", "drop"] | None],
+        tuple[list[InputObject], list[InputObject]],
+    ](lambda: ([], []))
+    for side, objects in enumerate(changed):
+        for item, change in objects:
+            on_removed = left_out.get(item.uri) if change is Change.REMOVED else None
+            groups[item.source, item.date, item.hour, item.file, change, on_removed][side].append(item)
     changes = [
         InputChange(
-            **group._asdict(),
-            before=total_amount(removed_by_group[group]),
-            now=total_amount(added_by_group[group]),
-            arrived=max((item.arrived for item in added_by_group[group]), default=None),
+            source=source,
+            date=date,
+            hour=hour,
+            file=file,
+            change=change,
+            on_removed=on_removed,
+            before=total_amount(gone),
+            now=total_amount(new),
+            arrived=max((item.arrived for item in new), default=None),
         )
-        for group in {*removed_by_group, *added_by_group}
+        for (source, date, hour, file, change, on_removed), (gone, new) in groups.items()
     ]
     return tuple(sorted(changes, key=lambda item: (item.date, item.hour, item.file or "", item.change)))

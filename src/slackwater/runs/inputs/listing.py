@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from pydantic import ValidationError
 
-from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError
+from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing
 from slackwater.model import first_error
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
@@ -93,13 +93,20 @@ class InputListing:
         """
         frozen_at, known_objects = window.at if window else self.now(), {item.uri: item for item in known}
         definition = self.project.pipeline(pipeline)
-        sources = sorted(definition.sources)
+        sources, known_of = sorted(definition.sources), dict[str, list[InputObject]]()
+        for item in known_objects.values():
+            known_of.setdefault(item.source, []).append(item)
+
+        def listing_of(source: str) -> ConsistentListing:
+            if listing := window.of_day(source, day) if window else None:
+                return listing
+            list_objects = partial(self._stored_objects, source, day)
+            known_uris = [item.uri for item in known_of.get(source, ())]
+            return consistent_listing(self.project.source(source), list_objects, files=self.files, known=known_uris)
+
         with ThreadPoolExecutor(_READERS) as pool:
-            known_of = _by_source(known_objects.values())
             # All sources are listed first, in parallel; what is read of their objects uses the same threads afterwards.
-            listings = list(
-                pool.map(lambda source: self._listing(source, day, known_of.get(source, ()), window), sources)
-            )
+            listings = list(pool.map(listing_of, sources))
             left_out: dict[str, Literal["hold", "drop"]] = {}
             for number, source in enumerate(sources):
                 on_removed = definition.on_removed(self.project.source(source))
@@ -125,40 +132,13 @@ class InputListing:
             left_out=left_out,
         )
 
-    def last_arrival(self, source: str, day: Day) -> datetime | None:
-        """Return when the newest object of the source's day was written, UTC; None without any object."""
-        return max((item.modified for item in self._stored_objects(source, day)), default=None)
+    def arrivals(self, source: str, day: Day, window: WindowListing | None = None) -> list[datetime]:
+        """Return when each object of the source's day was written, UTC.
 
-    def last_arrivals(
-        self, sources: Sequence[str], day: Day, *, window: WindowListing | None = None
-    ) -> dict[str, datetime | SlackwaterError | None]:
-        """Return the `last_arrival` of each source, or the error of its listing, read in parallel.
-
-        Sources of `window`, a listing that has the day, are not listed again.
+        A source of `window`, a listing that has the day, is not listed again.
         """
-
-        def read(source: str) -> datetime | SlackwaterError | None:
-            if listing := window.of_day(source, day) if window else None:
-                return max((item.modified for item in listing.objects), default=None)
-            try:
-                return self.last_arrival(source, day)
-            except SlackwaterError as error:
-                return error
-
-        with ThreadPoolExecutor(_READERS) as pool:
-            return dict(zip(sources, pool.map(read, sources), strict=True))
-
-    def _listing(
-        self, source: str, day: Day, known: Sequence[InputObject], window: WindowListing | None
-    ) -> ConsistentListing:
-        if listing := window.of_day(source, day) if window else None:
-            return listing
-        return consistent_listing(
-            self.project.source(source),
-            partial(self._stored_objects, source, day),
-            files=self.files,
-            known=(item.uri for item in known),
-        )
+        listing = window.of_day(source, day) if window else None
+        return [item.modified for item in (listing.objects if listing else self._stored_objects(source, day))]
 
     def _inputs(
         self, source: str, listing: ConsistentListing, known_of_source: Sequence[InputObject], pool: ThreadPoolExecutor
@@ -228,13 +208,6 @@ class InputListing:
             )
         # Metadata in S3 is ASCII, so the receiver has percent-encoded the path.
         return int(rows), unquote(file) if file else None
-
-
-def _by_source(objects: Iterable[InputObject]) -> dict[str, list[InputObject]]:
-    by_source: dict[str, list[InputObject]] = {}
-    for item in objects:
-        by_source.setdefault(item.source, []).append(item)
-    return by_source
 
 
 def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:

@@ -1,28 +1,15 @@
-"""The days that a check looks at, and the result of checking one of them."""
+"""The days that a check looks at."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from slackwater.errors import InputError, SlackwaterError
+from slackwater.errors import InputError
 from slackwater.late.check.facts import DayFacts
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import HOUR, Day, day_of, parse_date
-
-
-class CheckedDay(NamedTuple):
-    """A day of the window whose inputs were compared, if they decide about it."""
-
-    facts: DayFacts
-    arrivals: dict[str, datetime | None]
-    """By source: when its newest object of the day was written. A source that could not be listed is left out."""
-    error: SlackwaterError | None = None
-    """Why the day's inputs, or its arrivals, could not be read."""
-    arrival_hours: dict[str, set[datetime]] = {}
-    """By source: the hours, UTC, in which objects of the day were written, as far as they were listed."""
 
 
 def today(definition: Pipeline, now: datetime) -> date:
@@ -52,15 +39,13 @@ def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list
     return days
 
 
-def overdue_days(
-    definition: Pipeline, window: Sequence[CheckedDay], first: str | None, now: datetime
-) -> tuple[str, ...]:
+def overdue_days(definition: Pipeline, window: Sequence[DayFacts], first: str | None, now: datetime) -> tuple[str, ...]:
     """Return the days past their deadline without a published run, after the first day that was ever published.
 
-    `window` are the checked days without the current one, `first` is that first day.
+    `window` are the days without the current one, `first` is that first day.
     """
     # Days before the first published one are not overdue: a new pipeline does not process its past.
     deadline = definition.deadline_hours * HOUR
-    days = [item.facts.day for item in window if item.facts.is_published is False]
+    days = [facts.day for facts in window if facts.is_published is False]
     overdue = [day for day in days if day.end + deadline < now]
     return tuple(date for day in overdue if first and (date := day.date.isoformat()) > first)

@@ -1,4 +1,4 @@
-"""A run of a day says which sources have files of the day that are not taken."""
+"""A run of a day says which sources have files of the day that are not stored."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from slackwater.cli.commands import run as run_command
 from slackwater.cli.main import run
 from slackwater.client.days.runs import RunResult, RunSeconds
-from slackwater.late.changes.versions import published_version
+from slackwater.late.changes.choose_versions import published_version
 from slackwater.late.report.message import compose
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
 from slackwater.runs.day import day_of
-from slackwater.runs.inputs.untaken_files import untaken_files
+from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.record import RunRecord
 from tests.example_project import example_project
 from tests.fakes_check import PIPELINE, PUBLICATION, World
@@ -105,7 +105,7 @@ def test_only_the_dates_that_the_day_overlaps_in_the_timezone_of_the_pull_are_re
     moved = flights.model_copy(update={"pull": flights.require_pull().model_copy(update={"timezone": timezone})})
     project = project.model_copy(update={"sources": {**project.sources, "flights": moved}})
     day = day_of(date.fromisoformat(DATE), "America/New_York")
-    untaken_files(project, PIPELINE, day, files=Files())
+    unstored_files(project, PIPELINE, day, files=Files())
     assert read == [("flights", files_pattern(day)) for day in dates]
 
 
@@ -119,7 +119,7 @@ def test_a_file_whose_name_has_only_a_month_counts_once(world):
         FileEntry(source="flights", path="2013-03.csv", dated_pattern="2013-03.csv", state=FileState.FAILED)
     )
     day = day_of(date.fromisoformat(DATE), "America/New_York")
-    assert untaken_files(project, PIPELINE, day, files=world.files) == {"flights": 1}
+    assert unstored_files(project, PIPELINE, day, files=world.files) == {"flights": 1}
 
 
 def test_the_notification_names_the_source_the_number_and_the_command(world):
@@ -130,13 +130,13 @@ def test_the_notification_names_the_source_the_number_and_the_command(world):
     body = compose(comparison(after=after)).body
     assert (
         "Missing in version 2\n"
-        "  1 file of flights was not taken (slackwater files flights --state failed)\n"
-        "  2 files of weather were not taken (slackwater files weather --state failed)\n"
+        "  1 file of flights was not stored (slackwater files flights --state failed)\n"
+        "  2 files of weather were not stored (slackwater files weather --state failed)\n"
     ) in body
 
 
 def test_a_notification_about_a_day_whose_files_are_all_taken_does_not_mention_files():
-    assert "not taken" not in compose(comparison()).body
+    assert "not stored" not in compose(comparison()).body
 
 
 def test_runs_shows_the_files_that_are_not_taken(world, monkeypatch, capsys):
@@ -144,7 +144,7 @@ def test_runs_shows_the_files_that_are_not_taken(world, monkeypatch, capsys):
     world.freeze(DATE)
     use_client(monkeypatch, a_client(world.project, run_table=world.table))
     assert run(["runs", PIPELINE, *PROJECT]) == 0
-    note = f"{DATE}, attempt 1: 1 file of flights was not taken (slackwater files flights --state failed)"
+    note = f"{DATE}, attempt 1: 1 file of flights was not stored (slackwater files flights --state failed)"
     assert note in capsys.readouterr().out
     assert run(["runs", PIPELINE, "--json", *PROJECT]) == 0
     assert '"files_not_taken": {"flights": 1}' in capsys.readouterr().out
@@ -162,5 +162,5 @@ def test_run_notes_the_files_that_are_not_taken(world, monkeypatch, capsys):
     started = SimpleNamespace(wait=lambda **_: result)
     use_client(monkeypatch, SimpleNamespace(run=lambda *_, **__: started))
     assert run(["run", PIPELINE, "--date", DATE, *PROJECT]) == 0
-    assert "when its inputs were listed, 1 file of flights was not taken" in capsys.readouterr().err
+    assert "when its inputs were listed, 1 file of flights was not stored" in capsys.readouterr().err
     assert run_command.run_document(result)["files_not_taken"] == {"flights": 1}

@@ -13,10 +13,10 @@ from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissin
 from slackwater.late.changes.job_claims import (
     MAX_FAILED_JOBS,
     MAX_STARTED_JOBS,
-    ComparisonGivenUp,
+    AbandonedComparison,
     JobClaim,
+    abandoned_uri,
     claim_job,
-    given_up_uri,
     job_failure_uri,
     job_failures,
 )
@@ -26,7 +26,6 @@ from slackwater.late.comparison import (
     ComparisonReference,
     PublishedVersion,
     comparison_uri,
-    reference_to,
 )
 from slackwater.model import Record
 from slackwater.pipeline.definition import Aggregation
@@ -99,8 +98,8 @@ class Versions:
     exchange_bucket: str
     executions: Executions
     now: Callable[[], datetime]
-    on_given_up: Callable[[str], None]
-    """Called with the pipeline when a comparison is given up; it puts the metric of an alarm.
+    on_abandoned: Callable[[str], None]
+    """Called with the pipeline when a comparison is abandoned; it puts the metric of an alarm.
 
     It is called before that is stored. After a crash in between, the next execution calls it again.
     """
@@ -112,7 +111,7 @@ class Versions:
 
         `execution` is the ARN of the execution that compares, and `correlation_id` its own. Raises `InputError` for a
         day that was never published, `CloudError` when the run table lacks what a version published, and, since the
-        version that people know, `RunFailed` when the pair is given up (`MAX_FAILED_JOBS`, `MAX_STARTED_JOBS`).
+        version that people know, `RunFailed` when the pair is abandoned (`MAX_FAILED_JOBS`, `MAX_STARTED_JOBS`).
         """
         day = self.table.day(pipeline, date)
         if day.published is None:
@@ -150,13 +149,21 @@ class Versions:
                 at=self.now(),
                 by_monitoring=since is CompareSince.NOTIFIED,
             )
-            claim = claim_job(self.store, prefix, own, is_running=self._is_running)
+            claim = claim_job(
+                self.store,
+                prefix,
+                own,
+                is_running=lambda it: is_alive(self.executions, it.execution, since=it.at, now=self.now()),
+            )
             # An execution that has ended meanwhile has stored the comparison.
             known = self._known(prefix)
             if known is None and claim is None:
-                raise RunFailed(self._give_up(pair, prefix, is_previous=before is earlier[-1]))
+                raise RunFailed(self._abandon(pair, prefix, is_previous=before is earlier[-1]))
             if known is None and claim and claim.execution == execution:
-                self._record_run(pair, claim)
+                # Its cost is recorded later.
+                versions = {"before": pair.before.attempt, "after": pair.after.attempt}
+                run = ComparisonRun(pipeline=pipeline, date=date, **versions, execution=execution, started_at=claim.at)
+                self.table.save_comparison(run)
         return ChosenVersions(
             action=CompareAction.KNOWN if known else CompareAction.COMPARE,
             comparison=known,
@@ -167,22 +174,6 @@ class Versions:
             correlation_id=claim.correlation_id if claim else "",
         )
 
-    def _record_run(self, pair: VersionPair, claim: JobClaim) -> None:
-        """Record the execution that starts the job, so that its cost is recorded later."""
-        self.table.save_comparison(
-            ComparisonRun(
-                pipeline=pair.pipeline,
-                date=pair.date,
-                before=pair.before.attempt,
-                after=pair.after.attempt,
-                execution=claim.execution,
-                started_at=claim.at,
-            )
-        )
-
-    def _is_running(self, claim: JobClaim) -> bool:
-        return is_alive(self.executions, claim.execution, since=claim.at, now=self.now())
-
     def _known(self, prefix: str) -> ComparisonReference | None:
         """Return the reference to the stored comparison, or None if there is none with the fields of this release."""
         try:
@@ -190,7 +181,7 @@ class Versions:
         except (ObjectMissing, AccessDenied, ValidationError):
             return None
 
-    def _give_up(self, pair: VersionPair, prefix: str, *, is_previous: bool) -> str:
+    def _abandon(self, pair: VersionPair, prefix: str, *, is_previous: bool) -> str:
         """Store that no monitoring compares the pair again, and return why, with the remedy.
 
         `is_previous` is whether `slackwater diff` compares the pair.
@@ -207,7 +198,7 @@ class Versions:
             else "No job has stored an error: the logs of the jobs show how they ended"
         )
         command = "slackwater diff" if is_previous else "slackwater run --force"
-        given_up = ComparisonGivenUp(
+        abandoned = AbandonedComparison(
             pipeline=pair.pipeline,
             date=pair.date,
             before=pair.before.attempt,
@@ -216,10 +207,10 @@ class Versions:
             f"{pair.after.attempt}, {tries} and is not tried again: fix the cause, then "
             f"`{command} {pair.pipeline} --date {pair.date}`. {error}",
         )
-        if not any(self.store.list(given_up_uri(prefix))):
-            self.on_given_up(pair.pipeline)
-            self.store.put(given_up_uri(prefix), given_up.model_dump_json().encode())
-        return given_up.reason
+        if not any(self.store.list(abandoned_uri(prefix))):
+            self.on_abandoned(pair.pipeline)
+            self.store.put(abandoned_uri(prefix), abandoned.model_dump_json().encode())
+        return abandoned.reason
 
     def compared(self, prefix: str) -> ComparisonReference:
         """Return the reference to the comparison that a job has stored under `prefix`.
@@ -227,7 +218,10 @@ class Versions:
         Raises `ObjectMissing` or `AccessDenied` when there is none, and pydantic's `ValidationError` when it has other
         fields than this release.
         """
-        return reference_to(Comparison.model_validate_json(self.store.get(comparison_uri(prefix))), prefix)
+        uri = comparison_uri(prefix)
+        comparison = Comparison.model_validate_json(self.store.get(uri))
+        before, after, rows = comparison.before, comparison.after, comparison.rows
+        return ComparisonReference(uri=uri, before=before.attempt, after=after.attempt, differing=rows.differing)
 
     def failure(self, *, prefix: str, job: str, error: str, cause: str) -> str:
         """Return in one line why the comparison failed.
