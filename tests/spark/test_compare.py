@@ -37,7 +37,7 @@ from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
-from slackwater.spark.comparison import (
+from slackwater.spark.compare.comparison import (
     ComparisonJob,
     compare_versions,
     input_differences,

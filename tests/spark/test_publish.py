@@ -20,7 +20,7 @@ from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.spark import publish as publishing
 from slackwater.spark import table as warehouse
 from slackwater.spark.stage import run_stage_job
-from slackwater.spark.table import files_of_day, tags_of
+from slackwater.spark.table import files_of_day, snapshot_identity, tags_of
 from tests.fakes_spark import PRODUCER
 from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.frames import frame_of
@@ -79,7 +79,7 @@ def publish(spark, store, stores, table):
 
 def commit_version(spark, table, run: Run, rows: Any) -> None:
     """Commit and tag the rows, as another job leaves them: without the staging and the audit of a publication."""
-    day, identity = date.fromisoformat(run.date), publishing.snapshot_identity(run)
+    day, identity = date.fromisoformat(run.date), snapshot_identity(run)
     frame = publishing.with_date(frame_of(spark, rows, SCHEMA), day)
     warehouse.prepare_table(spark, table, frame)
     inspected = warehouse.current_snapshot(spark, table)

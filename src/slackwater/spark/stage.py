@@ -12,7 +12,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow.columns import columns_read
-from slackwater.arrow.dataset import find_reference, load_manifest, store_dataset
+from slackwater.arrow.dataset import find_reference, load_manifest, stage_manifest, store_dataset
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer
 from slackwater.arrow.schema import decode_schema
@@ -26,11 +26,11 @@ from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run
 from slackwater.sources.partitions import Partition
-from slackwater.spark.apply import AppliedSteps
 from slackwater.spark.job import log
-from slackwater.spark.loads import run_loads, stage_manifest
 from slackwater.spark.merge import find_earlier_rows
 from slackwater.spark.publish import earlier_rows, publish_day
+from slackwater.spark.run_loads import run_loads
+from slackwater.spark.run_steps import AppliedSteps
 from slackwater.spark.sources import read_iceberg, read_published, read_source
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
@@ -121,7 +121,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     inputs = read_input_manifest(run, store=store)
     earlier = find_earlier_rows(run, project, stage, inputs, store=store)
     inputs = earlier.added if earlier else inputs
-    uris = {name: stage_manifest(run, name, store=store) for name in stage.reads_stages}
+    uris = {name: stage_manifest(run.stage_prefix(name), store=store) for name in stage.reads_stages}
     upstream = {name: load_manifest(uri, store=store) for name, uri in uris.items()}
     day = day_of(date.fromisoformat(run.date), pipeline.timezone)
 
@@ -155,7 +155,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     looked_up: list[str] = []
 
     def read_earlier(name: str) -> DataFrame:
-        looked_up.append(stage_manifest(run, name, store=store))
+        looked_up.append(stage_manifest(run.stage_prefix(name), store=store))
         return read_frame(context.spark, load_manifest(looked_up[-1], store=store), stores=stores)
 
     # Other earlier stages run in parallel, and may not have finished.

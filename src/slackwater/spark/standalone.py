@@ -28,9 +28,9 @@ from slackwater.arrow.schema import arrow_schema_of, spark_schema_of
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DataError, DefinitionError, InputError, SlackwaterError
 from slackwater.pipeline.definition import StepUse
-from slackwater.spark.apply import AppliedSteps
 from slackwater.spark.job import RESULT_SETTINGS
-from slackwater.spark.loads import write_rows
+from slackwater.spark.run_loads import write_rows
+from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps.io.local_folder import files_below
 from slackwater.steps.registry import find_step, parameters_of
 from slackwater.steps.spark_errors import explain

@@ -9,7 +9,7 @@ import pytest
 from slackwater.arrow.exchange import observed_values
 from slackwater.errors import DataError
 from slackwater.pipeline.definition import StepUse
-from slackwater.spark.apply import AppliedSteps
+from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps.step import StepContext
 from tests.spark.frames import frame_of
 

@@ -14,8 +14,8 @@ from slackwater.errors import InputError, Superseded
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.record import Loads, loads_uri
-from slackwater.spark import loads as loads_module
-from slackwater.spark.loads import run_loads
+from slackwater.spark import run_loads as loads_module
+from slackwater.spark.run_loads import run_loads
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.step import StepContext
 from tests.fakes_runs import LONGEST_RUN

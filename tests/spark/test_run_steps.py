@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 from slackwater.arrow.exchange import observed_values, write_frame
 from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import StepUse
-from slackwater.spark.apply import AppliedSteps
+from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps import columns, registry
 from slackwater.steps.step import Effect, Parameters, StepContext, Transform
 from tests.fakes_spark import PRODUCER
