@@ -27,7 +27,7 @@ from tests.spark.frames import frame_of
 from tests.spark.nyc import MANIFEST_URI, Day
 from tests.two_stages import two_stage_project
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 SCHEMA = "origin string, carrier string, flights bigint, delay double"
 ROWS = [("EWR", "UA", 3, 1.5), ("JFK", "B6", 2, None)]
@@ -111,6 +111,7 @@ def commits(spark, table) -> list[dict[str, str]]:
     return [summary for summary in summaries if "slackwater.run-id" in summary]
 
 
+@pytest.mark.usefixtures("generated")
 def test_the_first_day_creates_the_table(spark, store, publish, table):
     publication = publish(ROWS)
     assert rows_of(spark, table) == [(date(2013, 3, 8), *row) for row in ROWS]
@@ -160,6 +161,7 @@ def test_the_metadata_is_that_of_icebergs_own_tables(spark, publish, table):
     ]
 
 
+@pytest.mark.usefixtures("generated")
 def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publish, table):
     publish(ROWS)
     publish.commit(ROWS, "2013-03-09")
@@ -309,6 +311,7 @@ def test_a_stale_table_in_the_session_loses_no_rows(spark, publish, table):
         ([(*ROWS[0], 1)], f"{SCHEMA}, more int", "1 rows would replace the 2 rows that are published"),
     ],
 )
+@pytest.mark.usefixtures("generated")
 def test_invalid_rows_are_refused_and_the_table_is_unchanged(spark, publish, table, case):
     rows, schema, message = case
     publish.commit(ROWS)

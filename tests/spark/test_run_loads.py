@@ -23,11 +23,7 @@ from tests.fakes_spark import PRODUCER
 from tests.spark.frames import frame_of
 from tests.spark.test_publish import commit_version
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("way"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("way")
 
 PREFIX = "s3://exchange/runs/p/2013-03-10/r/1/"
 CSV = {"step": "write_csv", "depends_on": ["day"], "with": {"path": "{date}/rows.csv"}}

@@ -13,11 +13,7 @@ from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps.step import StepContext
 from tests.spark.frames import frame_of
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("interpreted"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 ROWS = [
     (1, 1, "AA", 1.0),

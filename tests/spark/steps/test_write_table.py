@@ -27,8 +27,6 @@ from tests.postgres import PASSWORD, SECRETS, PostgresServer
 from tests.spark.frames import frame_of
 from tests.spark.steps.conftest import DAY, run_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 OTHER = date(2013, 3, 9)
 TABLE = 'CREATE TABLE "Schema"."a table" (date date, n int, s text, added timestamptz DEFAULT now())'
 
