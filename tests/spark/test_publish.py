@@ -469,7 +469,7 @@ FLIGHT = {"carrier": "UA", "origin": "EWR", "time_hour": HOUR, "dep_time": 1000,
 
 
 @pytest.fixture
-def run_jobs(spark, stores, table, way):
+def run_jobs(spark, stores, table):
     """Run the jobs of both stages of a day, as the state machine does."""
 
     def run(day: Day, **options: Any) -> None:
@@ -507,6 +507,7 @@ def test_the_job_of_the_last_stage_publishes_the_day_and_no_other_does(spark, st
     assert (publication.rows, publication.table) == (2, table)
 
 
+@pytest.mark.usefixtures("way")
 def test_a_repeated_job_of_the_last_stage_commits_nothing_more(spark, store, table, run_jobs):
     day = a_day(store, FLIGHT)
     run_jobs(day)

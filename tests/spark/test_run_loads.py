@@ -23,8 +23,6 @@ from tests.fakes_spark import PRODUCER
 from tests.spark.frames import frame_of
 from tests.spark.test_publish import commit_version
 
-pytestmark = pytest.mark.usefixtures("way")
-
 PREFIX = "s3://exchange/runs/p/2013-03-10/r/1/"
 CSV = {"step": "write_csv", "depends_on": ["day"], "with": {"path": "{date}/rows.csv"}}
 TABLE = {
@@ -65,6 +63,7 @@ def load(spark, store, stores):
     return run
 
 
+@pytest.mark.usefixtures("way")
 def test_what_each_step_wrote_is_recorded(store, load):
     json_lines = {**CSV, "step": "write_json", "with": {"path": "rows.ndjson"}}
     loads = load(report=CSV, lines=json_lines)

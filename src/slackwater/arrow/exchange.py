@@ -143,11 +143,6 @@ def is_large(spark: SparkSession, manifest: ArrowManifest) -> bool:
     return manifest.bytes > DRIVER_BYTES or not has_small_way(spark)
 
 
-def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a frame without rows. Spark would start Python workers to create one from an empty list."""
-    return frame_of(spark, [], arrow_schema_of(schema))
-
-
 def _write_by_driver(
     frame: DataFrame, write: Callable[..., Iterator[ArrowFile]], stores: StoreFactory
 ) -> tuple[list[ArrowFile], DataFrame] | None:

@@ -29,8 +29,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from slackwater.arrow.exchange import empty_frame, frame_of
+from slackwater.arrow.exchange import frame_of
 from slackwater.arrow.names import quoted
+from slackwater.arrow.schema import arrow_schema_of
 from slackwater.arrow.session import has_small_way
 from slackwater.errors import DefinitionError, InputError, ObjectInvalid, ObjectMissing
 from slackwater.project.project import Project
@@ -146,7 +147,8 @@ def read_source(
     partition. Without objects the frame is empty. Raises `ObjectMissing` if an object no longer exists.
     """
     if not uris:
-        return empty_frame(spark, source_schema(source))
+        # From an empty list, Spark would create it with Python workers.
+        return frame_of(spark, [], arrow_schema_of(source_schema(source)))
     by_driver = input_bytes <= SMALL_BYTES and has_small_way(spark)
     events = _read_by_driver(spark, source, uris, store) if by_driver else None
     if events is None:

@@ -123,7 +123,6 @@ def test_columns_that_differ_in_case_are_refused(spark, step, parameters):
         ({"columns": ["id", "dya"]}, "columns.1: no column 'dya' in rows (did you mean day?)"),
         ({"rename": {"ID": "x"}}, "rename.ID: no column 'ID' in rows (did you mean id?)"),
         ({"rename": {"id": "DAY"}}, "rename: a column is named twice (day)"),
-        ({"columns": ["id", "id"]}, "columns: a column is named twice (id)"),
         ({"cast": {"id": "array<int>"}}, "cast.id: [DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION]"),
         ({"cast": {"id": "decimal(50,2)"}}, "cast.id: "),
     ],
