@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.arrow.session import SMALL_WAY, temporary_settings
 from slackwater.local.emr.spark import class_archive, job_home
+from slackwater.spark.standalone import INTERPRETED
 from tests.fakes_spark import FolderStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +58,14 @@ def catalog(name: str, options: Mapping[str, str]) -> dict[str, str]:
     return {prefix: "org.apache.iceberg.spark.SparkCatalog", **settings}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder. The JVM's connections are closed with the session, and not with a test."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
@@ -86,6 +95,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Compute as `slackwater step run` does: Spark plans a query once, and interprets its expressions."""
+    with temporary_settings(spark, INTERPRETED):
+        yield
+
+
+@pytest.fixture
+def generated(spark: SparkSession, interpreted: None) -> Iterator[None]:
+    """Compute as jobs do: with generated code, and adaptively.
+
+    Otherwise Spark would evaluate filters and projections of the few rows of a test while it plans the query. So a
+    frame without rows that match a filter is empty only at run time here.
+    """
+    values = {
+        "codegen.wholeStage": "true",
+        "codegen.factoryMode": "FALLBACK",
+        "adaptive.enabled": "true",
+        "optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
+    }
+    with temporary_settings(spark, {f"spark.sql.{name}": value for name, value in values.items()}):
+        yield
 
 
 @pytest.fixture(params=["small", "large"])

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.arrow.exchange import DRIVER_BYTES, read_frame, write_frame
 from slackwater.pipeline.definition import StepUse
-from slackwater.spark.apply import AppliedSteps
+from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps.step import StepContext
 from tests.fakes_spark import PRODUCER, FolderStore
 from tests.spark.local_cluster import session_with_executors

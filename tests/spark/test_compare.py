@@ -37,7 +37,7 @@ from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
-from slackwater.spark.comparison import (
+from slackwater.spark.compare.comparison import (
     ComparisonJob,
     compare_versions,
     input_differences,
@@ -53,7 +53,7 @@ from tests.spark.frames import frame_of
 from tests.spark.nyc import PROJECT_URI
 from tests.two_stages import PROJECT
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 DAY = date(2013, 3, 8)
 OTHER_DAY = date(2013, 3, 9)
@@ -159,7 +159,7 @@ def metric(comparison: Comparison, name: str):
     return match
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("way", "generated")
 def test_added_removed_and_changed_rows_are_reported_with_both_values(day, store):
     comparison = day.of(ROWS, [("EWR", "UA", 4, 1.5), ("LGA", "DL", 5, -2.0), ("SWF", "MQ", 7, 0.5)])
     assert counts(comparison) == (3, 3, 1, 1, 1)
@@ -215,6 +215,7 @@ def test_a_version_may_be_empty_or_one_row(day):
         assert (metric(comparison, "flights").before, metric(comparison, "flights").after) == flights
 
 
+@pytest.mark.usefixtures("generated")
 def test_every_type_is_compared_by_value(day):
     """One row for each way to differ, beside one that is the same in everything."""
     schema = (
@@ -254,6 +255,7 @@ def test_every_type_is_compared_by_value(day):
     assert len(day.stored_rows(comparison)) == 10
 
 
+@pytest.mark.usefixtures("generated")
 def test_floating_point_values_are_equal_within_the_tolerance(day):
     """By themselves and inside of other values: each row holds one case in one column."""
     nan, inf = math.nan, math.inf
@@ -488,6 +490,7 @@ def test_metrics_of_columns_that_a_version_lacks_have_no_total_there(spark, day)
     assert [one.metric for one in day.compare().metrics] == ["nowhere"]
 
 
+@pytest.mark.usefixtures("generated")
 def test_a_large_comparison_agrees_with_duckdb(day):
     """More rows than a summary holds, in both directions, and every number computed a second time."""
     maker = random.Random(11)  # noqa: S311 - data, no secret

@@ -12,11 +12,9 @@ import pytest
 
 from slackwater.late.comparison import TOLERANCE
 from slackwater.runs.day import day_of, parse_date
-from slackwater.spark.paired import pair_versions
-from slackwater.spark.totals import DayTotals, grouped_totals, hour_column
+from slackwater.spark.compare.paired import pair_versions
+from slackwater.spark.compare.totals import DayTotals, grouped_totals, hour_column
 from tests.spark.frames import frame_of
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 SCHEMA = "id int, at timestamp, hour int, local timestamp_ntz, count int, price decimal(9,2), delay double"
 AGGREGATIONS = {"count": "sum", "price": "mean", "delay": "max"}

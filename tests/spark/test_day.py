@@ -25,11 +25,7 @@ from tests.independent import assert_same_table, daily_delays
 from tests.spark.nyc import MANIFEST_URI, Day, nyc_day
 from tests.two_stages import two_stage_project
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("way"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("way")
 
 HOUR = datetime(2013, 3, 8, 15, tzinfo=UTC)
 FLIGHT = {"carrier": "UA", "origin": "EWR", "time_hour": HOUR, "dep_time": 1000, "dep_delay": 4.0, "arr_delay": 15.0}
@@ -56,7 +52,8 @@ def run_whole(day, spark, stores) -> list[dict[str, Any]]:
     return table(spark, stores, day.freeze().run(spark, stores)["delays_by_carrier"])
 
 
-@pytest.mark.parametrize("date", ["2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12", "2013-11-03"])
+# The days of the demo are compared on a cloud. These have 24, 23 and 25 hours.
+@pytest.mark.parametrize("date", ["2013-03-08", "2013-03-10", "2013-11-03"])
 def test_a_real_day_agrees_with_an_independent_computation(spark, store, stores, scratch, date):
     day = nyc_day(store, date, scratch)
     done = day.run(spark, stores)
@@ -91,44 +88,36 @@ def test_a_day_without_any_object_gives_an_empty_table(spark, stores, day):
     assert [reference.files for reference in done.values()] == [1, 1]
 
 
-def test_a_day_of_one_flight_is_published(spark, stores, day):
-    full = day.with_events("flights", [FLIGHT]).with_events("weather", [WEATHER])
-    assert run_whole(full, spark, stores) == [
-        {
-            "origin": "EWR",
-            "carrier": "UA",
-            "flights": 1,
-            "cancelled": 0,
-            "dep_delay_mean": 4.0,
-            "dep_delay_p90": 4.0,
-            "on_time_share": 1.0,
-            "wind_speed_mean": 10.0,
-            "precip_mean": 0.5,
-        }
+def test_rows_that_are_easy_to_get_wrong(spark, stores, day):
+    """One flight, cancelled flights without weather, a null key, which matches no weather, and any script."""
+    nothing = {"dep_time": None, "dep_delay": None, "arr_delay": None}
+    cancelled = {**FLIGHT, **nothing, "origin": "JFK"}
+    flights = [
+        FLIGHT,
+        cancelled,
+        cancelled,
+        {**FLIGHT, "origin": None},
+        {**FLIGHT, "origin": "LGA", "carrier": "航空✈'`"},
     ]
-
-
-def test_all_cancelled_and_no_weather_give_nulls(spark, stores, day):
-    cancelled = {**FLIGHT, "dep_time": None, "dep_delay": None, "arr_delay": None}
-    (row,) = run_whole(day.with_events("flights", [cancelled, cancelled]), spark, stores)
-    assert (row["flights"], row["cancelled"]) == (2, 2)
-    means = ["dep_delay_mean", "dep_delay_p90", "on_time_share", "wind_speed_mean", "precip_mean"]
-    assert [row[name] for name in means] == [None] * 5
-
-
-def test_a_flight_with_a_null_key_is_kept_without_weather(spark, stores, day):
-    nowhere = [{**FLIGHT, "origin": None}, FLIGHT]
     weather = [{**WEATHER, "origin": None}, {**WEATHER, "origin": None}, WEATHER]
-    rows = run_whole(day.with_events("flights", nowhere).with_events("weather", weather), spark, stores)
-    assert [(row["origin"], row["flights"], row["wind_speed_mean"]) for row in rows] == [
-        (None, 1, None),
-        ("EWR", 1, 10.0),
-    ]
-
-
-def test_a_carrier_in_any_script_is_unchanged(spark, stores, day):
-    rows = run_whole(day.with_events("flights", [{**FLIGHT, "carrier": "航空✈'`"}]), spark, stores)
-    assert [row["carrier"] for row in rows] == ["航空✈'`"]
+    nowhere, one, gone, script = run_whole(
+        day.with_events("flights", flights).with_events("weather", weather), spark, stores
+    )
+    assert one == {
+        "origin": "EWR",
+        "carrier": "UA",
+        "flights": 1,
+        "cancelled": 0,
+        "dep_delay_mean": 4.0,
+        "dep_delay_p90": 4.0,
+        "on_time_share": 1.0,
+        "wind_speed_mean": 10.0,
+        "precip_mean": 0.5,
+    }
+    means = ["dep_delay_mean", "dep_delay_p90", "on_time_share", "wind_speed_mean", "precip_mean"]
+    assert gone == {"origin": "JFK", "carrier": "UA", "flights": 2, "cancelled": 2, **dict.fromkeys(means)}
+    assert (nowhere["origin"], nowhere["flights"], nowhere["wind_speed_mean"]) == (None, 1, None)
+    assert script["carrier"] == "航空✈'`"
 
 
 def test_weather_sent_twice_fails_and_names_the_hour(spark, stores, day):
@@ -199,7 +188,7 @@ def test_wrong_arguments_are_named(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).freeze()
     with pytest.raises(UnknownName, match=r"no stage 'joined'.*flights_with_weather, delays_by_carrier"):
         run_stage(full.job("joined"), full.project, StepContext(spark=spark), stores=stores)
-    with pytest.raises(ObjectMissing, match="stage flights_with_weather has not been finished in this run"):
+    with pytest.raises(ObjectMissing, match="/flights_with_weather/ has no reference: this stage has not been"):
         run_stage(full.job("delays_by_carrier"), full.project, StepContext(spark=spark), stores=stores)
     other = replace(full, date="2013-03-09").job("flights_with_weather")
     with pytest.raises(InputError, match=f"{MANIFEST_URI} is the input manifest of daily_delays 2013-03-08"):

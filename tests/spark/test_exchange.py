@@ -31,8 +31,6 @@ from slackwater.errors import CloudError, DefinitionError, ObjectInvalid, Object
 from tests.fakes_spark import PRODUCER
 from tests.spark.frames import frame_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 PREFIX = "s3://exchange/runs/p/2013-03-10/r/1/s/"
 SMALL, LARGE = 0, 1 << 40
 """Sizes of inputs on either side of the threshold: by the driver, by the executors."""

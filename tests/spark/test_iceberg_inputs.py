@@ -14,7 +14,7 @@ from slackwater.runs.inputs.difference import input_changes
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.spark.sources import read_iceberg
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 NAME, DAY = "finance.rates", date(2013, 3, 10)
 

@@ -23,8 +23,6 @@ from tests.spark.conftest import ROOT, WORKERS, jvm_variables
 from tests.spark.frames import frame_of
 from tests.spark.nyc import nyc_day
 
-pytestmark = pytest.mark.spark
-
 RUN = json.dumps(
     {
         "pipeline": "daily_delays", "date": "2013-03-10", "run_id": "r", "attempt": 1, "correlation_id": "c-7",
@@ -175,7 +173,6 @@ def test_an_error_is_explained_in_one_line():
     assert explain(ValueError("a\n  b")) == ("ValueError", "a b")
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_an_error_of_a_thread_of_the_jvm_is_explained_by_its_cause(spark):
     numbers = frame_of(spark, [(1, 0)], "a int, b int")
     with temporary_settings(spark, {**INTERPRETED, "spark.sql.ansi.enabled": "true"}):

@@ -20,14 +20,14 @@ from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.spark import publish as publishing
 from slackwater.spark import table as warehouse
 from slackwater.spark.stage import run_stage_job
-from slackwater.spark.table import files_of_day, tags_of
+from slackwater.spark.table import files_of_day, snapshot_identity, tags_of
 from tests.fakes_spark import PRODUCER
 from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.frames import frame_of
 from tests.spark.nyc import MANIFEST_URI, Day
 from tests.two_stages import two_stage_project
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 SCHEMA = "origin string, carrier string, flights bigint, delay double"
 ROWS = [("EWR", "UA", 3, 1.5), ("JFK", "B6", 2, None)]
@@ -79,7 +79,7 @@ def publish(spark, store, stores, table):
 
 def commit_version(spark, table, run: Run, rows: Any) -> None:
     """Commit and tag the rows, as another job leaves them: without the staging and the audit of a publication."""
-    day, identity = date.fromisoformat(run.date), publishing.snapshot_identity(run)
+    day, identity = date.fromisoformat(run.date), snapshot_identity(run)
     frame = publishing.with_date(frame_of(spark, rows, SCHEMA), day)
     warehouse.prepare_table(spark, table, frame)
     inspected = warehouse.current_snapshot(spark, table)
@@ -111,6 +111,7 @@ def commits(spark, table) -> list[dict[str, str]]:
     return [summary for summary in summaries if "slackwater.run-id" in summary]
 
 
+@pytest.mark.usefixtures("generated")
 def test_the_first_day_creates_the_table(spark, store, publish, table):
     publication = publish(ROWS)
     assert rows_of(spark, table) == [(date(2013, 3, 8), *row) for row in ROWS]
@@ -160,6 +161,7 @@ def test_the_metadata_is_that_of_icebergs_own_tables(spark, publish, table):
     ]
 
 
+@pytest.mark.usefixtures("generated")
 def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publish, table):
     publish(ROWS)
     publish.commit(ROWS, "2013-03-09")
@@ -309,6 +311,7 @@ def test_a_stale_table_in_the_session_loses_no_rows(spark, publish, table):
         ([(*ROWS[0], 1)], f"{SCHEMA}, more int", "1 rows would replace the 2 rows that are published"),
     ],
 )
+@pytest.mark.usefixtures("generated")
 def test_invalid_rows_are_refused_and_the_table_is_unchanged(spark, publish, table, case):
     rows, schema, message = case
     publish.commit(ROWS)
@@ -466,7 +469,7 @@ FLIGHT = {"carrier": "UA", "origin": "EWR", "time_hour": HOUR, "dep_time": 1000,
 
 
 @pytest.fixture
-def run_jobs(spark, stores, table, way):
+def run_jobs(spark, stores, table):
     """Run the jobs of both stages of a day, as the state machine does."""
 
     def run(day: Day, **options: Any) -> None:
@@ -504,6 +507,7 @@ def test_the_job_of_the_last_stage_publishes_the_day_and_no_other_does(spark, st
     assert (publication.rows, publication.table) == (2, table)
 
 
+@pytest.mark.usefixtures("way")
 def test_a_repeated_job_of_the_last_stage_commits_nothing_more(spark, store, table, run_jobs):
     day = a_day(store, FLIGHT)
     run_jobs(day)

@@ -16,8 +16,6 @@ from slackwater.spark.release import check_release, import_packages
 from slackwater.spark.table import tags_of
 from slackwater.steps.spark_errors import explain
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 TABLE, PREFIX = "warehouse.main._doctor", "s3://exchange/runs/_doctor/2000-01-01/"
 
 

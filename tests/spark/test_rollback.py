@@ -12,7 +12,7 @@ from slackwater.spark.publish import earlier_rows, publish_day
 from slackwater.spark.table import tags_of
 from tests.spark.test_publish import ROWS, a_run, commits, publish, rows_of, table
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 __all__ = ["publish", "table"]  # fixtures
 DAY, OTHER = "2013-03-08", "2013-03-09"

@@ -19,8 +19,6 @@ from tests.fakes_receiver import Clock, MemoryPartitions, a_source
 from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 DAY = {"start": datetime(2013, 3, 8, tzinfo=UTC), "end": datetime(2013, 3, 9, tzinfo=UTC)}
 
 

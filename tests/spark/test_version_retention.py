@@ -18,8 +18,6 @@ from slackwater.spark.version_retention import old_versions, remove_old_versions
 from tests.fakes_receiver import Crash
 from tests.spark.test_publish import ROWS, a_run, commit_version, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 DAY = "2013-03-08"
 OLD, NOW = datetime(2013, 3, 11, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
 PUBLICATION = Publication(table="t", snapshot_id="1", rows=2, replaced=0, seconds=1.0)

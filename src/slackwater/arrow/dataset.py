@@ -39,6 +39,17 @@ def find_reference(prefix: str, *, store: ObjectStore) -> ArrowReference | None:
         return None
 
 
+def stage_manifest(prefix: str, *, store: ObjectStore) -> str:
+    """Return the URI of the manifest of a stage that the run has finished, or has kept from an earlier attempt.
+
+    `prefix` is that of the stage in the run. Raises `ObjectMissing` if it has done neither.
+    """
+    reference = find_reference(prefix, store=store)
+    if reference is None:
+        raise ObjectMissing(f"{prefix} has no reference: this stage has not been finished in this run")
+    return reference.manifest
+
+
 def count_files(manifest: ArrowManifest, *, store: ObjectStore) -> int:
     """Return how many files of a dataset exist: retention removes them, and the manifest stays."""
     folders = {file.uri.rpartition("/")[0] + "/" for file in manifest.files}

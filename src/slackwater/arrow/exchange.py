@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, NamedTuple
 from zipimport import zipimporter
@@ -87,12 +87,11 @@ def write_frame(
     files that the manifest does not name. Raises `DefinitionError` for a column that `arrow_schema_of` refuses.
     """
     schema = arrow_schema_of(frame.schema)
+    write = partial(write_files, prefix=prefix, schema=schema, limit=file_bytes, codec=codec)
     written = None
     if input_bytes <= DRIVER_BYTES and has_small_way(frame.sparkSession) and not has_nullable_struct(schema):
-        written = _write_by_driver(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
-    if written is None:
-        written = _write_by_executors(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
-    files, executed = written
+        written = _write_by_driver(frame, write, stores)
+    files, executed = written or _write_by_executors(frame, schema, write, stores)
     if not files:
         files = [write_empty(prefix=prefix, schema=schema, store=stores())]
     manifest = ArrowManifest(
@@ -144,13 +143,8 @@ def is_large(spark: SparkSession, manifest: ArrowManifest) -> bool:
     return manifest.bytes > DRIVER_BYTES or not has_small_way(spark)
 
 
-def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a frame without rows. Spark would start Python workers to create one from an empty list."""
-    return frame_of(spark, [], arrow_schema_of(schema))
-
-
 def _write_by_driver(
-    frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int, codec: Codec | None
+    frame: DataFrame, write: Callable[..., Iterator[ArrowFile]], stores: StoreFactory
 ) -> tuple[list[ArrowFile], DataFrame] | None:
     """Write with the driver, and return the files and the executed frame; None if there are too many rows for it."""
     # One row more than the driver writes shows that there are too many, without a Spark action that counts them.
@@ -158,21 +152,19 @@ def _write_by_driver(
     table = bounded.toArrow()
     if table.num_rows > DRIVER_ROWS:
         return None
-    files = write_files(table.to_batches(), prefix=prefix, schema=schema, store=stores(), limit=file_bytes, codec=codec)
-    return list(files), bounded
+    return list(write(table.to_batches(), store=stores())), bounded
 
 
 def _write_by_executors(
-    frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int, codec: Codec | None
+    frame: DataFrame, schema: pa.Schema, write: Callable[..., Iterator[ArrowFile]], stores: StoreFactory
 ) -> tuple[list[ArrowFile], DataFrame]:
     """Write with the executors, and return the files and the executed frame."""
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = _cached_store(stores)
-        for file in write_files(batches, prefix=prefix, schema=schema, store=store, limit=file_bytes, codec=codec):
+    def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for file in write(batches, store=_cached_store(stores)):
             yield pa.RecordBatch.from_pydict({"file": [file.model_dump_json()]})
 
-    written = map_in_arrow(frame, write, _FILE_COLUMNS)
+    written = map_in_arrow(frame, write_partition, _FILE_COLUMNS)
     with temporary_settings(frame.sparkSession, batch_settings(schema)):
         files = [ArrowFile.model_validate_json(row.file) for row in written.collect()]
     # Tasks end in any order; the order in the manifest does not depend on it.

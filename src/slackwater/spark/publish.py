@@ -38,6 +38,7 @@ from slackwater.spark.table import (
     refuse_if_superseded,
     retry_on_conflict,
     rows_of_version,
+    snapshot_identity,
     tags_of,
     with_missing_columns,
     withdraw_if_superseded,
@@ -155,17 +156,6 @@ def commit_day(
     if commit is None:
         raise CloudError(f"{table} does not show the snapshot that was just committed for {day}")
     return commit
-
-
-def snapshot_identity(run: Run) -> dict[str, str]:
-    """Return the snapshot properties that identify the run and attempt that committed."""
-    return {
-        "slackwater.pipeline": run.pipeline,
-        "slackwater.date": run.date,
-        "slackwater.run-id": run.run_id,
-        "slackwater.attempt": str(run.attempt),
-        "slackwater.correlation-id": run.correlation_id,
-    }
 
 
 def with_date(frame: DataFrame, day: date) -> DataFrame:

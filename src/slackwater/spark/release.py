@@ -16,8 +16,15 @@ from slackwater.arrow.exchange import StoreFactory, map_in_arrow
 from slackwater.errors import AuditFailed
 from slackwater.runs.record import Run
 from slackwater.spark.job import log
-from slackwater.spark.publish import commit_day, snapshot_identity, with_date
-from slackwater.spark.table import create_tag, load_table, quoted_table, retry_on_conflict, rows_of_version
+from slackwater.spark.publish import commit_day, with_date
+from slackwater.spark.table import (
+    create_tag,
+    load_table,
+    quoted_table,
+    retry_on_conflict,
+    rows_of_version,
+    snapshot_identity,
+)
 from slackwater.spark.version_retention import remove_tags
 from slackwater.storage import ObjectStore
 

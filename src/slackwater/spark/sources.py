@@ -1,13 +1,15 @@
 """Read the inputs of the input manifest as DataFrames.
 
-They are raw objects (`read_source`), published days (`read_published`) and tables of other systems (`read_iceberg`).
+`FrozenInputs` reads raw objects (`read_source`), published days (`read_published`) and tables of other systems
+(`read_iceberg`).
 The driver reads a small source itself; executors read all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import date
 from functools import reduce
 
@@ -27,16 +29,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from slackwater.arrow.exchange import empty_frame, frame_of
+from slackwater.arrow.exchange import frame_of
 from slackwater.arrow.names import quoted
+from slackwater.arrow.schema import arrow_schema_of
 from slackwater.arrow.session import has_small_way
-from slackwater.errors import InputError, ObjectInvalid, ObjectMissing
-from slackwater.runs.day import Day
-from slackwater.runs.inputs.manifest import InputObject
+from slackwater.errors import DefinitionError, InputError, ObjectInvalid, ObjectMissing
+from slackwater.project.project import Project
+from slackwater.runs.day import Day, day_of
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
 from slackwater.sources.first_by_id import is_first_of_its_id
+from slackwater.sources.partitions import Partition
 from slackwater.spark.table import quoted_table, rows_of_version
 from slackwater.storage import ObjectStore
 
@@ -69,6 +74,63 @@ def source_schema(source: Source) -> StructType:
     return schema
 
 
+@dataclass(frozen=True)
+class FrozenInputs:
+    """The inputs of a run: what its input manifest lists."""
+
+    spark: SparkSession
+    project: Project
+    manifest: InputManifest
+    store: ObjectStore
+
+    def read(self, name: str) -> DataFrame:
+        """Return the rows of a source or a table of the pipeline.
+
+        Raises what `read_source`, `read_published` and `read_iceberg` raise, for a table with its name, and
+        `DefinitionError` for a source that the pipeline does not list.
+        """
+        pipeline, objects = self.project.pipeline(self.manifest.pipeline), self.manifest.of_source(name)
+        if name in pipeline.tables:
+            try:
+                if name in pipeline.foreign_tables:
+                    (snapshot,) = objects
+                    return read_iceberg(self.spark, snapshot)
+                return read_published(self.spark, objects)
+            except (InputError, ObjectMissing) as error:
+                raise type(error)(f"tables.{name}: {error}") from error
+        if name not in pipeline.sources:
+            raise DefinitionError(f"source: {name} is not one of the pipeline's sources: add it to `sources`")
+        return read_source(
+            self.spark,
+            self.project.source(name),
+            [item.uri for item in objects],
+            input_bytes=self.size([name]),
+            day=None if self._is_whole(name) else self._day,
+            store=self.store,
+        )
+
+    def size(self, names: Iterable[str]) -> int:
+        """Return the bytes of the objects of these inputs."""
+        return sum(item.bytes for name in names for item in self.manifest.of_source(name))
+
+    def known_rows(self, name: str) -> int | None:
+        """Return how many rows `read` returns; None where only Spark can count them."""
+        is_source = name in self.project.pipeline(self.manifest.pipeline).sources
+        # Events with ids are counted: Spark leaves out duplicates, and computes them once if several steps read them.
+        if is_source and not self.project.source(name).id_column and self._is_whole(name):
+            return sum(item.rows for item in self.manifest.of_source(name))
+        return None
+
+    @property
+    def _day(self) -> Day:
+        return day_of(date.fromisoformat(self.manifest.date), self.project.pipeline(self.manifest.pipeline).timezone)
+
+    def _is_whole(self, source: str) -> bool:
+        """Return whether all events of the source's objects are of the day."""
+        partitions = {Partition(item.date, item.hour) for item in self.manifest.of_source(source)}
+        return all(map(self._day.contains, partitions))
+
+
 def read_source(
     spark: SparkSession,
     source: Source,
@@ -85,7 +147,8 @@ def read_source(
     partition. Without objects the frame is empty. Raises `ObjectMissing` if an object no longer exists.
     """
     if not uris:
-        return empty_frame(spark, source_schema(source))
+        # From an empty list, Spark would create it with Python workers.
+        return frame_of(spark, [], arrow_schema_of(source_schema(source)))
     by_driver = input_bytes <= SMALL_BYTES and has_small_way(spark)
     events = _read_by_driver(spark, source, uris, store) if by_driver else None
     if events is None:

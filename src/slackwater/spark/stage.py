@@ -12,11 +12,11 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow.columns import columns_read
-from slackwater.arrow.dataset import find_reference, load_manifest, store_dataset
+from slackwater.arrow.dataset import find_reference, load_manifest, stage_manifest, store_dataset
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer
 from slackwater.arrow.schema import decode_schema
-from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
+from slackwater.errors import DefinitionError, InputError, UnknownName
 from slackwater.outbound.credentials import Secrets
 from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
@@ -25,13 +25,12 @@ from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run
-from slackwater.sources.partitions import Partition
-from slackwater.spark.apply import AppliedSteps
 from slackwater.spark.job import log
-from slackwater.spark.loads import run_loads, stage_manifest
 from slackwater.spark.merge import find_earlier_rows
 from slackwater.spark.publish import earlier_rows, publish_day
-from slackwater.spark.sources import read_iceberg, read_published, read_source
+from slackwater.spark.run_loads import run_loads
+from slackwater.spark.run_steps import AppliedSteps
+from slackwater.spark.sources import FrozenInputs
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
 from slackwater.steps.step import Extract, LazyFrames, StepContext
@@ -118,57 +117,25 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     if finished is not None:
         log("an earlier job of this attempt has written the stage", **finished.model_dump())
         return finished
-    inputs = read_input_manifest(run, store=store)
-    earlier = find_earlier_rows(run, project, stage, inputs, store=store)
-    inputs = earlier.added if earlier else inputs
-    uris = {name: stage_manifest(run, name, store=store) for name in stage.reads_stages}
+    manifest = read_input_manifest(run, store=store)
+    earlier = find_earlier_rows(run, project, stage, manifest, store=store)
+    inputs = FrozenInputs(context.spark, project, earlier.added if earlier else manifest, store)
+    uris = {name: stage_manifest(run.stage_prefix(name), store=store) for name in stage.reads_stages}
     upstream = {name: load_manifest(uri, store=store) for name, uri in uris.items()}
-    day = day_of(date.fromisoformat(run.date), pipeline.timezone)
-
-    def is_whole(source: str) -> bool:
-        """Return whether all events of the source's objects are of the day."""
-        partitions = {Partition(item.date, item.hour) for item in inputs.of_source(source)}
-        return all(map(day.contains, partitions))
-
-    def read_frozen(name: str) -> DataFrame:
-        objects = inputs.of_source(name)
-        if name in pipeline.tables:
-            try:
-                if name in pipeline.foreign_tables:
-                    (snapshot,) = objects
-                    return read_iceberg(context.spark, snapshot)
-                return read_published(context.spark, objects)
-            except (InputError, ObjectMissing) as error:
-                raise type(error)(f"tables.{name}: {error}") from error
-        if name not in pipeline.sources:
-            raise DefinitionError(f"source: {name} is not one of the pipeline's sources: add it to `sources`")
-        return read_source(
-            context.spark,
-            project.source(name),
-            [item.uri for item in objects],
-            input_bytes=sum(item.bytes for item in objects),
-            day=None if is_whole(name) else day,
-            store=store,
-        )
-
-    frames = {name: read_frozen(name) for name in stage.reads_sources}
+    frames = {name: inputs.read(name) for name in stage.reads_sources}
+    known_rows = {name: manifest.rows for name, manifest in upstream.items()}
+    known_rows |= {name: rows for name in frames if (rows := inputs.known_rows(name)) is not None}
+    stored = [*upstream.values(), *([earlier.manifest] if earlier else [])]
+    input_bytes = inputs.size(stage.reads_sources) + sum(manifest.bytes for manifest in stored)
     looked_up: list[str] = []
 
     def read_earlier(name: str) -> DataFrame:
-        looked_up.append(stage_manifest(run, name, store=store))
+        looked_up.append(stage_manifest(run.stage_prefix(name), store=store))
         return read_frame(context.spark, load_manifest(looked_up[-1], store=store), stores=stores)
 
     # Other earlier stages run in parallel, and may not have finished.
     versions = LazyFrames([item.name for item in ancestors(pipeline, stage.name)], read_earlier)
-    context = dataclasses.replace(context, read_source=read_frozen, earlier_versions=versions)
-    objects = [item for name in stage.reads_sources for item in inputs.of_source(name)]
-    stored = [*upstream.values(), *([earlier.manifest] if earlier else [])]
-    input_bytes = sum(item.bytes for item in objects) + sum(manifest.bytes for manifest in stored)
-    known_rows = {name: manifest.rows for name, manifest in upstream.items()}
-    for name in frames:
-        # Events with ids are counted: Spark leaves out duplicates, and computes them once if several steps read them.
-        if name in pipeline.sources and not project.source(name).id_column and is_whole(name):
-            known_rows[name] = sum(item.rows for item in inputs.of_source(name))
+    context = dataclasses.replace(context, read_source=inputs.read, earlier_versions=versions)
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
     steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
     steps.compute_ahead()
@@ -191,8 +158,8 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
     records = earlier.merged_records(records, steps.count_rows) if earlier else records
     steps.release()
-    manifest = written.manifest.model_copy(update={"steps": records})
-    reference = store_dataset(manifest, prefix, store=store, seconds=seconds, is_merged=earlier is not None)
+    dataset = written.manifest.model_copy(update={"steps": records})
+    reference = store_dataset(dataset, prefix, store=store, seconds=seconds, is_merged=earlier is not None)
     log("stage written", steps=[record.model_dump() for record in records], **reference.model_dump())
     return reference
 

@@ -22,15 +22,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from slackwater import errors
-from slackwater.arrow.exchange import observed_values
+from slackwater.arrow.exchange import frame_of, observed_values
 from slackwater.arrow.reference import StepRecord
-from slackwater.arrow.schema import arrow_schema_of, spark_schema_of
+from slackwater.arrow.schema import arrow_schema_of
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DataError, DefinitionError, InputError, SlackwaterError
 from slackwater.pipeline.definition import StepUse
-from slackwater.spark.apply import AppliedSteps
 from slackwater.spark.job import RESULT_SETTINGS
-from slackwater.spark.loads import write_rows
+from slackwater.spark.run_loads import write_rows
+from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps.io.local_folder import files_below
 from slackwater.steps.registry import find_step, parameters_of
 from slackwater.steps.spark_errors import explain
@@ -233,9 +233,7 @@ def _frame_of(spark: SparkSession, role: str, table: Any) -> DataFrame:
             pa.field(field.name, field.type.value_type) if pa.types.is_dictionary(field.type) else field
             for field in arrow.schema
         ]
-        # PySpark drops the rows after an empty chunk that is not the first one.
-        arrow = arrow.cast(pa.schema(fields)).combine_chunks()
-        return spark.createDataFrame(arrow, schema=spark_schema_of(arrow.schema))
+        return frame_of(spark, arrow.cast(pa.schema(fields)).to_batches(), pa.schema(fields))
     except (pa.ArrowException, PySparkException) as error:
         raise InputError(f"the input {role} has a column that Spark cannot read: {_first_line(error)}") from error
 

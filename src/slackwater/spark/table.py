@@ -17,6 +17,7 @@ from pyspark.sql.types import StructField, StructType
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import AuditFailed, Superseded
+from slackwater.runs.record import Run
 from slackwater.spark.job import log
 
 TABLE_PROPERTIES = {
@@ -62,6 +63,17 @@ def quoted_table(catalog_table: str) -> str:
     '`glue`.`warehouse`.`daily_delays`'
     """
     return ".".join(quoted(part) for part in catalog_table.split("."))
+
+
+def snapshot_identity(run: Run) -> dict[str, str]:
+    """Return the snapshot properties that identify the run and attempt that committed."""
+    return {
+        "slackwater.pipeline": run.pipeline,
+        "slackwater.date": run.date,
+        "slackwater.run-id": run.run_id,
+        "slackwater.attempt": str(run.attempt),
+        "slackwater.correlation-id": run.correlation_id,
+    }
 
 
 def prepare_table(spark: SparkSession, table: str, frame: DataFrame) -> None:

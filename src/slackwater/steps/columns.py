@@ -5,7 +5,6 @@ The functions that need Spark import it when they are called, as steps do.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -70,18 +69,6 @@ def all_quoted(names: Iterable[str]) -> list[str]:
     return [quoted(name) for name in names]
 
 
-def require_columns(frame: DataFrame, names: Iterable[str], *, field: str, of: str) -> None:
-    """Raise `DefinitionError` if the input `of` lacks one of the columns that the parameter `field` names."""
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        by_lower_case = {name.lower(): name for name in frame.columns}
-        similar = difflib.get_close_matches(missing[0].lower(), by_lower_case, n=1)
-        hint = f"did you mean {by_lower_case[similar[0]]}? " if similar else ""
-        raise DefinitionError(
-            f"{field}: {of} has no column {', '.join(missing)} ({hint}it has: {', '.join(frame.columns)})"
-        )
-
-
 def require_type(frame: DataFrame, name: str, types: tuple[type[DataType], ...], *, field: str, needs: str) -> None:
     """Raise `DefinitionError` unless the column has one of the types, which `needs` describes, such as `numbers`."""
     data_type = frame.schema[name].dataType
@@ -110,16 +97,6 @@ def require_distinct(names: Iterable[str], *, field: str) -> None:
     repeated = [name for name, group in _by_lower_case(names).items() if len(group) > 1]
     if repeated:
         raise DefinitionError(f"{field}: a column is named twice ({', '.join(repeated)})")
-
-
-def require_new(frame: DataFrame, names: Iterable[str], *, field: str, of: str) -> None:
-    """Raise `DefinitionError` if the input `of` has a column of one of the names already, regardless of case."""
-    new = {name.lower() for name in names}
-    existing = [name for name in frame.columns if name.lower() in new]
-    if existing:
-        raise DefinitionError(
-            f"{field}: {of} has a column {', '.join(existing)} already: rename or delete it in a step before"
-        )
 
 
 def require_same_types(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import InputError
+from slackwater.faults import Faults
 from slackwater.outbound.credentials import Secrets
 from slackwater.runs.day import Day
 from slackwater.runs.record import Run
@@ -39,11 +40,6 @@ class Parameters(BaseModel):
     """Base of the parameters of all steps. A pipeline states them under `with`; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-def no_counts(frame: DataFrame, _counts: Mapping[str, Column]) -> DataFrame:
-    """Return the frame unchanged: nothing collects the counts."""
-    return frame
 
 
 def no_source(name: str) -> DataFrame:
@@ -75,7 +71,7 @@ class StepContext:
     """What a step may use besides its inputs and parameters. Outside of a run, only `spark` is always there."""
 
     spark: SparkSession
-    observe: Callable[[DataFrame, Mapping[str, Column]], DataFrame] = no_counts
+    observe: Callable[[DataFrame, Mapping[str, Column]], DataFrame] = lambda frame, _counts: frame
     """Return the frame such that Spark computes the aggregates, given by name, in the pass that computes the frame.
 
     Their values are the step's observed values. An aggregate may not be distinct, nested in another one, or a window.
@@ -97,38 +93,9 @@ class StepContext:
     """The guard of connections to other systems. Without it, only public addresses are allowed."""
 
 
-def check_nothing(inputs: Sequence[str], parameters: Any) -> None:
-    """Accept all inputs and parameters: the model of the parameters has checked them."""
-
-
-def unknown_columns(_inputs: InputColumns, _parameters: Any) -> Columns | None:
-    """Return None: the columns of the result are known only in a run."""
-    return None
-
-
-def report_observed(_parameters: Any, observed: Mapping[str, Any]) -> Effect:
-    """Return the observed values as they are."""
-    return dict(observed)
-
-
 def always(_parameters: Any) -> bool:
     """Return True."""
     return True
-
-
-def no(_parameters: Any) -> bool:
-    """Return False."""
-    return False
-
-
-def not_merged(_parameters: Any) -> Sequence[Merge] | None:
-    """Return None: results of different rows cannot be merged."""
-    return None
-
-
-def never(_parameters: Any, _position: int) -> bool:
-    """Return False."""
-    return False
 
 
 def any_input(_parameters: Any, _position: int) -> bool:
@@ -139,11 +106,6 @@ def any_input(_parameters: Any, _position: int) -> bool:
 def first_input(_parameters: Any, position: int) -> bool:
     """Return whether it is the position of the first input."""
     return position == 0
-
-
-def no_examples(_frames: Mapping[str, DataFrame], _parameters: Any, effect: Effect) -> Effect:
-    """Return the effect unchanged: it has no examples."""
-    return effect
 
 
 def verify_nothing(parameters: Any, effect: Effect) -> None:
@@ -163,13 +125,13 @@ class Step:
     """Inputs that may follow `inputs`."""
     many_inputs: bool = False
     """Whether the step accepts any number of inputs, at least one."""
-    check: Callable[[Sequence[str], Any], None] = check_nothing
+    check: Callable[[Sequence[str], Any], None] = lambda _inputs, _parameters: None
     """Called with the names of the inputs and the parameters before anything runs. Raises `DefinitionError`."""
-    columns: Callable[[InputColumns, Any], Columns | None] = unknown_columns
+    columns: Callable[[InputColumns, Any], Columns | None] = lambda _inputs, _parameters: None
     """Called with the columns of the inputs, as far as they are known, and the parameters, when a project is checked.
 
     It reports columns that an input lacks to its first argument, and returns the columns of the result, or None if they
-    are not known. What it reports, `apply` has to refuse too.
+    are not known. A run calls it again with all columns of the inputs, and fails with what it reports.
     """
 
 
@@ -192,9 +154,9 @@ class Transform(Step):
     It only describes the result: it triggers no Spark action and does no I/O. Raises `DefinitionError` if the
     parameters do not fit the frames.
     """
-    report: Callable[[Any, Mapping[str, Any]], Effect] = report_observed
+    report: Callable[[Any, Mapping[str, Any]], Effect] = lambda _parameters, observed: dict(observed)
     """Called with the parameters and the observed values, after Spark has computed the rows. Returns the effect."""
-    add_examples: Callable[[Mapping[str, DataFrame], Any, Effect], Effect] = no_examples
+    add_examples: Callable[[Mapping[str, DataFrame], Any, Effect], Effect] = lambda _frames, _parameters, effect: effect
     """Called with the input frames by name, the parameters and the effect. Returns the effect with examples of rows.
 
     It may run a query for them, when the effect says that there are such rows.
@@ -206,20 +168,28 @@ class Transform(Step):
 
     If not, the inputs are computed before the step, so that their rows are counted once.
     """
-    reads_all_rows: Callable[[Any, int], bool] = never
+    reads_all_rows: Callable[[Any, int], bool] = lambda _parameters, _position: False
     """Called with the parameters and the position of an input. Returns whether Spark reads all rows of this input to
     compute the rows, whatever the other inputs contain.
 
     If not, an input whose rows were checked is computed before the step: a row that nobody needs must fail a check too.
     """
-    is_row_by_row: Callable[[Any], bool] = no
+    is_row_by_row: Callable[[Any], bool] = lambda _parameters: False
     """Called with the parameters. Returns whether each row of the result depends on one row of the only input, and on
     nothing else. The numbers in the effects of two parts of the rows then add up to those of all rows.
     """
-    merges: Callable[[Any], Sequence[Merge] | None] = not_merged
+    merges: Callable[[Any], Sequence[Merge] | None] = lambda _parameters: None
     """Called with the parameters of a step that groups the rows of its only input. Returns for each column of the
     result, in order, how the results of two parts of the rows are merged; None if that is not possible.
     """
+
+    def result(self, frames: Mapping[str, DataFrame], parameters: Parameters, context: StepContext) -> DataFrame:
+        """Return what `apply` returns. Raises what it raises, and `DefinitionError` for what `columns` reports."""
+        inputs = InputColumns({name: tuple(frame.columns) for name, frame in frames.items()})
+        self.columns(inputs, parameters)
+        if inputs.faults:
+            raise Faults(*inputs.faults)
+        return self.apply(frames, parameters, context)
 
 
 @dataclass(frozen=True, kw_only=True)

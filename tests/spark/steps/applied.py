@@ -47,7 +47,7 @@ def described(
         return frame.observe(observations[-1], *(column.alias(key) for key, column in aggregates.items()))
 
     jobs = spark._jsc.sc().dagScheduler().numTotalJobs()
-    frame = step.apply(frames, model, StepContext(spark=spark, observe=observe, day=day))
+    frame = step.result(frames, model, StepContext(spark=spark, observe=observe, day=day))
     assert spark._jsc.sc().dagScheduler().numTotalJobs() == jobs, "a step may not start a Spark job"
     return frame, observations
 

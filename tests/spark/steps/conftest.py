@@ -8,10 +8,8 @@ from datetime import date
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.arrow.session import temporary_settings
 from slackwater.runs.day import day_of
 from slackwater.runs.record import Run
-from slackwater.spark.standalone import INTERPRETED
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.step import StepContext
 from tests.fakes_runs import LONGEST_RUN
@@ -25,30 +23,6 @@ DAY = date(2013, 3, 10)
 def run_of(attempt: int, day: date = DAY) -> Run:
     """Return the run of an attempt of a day."""
     return LONGEST_RUN.model_copy(update={"attempt": attempt, "date": day.isoformat(), "pipeline": "p"})
-
-
-@pytest.fixture(scope="module")
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Compute as `slackwater step run` does: Spark plans a query once, and interprets its expressions."""
-    with temporary_settings(spark, INTERPRETED):
-        yield
-
-
-@pytest.fixture
-def generated(spark: SparkSession, interpreted: None) -> Iterator[None]:
-    """Compute as jobs do: with generated code, and adaptively.
-
-    Otherwise Spark would evaluate filters and projections of the few rows of a test while it plans the query. So a
-    frame without rows that match a filter is empty only at run time here.
-    """
-    values = {
-        "codegen.wholeStage": "true",
-        "codegen.factoryMode": "FALLBACK",
-        "adaptive.enabled": "true",
-        "optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
-    }
-    with temporary_settings(spark, {f"spark.sql.{name}": value for name, value in values.items()}):
-        yield
 
 
 @pytest.fixture

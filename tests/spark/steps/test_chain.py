@@ -9,15 +9,11 @@ import pytest
 from slackwater.arrow.exchange import observed_values
 from slackwater.errors import DataError
 from slackwater.pipeline.definition import StepUse
-from slackwater.spark.apply import AppliedSteps
+from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps.step import StepContext
 from tests.spark.frames import frame_of
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("interpreted"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 ROWS = [
     (1, 1, "AA", 1.0),

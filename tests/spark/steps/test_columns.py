@@ -14,11 +14,7 @@ from slackwater.steps.spark_errors import explain
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("interpreted"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 ROWS = [(1, "a", 1.5, "2013-03-10"), (2, None, None, "2013-03-11"), (3, "ü", float("nan"), None)]
 
@@ -124,11 +120,9 @@ def test_columns_that_differ_in_case_are_refused(spark, step, parameters):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"columns": ["id", "dya"]}, "columns: rows has no column dya (did you mean day? it has: id, na.me ü, "),
-        ({"rename": {"ID": "x"}}, "rename: rows has no column ID (did you mean id?"),
-        ({"cast": {"x": "int"}}, "cast: rows has no column x"),
+        ({"columns": ["id", "dya"]}, "columns.1: no column 'dya' in rows (did you mean day?)"),
+        ({"rename": {"ID": "x"}}, "rename.ID: no column 'ID' in rows (did you mean id?)"),
         ({"rename": {"id": "DAY"}}, "rename: a column is named twice (day)"),
-        ({"columns": ["id", "id"]}, "columns: a column is named twice (id)"),
         ({"cast": {"id": "array<int>"}}, "cast.id: [DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION]"),
         ({"cast": {"id": "decimal(50,2)"}}, "cast.id: "),
     ],
@@ -143,12 +137,8 @@ def test_delete_columns(frame):
     result = applied("delete_columns", frame, columns=["na.me ü", "day"])
     assert result.table.column_names == ["id", "back`tick"]
     assert result.effect == {"deleted": ["na.me ü", "day"]}
-    for columns, message in (
-        (["nope"], "columns: rows has no column nope"),
-        (frame.columns, "columns: rows has no other columns"),
-    ):
-        with pytest.raises(DefinitionError, match=message):
-            described("delete_columns", frame, columns=columns)
+    with pytest.raises(DefinitionError, match="columns: rows has no other columns"):
+        described("delete_columns", frame, columns=frame.columns)
 
 
 @pytest.mark.usefixtures("generated")
@@ -187,7 +177,6 @@ def test_a_condition_may_be_one_column(spark):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("nothing > 1", "where: [UNRESOLVED_COLUMN"),
         ("id + 1", "where: [DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN]"),
         ("any(id > 1)", "where: [INVALID_WHERE_CONDITION]"),
         ("id = '${env:HOME}'", ""),

@@ -19,11 +19,7 @@ from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("interpreted"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 NAN, INF = math.nan, math.inf
 DAY = day_of(date(2013, 3, 10), "America/New_York")
@@ -235,8 +231,7 @@ COLUMNS = "id int, s string, at timestamp, m map<string,int>, long decimal(38,0)
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({"rule": "not_null", "column": "idd"}, "rules.0.column: rows has no column idd (did you mean id?"),
-        ({"rule": "unique", "columns": ["x"]}, "rules.0.columns: rows has no column x"),
+        ({"rule": "unique", "columns": ["x"]}, "rules.0.columns.0: no column 'x' in rows"),
         ({"rule": "range", "column": "id", "min": "a"}, "rules.0.min: 'a' is not a value of type int, which id is"),
         (
             {"rule": "range", "column": "at", "max": "March"},
@@ -258,8 +253,7 @@ COLUMNS = "id int, s string, at timestamp, m map<string,int>, long decimal(38,0)
         ),
         ({"rule": "freshness", "column": "s", "hours": 1}, "rules.0.column: timestamps are needed, and s is string"),
         ({"rule": "unique", "columns": ["m"]}, "rules.0.columns: m is map<string,int>"),
-        ({"rule": "referential", "columns": ["z"]}, "rules.0.columns: rows has no column z"),
-        ({"rule": "referential", "columns": ["at"]}, "rules.0.reference_columns: other has no column at"),
+        ({"rule": "referential", "columns": ["at"]}, "rules.0.columns.0: no column 'at' in other"),
         ({"rule": "referential", "columns": ["m"]}, "rules.0.columns: m is map<string,int>, by which rows cannot"),
         ({"rule": "referential", "columns": ["id"]}, "rules.0.columns: id is int in rows, and id is bigint in other"),
     ],

@@ -14,11 +14,7 @@ from pyspark.sql import DataFrame
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("interpreted"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 NAN, INF = math.nan, math.inf
 NAME = "nä.me `x`"
@@ -39,12 +35,25 @@ INPUTS = {
     "empty": [],
     "one row": rows_of(("a", 1.5, "1.10")),
     "all null": rows_of((None, None, None), (None, None, None)),
-    "NaN and infinities": rows_of(
-        ("a", NAN, "1"), ("b", INF, "2"), ("b", -INF, None), ("c", 1.0, "3.33"), ("c", 2.0, "4")
+    "NaN, infinities and large decimals": rows_of(
+        ("a", NAN, "1"),
+        ("b", INF, "2"),
+        ("b", -INF, None),
+        ("c", 1.0, "3.33"),
+        ("c", 2.0, "4"),
+        ("a", 0.1, "9999999.99"),
+        ("b", 0.2, "-9999999.99"),
+        ("a", 0.3, "0.01"),
+        (None, -0.0, "0"),
     ),
-    "decimals": rows_of(("a", 0.1, "9999999.99"), ("b", 0.2, "-9999999.99"), ("a", 0.3, "0.01"), (None, -0.0, "0")),
-    "unicode": rows_of(("航空✈'`", 1.0, "1"), ("Zoë", 2.0, "2"), ("Zoe\u0308", 4.0, "2"), ("航空✈'`", 3.0, "3")),
-    "skew": [*rows_of(*(("big", i / 7, f"{i}.25") for i in range(300))), *rows_of(("one", -1.0, "-1"))],
+    "unicode and skew": rows_of(
+        ("航空✈'`", 1.0, "1"),
+        ("Zoë", 2.0, "2"),
+        ("Zoe\u0308", 4.0, "2"),
+        ("航空✈'`", 3.0, "3"),
+        ("one", -1.0, "-1"),
+        *(("big", i / 7, f"{i}.25") for i in range(300)),
+    ),
 }
 REFERENCE = [("a", "Alpha"), ("航空✈'`", "Aero"), ("big", "Big"), ("Zoë", None)]
 LABELS = dict(REFERENCE)

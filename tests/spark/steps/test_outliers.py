@@ -13,11 +13,7 @@ from slackwater.errors import DefinitionError
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("interpreted"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 NAN, INF = math.nan, math.inf
 
@@ -120,8 +116,10 @@ def test_limits_of_clip_do_not_cross(spark, data_type, values, parameters):
     assert (result.column("v"), result.effect["outliers.v"]) == (values, len(values))
 
 
-@pytest.mark.parametrize("action", ["flag", "drop", "clip"])
-@pytest.mark.parametrize("method", ["z_score", "iqr", "mad"])
+@pytest.mark.parametrize(
+    ("method", "action"),
+    [("z_score", "flag"), ("z_score", "drop"), ("z_score", "clip"), ("iqr", "flag"), ("mad", "flag")],
+)
 def test_the_value_of_one_row_is_no_outlier(spark, method, action):
     row = (7, None, -1, 0.5, None, NAN, INF, Decimal("99.9"), None, Decimal("-0.1"))
     types = [*["int"] * 3, *["double"] * 4, *["decimal(3,1)"] * 3]
@@ -159,10 +157,9 @@ def test_an_empty_frame_stays_empty(spark):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"columns": ["y"]}, "columns: rows has no column y"),
         ({"columns": ["s"]}, "columns: numbers are needed, and s is string"),
         ({"columns": ["x"]}, "columns: rows has a column X_outlier already"),
-        ({"columns": ["s"], "group_by": ["t"]}, "group_by: rows has no column t"),
+        ({"columns": ["s"], "group_by": ["t"]}, "group_by.0: no column 't' in rows"),
         ({"columns": ["x", "X"]}, "columns: a column is named twice (x)"),
     ],
 )

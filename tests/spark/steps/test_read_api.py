@@ -22,8 +22,6 @@ from tests.fakes_web import Reply, Web
 from tests.postgres import FakeSecrets
 from tests.spark.steps.conftest import DAY
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 
 @pytest.fixture
 def web() -> Iterator[Web]:

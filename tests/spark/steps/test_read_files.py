@@ -29,8 +29,6 @@ from slackwater.storage import StoredObject
 from tests.fakes_spark import FolderStore
 from tests.spark.steps.conftest import PREFIX
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 FIELDS = {
     "name": "string",
     "count": "int64",

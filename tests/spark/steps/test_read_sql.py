@@ -30,8 +30,6 @@ from tests.fakes_web import tls_contexts
 from tests.postgres import PASSWORD, FakeSecrets, PostgresServer
 from tests.spark.steps.conftest import PREFIX
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 Run = Callable[..., DataFrame]
 
 

@@ -12,11 +12,7 @@ from slackwater.steps.spark_query import run_query
 from slackwater.steps.step import StepContext
 from tests.spark.frames import frame_of
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("interpreted"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def apply(name: str, frames, **parameters: Any):
@@ -94,24 +90,3 @@ def test_sparks_own_parser_refuses_what_the_other_parser_accepts(spark, sides, q
     with pytest.raises(DefinitionError) as failure:
         run_query(sides, query, functions={"range"}, forbidden={"reflect", "try_reflect"})
     assert message in str(failure.value)
-
-
-@pytest.mark.usefixtures("generated")
-@pytest.mark.parametrize(
-    "query",
-    [
-        "WITH t AS (SELECT * FROM left), u AS (SELECT k FROM t) SELECT * FROM u WHERE k IN (SELECT k FROM T)",
-        "SELECT l FROM LEFT UNION ALL SELECT w FROM right ORDER BY 1 LIMIT 2 OFFSET 1",
-        "SELECT l, e FROM left LATERAL VIEW explode(array(1, 2)) t AS e",
-        "SELECT * FROM left PIVOT (count(l) FOR k IN (1, 2))",
-        "SELECT * FROM (VALUES (1, 2)) AS t(x, y)",
-        "SELECT id FROM range(3)",
-        "SELECT k, sum(v) OVER (ORDER BY k) AS s FROM right WINDOW w AS (PARTITION BY k)",
-        "SELECT /*+ BROADCAST(right) */ count(*) AS n FROM left JOIN right USING (k) GROUP BY ROLLUP (k) HAVING n > 0",
-        "SELECT DISTINCT k FROM left EXCEPT SELECT k FROM right",
-        "SELECT * FROM left TABLESAMPLE (2 ROWS)",
-        "SELECT (SELECT max(v) FROM right) AS m, EXISTS (SELECT 1 FROM left) AS e",
-    ],
-)
-def test_every_type_of_query_runs(sides, query):
-    apply("sql", sides, query=query).collect()

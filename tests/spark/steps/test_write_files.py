@@ -36,8 +36,6 @@ from tests.fakes_spark import FolderStore
 from tests.spark.frames import frame_of
 from tests.spark.steps.conftest import PREFIX, run_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 ALL = (write_csv.STEP, write_json.STEP, write_xlsx.STEP, write_parquet.STEP)
 EXTENSIONS = {"write_csv": "csv", "write_json": "ndjson", "write_xlsx": "xlsx", "write_parquet": "parquet"}
 
@@ -314,7 +312,7 @@ def test_a_csv_of_one_column_keeps_its_null_rows(
     assert body.split(b"\n") == [b'"v"', *lines, b""]
     assert len(pd.read_csv(io.BytesIO(body))) == len(list(csv.DictReader(io.StringIO(body.decode())))) == len(values)
     parameters = read_csv.ReadCsv.model_validate({"path": "a.csv", "fields": {"v": "string"}})
-    assert read_csv.read(parameters, context).count() == len(values)
+    assert read_csv.STEP.read(parameters, context).count() == len(values)
     with duckdb.connect() as database:
         uri = str(store.path(f"{PREFIX}a.csv"))
         assert database.execute("SELECT count(*) FROM read_csv(?, header=true)", [uri]).fetchall() == [(len(values),)]
@@ -399,7 +397,7 @@ def test_after_a_crash_no_reader_takes_the_folder_for_complete(
     assert "out/_SUCCESS" not in paths(store)
     write(write_csv.STEP, numbers.where("n < 7"), context, path="out", parts=True)
     parameters = read_csv.ReadCsv.model_validate({"path": "out/", "fields": {"n": "int64", "s": "string"}})
-    assert sorted(map(tuple, read_csv.read(parameters, context).collect())) == NUMBERS[:7]
+    assert sorted(map(tuple, read_csv.STEP.read(parameters, context).collect())) == NUMBERS[:7]
 
 
 def test_one_object_is_bounded_and_parts_are_rotated(

@@ -27,8 +27,6 @@ from tests.postgres import PASSWORD, SECRETS, PostgresServer
 from tests.spark.frames import frame_of
 from tests.spark.steps.conftest import DAY, run_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
 OTHER = date(2013, 3, 9)
 TABLE = 'CREATE TABLE "Schema"."a table" (date date, n int, s text, added timestamptz DEFAULT now())'
 
@@ -140,17 +138,12 @@ def test_a_day_of_nulls_and_a_day_of_one_infinity(
     "case",
     [
         ("n int", "'x'", 'invalid input syntax for type integer: "x"'),
-        ("n int", "1.5D", 'invalid input syntax for type integer: "1.5"'),
         ("n int2", "40000", 'value "40000" is out of range for type smallint'),
         ("n numeric(4,2)", "123.45", "numeric field overflow"),
-        ("n numeric", "'0x'", 'invalid input syntax for type numeric: "0x"'),
         ("n real", "1e300D", '"1e+300" is out of range for type real'),
-        ("n bigint", "double('Infinity')", 'invalid input syntax for type bigint: "inf"'),
         ("n date", "'2013-02-30'", 'date/time field value out of range: "2013-02-30"'),
-        ("n boolean", "7", 'invalid input syntax for type boolean: "7"'),
         ("n varchar(2)", "'abc'", "value too long for type character varying(2)"),
         ("n text NOT NULL", "CAST(NULL AS STRING)", 'null value in column "n"'),
-        ("n json", "'{'", "invalid input syntax for type json"),
         ("n int CHECK (n > 9)", "1", 'violates check constraint "strict_n_check"'),
     ],
 )
@@ -340,7 +333,6 @@ def test_a_role_that_may_not_create_the_table_gets_the_statements_for_the_owner(
     ("query", "message"),
     [
         ("SELECT 1 AS n, 's' AS s, 1 AS extra", 'column "extra" of relation "a table" does not exist'),
-        ("SELECT 'x' AS n", 'invalid input syntax for type integer: "x"'),
         ("SELECT 3000000000L AS n", "out of range for type integer"),
         (
             f"SELECT 1 AS n, DATE'{OTHER}' AS date",

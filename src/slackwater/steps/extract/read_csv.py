@@ -6,15 +6,8 @@ column is null, unless it is `required`. A row that does not fit is an error tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from slackwater.sources.file_format import Csv
-from slackwater.steps.io.typed_files import TypedFiles, read_files
-from slackwater.steps.io.typed_rows import declared_columns
-from slackwater.steps.step import Extract, StepContext
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from slackwater.steps.io.typed_files import TypedFiles, file_reader
 
 
 class ReadCsv(
@@ -36,9 +29,4 @@ class ReadCsv(
     header."""
 
 
-def read(parameters: ReadCsv, context: StepContext) -> DataFrame:
-    """Return the rows of the files. Raises `InputError` without a file, `DataError` for a wrong row."""
-    return read_files(parameters, parameters.format, context)
-
-
-STEP = Extract(name="read_csv", parameters=ReadCsv, read=read, columns=declared_columns)
+STEP = file_reader("read_csv", ReadCsv, lambda parameters: parameters.format)

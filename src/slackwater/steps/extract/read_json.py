@@ -7,15 +7,8 @@ field.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from slackwater.sources.file_format import Json
-from slackwater.steps.io.typed_files import TypedFiles, read_files
-from slackwater.steps.io.typed_rows import declared_columns
-from slackwater.steps.step import Extract, StepContext
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from slackwater.steps.io.typed_files import TypedFiles, file_reader
 
 
 class ReadJson(
@@ -25,9 +18,4 @@ class ReadJson(
     """Parameters of `read_json`."""
 
 
-def read(parameters: ReadJson, context: StepContext) -> DataFrame:
-    """Return the rows of the files. Raises `InputError` without a file, `DataError` for a wrong row."""
-    return read_files(parameters, Json(), context)
-
-
-STEP = Extract(name="read_json", parameters=ReadJson, read=read, columns=declared_columns)
+STEP = file_reader("read_json", ReadJson, lambda _: Json())

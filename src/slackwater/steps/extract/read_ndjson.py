@@ -7,15 +7,8 @@ field.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from slackwater.sources.file_format import Ndjson
-from slackwater.steps.io.typed_files import TypedFiles, read_files
-from slackwater.steps.io.typed_rows import declared_columns
-from slackwater.steps.step import Extract, StepContext
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from slackwater.steps.io.typed_files import TypedFiles, file_reader
 
 
 class ReadNdjson(
@@ -25,9 +18,4 @@ class ReadNdjson(
     """Parameters of `read_ndjson`."""
 
 
-def read(parameters: ReadNdjson, context: StepContext) -> DataFrame:
-    """Return the rows of the files. Raises `InputError` without a file, `DataError` for a wrong row."""
-    return read_files(parameters, Ndjson(), context)
-
-
-STEP = Extract(name="read_ndjson", parameters=ReadNdjson, read=read, columns=declared_columns)
+STEP = file_reader("read_ndjson", ReadNdjson, lambda _: Ndjson())

@@ -17,11 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import pyarrow as pa
+import sqlglot
 from pydantic import Field, model_validator
+from sqlglot import TokenType, exp
 
 from slackwater.errors import DataError, DefinitionError, InputError
 from slackwater.faults import Fault, Faults
@@ -29,15 +32,16 @@ from slackwater.steps.files import ProjectFiles, ProjectPath
 from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.io.frames import frame_of_parts
 from slackwater.steps.io.postgres import Access, DatabaseParameters, connected
-from slackwater.steps.io.queries import check_select, date_positions, for_psycopg
 from slackwater.steps.io.typed_files import files_of, local_copy
 from slackwater.steps.io.typed_rows import TypedRows, check_rows, declared_columns
+from slackwater.steps.sql_rules import select_statement
 from slackwater.steps.step import Extract, Parameters, StepContext
 
 if TYPE_CHECKING:
     from psycopg import Column
     from pyspark.sql import DataFrame
 
+_DATE = "date"
 # Rows that are fetched at a time.
 _ROWS = 5_000
 # By the OID of a built-in type, which PostgreSQL never changes (pg_type.dat).
@@ -97,7 +101,7 @@ class ReadSql(Parameters, json_schema_extra={"examples": _EXAMPLES}):
         if (self.postgres is None) == (self.sqlite is None):
             raise ValueError("set one of `postgres` and `sqlite`")
         try:
-            check_select(self.query, self.dialect)
+            _check_select(self.query, self.dialect)
         except ValueError as error:
             found = error if isinstance(error, Faults) else Faults(Fault(message=str(error)))
             raise found.below("query") from error
@@ -121,7 +125,7 @@ def read(parameters: ReadSql, context: StepContext) -> DataFrame:
     `DataError` for a value that does not fit its column.
     """
     day = context.day.date if context.day else None
-    if day is None and date_positions(parameters.query, parameters.dialect):
+    if day is None and _date_positions(parameters.query, parameters.dialect):
         raise InputError("query: it contains :date, which only a run of a pipeline has")
     read_rows: Callable[[str], Iterator[pa.Table]]
     if parameters.postgres:
@@ -141,7 +145,7 @@ def _read_postgres(query: str, *, database: DatabaseParameters, day: date | None
             connection.adapters.register_loader(name, TextLoader)
         # A named cursor is one of the server, which keeps the rows that are not fetched yet.
         with connection.cursor(name="rows") as cursor:
-            cursor.execute(for_psycopg(query), {"date": day})
+            cursor.execute(_for_psycopg(query), {"date": day})
             schema = _schema(cursor.description or [])
             yield schema.empty_table()
             while rows := cursor.fetchmany(_ROWS):
@@ -222,6 +226,36 @@ def _expect_columns(database: SqliteFile, names: Sequence[str]) -> None:
 def _authorize(action: int, *_: object) -> int:
     """Let SQLite read, and refuse all else, such as opening another file."""
     return sqlite3.SQLITE_OK if action in _SQLITE_READS else sqlite3.SQLITE_DENY
+
+
+def _check_select(query: str, dialect: str) -> str:
+    """Return the query unchanged if it is one SELECT or WITH statement that changes nothing.
+
+    `dialect` is `postgres` or `sqlite`. Raises `ValueError` that names the fault.
+    """
+    forbidden = next(select_statement(query, dialect).find_all(exp.DML, exp.DDL, exp.Into, exp.Command, exp.Lock), None)
+    if forbidden:
+        raise ValueError(f"{forbidden.key.upper()} is not allowed in a query")
+    return query
+
+
+def _date_positions(query: str, dialect: str) -> list[tuple[int, int]]:
+    """Return start and end of each `:date` in the query, outside of strings, comments and casts."""
+    tokens = sqlglot.tokenize(query, read=dialect)
+    return [
+        (colon.start, name.end + 1)
+        for colon, name in pairwise(tokens)
+        if colon.token_type is TokenType.COLON and name.text.lower() == _DATE and colon.end + 1 == name.start
+    ]
+
+
+def _for_psycopg(query: str) -> str:
+    """Return the query with `:date` as psycopg's placeholder, and all percent signs as psycopg expects them."""
+    parts, position = [], 0
+    for start, end in _date_positions(query, "postgres"):
+        parts += [query[position:start].replace("%", "%%"), f"%({_DATE})s"]
+        position = end
+    return "".join([*parts, query[position:].replace("%", "%%")])
 
 
 STEP = Extract(name="read_sql", parameters=ReadSql, read=read, columns=result_columns)

@@ -6,15 +6,8 @@ Cells are read as in a source's files: formulas by their last results. A field w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from slackwater.sources.file_format import Xlsx
-from slackwater.steps.io.typed_files import TypedFiles, read_files
-from slackwater.steps.io.typed_rows import declared_columns
-from slackwater.steps.step import Extract, StepContext
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from slackwater.steps.io.typed_files import TypedFiles, file_reader
 
 
 class ReadXlsx(
@@ -35,9 +28,4 @@ class ReadXlsx(
     """Name of the sheet. The default is the first visible sheet."""
 
 
-def read(parameters: ReadXlsx, context: StepContext) -> DataFrame:
-    """Return the rows of the sheets. Raises `InputError` without a file, `DataError` for a wrong row."""
-    return read_files(parameters, Xlsx(sheet=parameters.sheet), context)
-
-
-STEP = Extract(name="read_xlsx", parameters=ReadXlsx, read=read, columns=declared_columns)
+STEP = file_reader("read_xlsx", ReadXlsx, lambda parameters: Xlsx(sheet=parameters.sheet))

@@ -24,11 +24,7 @@ def put_object(
     `before` is called before each try, and sees the object that the try replaces, or a newer one. Raises
     `Superseded` if a later attempt has written it, and `Unavailable`.
     """
-    if run is None:
-        before()
-        store.put(uri, body)
-        return
-    metadata = {"pipeline": run.pipeline, "date": run.date, "attempt": str(run.attempt)}
+    metadata = {"pipeline": run.pipeline, "date": run.date, "attempt": str(run.attempt)} if run else {}
 
     def write(found: ObjectHead | None) -> bool:
         before()
@@ -43,10 +39,6 @@ def delete_object(
     store: ObjectStore, uri: str, run: Run | None, *, before: Callable[[], object] = lambda: None
 ) -> None:
     """Delete an object if it exists; `before` and errors are those of `put_object`."""
-    if run is None:
-        before()
-        store.delete([uri])
-        return
 
     def delete(found: ObjectHead | None) -> bool:
         before()
@@ -63,10 +55,10 @@ def superseded(what: str, later: int, run: Run, *, remedy: str) -> Superseded:
     )
 
 
-def _change(store: ObjectStore, uri: str, run: Run, change: Callable[[ObjectHead | None], bool]) -> None:
+def _change(store: ObjectStore, uri: str, run: Run | None, change: Callable[[ObjectHead | None], bool]) -> None:
     for _ in range(_TRIES):
         found = store.head(uri)
-        if found:
+        if found and run:
             of_day = (found.metadata.get("pipeline"), found.metadata.get("date")) == (run.pipeline, run.date)
             later = int(found.metadata["attempt"]) if of_day else 0
             if later > run.attempt:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from datetime import date, datetime
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,44 +23,33 @@ _EXCEL_ROWS, _EXCEL_COLUMNS, _EXCEL_CHARACTERS, _EXCEL_DIGITS = 1_048_576, 16_38
 _EXCEL_FIRST_DAY = date(1900, 3, 1)
 
 
-class FileWriter(Protocol):
-    """Writes the rows of one file."""
-
-    def has_room(self, rows: int, /) -> bool:
-        """Whether the format allows so many further rows."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows. Raises `DataError` for a value that the format cannot hold."""
-
-    def size(self) -> int:
-        """Return about how many bytes the file has so far."""
-
-    def finish(self) -> bytes:
-        """Return the content of the file."""
-
-    def close(self) -> None:
-        """Free what the file takes on disk. It may be finished or not."""
-
-
-class _Unlimited:
-    """A format without a limit of rows, whose content is in memory until it is finished."""
+class FileWriter(ABC):
+    """Writes the rows of one file, whose content is in memory until it is finished."""
 
     def __init__(self) -> None:
         self._sink = io.BytesIO()
 
     def has_room(self, _rows: int, /) -> bool:
-        """Return True."""
+        """Whether the format allows so many further rows."""
         return True
 
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows. Raises `DataError` for a value that the format cannot hold."""
+
     def size(self) -> int:
-        """Return how many bytes are written. The last row group of Parquet is not."""
+        """Return about how many bytes the file has so far. The last row group of Parquet is not counted."""
         return self._sink.tell()
 
-    def close(self) -> None:
-        """Nothing is on disk."""
+    def finish(self) -> bytes:
+        """Return the content of the file."""
+        return self._sink.getvalue()
+
+    def close(self) -> None:  # noqa: B027 - most formats have nothing on disk
+        """Free what the file takes on disk. It may be finished or not."""
 
 
-class CsvWriter(_Unlimited):
+class CsvWriter(FileWriter):
     """Writes CSV with a header: strings in quotes, nulls as nothing, timestamps in UTC.
 
     Readers skip an empty line, so a null in a file of one column is `""`, also in a column of strings.
@@ -86,7 +76,7 @@ class CsvWriter(_Unlimited):
         return self._sink.getvalue()
 
 
-class LineWriter(_Unlimited):
+class LineWriter(FileWriter):
     """Writes the strings of a single column, one per line."""
 
     def __init__(self, _schema: pa.Schema) -> None:
@@ -96,12 +86,8 @@ class LineWriter(_Unlimited):
         """Append lines."""
         self._sink.writelines(f"{line}\n".encode() for line in batch.column(0).to_pylist())
 
-    def finish(self) -> bytes:
-        """Return the content."""
-        return self._sink.getvalue()
 
-
-class ParquetWriter(_Unlimited):
+class ParquetWriter(FileWriter):
     """Writes Parquet, in row groups of about `_ROW_GROUP` bytes."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -130,13 +116,14 @@ class ParquetWriter(_Unlimited):
         return self._sink.getvalue()
 
 
-class XlsxWriter:
+class XlsxWriter(FileWriter):
     """Writes a workbook with one sheet. openpyxl keeps its rows in a temporary file."""
 
     def __init__(self, schema: pa.Schema) -> None:
         # openpyxl is imported only when it is needed: it adds 0.2 s to the start.
         from openpyxl import Workbook
 
+        super().__init__()
         if len(schema) > _EXCEL_COLUMNS:
             raise DataError(f"{len(schema):,} columns, and a sheet of Excel has at most {_EXCEL_COLUMNS:,}")
         self._names = schema.names
@@ -155,10 +142,11 @@ class XlsxWriter:
             raise DataError(
                 f"more than {_EXCEL_ROWS:,} rows with the header, and a sheet of Excel has no more: set `parts: true`"
             )
-        columns = [
-            [self._cell(value, name) for value in _as_excel_has(column).to_pylist()]
-            for name, column in zip(self._names, batch.columns, strict=True)
-        ]
+        columns = []
+        for name, column in zip(self._names, batch.columns, strict=True):
+            # Excel has no timezones.
+            values = column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column
+            columns.append([self._cell(value, name) for value in values.to_pylist()])
         for row in zip(*columns, strict=True):
             self._append(row)
         self._bytes += batch.nbytes
@@ -169,9 +157,8 @@ class XlsxWriter:
 
     def finish(self) -> bytes:
         """Return the content."""
-        sink = io.BytesIO()
-        self._workbook.save(sink)
-        return sink.getvalue()
+        self._workbook.save(self._sink)
+        return super().finish()
 
     def close(self) -> None:
         """Remove openpyxl's temporary file, which it otherwise keeps until the process ends."""
@@ -188,22 +175,14 @@ class XlsxWriter:
         fault = _fault(value)
         if fault:
             raise DataError(f"column {name}: {fault}")
-        if isinstance(value, str) and value[:1] in {"=", "#"}:
-            return self._string_cell(value)
-        return value
-
-    def _string_cell(self, value: str) -> Any:
-        """Return a string that openpyxl would take for a formula or an error."""
+        if not (isinstance(value, str) and value[:1] in {"=", "#"}):
+            return value
+        # openpyxl would take the string for a formula or an error.
         from openpyxl.cell import WriteOnlyCell
 
         cell = WriteOnlyCell(self._sheet, value)
         cell.data_type = "s"
         return cell
-
-
-def _as_excel_has(column: pa.Array) -> pa.Array:
-    """Return timestamps without a timezone, which Excel lacks."""
-    return column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column
 
 
 def _fault(value: Any) -> str | None:

@@ -40,7 +40,7 @@ def frame_of_parts(
     number of bytes of all parts, where it is known. The driver reads them up to `DRIVER_BYTES`. Beyond that, each part
     is read by one task, when Spark computes the frame, and again from its start.
     """
-    from slackwater.arrow.exchange import DRIVER_BYTES, map_in_arrow
+    from slackwater.arrow.exchange import DRIVER_BYTES, frame_of, map_in_arrow
     from slackwater.arrow.schema import spark_schema_of
     from slackwater.arrow.session import has_small_way
 
@@ -52,9 +52,7 @@ def frame_of_parts(
         if max(size, size_read) > DRIVER_BYTES or not has_small_way(spark):
             break
     else:
-        # PySpark drops the rows after an empty batch that is not the first one.
-        rows = pa.concat_tables([tables[0], *(table for table in tables[1:] if table.num_rows)])
-        return spark.createDataFrame(rows, schema=spark_schema_of(rows.schema))
+        return frame_of(spark, [batch for table in tables for batch in table.to_batches()], tables[0].schema)
 
     def read_parts(indexes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in indexes:

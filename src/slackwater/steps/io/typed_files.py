@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,8 +18,8 @@ from slackwater.sources.file_format import FileFormat
 from slackwater.steps.files import ProjectFiles, ProjectPattern
 from slackwater.steps.io.folder_parts import only_complete_parts
 from slackwater.steps.io.frames import frame_of_parts
-from slackwater.steps.io.typed_rows import TypedRows, accepted
-from slackwater.steps.step import StepContext
+from slackwater.steps.io.typed_rows import TypedRows, accepted, declared_columns
+from slackwater.steps.step import Extract, StepContext
 from slackwater.storage import StoredObject
 
 if TYPE_CHECKING:
@@ -57,15 +57,20 @@ def find_files(path: str, context: StepContext) -> list[StoredObject]:
     return found
 
 
-def read_files(parameters: TypedFiles, file_format: FileFormat, context: StepContext) -> DataFrame:
-    """Return the rows of all files that `path` means, in order of their names.
+def file_reader(name: str, model: type[TypedFiles], format_of: Callable[[Any], FileFormat]) -> Extract:
+    """Return the step `name`, which reads files in the format that `format_of` returns from the parameters."""
 
-    Raises `InputError` if there is no file, and `DataError` for a file that cannot be read or has a row that does not
-    fit. For many or large files, the second is raised when Spark computes the frame.
-    """
-    found = find_files(parameters.path, context)
-    read = partial(_read_object, files=files_of(context), parameters=parameters, file_format=file_format)
-    return frame_of_parts(context.spark, found, read, size=sum(item.size for item in found))
+    def read(parameters: TypedFiles, context: StepContext) -> DataFrame:
+        """Return the rows of all files that `path` means, in order of their names.
+
+        Raises `InputError` if there is no file, and `DataError` for a file that cannot be read or has a row that does
+        not fit. For many or large files, the second is raised when Spark computes the frame.
+        """
+        found = find_files(parameters.path, context)
+        read = partial(_read_object, files=files_of(context), parameters=parameters, file_format=format_of(parameters))
+        return frame_of_parts(context.spark, found, read, size=sum(item.size for item in found))
+
+    return Extract(name=name, parameters=model, read=read, columns=declared_columns)
 
 
 def _read_object(
@@ -86,25 +91,21 @@ def local_copy(item: StoredObject, files: ProjectFiles) -> Iterator[Path]:
     Raises `ObjectMissing`, and `InputError` for an object that was replaced after `item` was listed: one of up to
     `_CHUNK` bytes by another size, a larger one by anything.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "file")
-        _copy(item, files, path)
-        yield path
-
-
-def _copy(item: StoredObject, files: ProjectFiles, path: Path) -> None:
     store = files.stores()
     changed = InputError(f"{files.name(item.uri)}: it changed while it was read: run again when nothing writes it")
-    if item.size <= _CHUNK:
-        # One request reads one version. A replacement of the same size is read, instead of listing every small file.
-        if path.write_bytes(store.get(item.uri)) != item.size:
-            raise changed
-        return
-    try:
-        with path.open("wb") as file:
-            for start in range(0, item.size, _CHUNK):
-                file.write(store.get_range(item.uri, start, min(_CHUNK, item.size - start)))
-    finally:
-        # Also after an error: S3 refuses a range beyond the end of an object that has become shorter.
-        if next(store.list(item.uri), None) != item:
-            raise changed
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file")
+        if item.size <= _CHUNK:
+            # One request reads one version. A replacement of the same size is read, instead of listing each small file.
+            if path.write_bytes(store.get(item.uri)) != item.size:
+                raise changed
+        else:
+            try:
+                with path.open("wb") as file:
+                    for start in range(0, item.size, _CHUNK):
+                        file.write(store.get_range(item.uri, start, min(_CHUNK, item.size - start)))
+            finally:
+                # Also after an error: S3 refuses a range beyond the end of an object that has become shorter.
+                if next(store.list(item.uri), None) != item:
+                    raise changed
+        yield path

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from slackwater.steps.io.file_writers import FileWriter
 from slackwater.steps.io.folder_parts import part_name, replace_parts
 from slackwater.steps.io.frames import map_batches, nullable_schema
 from slackwater.steps.io.typed_files import files_of
-from slackwater.steps.step import Effect, Parameters, StepContext
+from slackwater.steps.step import Effect, Load, Parameters, StepContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,19 +57,31 @@ class OutputFormat:
 
     extension: str
     open: Callable[[pa.Schema], FileWriter]
+    is_flat: bool = False
+    """Whether the format has neither nested columns nor binary data."""
+    prepare: Callable[[DataFrame], DataFrame] = lambda frame: frame
+    """Return the rows as the writer needs them."""
 
 
-def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext, file_format: OutputFormat) -> Effect:
+def file_writer(name: str, model: type[WrittenFiles], file_format: OutputFormat) -> Load:
+    """Return the step `name`, which writes files in a format."""
+    return Load(name=name, parameters=model, write=partial(_write_files, file_format=file_format))
+
+
+def _write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext, file_format: OutputFormat) -> Effect:
     """Write the frame, replace what an earlier call has written to the path, and return rows, bytes and files.
 
     Raises `Superseded` if a later attempt of the day has written the path, `DefinitionError` for columns that
     cannot be written, `InputError` for rows that do not fit into one object,
     and `DataError` for a value that the format cannot hold. For a large frame, Spark wraps the last two into its own.
     """
+    if file_format.is_flat:
+        _expect_flat(frame, file_format.extension)
     files, day = files_of(context), context.day.date if context.day else None
     if not parameters.parts and parameters.path.endswith("/"):
         raise DefinitionError("path: a file is expected, and not a folder: set `parts: true`, or name the file")
     uri = files.uri(parameters.path, day)
+    frame = file_format.prepare(frame)
     if parameters.parts:
         written = _write_parts(frame, f"{uri.rstrip('/')}/", files, file_format, context.run)
     else:
@@ -79,6 +92,19 @@ def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext
         "bytes": sum(file.bytes for file in written),
         "files": len(written),
     }
+
+
+def _expect_flat(frame: DataFrame, file_format: str) -> None:
+    """Raise `DefinitionError` for columns that are nested, binary, or of a type that is no single number or string."""
+    from pyspark.sql import types as t
+
+    flat = t.BooleanType | t.DateType | t.NullType | t.NumericType | t.StringType | t.TimestampNTZType | t.TimestampType
+    others = [f"{f.name} ({f.dataType.simpleString()})" for f in frame.schema if not isinstance(f.dataType, flat)]
+    if others:
+        raise DefinitionError(
+            f"path: {file_format} cannot hold the columns {', '.join(others)}: convert them to string before, for "
+            "example with to_json in an sql step, or use write_json or write_parquet"
+        )
 
 
 def _write_parts(

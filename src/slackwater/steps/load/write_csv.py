@@ -13,25 +13,12 @@ Effect: `path`, and the numbers of `rows`, `bytes` and `files`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from slackwater.steps.io.file_writers import CsvWriter
-from slackwater.steps.io.flat_columns import expect_flat
-from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, write_files
-from slackwater.steps.step import Effect, Load, StepContext
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, file_writer
 
 
 class WriteCsv(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/delays/{date}.csv"}]}):
     """Parameters of `write_csv`."""
 
 
-def write(frame: DataFrame, parameters: WriteCsv, context: StepContext) -> Effect:
-    """Write the rows. Raises `DefinitionError` for nested and binary columns, `DataError` and `Superseded`."""
-    expect_flat(frame, "csv")
-    return write_files(frame, parameters, context, OutputFormat("csv", CsvWriter))
-
-
-STEP = Load(name="write_csv", parameters=WriteCsv, write=write)
+STEP = file_writer("write_csv", WriteCsv, OutputFormat("csv", CsvWriter, is_flat=True))

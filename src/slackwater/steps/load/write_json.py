@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from slackwater.arrow.names import quoted
 from slackwater.steps.io.file_writers import LineWriter
 from slackwater.steps.io.frames import JSON_OPTIONS
-from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, write_files
-from slackwater.steps.step import Effect, Load, StepContext
+from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, file_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,13 +25,12 @@ class WriteJson(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/
     """Parameters of `write_json`."""
 
 
-def write(frame: DataFrame, parameters: WriteJson, context: StepContext) -> Effect:
-    """Write the rows. Raises `DefinitionError`, `DataError` and `Superseded`."""
+def lines_of(frame: DataFrame) -> DataFrame:
+    """Return each row as a line of JSON."""
     from pyspark.sql import functions as sf
 
     row = sf.struct(*(sf.col(quoted(name)) for name in frame.columns))
-    lines = frame.select(sf.to_json(row, JSON_OPTIONS).alias("line"))
-    return write_files(lines, parameters, context, OutputFormat("ndjson", LineWriter))
+    return frame.select(sf.to_json(row, JSON_OPTIONS).alias("line"))
 
 
-STEP = Load(name="write_json", parameters=WriteJson, write=write)
+STEP = file_writer("write_json", WriteJson, OutputFormat("ndjson", LineWriter, prepare=lines_of))

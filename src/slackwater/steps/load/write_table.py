@@ -30,17 +30,28 @@ from pydantic import AfterValidator
 from slackwater.arrow.names import quoted
 from slackwater.errors import DataError, DefinitionError, InputError
 from slackwater.runs.record import Run
+from slackwater.steps.io.attempts import superseded
 from slackwater.steps.io.frames import JSON_OPTIONS, map_batches, nullable_schema
-from slackwater.steps.io.loaded_days import create_loads_table, record_load
 from slackwater.steps.io.postgres import Access, DatabaseParameters, connected
 from slackwater.steps.step import Effect, Load, StepContext
 
 if TYPE_CHECKING:
+    from psycopg import Connection
     from pyspark.sql import DataFrame
 
 # Bytes in UTF-8. PostgreSQL would cut off the rest of a name.
 _MAX_NAME = 63
 _COUNTS = "deleted long not null, inserted long not null"
+# Records in the database which attempt has loaded a day.
+_LOADS = "slackwater_loads"
+_CREATE_LOADS = (
+    "CREATE TABLE IF NOT EXISTS {} (target text, pipeline text, day date, attempt bigint NOT NULL, "
+    "PRIMARY KEY (target, pipeline, day))"
+)
+_RECORD_LOAD = (
+    "INSERT INTO {0} AS loads VALUES (%s, %s, %s, %s) ON CONFLICT (target, pipeline, day) "
+    "DO UPDATE SET attempt = EXCLUDED.attempt WHERE loads.attempt <= EXCLUDED.attempt RETURNING attempt"
+)
 
 
 def _check_name(name: str) -> str:
@@ -111,11 +122,11 @@ def replace_day(
     with connected(parameters, access) as connection:
         # Each statement sees what was committed before it: the deletion also the rows of a run that it waited for.
         connection.isolation_level = IsolationLevel.READ_COMMITTED
-        create_loads_table(connection, table.as_string(connection))
+        _create_loads_table(connection, table.as_string(connection))
         # By the table's own number: `delays` and `public.delays` may be one table.
         number = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"slackwater {number} {day}"])
-        record_load(connection, table.as_string(connection), run)
+        _record_load(connection, table.as_string(connection), run)
         deleted = connection.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(table, column), [day]).rowcount
         inserted = 0
         # As CSV, PostgreSQL itself converts the values, exactly for all types.
@@ -127,6 +138,72 @@ def replace_day(
                 copy.write(sink.getbuffer())
                 inserted += batch.num_rows
     return deleted, inserted
+
+
+def _create_loads_table(connection: Connection, table: str) -> None:
+    """Create `slackwater_loads` in the schema of a table, an SQL identifier, and commit.
+
+    Raises `InputError` with the statements for the owner of the schema if the role may not create it.
+    """
+    from psycopg import errors, sql
+
+    schema, _ = _names(connection, table)
+    loads = sql.Identifier(schema, _LOADS)
+    exists = connection.execute("SELECT to_regclass(%s)", [loads.as_string(connection)]).fetchone()
+    if exists == (None,):
+        # PostgreSQL refuses one of two statements that create the same table at the same time.
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"slackwater {schema}"])
+        try:
+            connection.execute(sql.SQL(_CREATE_LOADS).format(loads))
+        except errors.InsufficientPrivilege as error:
+            connection.rollback()
+            raise _not_allowed(connection, loads.as_string(connection)) from error
+    connection.commit()
+
+
+def _record_load(connection: Connection, table: str, run: Run) -> None:
+    """Record in the current transaction that the run's attempt loads its day into a table, an SQL identifier.
+
+    Raises `Superseded` if a later attempt is recorded, and `InputError` with the statements for the owner if the
+    role lacks a privilege.
+    """
+    from psycopg import errors, sql
+
+    schema, target = _names(connection, table)
+    loads = sql.Identifier(schema, _LOADS)
+    key = [target, run.pipeline, run.date]
+    try:
+        recorded = connection.execute(sql.SQL(_RECORD_LOAD).format(loads), [*key, run.attempt]).fetchone()
+    except errors.InsufficientPrivilege as error:
+        connection.rollback()
+        raise _not_allowed(connection, loads.as_string(connection)) from error
+    if recorded is None:
+        where = sql.SQL("{} WHERE target = {} AND pipeline = {} AND day = {}").format(loads, *map(sql.Literal, key))
+        (later,) = connection.execute(sql.SQL("SELECT attempt FROM {}").format(where)).fetchone() or (0,)
+        delete = sql.SQL("DELETE FROM {}").format(where).as_string(connection)
+        raise superseded(table, later, run, remedy=f"execute {delete}, and run the day again")
+
+
+def _names(connection: Connection, table: str) -> tuple[str, str]:
+    """Return the names of the schema and of the table: `delays` and `public.delays` may be one table."""
+    found = connection.execute(
+        "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "WHERE pg_class.oid = %s::regclass",
+        [table],
+    ).fetchone()
+    schema, name = found or ("", "")
+    return schema, name
+
+
+def _not_allowed(connection: Connection, loads: str) -> InputError:
+    from psycopg import sql
+
+    role = sql.Identifier(connection.info.user).as_string(connection)
+    return InputError(
+        f"table: the role {role} may not create or write {loads}, which records the attempts that have loaded a day: "
+        f"let the owner of the schema execute: {_CREATE_LOADS.format(loads)}; "
+        f"GRANT SELECT, INSERT, UPDATE ON {loads} TO {role};"
+    )
 
 
 def _as_postgres_reads(frame: DataFrame, day_column: str, day: date) -> DataFrame:

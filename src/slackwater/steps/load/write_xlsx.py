@@ -13,25 +13,12 @@ Effect: `path`, and the numbers of `rows`, `bytes` and `files`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from slackwater.steps.io.file_writers import XlsxWriter
-from slackwater.steps.io.flat_columns import expect_flat
-from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, write_files
-from slackwater.steps.step import Effect, Load, StepContext
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, file_writer
 
 
 class WriteXlsx(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/delays.xlsx"}]}):
     """Parameters of `write_xlsx`."""
 
 
-def write(frame: DataFrame, parameters: WriteXlsx, context: StepContext) -> Effect:
-    """Write the rows. Raises `DefinitionError` for nested and binary columns, `DataError` and `Superseded`."""
-    expect_flat(frame, "xlsx")
-    return write_files(frame, parameters, context, OutputFormat("xlsx", XlsxWriter))
-
-
-STEP = Load(name="write_xlsx", parameters=WriteXlsx, write=write)
+STEP = file_writer("write_xlsx", WriteXlsx, OutputFormat("xlsx", XlsxWriter, is_flat=True))

@@ -31,7 +31,6 @@ from slackwater.arrow.names import quoted
 from slackwater.errors import DefinitionError
 from slackwater.steps.columns import (
     all_quoted,
-    require_columns,
     require_distinct,
     require_sortable,
     require_type,
@@ -118,13 +117,11 @@ def result_columns(inputs: InputColumns, parameters: Aggregate) -> Columns | Non
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Aggregate, _context: StepContext) -> DataFrame:
-    """Return one row for each group. Raises `DefinitionError` for a column that is missing or has a wrong type."""
-    ((input_name, frame),) = frames.items()
-    require_columns(frame, parameters.group_by, field="group_by", of=input_name)
+    """Return one row for each group. Raises `DefinitionError` for a column of a wrong type."""
+    (frame,) = frames.values()
     require_sortable(frame, parameters.group_by, field="group_by")
     measures = [
-        _aggregate(frame, measure, f"measures.{name}", input_name).alias(name)
-        for name, measure in parameters.measures.items()
+        _aggregate(frame, measure, f"measures.{name}").alias(name) for name, measure in parameters.measures.items()
     ]
     return frame.groupBy(*all_quoted(parameters.group_by)).agg(*measures)
 
@@ -140,21 +137,19 @@ def merges(parameters: Aggregate) -> Sequence[Merge] | None:
     return merges
 
 
-def _aggregate(frame: DataFrame, measure: Measure, field: str, input_name: str) -> Column:
+def _aggregate(frame: DataFrame, measure: Measure, field: str) -> Column:
     from pyspark.sql import functions as sf
     from pyspark.sql.types import NumericType
 
     function, name = measure.function, measure.column
     if name is None:
         return sf.count(sf.lit(1))
-    require_columns(frame, [name], field=f"{field}.column", of=input_name)
     if function in ("sum", "mean", "stddev", "median", "quantile"):
         require_type(frame, name, (NumericType,), field=f"{field}.column", needs="numbers")
     elif function != "count":
         require_sortable(frame, [name], field=f"{field}.column")
     column = sf.col(quoted(name))
     if measure.order_by is not None:
-        require_columns(frame, [measure.order_by], field=f"{field}.order_by", of=input_name)
         require_sortable(frame, [measure.order_by], field=f"{field}.order_by")
         order = sf.col(quoted(measure.order_by))
         # With the value in it, the order is the same in each run.

@@ -41,7 +41,6 @@ from slackwater.steps.columns import (
     all_quoted,
     literal,
     missing,
-    require_columns,
     require_sortable,
     sortable_columns,
 )
@@ -111,16 +110,11 @@ def result_columns(inputs: InputColumns, parameters: CleanNan) -> Columns | None
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: CleanNan, context: StepContext) -> DataFrame:
-    """Return the rows with filled values.
-
-    Raises `DefinitionError` for a column that is missing, and for a column whose strategy does not fit its type.
-    """
+    """Return the rows with filled values. Raises `DefinitionError` for a strategy that does not fit its column."""
     from pyspark.sql import functions as sf
 
-    ((input_name, frame),) = frames.items()
+    (frame,) = frames.values()
     order_by, group_by = parameters.order_by, parameters.group_by or ()
-    for field, names in (("columns", parameters.columns), ("order_by", order_by), ("group_by", group_by)):
-        require_columns(frame, names, field=field, of=input_name)
     require_sortable(frame, order_by, field="order_by")
     require_sortable(frame, group_by, field="group_by")
     strategies = _strategies(frame, parameters)

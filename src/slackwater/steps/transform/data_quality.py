@@ -45,7 +45,6 @@ from slackwater.steps.columns import (
     find_examples,
     literal,
     missing,
-    require_columns,
     require_distinct,
     require_same_types,
     require_sortable,
@@ -145,19 +144,16 @@ def is_row_by_row(parameters: DataQuality) -> bool:
 def apply(frames: Mapping[str, DataFrame], parameters: DataQuality, context: StepContext) -> DataFrame:
     """Return the rows that no rule rejects.
 
-    Raises `DefinitionError` for a column that is missing or has a wrong type, a pattern that Java does not accept, and
-    a freshness rule outside of a run.
+    Raises `DefinitionError` for a column of a wrong type, a pattern that Java does not accept, and a freshness rule
+    outside of a run.
     """
     from pyspark.sql import functions as sf
 
-    (input_name, frame), *_ = frames.items()
-    require_columns(frame, parameters.key, field="key", of=input_name)
+    frame = next(iter(frames.values()))
     counts: dict[str, Column] = {}
     checked, rejected = frame, []
     for index, rule in enumerate(parameters.rules):
         field = f"rules.{index}"
-        column_field = "column" if hasattr(rule, "column") else "columns"
-        require_columns(frame, columns_of(rule), field=f"{field}.{column_field}", of=input_name)
         if isinstance(rule, RowCount):
             counts[f"{index}.checked"] = sf.count(sf.lit(1))
         elif isinstance(rule, Freshness):
@@ -299,7 +295,6 @@ def _referential(
 
     (input_name, checked), (reference_name, reference) = frames.items()
     names = rule.reference_columns or rule.columns
-    require_columns(reference, names, field=f"{field}.reference_columns", of=reference_name)
     require_sortable(checked, rule.columns, field=f"{field}.columns")
     pairs = list(zip(rule.columns, names, strict=True))
     require_same_types(checked, reference, pairs, field=f"{field}.columns", of=(input_name, reference_name))

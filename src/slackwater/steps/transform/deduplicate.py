@@ -21,7 +21,6 @@ from slackwater.arrow.names import quoted
 from slackwater.steps.columns import (
     ColumnNames,
     all_quoted,
-    require_columns,
     require_distinct,
     require_sortable,
     sortable_columns,
@@ -61,14 +60,13 @@ def result_columns(inputs: InputColumns, parameters: Deduplicate) -> Columns | N
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Deduplicate, _context: StepContext) -> DataFrame:
-    """Return one row of each key. Raises `DefinitionError` for a column that is missing or cannot be compared."""
+    """Return one row of each key. Raises `DefinitionError` for a column that cannot be compared."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    ((input_name, frame),) = frames.items()
-    for field, names in (("keys", parameters.keys), ("order_by", parameters.order_by)):
-        require_columns(frame, names, field=field, of=input_name)
-        require_sortable(frame, names, field=field)
+    (frame,) = frames.values()
+    require_sortable(frame, parameters.keys, field="keys")
+    require_sortable(frame, parameters.order_by, field="order_by")
     others = sortable_columns(frame, besides=(*parameters.keys, *parameters.order_by))
 
     def ordered(name: str) -> Column:

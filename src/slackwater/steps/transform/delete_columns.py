@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater.errors import DefinitionError
 from slackwater.faults import Fault
-from slackwater.steps.columns import ColumnNames, all_quoted, require_columns, require_distinct
+from slackwater.steps.columns import ColumnNames, all_quoted, require_distinct
 from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Effect, Parameters, StepContext, Transform, always, any_input
 
@@ -43,13 +42,9 @@ def result_columns(inputs: InputColumns, parameters: DeleteColumns) -> Columns |
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: DeleteColumns, _context: StepContext) -> DataFrame:
-    """Return the other columns. Raises `DefinitionError` for a column that is missing, and if none remains."""
-    ((input_name, frame),) = frames.items()
-    require_columns(frame, parameters.columns, field="columns", of=input_name)
-    others = [name for name in frame.columns if name not in parameters.columns]
-    if not others:
-        raise DefinitionError(f"columns: {input_name} has no other columns, so none would remain")
-    return frame.select(*all_quoted(others))
+    """Return the other columns."""
+    (frame,) = frames.values()
+    return frame.select(*all_quoted(name for name in frame.columns if name not in parameters.columns))
 
 
 def report(parameters: DeleteColumns, _observed: Mapping[str, Any]) -> Effect:

@@ -28,7 +28,6 @@ from slackwater.arrow.names import quoted
 from slackwater.errors import DefinitionError
 from slackwater.steps.columns import (
     all_quoted,
-    require_columns,
     require_distinct,
     require_same_types,
     require_sortable,
@@ -116,11 +115,7 @@ def result_columns(inputs: InputColumns, parameters: Join) -> Columns | None:
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Join, context: StepContext) -> DataFrame:
-    """Return the columns of the left input, then the added columns.
-
-    Raises `DefinitionError` for a column that is missing, for keys of different types, and for an added column that the
-    left input has too.
-    """
+    """Return the left columns, then the added ones. Raises `DefinitionError` for keys of different types."""
     from pyspark.sql import functions as sf
 
     (left_name, left), (right_name, right) = frames.items()
@@ -129,20 +124,9 @@ def apply(frames: Mapping[str, DataFrame], parameters: Join, context: StepContex
     take = parameters.take
     if take is None:
         take = () if only_left else tuple(name for name in right.columns if name not in right_keys)
-    require_columns(left, left_keys, field="keys", of=left_name)
-    require_columns(right, right_keys, field="keys", of=right_name)
-    require_columns(right, take, field="take", of=right_name)
     require_sortable(left, left_keys, field="keys")
     pairs = list(zip(left_keys, right_keys, strict=True))
     require_same_types(left, right, pairs, field="keys", of=(left_name, right_name))
-    right_columns = {name.lower() for name in take}
-    # Spark would return both columns, and every later step would fail on the ambiguous name.
-    clashing = [name for name in left.columns if name.lower() in right_columns]
-    if clashing:
-        raise DefinitionError(
-            f"take: both {left_name} and {right_name} have a column {', '.join(clashing)}: "
-            f"list the columns of {right_name} to add in `take`, or rename one in a select step before the join"
-        )
     columns = left.columns
     added = right.select(*(sf.col(quoted(theirs)).alias(ours) for ours, theirs in pairs), *all_quoted(take))
     if not parameters.many and not only_left:

@@ -24,9 +24,7 @@ from slackwater.steps.columns import (
     all_quoted,
     example,
     find_examples,
-    require_columns,
     require_distinct,
-    require_new,
     require_same_types,
     require_sortable,
     require_unique_keys,
@@ -87,20 +85,12 @@ def result_columns(inputs: InputColumns, parameters: Lookup) -> Columns | None:
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Lookup, context: StepContext) -> DataFrame:
-    """Return the rows with values in place of the key.
-
-    Raises `DefinitionError` for a column that is missing, for columns of different types, and for a value that the
-    first input has too.
-    """
+    """Return the rows with values in place of the key. Raises `DefinitionError` for columns of different types."""
     from pyspark.sql import functions as sf
 
     (input_name, frame), (reference_name, reference) = frames.items()
     column, values = parameters.column, parameters.values
     key = parameters.reference_column or column
-    require_columns(frame, [column], field="column", of=input_name)
-    require_columns(reference, [key], field="reference_column", of=reference_name)
-    require_columns(reference, values, field="values", of=reference_name)
-    require_new(frame.drop(sf.col(quoted(column))), values, field="values", of=input_name)
     require_sortable(frame, [column], field="column")
     names = (input_name, reference_name)
     require_same_types(frame, reference, [(column, key)], field="column", of=names)

@@ -38,9 +38,7 @@ from pydantic import Field
 from slackwater.arrow.names import quoted
 from slackwater.steps.columns import (
     ColumnNames,
-    require_columns,
     require_distinct,
-    require_new,
     require_sortable,
     require_type,
 )
@@ -98,20 +96,16 @@ def result_columns(inputs: InputColumns, parameters: Outliers) -> Columns | None
 def apply(frames: Mapping[str, DataFrame], parameters: Outliers, context: StepContext) -> DataFrame:
     """Return the rows with flags, without outliers, or with clipped values.
 
-    Raises `DefinitionError` for a column that is missing or not of numbers, and for a flag whose name is in use.
+    Raises `DefinitionError` for a column that is not of numbers.
     """
     from pyspark.sql import functions as sf
     from pyspark.sql.types import NumericType
 
-    ((input_name, frame),) = frames.items()
+    (frame,) = frames.values()
     columns, action = parameters.columns, parameters.action
-    require_columns(frame, columns, field="columns", of=input_name)
-    require_columns(frame, parameters.group_by, field="group_by", of=input_name)
     require_sortable(frame, parameters.group_by, field="group_by")
     for name in columns:
         require_type(frame, name, (NumericType,), field="columns", needs="numbers")
-    if action == "flag":
-        require_new(frame, [f"{name}_outlier" for name in columns], field="columns", of=input_name)
     limited = _with_limits(frame, parameters)
     outlier = {name: sf.coalesce(_below(name) | _above(name), sf.lit(False)) for name in columns}
     is_dropped = reduce(or_, outlier.values())

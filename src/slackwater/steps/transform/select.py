@@ -23,7 +23,7 @@ from sqlglot import exp
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import DefinitionError
-from slackwater.steps.columns import ColumnNames, example, require_columns, require_distinct
+from slackwater.steps.columns import ColumnNames, example, require_distinct
 from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Parameters, StepContext, Transform, always, any_input
 
@@ -85,18 +85,11 @@ def result_columns(inputs: InputColumns, parameters: Select) -> Columns | None:
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Select, _context: StepContext) -> DataFrame:
-    """Return the selected columns.
-
-    Raises `DefinitionError` for a column that is missing, for two columns of one name, and for a cast that Spark does
-    not have.
-    """
+    """Return the selected columns. Raises `DefinitionError` for two of one name, and for an unknown cast."""
     from pyspark.sql import functions as sf
 
-    ((input_name, frame),) = frames.items()
+    (frame,) = frames.values()
     columns = parameters.columns or tuple(frame.columns)
-    require_columns(frame, columns, field="columns", of=input_name)
-    require_columns(frame, parameters.rename, field="rename", of=input_name)
-    require_columns(frame, parameters.cast, field="cast", of=input_name)
     require_distinct([parameters.rename.get(name, name) for name in columns], field="rename")
 
     def selected(name: str) -> Column:

@@ -14,20 +14,14 @@ from slackwater.errors import InputError, Superseded
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.record import Loads, loads_uri
-from slackwater.spark import loads as loads_module
-from slackwater.spark.loads import run_loads
+from slackwater.spark import run_loads as loads_module
+from slackwater.spark.run_loads import run_loads
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.step import StepContext
 from tests.fakes_runs import LONGEST_RUN
 from tests.fakes_spark import PRODUCER
 from tests.spark.frames import frame_of
 from tests.spark.test_publish import commit_version
-
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.usefixtures("way"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
 
 PREFIX = "s3://exchange/runs/p/2013-03-10/r/1/"
 CSV = {"step": "write_csv", "depends_on": ["day"], "with": {"path": "{date}/rows.csv"}}
@@ -69,6 +63,7 @@ def load(spark, store, stores):
     return run
 
 
+@pytest.mark.usefixtures("way")
 def test_what_each_step_wrote_is_recorded(store, load):
     json_lines = {**CSV, "step": "write_json", "with": {"path": "rows.ndjson"}}
     loads = load(report=CSV, lines=json_lines)

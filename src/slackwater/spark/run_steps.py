@@ -153,14 +153,15 @@ class AppliedSteps:
 
     def _apply(self, name: str, use: StepUse) -> DataFrame:
         place, (step, parameters) = f"steps.{name}", self._steps[name]
-        for read in use.depends_on:
-            require_unreserved(self._frames[read], field=f"{place}.depends_on", of=read)
+        frames = {read: self._frames[read] for read in use.depends_on}
+        for read, frame in frames.items():
+            require_unreserved(frame, field=f"{place}.depends_on", of=read)
         context = dataclasses.replace(self._context, observe=self._observer(name))
         try:
             if isinstance(step, Extract):
                 return step.read(parameters, context)
             if isinstance(step, Transform):
-                return step.apply({read: self._frames[read] for read in use.depends_on}, parameters, context)
+                return step.result(frames, parameters, context)
         except DefinitionError as error:
             raise DefinitionError(f"{place}.with.{error}") from error
         raise DefinitionError(f"{place}.step: {step.name} writes rows: move it to `load`")

@@ -36,8 +36,7 @@ from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_differences
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.spark.job import log
-from slackwater.spark.paired import (
+from slackwater.spark.compare.paired import (
     Metric,
     PairedVersions,
     differing_rows,
@@ -45,8 +44,9 @@ from slackwater.spark.paired import (
     movers,
     pair_versions,
 )
+from slackwater.spark.compare.totals import SIDES, DayTotals, HourColumn, grouped_totals, hour_column
+from slackwater.spark.job import log
 from slackwater.spark.table import files_of_day, quoted_table, rows_of_version, tags_of
-from slackwater.spark.totals import SIDES, DayTotals, HourColumn, grouped_totals, hour_column
 from slackwater.storage import ObjectStore
 
 # All rows of a day have the same date, so this column of the key is not shown.

@@ -6,29 +6,16 @@ import time
 
 from pyspark.sql import DataFrame
 
-from slackwater.arrow.dataset import find_reference, load_manifest
+from slackwater.arrow.dataset import load_manifest, stage_manifest
 from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.reference import StepRecord
-from slackwater.errors import DefinitionError, ObjectMissing, SlackwaterError
+from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.runs.record import Loads, Run, loads_uri
 from slackwater.spark.job import log
-from slackwater.spark.publish import snapshot_identity
-from slackwater.spark.table import quoted_table, refuse_if_superseded
+from slackwater.spark.table import quoted_table, refuse_if_superseded, snapshot_identity
 from slackwater.steps.registry import parameters_of, step_of
 from slackwater.steps.step import Load, StepContext
-from slackwater.storage import ObjectStore
-
-
-def stage_manifest(run: Run, stage: str, *, store: ObjectStore) -> str:
-    """Return the URI of the manifest of a stage that the run has finished, or has kept from an earlier attempt.
-
-    Raises `ObjectMissing` if it has done neither.
-    """
-    reference = find_reference(run.stage_prefix(stage), store=store)
-    if reference is None:
-        raise ObjectMissing(f"{run.stage_prefix(stage)}: stage {stage} has not been finished in this run")
-    return reference.manifest
 
 
 def run_loads(
@@ -48,7 +35,7 @@ def run_loads(
     for name, use in pipeline.load.items():
         place, (read,) = f"load.{name}", use.depends_on
         parameters_of(place, use)  # the error names the place of a wrong parameter
-        manifest = load_manifest(stage_manifest(run, read, store=store), store=store)
+        manifest = load_manifest(stage_manifest(run.stage_prefix(read), store=store), store=store)
         try:
             # A job that outlives its execution would load the rows of an older version.
             refuse_if_superseded(context.spark, quoted_table(catalog_table), snapshot_identity(run))

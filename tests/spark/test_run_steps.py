@@ -13,13 +13,11 @@ from pyspark.sql import functions as sf
 from slackwater.arrow.exchange import observed_values, write_frame
 from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import StepUse
-from slackwater.spark.apply import AppliedSteps
+from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps import columns, registry
 from slackwater.steps.step import Effect, Parameters, StepContext, Transform
 from tests.fakes_spark import PRODUCER
 from tests.spark.frames import frame_of
-
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 STEPS = Path(columns.__file__).parent
 
@@ -149,7 +147,7 @@ def test_a_step_that_spark_need_not_compute_checks_its_rows_nevertheless(run):
 
 
 def test_a_fault_names_the_step_and_its_parameter(run):
-    with pytest.raises(DefinitionError, match=r"^steps\.wrong\.with\.query: \[UNRESOLVED_COLUMN"):
+    with pytest.raises(DefinitionError, match=r"^steps\.wrong\.with\.query: no column 'nothing' in left"):
         run(wrong=sql("SELECT nothing FROM left", "left"))
 
 

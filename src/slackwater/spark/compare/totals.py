@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from slackwater.late.changes.hour_totals import QUARTER, HourOfDay, PartialTotal, combined, quarters_of_day
 from slackwater.late.comparison import HourTotals, RowCounts, Totals
 from slackwater.runs.day import Day
-from slackwater.spark.paired import ADDED, CHANGED, REMOVED, Metric, PairedVersions, as_decimal
+from slackwater.spark.compare.paired import ADDED, CHANGED, REMOVED, Metric, PairedVersions, as_decimal
 from slackwater.steps.values import finite
 
 SIDES = ("before", "after")

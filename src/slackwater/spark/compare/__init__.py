@@ -1,0 +1,1 @@
+"""Compares two published versions of a day with Spark."""
