@@ -12,11 +12,11 @@ from typing import Any
 
 import typer
 
-from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.cli.command import INTERRUPTED, Result, Session
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.client.days.backfill import BackfillObserver, BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
+from slackwater.client.results import ExecutionView
 from slackwater.errors import RunFailed
 from slackwater.formatting import counted, duration, rounded_usd
 from slackwater.progress import ProgressBoard, TaskState

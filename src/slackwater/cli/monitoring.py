@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from slackwater.client.monitoring import MonitorObserver
-from slackwater.late.decision import CheckReport
+from slackwater.client.results import CheckReport
 from slackwater.progress import ProgressBoard, TaskState
 
 _CHECK = "check the days"

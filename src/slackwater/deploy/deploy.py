@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +29,9 @@ from slackwater.aws.spark_application import SparkApplications
 from slackwater.client.workspace import Workspace
 from slackwater.deploy.cdk import Cdk
 from slackwater.deploy.tools import cdk_program, install_tools, is_installed
-from slackwater.errors import CloudError, InputError
+from slackwater.errors import CloudError
 from slackwater.progress import ProgressBoard, TaskState
-from slackwater.project.environments import ENVIRONMENT_VARIABLE
+from slackwater.project.environments import settings_of_environment
 from slackwater.project.project import Project
 
 _INSTALLATION = "install the CDK"
@@ -77,7 +76,7 @@ def deploy(
     failed, or the jobs that keep the Spark application from being changed, and `InputError` for a wrong setting.
     """
     prefix = workspace.prefix
-    merged = {**parse_settings(os.environ.get("SLACKWATER_SET", "").split()), **(settings or {}), "prefix": prefix}
+    merged = {**settings_of_environment(), **(settings or {}), "prefix": prefix}
     if workspace.environment:
         merged["environment"] = workspace.environment
     definitions = workspace.load_project()
@@ -111,30 +110,6 @@ def deploy(
     existing = stack_states(cloudformation, prefix=prefix)
     obsolete = tuple(stack for stack in existing if not (assembly / f"{stack}.template.json").exists())
     return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed), obsolete=obsolete)
-
-
-def parse_settings(words: Sequence[str]) -> dict[str, str]:
-    """Parse `NAME=VALUE` settings. The last value of a name counts.
-
-    Raises `InputError` for any other form, and for what every command needs, not only `deploy`: prefix and environment.
-    """
-    settings = {}
-    for word in words:
-        name, _, value = word.partition("=")
-        if not (name and "=" in word):
-            raise InputError(f"--set: {word!r} is not of the form NAME=VALUE, such as outbound_allow=10.20.0.0/16")
-        if name == "prefix":
-            raise InputError(
-                f"--set {word}: the other commands would not find this deployment: set the environment variable "
-                f"SLACKWATER_PREFIX={value}, or slackwater:prefix in the context of cdk.json"
-            )
-        if name == "environment":
-            raise InputError(
-                f"--set {word}: the other commands would not find this deployment: use --environment {value}, and set "
-                f"the environment variable {ENVIRONMENT_VARIABLE}={value} for the other commands"
-            )
-        settings[name] = value
-    return settings
 
 
 def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_stderr) -> None:

@@ -101,7 +101,7 @@ def test_days_that_have_read_tables_before_these_changed_are_named_until_they_ru
     definitions = world.project.pipelines
     reading = definitions[PIPELINE].model_copy(update={"tables": {"up": table}})
     monkeypatch.setattr(Project, "pipeline", lambda _, name: reading if name == PIPELINE else definitions[name])
-    monkeypatch.setattr("slackwater.client.client.utc_now", world.now)
+    monkeypatch.setattr("slackwater.client.late_client.utc_now", world.now)
     record = world.table.day(PIPELINE, DAY)
     notice = TableNotice(
         versions={}, attempt=1, reason=f"upstream {DAY}: 1 -> 2 rows", since=world.now(), execution="one", call="c"

@@ -15,9 +15,8 @@ import pytest
 from slackwater.aws.clients import Clients, default_session
 from slackwater.client import push
 from slackwater.client.client import Client
-from slackwater.client.connection import Connection
-from slackwater.client.retry_budget import RetryBudget
-from slackwater.client.sender import Sender
+from slackwater.client.resources import Connection
+from slackwater.client.sender import RetryBudget, Sender
 from slackwater.client.workspace import Workspace
 from slackwater.errors import (
     AccessDenied,

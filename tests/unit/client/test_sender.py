@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from slackwater.aws.deployment import Deployment
+from slackwater.client.push import TokenFile
 from slackwater.client.sender import PushBlocked, PushTotals, Sender
-from slackwater.client.token_file import TokenFile
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, Unavailable, UnknownName
 from slackwater.project.project import load_project
 from slackwater.sources.definition import PushConfig

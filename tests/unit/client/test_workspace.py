@@ -12,7 +12,7 @@ import pytest
 
 import slackwater
 from slackwater.aws.clients import default_session
-from slackwater.client import connection
+from slackwater.client import resources
 from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError
 from slackwater.local import cloud
@@ -130,8 +130,8 @@ def test_every_command_takes_the_prefix_from_the_environment_or_from_cdk_json(en
 def test_a_connection_reads_the_deployment_of_its_prefix(environment, workspace, monkeypatch):
     environment |= {"SLACKWATER_PREFIX": "yours", "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "us-east-1"}
     prefixes = []
-    monkeypatch.setattr(connection, "read_deployment", lambda _, *, prefix: prefixes.append(prefix))
-    connection.connect(workspace, "any project").clients.close()
+    monkeypatch.setattr(resources, "read_deployment", lambda _, *, prefix: prefixes.append(prefix))
+    resources.connect(workspace, "any project").clients.close()
     assert prefixes == ["yours"]
 
 

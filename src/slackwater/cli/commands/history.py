@@ -6,19 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from slackwater.cli.command import INTERRUPTED, Result, Session, command
+from slackwater.cli.command import Result, Session, command
 from slackwater.cli.commands.run import run_document
-from slackwater.cli.options import PipelineName, date_option
+from slackwater.cli.options import PipelineName, date_option, option
 from slackwater.cli.output import format_usd, print_note, print_table, print_text
-from slackwater.errors import RunFailed
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.days.history import DayVersion
-    from slackwater.runs.outputs import Version
-    from slackwater.runs.record import DayRecord
+    from slackwater.client.results import DayRecord, Version
 
 _REFS = ("attempt", "version", "rows", "bytes", "files", "made from", "created (UTC)", "state")
 _COLUMNS = ("version", "status", "published (UTC)", "rows", "files in", "rows in", "reasons", "definition", "USD")
@@ -127,10 +123,8 @@ def rollback(
     pipeline: PipelineName,
     *,
     date: Annotated[str, date_option(text="The day.")],
-    to: Annotated[
-        int, typer.Option(metavar="N", help="The version, as `slackwater history` shows it.", show_default=False)
-    ],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why. It is stored.", show_default=False)],
+    to: Annotated[int, option(metavar="N", text="The version, as `slackwater history` shows it.")],
+    reason: Annotated[str, option(metavar="TEXT", text="Why. It is stored.")],
     session: Session,
 ) -> Result:
     """Publish an earlier version of a day again, as a new version.
@@ -142,15 +136,12 @@ def rollback(
     from slackwater.cli.running import shown_states
 
     started = session.client.rollback(pipeline, date, to=to, reason=reason)
-    try:
-        with shown_states() as on_progress:
-            result = started.wait(on_progress=on_progress)
-    except RunFailed as error:
-        hint = f"its log: slackwater logs {pipeline} --date {date}"
-        raise RunFailed(f"rollback of {pipeline} for {date}: {error}\n  {hint}") from error
-    except KeyboardInterrupt as error:
-        print_note(f"The rollback continues. To see its state: slackwater runs {pipeline}", style="yellow")
-        raise typer.Exit(INTERRUPTED) from error
+    with shown_states(
+        f"rollback of {pipeline} for {date}",
+        remedy=f"its log: slackwater logs {pipeline} --date {date}",
+        interrupted=f"The rollback continues. To see its state: slackwater runs {pipeline}",
+    ) as on_progress:
+        result = started.wait(on_progress=on_progress)
 
     def view() -> None:
         print_text(

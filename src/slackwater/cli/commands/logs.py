@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import AttemptNumber, RunName, date_option
+from slackwater.cli.options import AttemptNumber, RunName, date_option, option
 from slackwater.cli.output import print_note, print_text, to_json_value
 from slackwater.errors import InputError
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from slackwater.client.client import Client
     from slackwater.client.days.attempts import Attempt
     from slackwater.client.days.run_log import LogLine, RunLog
-    from slackwater.runs.record import RunRecord
+    from slackwater.client.results import RunRecord
 
 # Values that people do not see: they are the same on every line of a run, or say where in the code a line was written.
 _OMITTED_FIELDS = frozenset(
@@ -43,10 +41,9 @@ def logs(
     date: Annotated[str | None, date_option(text="The day of the run of a PIPELINE.")] = None,
     attempt: AttemptNumber = None,
     stage: Annotated[
-        str | None,
-        typer.Option(metavar="STAGE", help="Only this stage. Default with --spark: the last job.", show_default=False),
+        str | None, option(metavar="STAGE", text="Only this stage. Default with --spark: the last job.")
     ] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Print Spark's own log of one stage instead.")] = False,
+    spark: Annotated[bool, option("--spark", text="Print Spark's own log of one stage instead.")] = False,
     *,
     session: Session,
 ) -> Result:

@@ -8,10 +8,8 @@ from functools import partial
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import date_option
+from slackwater.cli.options import argument, date_option
 from slackwater.cli.output import print_table, print_text
 from slackwater.errors import RunFailed, SlackwaterError
 from slackwater.formatting import counted
@@ -19,15 +17,12 @@ from slackwater.formatting import counted
 if TYPE_CHECKING:
     from slackwater.client.client import Client
     from slackwater.client.monitoring import MonitorResult
-    from slackwater.late.decision import CheckReport
+    from slackwater.client.results import CheckReport
 
 
 @command("slackwater monitor", "slackwater monitor daily_delays --as-of 2013-03-12")
 def monitor(
-    pipelines: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PIPELINE", help="Pipelines of the project. Default: all.", show_default=False),
-    ] = None,
+    pipelines: Annotated[list[str] | None, argument("PIPELINE", "Pipelines of the project. Default: all.")] = None,
     as_of: Annotated[str | None, date_option(text="Monitor as if today were this day. Default: today.")] = None,
     *,
     session: Session,
@@ -80,7 +75,7 @@ def monitor_pipeline(
 
 def print_decisions(report: CheckReport) -> None:
     """Print the decision about each day and its reasons."""
-    from slackwater.late.decision import LateDecision
+    from slackwater.client.results import LateDecision
 
     late = [day for day in report.days if day.decision is not LateDecision.IGNORE]
     print_text(
@@ -101,7 +96,7 @@ def print_decisions(report: CheckReport) -> None:
 
 def print_day_outcomes(result: MonitorResult) -> None:
     """Print the outcome of each late day: the comparison, and the notification."""
-    from slackwater.cli.comparison import show_comparison
+    from slackwater.cli.commands.diff import show_comparison
 
     for day in result.days:
         name = f"{result.report.pipeline} {day.date}"

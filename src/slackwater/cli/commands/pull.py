@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import date_option
+from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pulled_source
 from slackwater.formatting import counted
@@ -52,18 +50,15 @@ _NOTES = (
 
 @command("slackwater pull flights", "slackwater pull flights --as-of 2013-03-12")
 def pull(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A source of the project that has `pull`.", show_default=False)
-    ],
+    source: Annotated[str, argument("SOURCE", "A source of the project that has `pull`.")],
     as_of: Annotated[str | None, date_option(text="Pull as if today were this day. Default: today.")] = None,
     accept_removed: Annotated[
         int,
-        typer.Option(
+        option(
             metavar="NUMBER",
             min=0,
-            help="Record the removal of up to so many files, although the partner lists fewer files than it has "
+            text="Record the removal of up to so many files, although the partner lists fewer files than it has "
             "removed. A pull prints how many these are.",
-            show_default=False,
         ),
     ] = 0,
     *,

@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command, command_group
+from slackwater.cli.options import argument, option
 from slackwater.cli.output import print_note, print_table, print_text
+from slackwater.client.arguments import check_grant
 from slackwater.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
-    from slackwater.receiver.push.tokens import Token
+    from slackwater.client.results import Token
 
 _COLUMNS = ("id", "partner", "sources", "created (UTC)", "expires (UTC)", "state")
 # 6 digits or more of a SHA-256 digest in hexadecimal: fewer would often belong to several tokens.
@@ -31,29 +31,17 @@ group = command_group("token", "Bearer tokens with which partners push.")
     group=group,
 )
 def create(
-    partner: Annotated[
-        str,
-        typer.Argument(
-            metavar="PARTNER", help="The partner's name: letters, digits, '.', '_', '-'.", show_default=False
-        ),
-    ],
+    partner: Annotated[str, argument("PARTNER", "The partner's name: letters, digits, '.', '_', '-'.")],
     source: Annotated[
         list[str],
-        typer.Option(
+        option(
             metavar="SOURCE",
-            help="A source that the token may push to. Can be repeated; * means all, also sources added later.",
-            show_default=False,
+            text="A source that the token may push to. Can be repeated; * means all, also sources added later.",
         ),
     ],
     days: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=3650,
-            help="Days until the token expires. Default: it never expires.",
-            show_default=False,
-        ),
+        option(metavar="N", min=1, max=3650, text="Days until the token expires. Default: it never expires."),
     ] = None,
     *,
     session: Session,
@@ -63,13 +51,7 @@ def create(
     The token is printed only now, because only its hash is stored. A partner can have two valid tokens: to replace one,
     create the second, give it to the partner, and revoke the first.
     """
-    from slackwater.receiver.push.tokens import ALL_SOURCES, check_partner_name
-
-    definitions = session.project
-    check_partner_name(partner)
-    for name in source:
-        if name != ALL_SOURCES and definitions.source(name).push is None:
-            raise InputError(f"--source: {name!r} is not pushed: its definition has no `push`")
+    check_grant(session.project, partner, source)
     expires_at = datetime.now(UTC) + timedelta(days=days) if days else None
     new = session.client.tokens.create(partner, source, expires_at=expires_at)
 
@@ -87,10 +69,7 @@ def create(
 
 @command("slackwater token list", "slackwater token list acme --json", name="list", group=group)
 def list_(
-    partner: Annotated[
-        str | None,
-        typer.Argument(metavar="PARTNER", help="The partner's name. Default: all partners.", show_default=False),
-    ] = None,
+    partner: Annotated[str | None, argument("PARTNER", "The partner's name. Default: all partners.")] = None,
     *,
     session: Session,
 ) -> Result:
@@ -118,13 +97,9 @@ def list_(
 
 @command("slackwater token revoke 3f2a91c04b7d", "slackwater token revoke --all acme --json", group=group)
 def revoke(
-    token: Annotated[
-        str | None,
-        typer.Argument(metavar="ID", help="The token's id, or its first digits (6 or more).", show_default=False),
-    ] = None,
+    token: Annotated[str | None, argument("ID", "The token's id, or its first digits (6 or more).")] = None,
     all_of: Annotated[
-        str | None,
-        typer.Option("--all", metavar="PARTNER", help="Revoke every valid token of this partner.", show_default=False),
+        str | None, option("--all", metavar="PARTNER", text="Revoke every valid token of this partner.")
     ] = None,
     *,
     session: Session,

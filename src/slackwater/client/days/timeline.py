@@ -83,55 +83,47 @@ class Timeline:
     """One sentence for each part that could not be read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimelineReader:
-    """Reads what a timeline is made from."""
-
-    state_machines: StateMachines
-    jobs: JobLogs
-    store: ObjectStore
-
-    def read(self, attempt: Attempt) -> Timeline:
-        """Return the timeline of an attempt, also of one that runs or has failed: what is known until now."""
-        record, missing, now = attempt.record, list[str](), datetime.now(UTC)
-        span, states, jobs = Span(record.started_at, record.ended_at), tuple[StateView, ...](), dict[str, Job]()
-        with noted(missing):
-            view = self.state_machines.view(record.execution)
-            part, span = attempt.part([(state.name, state.entered) for state in view.states])
-            # The first state is entered a moment after the execution has started.
-            span = Span(span.begin if part.start else view.started, span.end or view.ended)
-            states = view.states[part]
-        end = span.end or now
-        with noted(missing):
-            jobs = {job.stage: self.jobs.timed(job) for job in attempt.jobs(self.jobs)}
-        finished = {item.stage: item.reference for item in stages_of(record, store=self.store)}
-        steps = run_steps(record, store=self.store)
-        missing += [f"{uri} does not exist any more: its steps are unknown" for uri in steps.missing]
-        names = tuple(dict.fromkeys((*stage_names(record.run, store=self.store), *finished, *jobs)))
-        stages = tuple(
-            _Stage(
-                name=name,
-                record=record,
-                reference=finished.get(name),
-                job=jobs.get(name),
-                steps=[step for stage, step in steps.steps if stage == name],
-                loads=[step for stage, step in steps.steps if stage is None and name == names[-1]],
-                is_last=name == names[-1],
-            ).timed(span.begin, now=now)
-            for name in names
-        )
-        work = [stage.working for stage in stages if stage.working is not None]
-        is_work_known = record.state is RunState.PUBLISHED
-        total = (end - span.begin).total_seconds()
-        seconds = run_seconds(total, states, work=sum(work) if is_work_known else None)
-        return Timeline(
+def read_timeline(attempt: Attempt, *, state_machines: StateMachines, jobs: JobLogs, store: ObjectStore) -> Timeline:
+    """Return the timeline of an attempt, also of one that runs or has failed: what is known until now."""
+    record, missing, now = attempt.record, list[str](), datetime.now(UTC)
+    span, states, timed = Span(record.started_at, record.ended_at), tuple[StateView, ...](), dict[str, Job]()
+    with noted(missing):
+        view = state_machines.view(record.execution)
+        part, span = attempt.part([(state.name, state.entered) for state in view.states])
+        # The first state is entered a moment after the execution has started.
+        span = Span(span.begin if part.start else view.started, span.end or view.ended)
+        states = view.states[part]
+    end = span.end or now
+    with noted(missing):
+        timed = {job.stage: jobs.timed(job) for job in attempt.jobs(jobs)}
+    finished = {item.stage: item.reference for item in stages_of(record, store=store)}
+    steps = run_steps(record, store=store)
+    missing += [f"{uri} does not exist any more: its steps are unknown" for uri in steps.missing]
+    names = tuple(dict.fromkeys((*stage_names(record.run, store=store), *finished, *timed)))
+    stages = tuple(
+        _Stage(
+            name=name,
             record=record,
-            begin=span.begin,
-            seconds=seconds if states else RunSeconds(total=seconds.total),
-            stages=stages,
-            slowest=slowest_step(stages),
-            missing=tuple(missing),
-        )
+            reference=finished.get(name),
+            job=timed.get(name),
+            steps=[step for stage, step in steps.steps if stage == name],
+            loads=[step for stage, step in steps.steps if stage is None and name == names[-1]],
+            is_last=name == names[-1],
+        ).timed(span.begin, now=now)
+        for name in names
+    )
+    work = [stage.working for stage in stages if stage.working is not None]
+    is_work_known = record.state is RunState.PUBLISHED
+    total = (end - span.begin).total_seconds()
+    seconds = run_seconds(total, states, work=sum(work) if is_work_known else None)
+    return Timeline(
+        record=record,
+        begin=span.begin,
+        seconds=seconds if states else RunSeconds(total=seconds.total),
+        stages=stages,
+        slowest=slowest_step(stages),
+        missing=tuple(missing),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +18,7 @@ from slackwater.client.days.executions import Executions
 from slackwater.errors import DefinitionError, NotDeployed
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project.installation import deployed_files
+from slackwater.project.installation import pipeline_frame
 from slackwater.project.project import Project
 from slackwater.storage import ObjectStore
 
@@ -67,7 +66,7 @@ class UndeployedRuns:
             temporary_machine(
                 self.executions.state_machines,
                 self._machine_name(name),
-                definition=self._definition(pipeline, uri),
+                definition=definition_of(compile_machine(pipeline, pipeline_frame()), self.deployment, ProjectUri=uri),
                 role=self.deployment.any_pipeline_role_arn,
             ) as machine,
             self._execution(machine, date, payload) as execution,
@@ -115,7 +114,3 @@ class UndeployedRuns:
         """Return a new name that begins as those of deployed pipelines, on which the functions have permissions."""
         prefix, end = self.deployment.pipeline_machine_prefix.rpartition(":")[2], f"-{uuid4().hex[:8]}"
         return f"{prefix}{pipeline}"[: _MAX_NAME - len(end)] + end
-
-    def _definition(self, pipeline: Pipeline, project: str) -> str:
-        frame = json.loads((deployed_files() / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
-        return definition_of(compile_machine(pipeline, frame), self.deployment, ProjectUri=project)
