@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.arguments import Date, iso_date, optional_date
+from slackwater.client.days.executions import ignore
 from slackwater.client.days.runs import RunHandle
 from slackwater.client.resources import ClientResources
 from slackwater.client.tables import PublishedTable
@@ -16,7 +17,8 @@ from slackwater.runs.record import DayRecord, Run, RunRecord
 
 if TYPE_CHECKING:
     from slackwater.client.days.attempts import Attempt
-    from slackwater.client.days.backfill import BackfillObserver, BackfillResult
+    from slackwater.client.days.backfill import BackfillResult, OnDay
+    from slackwater.client.days.backfill_plan import BackfillPlan
     from slackwater.client.days.costs import DayCost
     from slackwater.client.days.history import DayVersion
     from slackwater.client.days.run_log import RunLog
@@ -77,15 +79,17 @@ class DayClient(ClientResources):
         *,
         parallel: int = 1,
         stale: bool = False,
-        observer: BackfillObserver | None = None,
+        on_plan: Callable[[BackfillPlan], None] = ignore,
+        on_day: OnDay = ignore,
     ) -> BackfillResult:
         """Run the missing and failed days from `first` to `last`, both included, and return when all have ended.
 
         At most `parallel` days run at the same time, in order of date. With `stale`, days that are published from an
-        older definition or older code run too. The failure of a day is in the result. Raises `UnknownName`,
+        older definition or older code run too. `on_plan` gets the days before they run, and `on_day` the state of each.
+        The failure of a day is in the result. Raises `UnknownName`,
         `NotDeployed`, and `InputError` for a wrong range. A `KeyboardInterrupt` stops the backfill and its days.
         """
-        from slackwater.client.days.backfill import Backfiller, BackfillObserver
+        from slackwater.client.days.backfill import Backfiller
 
         backfiller = Backfiller(
             project=self.project,
@@ -96,7 +100,8 @@ class DayClient(ClientResources):
         )
         dates = iso_date(first, name="first"), iso_date(last, name="last")
         plan = backfiller.plan(pipeline, *dates, parallel=parallel, stale=stale)
-        return backfiller.run(plan, observer=observer or BackfillObserver())
+        on_plan(plan)
+        return backfiller.run(plan, on_day=on_day)
 
     def _names(self, pipeline: str | None) -> list[str]:
         """Return the name of a pipeline, or those of all. Raises `UnknownName`."""

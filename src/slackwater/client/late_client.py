@@ -13,7 +13,7 @@ from slackwater.errors import SlackwaterError
 from slackwater.runs.record import DayRecord
 
 if TYPE_CHECKING:
-    from slackwater.client.monitoring import MonitorObserver, MonitorResult
+    from slackwater.client.monitoring import MonitorResult, OnReport, OnTask
     from slackwater.client.older import OlderDays
     from slackwater.late.changes.job_claims import ComparisonGivenUp
     from slackwater.late.comparison import Comparison
@@ -39,14 +39,19 @@ class LateClient(DayClient):
     """Monitors days, compares their versions, and releases or rejects days on hold."""
 
     def monitor(
-        self, pipeline: str, *, as_of: Date | None = None, observer: MonitorObserver | None = None
+        self,
+        pipeline: str,
+        *,
+        as_of: Date | None = None,
+        on_task: OnTask = ignore,
+        on_report: OnReport = ignore,
     ) -> MonitorResult:
         """Run a pipeline's days with late data again as of a date, by default today, and notify people of changes.
 
-        Returns when all late days are done; `observer` is told about the progress. Raises `RunFailed` if the days could
-        not be checked. The failure of a day is in the result.
+        Returns when all late days are done; `on_task` and `on_report` get the progress. Raises `RunFailed` if the days
+        could not be checked. The failure of a day is in the result.
         """
-        from slackwater.client.monitoring import Monitor, MonitorObserver
+        from slackwater.client.monitoring import Monitor
         from slackwater.late.check.window import today
 
         definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
@@ -58,7 +63,7 @@ class LateClient(DayClient):
             exchange_bucket=deployment.exchange_bucket,
         )
         day = iso_date(today(definition, utc_now()) if as_of is None else as_of, name="as_of")
-        return monitor.run(pipeline, day, observer=observer or MonitorObserver())
+        return monitor.run(pipeline, day, on_task=on_task, on_report=on_report)
 
     def compare(self, pipeline: str, date: Date, *, on_progress: OnProgress = ignore) -> DayComparison:
         """Compare a day's published version with the version before it.

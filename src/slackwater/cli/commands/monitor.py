@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from textwrap import indent
@@ -13,6 +14,7 @@ from slackwater.cli.options import argument, date_option
 from slackwater.cli.output import print_table, print_text
 from slackwater.errors import RunFailed, SlackwaterError
 from slackwater.formatting import counted
+from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client
@@ -67,10 +69,22 @@ def monitor_pipeline(
 
     Raises as `Client.monitor` does.
     """
-    from slackwater.cli.monitoring import MonitorBoards
+    board: ProgressBoard | None = None
+    with ExitStack() as stack:
 
-    with MonitorBoards(show_report) as boards:
-        return client.monitor(pipeline, as_of=as_of, observer=boards)
+        def on_task(name: str, *state: TaskState, **more: Any) -> None:
+            nonlocal board
+            board = board or stack.enter_context(ProgressBoard())
+            board.update(name, *state, **more)
+
+        def on_report(report: CheckReport) -> None:
+            nonlocal board
+            # The board of the check is above the report, and that of the days below it.
+            stack.close()
+            board = None
+            show_report(report)
+
+        return client.monitor(pipeline, as_of=as_of, on_task=on_task, on_report=on_report)
 
 
 def print_decisions(report: CheckReport) -> None:
