@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.arguments import Date, iso_date, optional_date
@@ -40,12 +40,7 @@ class DayClient(ClientResources):
         """
         self.project.pipeline(pipeline)
         day = iso_date(date)
-        execution = self.executions.start(
-            f"{self.connection.deployment.pipeline_machine_prefix}{pipeline}",
-            name=day,
-            payload={"date": day, "force": force},
-        )
-        return self._handle(pipeline, day, execution)
+        return self._start(pipeline, day, {"date": day, "force": force})
 
     @contextmanager
     def run_file(self, path: str | Path, date: Date, *, force: bool = False) -> Iterator[RunHandle]:
@@ -57,18 +52,19 @@ class DayClient(ClientResources):
         Raises `DefinitionError` with all problems of the file, or if another definition is deployed under its name, and
         `NotDeployed` if what the pipeline reads is not deployed.
         """
-        from slackwater.client.days.undeployed import UndeployedRuns
+        from slackwater.client.days.undeployed import undeployed_run
         from slackwater.project.project import load_pipeline
 
         pipeline, day = load_pipeline(Path(path), self.connection.workspace.project), iso_date(date)
-        runs = UndeployedRuns(
+        with undeployed_run(
+            pipeline,
+            day,
+            {"date": day, "force": force},
             project=self.project,
             deployment=self.connection.deployment,
             store=self.store,
             executions=self.executions,
-        )
-        payload = {"date": day, "force": force}
-        with runs.start(pipeline, day, payload) as execution:
+        ) as execution:
             yield self._handle(pipeline.pipeline, day, execution)
 
     def backfill(
@@ -106,6 +102,10 @@ class DayClient(ClientResources):
     def _names(self, pipeline: str | None) -> list[str]:
         """Return the name of a pipeline, or those of all. Raises `UnknownName`."""
         return sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
+
+    def _start(self, pipeline: str, day: str, payload: Mapping[str, Any]) -> RunHandle:
+        machine = f"{self.connection.deployment.pipeline_machine_prefix}{pipeline}"
+        return self._handle(pipeline, day, self.executions.start(machine, name=day, payload=payload))
 
     def _handle(self, pipeline: str, day: str, execution: str) -> RunHandle:
         return RunHandle(
@@ -205,12 +205,7 @@ class DayClient(ClientResources):
         tags = self.warehouse.tags(pipeline)
         day, runs = self.day(pipeline, date), self.runs(pipeline, date)
         check_rollback(day, runs, tags, to=to, reason=reason)
-        execution = self.executions.start(
-            f"{self.connection.deployment.pipeline_machine_prefix}{pipeline}",
-            name=day.date,
-            payload={"date": day.date, "rollback": to, "reason": reason},
-        )
-        return self._handle(pipeline, day.date, execution)
+        return self._start(pipeline, day.date, {"date": day.date, "rollback": to, "reason": reason})
 
     def table(self, run: Run) -> PublishedTable:
         """Return the version of a day that a run has published. It is read when its rows are asked for."""
@@ -223,13 +218,13 @@ class DayClient(ClientResources):
         `version` of the day `date`, the statement reads the table of one pipeline as it was when that version was
         published: all of its days. Raises `InputError` for wrong SQL, or a version that does not exist any more.
         """
-        from slackwater.client.days.history import named_version, readable_version
-        from slackwater.client.sql import CloudTables, run_query
+        from slackwater.client.days.history import readable_version
+        from slackwater.client.sql import CloudTables, named_version, run_query
 
         of_pipeline = {}
         if named := named_version(sql, self.project.pipelines, date=date, version=version):
-            name, day = named.pipeline, self.day(named.pipeline, named.date)
+            name, day, number = named
             tags = self.warehouse.tags(name)
-            of_pipeline[name] = readable_version(day, self.runs(name, day.date), tags, named.version).tag
+            of_pipeline[name] = readable_version(self.day(name, day), self.runs(name, day), tags, number).tag
         tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache, tags=of_pipeline)
         return run_query(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)

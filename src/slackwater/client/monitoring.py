@@ -106,25 +106,20 @@ class Monitor:
                 break
         seconds = check.seconds if check else view.seconds
         try:
-            report = self._read_report(uri)
-        except SlackwaterError:
+            report = CheckReport.model_validate_json(self.store.get(uri))
+        except (SlackwaterError, ValidationError) as error:
             on_task(_CHECK, TaskState.FAILED, seconds=seconds)
             # A failed check has no report. For a missing object, S3 answers "access denied" to a role that may not list
             # the bucket.
             if view.over and not view.succeeded:
                 return view, None
+            if isinstance(error, ValidationError):
+                raise CloudError(
+                    f"{uri} is not a report that this version can read: deploy the project again (slackwater deploy)"
+                ) from error
             raise
         on_task(_CHECK, TaskState.DONE, seconds=seconds)
         return view, report
-
-    def _read_report(self, uri: str) -> CheckReport:
-        """Return the report at the URI. Raises `CloudError` when it is missing or not a valid report."""
-        try:
-            return CheckReport.model_validate_json(self.store.get(uri))
-        except ValidationError as error:
-            raise CloudError(
-                f"{uri} is not a report that this version can read: deploy the project again (slackwater deploy)"
-            ) from error
 
     def _follow_days(self, execution: str, report: CheckReport, on_task: OnTask) -> ExecutionView:
         """Follow the execution to its end, and report the current state of each day that is run again."""

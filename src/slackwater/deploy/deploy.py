@@ -1,11 +1,14 @@
-"""Deploys a project's stacks, after checks that its definitions and the new stacks fit what is deployed."""
+"""Deploys a project's stacks, after checks that its definitions and the new stacks fit what is deployed.
+
+Also what a deletion of the stacks needs.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from slackwater.aws.api_log_role import ensure_log_role
 from slackwater.aws.clients import client
 from slackwater.aws.composite_alarms import CompositeAlarmRules
 from slackwater.aws.definition_history import HistoryStore
-from slackwater.aws.deletion import StackDeletion
+from slackwater.aws.deletion import StackDeletion, StackResource
 from slackwater.aws.deployment import (
     ALARM_STACKS,
     Deployment,
@@ -24,6 +27,7 @@ from slackwater.aws.deployment import (
     read_deployment,
     stack_states,
 )
+from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.spark_application import SparkApplications
 from slackwater.client.workspace import Workspace
@@ -31,7 +35,7 @@ from slackwater.deploy.cdk import Cdk
 from slackwater.deploy.tools import cdk_program, install_tools, is_installed
 from slackwater.errors import CloudError
 from slackwater.progress import ProgressBoard, TaskState
-from slackwater.project.environments import settings_of_environment
+from slackwater.project.environments import check_target, settings_of_environment
 from slackwater.project.project import Project
 
 _INSTALLATION = "install the CDK"
@@ -172,3 +176,25 @@ def delete_obsolete_alarms(assembly: Path, *, prefix: str, on_note: OnNote) -> N
     for stack in stacks:
         deletion.delete(stack)
         on_note(f"deleted the stack {stack.name}: its alarms move to another stack, or are no longer needed")
+
+
+def stop_applications(resources: Iterable[StackResource]) -> None:
+    """Stop the Spark applications among resources that a deletion does not keep. Raises `CloudError`."""
+    applications = SparkApplications(cloudformation=client("cloudformation"), emr=client("emr-serverless"))
+    for resource in resources:
+        if resource.type == "AWS::EMRServerless::Application" and not resource.kept:
+            applications.stop(resource.name)
+
+
+def check_credentials(workspace: Workspace) -> None:
+    """Check that the credentials are for the account and the region that cdk.json has, if it has them.
+
+    Raises `DefinitionError`, and `CloudError` if AWS does not answer.
+    """
+    if not (workspace.account or workspace.region):
+        return
+    sts = client("sts")
+    with translated("get the account id"):
+        account = sts.get_caller_identity()["Account"]
+    actual = {"account": account, "region": sts.meta.region_name}
+    check_target(account=workspace.account, region=workspace.region, credentials=actual)

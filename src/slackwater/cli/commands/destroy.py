@@ -34,8 +34,7 @@ def destroy(
     protection, a Spark job runs, or the deletion would lose objects or messages, and with credentials for another
     account or region than cdk.json has.
     """
-    from slackwater.deploy.deploy import stack_deletion
-    from slackwater.deploy.destroy import check_credentials, stop_applications
+    from slackwater.deploy.deploy import check_credentials, stack_deletion, stop_applications
 
     workspace = replace(session.workspace, chosen_environment=environment)
     prefix = workspace.prefix

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
@@ -14,7 +12,7 @@ from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.days.history import DayVersion
-    from slackwater.client.results import DayRecord, Version
+    from slackwater.client.results import Version
 
 _REFS = ("attempt", "version", "rows", "bytes", "files", "made from", "created (UTC)", "state")
 _COLUMNS = ("version", "status", "published (UTC)", "rows", "files in", "rows in", "reasons", "definition", "USD")
@@ -78,30 +76,24 @@ def history(
     documents = [version.model_dump(mode="json") for version in versions]
     decided = record.model_dump(mode="json", include={"hold", "resolution", "earlier_resolutions"})
     missing = f"{pipeline} has published nothing for {date} yet (slackwater run {pipeline} --date {date})"
-    return Result(
-        {"pipeline": pipeline, "date": date, "versions": documents, **decided},
-        partial(_show_history, record, versions) if versions else missing,
-    )
 
+    def view() -> None:
+        from slackwater.client.holds import describe_decision
 
-def _show_history(record: DayRecord, versions: Sequence[DayVersion]) -> None:
-    print_table(_COLUMNS, [_row(version) for version in versions])
-    for version in versions:
-        title = f"version {version.version}: tag {version.tag}, run {version.run_id}"
-        if version.rollback:
-            title += f", version {version.rollback.to} published again: {version.rollback.reason}"
-        print_text(title)
-    _print_decisions(record)
+        print_table(_COLUMNS, [_row(version) for version in versions])
+        for version in versions:
+            title = f"version {version.version}: tag {version.tag}, run {version.run_id}"
+            if version.rollback:
+                title += f", version {version.rollback.to} published again: {version.rollback.reason}"
+            print_text(title)
+        # How earlier holds of the day ended, the oldest first, and why it is on hold now.
+        for resolution in (*record.earlier_resolutions, *([record.resolution] if record.resolution else [])):
+            print_text(describe_decision(resolution))
+        if record.hold:
+            print_text(f"on hold by the rule {record.hold.rule}: {record.hold.reason}", style="yellow")
 
-
-def _print_decisions(day: DayRecord) -> None:
-    """Print how earlier holds of the day ended, the oldest first, and why it is on hold now."""
-    from slackwater.client.holds import describe_decision
-
-    for resolution in (*day.earlier_resolutions, *([day.resolution] if day.resolution else [])):
-        print_text(describe_decision(resolution))
-    if day.hold:
-        print_text(f"on hold by the rule {day.hold.rule}: {day.hold.reason}", style="yellow")
+    document = {"pipeline": pipeline, "date": date, "versions": documents, **decided}
+    return Result(document, view if versions else missing)
 
 
 def _row(version: DayVersion) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from slackwater.errors import InputError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.client.results import DayRecord, DoubtfulFiles, Suggestion
+    from slackwater.client.results import Suggestion
 
 _COLUMNS = ("pipeline", "date", "since", "rule", "reason")
 
@@ -65,9 +65,19 @@ def list_days(
         for item in given_up:
             print_text(f"nobody is notified of {item.pipeline} {item.date}: {item.reason}", style="yellow")
         for day in changed:
-            print_text(_describe_notice(day), style="yellow")
+            reason = day.table_notice.reason if day.table_notice else ""
+            print_text(
+                f"{day.pipeline} {day.date} has read an earlier version of {reason}. To run it with "
+                f"the new one: slackwater run {day.pipeline} --date {day.date}",
+                style="yellow",
+            )
         for files in doubtful:
-            print_text(_describe_doubtful(files), style="yellow")
+            print_text(
+                f"{files.source}: the listing of {files.at:%Y-%m-%d %H:%M} UTC lacks more stored files than it has: "
+                f"{counted(files.files, 'file')}, such as {files.examples[0]}. Their rows still count. If the partner "
+                f"has removed them on purpose: slackwater pull {files.source} --accept-removed {files.files}",
+                style="yellow",
+            )
 
     document = {
         "days": [
@@ -81,22 +91,6 @@ def list_days(
         ],
     }
     return Result(document, view)
-
-
-def _describe_notice(day: DayRecord) -> str:
-    reason = day.table_notice.reason if day.table_notice else ""
-    return (
-        f"{day.pipeline} {day.date} has read an earlier version of {reason}. To run it with "
-        f"the new one: slackwater run {day.pipeline} --date {day.date}"
-    )
-
-
-def _describe_doubtful(files: DoubtfulFiles) -> str:
-    return (
-        f"{files.source}: the listing of {files.at:%Y-%m-%d %H:%M} UTC lacks more stored files than it has: "
-        f"{counted(files.files, 'file')}, such as {files.examples[0]}. Their rows still count. If the partner has "
-        f"removed them on purpose: slackwater pull {files.source} --accept-removed {files.files}"
-    )
 
 
 def _list_older(session: Session, pipeline: str | None, *, first: str | None, last: str | None) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -119,7 +118,18 @@ def revoke(
         )
     tokens = session.client.tokens
     known = tokens.all()
-    chosen = [_token_with_id(digits, known)] if all_of is None else _valid_tokens(all_of, known)
+    if all_of is not None:
+        of_partner = [item for item in known if item.partner == all_of]
+        if not of_partner:
+            raise UnknownName(f"--all: no partner {all_of!r} has a token (slackwater token list shows the partners)")
+        chosen = [item for item in of_partner if item.valid(datetime.now(UTC))]
+    else:
+        chosen = [item for item in known if item.token_hash.startswith(digits)]
+        if not chosen:
+            raise UnknownName(f"ID: no token {digits} (slackwater token list shows the ids)")
+        if len(chosen) > 1:
+            ids = " and ".join(item.id for item in chosen)
+            raise InputError(f"ID: {digits} is the beginning of the ids {ids}: give more digits")
     for item in chosen:
         tokens.revoke(item)
     lines = "\n".join(f"revoked {item.id} of {item.partner}" for item in chosen)
@@ -137,25 +147,6 @@ def token_document(token: Token) -> dict[str, Any]:
         "expires_at": token.expires_at,
         "state": token.state(datetime.now(UTC)),
     }
-
-
-def _token_with_id(digits: str, tokens: Sequence[Token]) -> Token:
-    """Return the token whose id begins with the digits. Raises `UnknownName`, or `InputError` if there are several."""
-    matches = [token for token in tokens if token.token_hash.startswith(digits)]
-    if not matches:
-        raise UnknownName(f"ID: no token {digits} (slackwater token list shows the ids)")
-    if len(matches) > 1:
-        ids = " and ".join(token.id for token in matches)
-        raise InputError(f"ID: {digits} is the beginning of the ids {ids}: give more digits")
-    return matches[0]
-
-
-def _valid_tokens(partner: str, tokens: Sequence[Token]) -> list[Token]:
-    """Return the partner's valid tokens. Raises `UnknownName` for a partner that never had a token."""
-    of_partner = [token for token in tokens if token.partner == partner]
-    if not of_partner:
-        raise UnknownName(f"--all: no partner {partner!r} has a token (slackwater token list shows the partners)")
-    return [token for token in of_partner if token.valid(datetime.now(UTC))]
 
 
 def _format_time(value: datetime | None) -> str | None:
