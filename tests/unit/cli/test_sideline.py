@@ -227,8 +227,6 @@ class TestShow:
     [
         (["list", "tides"], "no source 'tides' in this project"),
         (["show", "tides"], "no source 'tides' in this project"),
-        (["list", "--date", "yesterday"], "--date: 'yesterday' is not a date such as 2013-03-08"),
-        (["list", "--since", "2013-02-30"], "--since: '2013-02-30' is not a date such as 2013-03-08"),
         (["list", "--since", "9999-12-31"], "--since: 9999-12-31 has not begun in UTC"),
         (["list", "--date", "2013-03-08", "--since", "2013-03-08"], "--date and --since: give one of them"),
         (["show", "weather", "--date", "2013-03-08", "--batch", PUSHED], "--date and --batch: give one of them"),
