@@ -149,17 +149,12 @@ class TestShow:
         assert events[1]["text"] == "x" * 500
         assert events[1]["line"] is None
 
-    def test_a_batch_of_any_day_can_be_shown(self, capsys, store_rejects):
+    def test_a_batch_of_any_day_or_a_day_is_shown_and_no_other(self, capsys, store_rejects):
         store_rejects(record(0), back=400)
         store_rejects(record(0, batch=PULLED))
-        [event] = run_json(capsys, "sideline", "show", "weather", "--batch", PUSHED)["events"]
-        assert event["date"] == iso(400)
-
-    def test_a_day_is_shown_and_no_other(self, capsys, store_rejects):
-        store_rejects(record(0), back=1)
-        store_rejects(record(1, batch=PULLED))
-        [event] = run_json(capsys, "sideline", "show", "weather", "--date", iso(1))["events"]
-        assert event["batch_id"] == PUSHED
+        for option in (["--batch", PUSHED], ["--date", iso(400)]):
+            [event] = run_json(capsys, "sideline", "show", "weather", *option)["events"]
+            assert (event["date"], event["batch_id"]) == (iso(400), PUSHED)
 
     def test_events_beyond_the_limit_are_reported_as_more(self, capsys, store_rejects):
         store_rejects(*map(record, range(3)))
