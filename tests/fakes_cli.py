@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from slackwater.client.client import Client
-from slackwater.client.connection import Connection
+from slackwater.client.resources import Connection
 from slackwater.client.workspace import Workspace
 from slackwater.errors import ObjectMissing
 

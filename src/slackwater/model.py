@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
@@ -58,39 +59,64 @@ def first_error(error: ValidationError) -> str:
 
 # Airflow and EventBridge run cron expressions, so only what both understand is accepted. Libraries accept more
 # (`L`, `#`, `?`, `@daily`, six fields), and their errors do not say which values a field may have.
-_CRON_RANGES = {"minute": (0, 59), "hour": (0, 23), "day-of-month": (1, 31), "month": (1, 12), "day-of-week": (0, 7)}
-CRON_NAMES = {
-    "month": ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
-    "day-of-week": ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"),
+_CRON_ITEM = re.compile(r"(\*|(?P<first>[0-9A-Za-z]+)(-(?P<last>[0-9A-Za-z]+))?)(/(?P<step>[0-9]+))?")
+"""`*`, a value or a range such as `MON-FRI`, each with or without a step such as `/15`."""
+
+
+class CronField(NamedTuple):
+    """The values that a field of a cron expression can have, and the names of the first of them."""
+
+    low: int
+    high: int
+    names: Sequence[str] = ()
+    also: int = 0
+    """A value above `high` that is valid too: 7 for Sunday, which is 0."""
+
+    def values(self, field: str) -> list[int]:
+        """Return the values of a field in ascending order. Raises `ValueError` for a field that is not valid."""
+        return sorted({value for item in field.split(",") for value in self._item(item)})
+
+    def _item(self, item: str) -> Iterable[int]:
+        match = _CRON_ITEM.fullmatch(item)
+        if match is None or match["step"] == "0":
+            raise ValueError(f"{item!r} is no part of a cron expression")
+        first, last = self.low, self.high
+        if match["first"] is not None:
+            first = self._number(match["first"])
+            # `5/15` means from 5 on, as in Airflow. From 7 on, which is Sunday too, there is only Sunday.
+            last = self._number(match["last"]) if match["last"] else max(self.high, first) if match["step"] else first
+        if first > last:
+            raise ValueError(f"{item!r} ends before it begins")
+        return range(first, last + 1, int(match["step"] or 1))
+
+    def _number(self, value: str) -> int:
+        number = int(value) if value.isdecimal() else self.low + self.names.index(value.upper())
+        if not self.low <= number <= max(self.high, self.also):
+            raise ValueError(f"{value} is out of range")
+        return number
+
+
+CRON_FIELDS = {
+    "minute": CronField(0, 59),
+    "hour": CronField(0, 23),
+    "day-of-month": CronField(1, 31),
+    "month": CronField(1, 12, ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")),
+    "day-of-week": CronField(0, 6, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"), also=7),
 }
-# `*`, a value or a range such as `MON-FRI`, each with or without a step such as `/15`.
-CRON_ITEM = re.compile(r"(\*|(?P<first>[0-9A-Za-z]+)(-(?P<last>[0-9A-Za-z]+))?)(/(?P<step>[0-9]+))?")
 
 
 def _check_cron(value: str) -> str:
     fields = value.split()
-    if len(fields) != len(_CRON_RANGES):
-        raise ValueError(f"{value!r} has {len(fields)} fields; five are expected: {' '.join(_CRON_RANGES)}")
-    for (name, (low, high)), field in zip(_CRON_RANGES.items(), fields, strict=True):
-        if not all(_is_cron_item(item, name) for item in field.split(",")):
+    if len(fields) != len(CRON_FIELDS):
+        raise ValueError(f"{value!r} has {len(fields)} fields; five are expected: {' '.join(CRON_FIELDS)}")
+    for (name, valid), field in zip(CRON_FIELDS.items(), fields, strict=True):
+        try:
+            valid.values(field)
+        except ValueError as error:
+            low, high = valid.low, max(valid.high, valid.also)
             examples = f"*, {low}, {low}-{high}, */2, {low},{high}"
-            raise ValueError(f"{value!r}: {field!r} is not a valid {name} (examples: {examples})")
+            raise ValueError(f"{value!r}: {field!r} is not a valid {name} (examples: {examples})") from error
     return value
-
-
-def _is_cron_item(item: str, field: str) -> bool:
-    """Whether `item` is `*`, a value or a range within the field's limits, with or without a step."""
-    match = CRON_ITEM.fullmatch(item)
-    if not match or match["step"] == "0":
-        return False
-    low, high = _CRON_RANGES[field]
-    numbers = {name: number for number, name in enumerate(CRON_NAMES.get(field, ()), start=low)}
-    values = []
-    for value in (match["first"], match["last"]):
-        if value:
-            unknown = -1  # below every limit
-            values.append(int(value) if value.isdecimal() else numbers.get(value.upper(), unknown))
-    return all(low <= value <= high for value in values) and values == sorted(values)
 
 
 # When something starts: minute, hour, day of the month, month, day of the week.

@@ -14,7 +14,7 @@ import pytest
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.client.days.backfill import Backfiller, BackfillObserver
+from slackwater.client.days.backfill import Backfiller
 from slackwater.client.days.executions import Executions
 from slackwater.pipeline.retries import with_retries
 from slackwater.project.project import load_definitions
@@ -74,25 +74,17 @@ def backfiller(cloud):
     )
 
 
-class Seen(BackfillObserver):
-    def __init__(self):
-        self.views = {}
-
-    def day(self, date, view):
-        self.views[date] = view
-
-
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_no_more_days_run_at_the_same_time_than_asked_for_and_a_failed_day_stops_no_other(backfiller, parallel):
     plan = backfiller.plan(PIPELINE, FOUR_DAYS[0], FOUR_DAYS[-1], parallel=parallel, stale=False)
-    seen = Seen()
-    result = backfiller.run(plan, observer=seen)
+    seen = {}
+    result = backfiller.run(plan, on_day=seen.__setitem__)
     outcomes = [(day.date, day.outcome, day.reason) for day in result.days]
     assert outcomes == [
         (date, "failed", 'CloudError: "it" broke') if date == BROKEN else (date, "published", "") for date in FOUR_DAYS
     ]
     assert result.failure == f"1 of 4 days of {PIPELINE} failed: {BROKEN}"
-    views = [seen.views[date] for date in FOUR_DAYS]
+    views = [seen[date] for date in FOUR_DAYS]
     # Days that start together may do so in any order.
     assert all(earlier.started <= later.started for earlier, later in zip(views, views[parallel:], strict=False))
     # At the start of each day: how many days run. A day that ends at this instant does not.

@@ -25,7 +25,7 @@ PIPELINE = {
 def write(folder, *, source=None, pipeline=None):
     for type_, name, content in (("sources", "feed", source or SOURCE), ("pipelines", "totals", pipeline or PIPELINE)):
         (folder / type_).mkdir(exist_ok=True)
-        (folder / type_ / f"{name}.yaml").write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+        (folder / type_ / f"{name}.yaml").write_text(yaml.safe_dump(content))
     return folder
 
 
@@ -40,75 +40,16 @@ def test_the_example_is_valid_and_survives_json():
     ("source", "fragments"),
     [
         (SOURCE | {"timstamp": {}}, ["feed.yaml:8:1: timstamp: unknown key"]),
-        (SOURCE | {"timestamp": {"field": "when"}}, ["feed.yaml:7:10: timestamp.field: 'when' must be listed"]),
         (SOURCE | {"fields": {"at": "datetime"}}, ["feed.yaml:2:7: fields.at: wrong value: 'datetime'", "'timestamp'"]),
-        ({k: v for k, v in SOURCE.items() if k != "push"}, ["feed.yaml", "`push` or `pull`"]),
-        (SOURCE | {"source": "other"}, ["feed.yaml", "'other'", "name the file other.yaml"]),
-        (SOURCE | {"source": "Feed"}, ["feed.yaml:5:9: source: ", "lower-case letters"]),
-        (SOURCE | {"timestamp": {"field": "at", "timezone": "Mars/Base"}}, ["no such timezone: 'Mars/Base'"]),
         (SOURCE | {"pull": {"url": "ftp://x", "files": "a"}}, ["pull.url", "pull.files"]),
-        ("- a\n- b\n", ["feed.yaml", "a mapping of keys is expected"]),
-        ("a: [1\n", ["feed.yaml", "not readable as YAML"]),
-        ("", ["feed.yaml:1:1: a mapping of keys is expected at the top, not nothing"]),
     ],
 )
 def test_errors_in_sources_name_file_and_field(tmp_path, source, fragments):
-    if source == "":
-        write(tmp_path)
-        (tmp_path / "sources" / "feed.yaml").write_text("")
-    else:
-        write(tmp_path, source=source)
+    write(tmp_path, source=source)
     with pytest.raises(DefinitionError) as error:
         load_project(tmp_path)
     for fragment in fragments:
         assert fragment in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "fragments"),
-    [
-        ({"sources": ["feeds"]}, ["totals.yaml", "no source 'feeds'", "feed"]),
-        ({"timezone": "New York"}, ["no such timezone: 'New York'"]),
-        ({"publish": {"step": "sum", "key": ["date"]}}, ["publish.step: no step 'sum' in this pipeline"]),
-        ({"publish": {"step": "sums", "key": ["value"]}}, ["publish.key: it must contain `date`"]),
-        (
-            {"steps": {"sums": {"step": "sql", "depends_on": ["food"]}}},
-            ["steps.sums.depends_on: no source or step 'food' (expected feed)"],
-        ),
-        ({"steps": {"feed": {"step": "sql", "depends_on": ["feed"]}}}, ["steps.feed: a source has this name"]),
-        (
-            {
-                "steps": {
-                    "sums": {"step": "sql", "depends_on": ["more"]},
-                    "more": {"step": "sql", "depends_on": ["sums"]},
-                }
-            },
-            ["cycle", "sums", "more"],
-        ),
-        (
-            {
-                "steps": {
-                    "sums": {"step": "sql", "depends_on": ["feed"]},
-                    "loose": {"step": "sql", "depends_on": ["feed"]},
-                }
-            },
-            ["steps.loose: no step reads it"],
-        ),
-    ],
-)
-def test_errors_in_pipelines_name_the_field(tmp_path, change, fragments):
-    write(tmp_path, pipeline=PIPELINE | change)
-    with pytest.raises(DefinitionError) as error:
-        load_project(tmp_path)
-    for fragment in fragments:
-        assert fragment in str(error.value)
-
-
-def test_a_missing_or_empty_folder_is_an_error(tmp_path):
-    with pytest.raises(DefinitionError, match="no project folder"):
-        load_project(tmp_path / "nowhere")
-    with pytest.raises(DefinitionError, match="no source is defined"):
-        load_project(tmp_path)
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):

@@ -12,11 +12,11 @@ from typing import Any
 
 import typer
 
-from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.cli.command import INTERRUPTED, Result, Session
 from slackwater.cli.output import print_note, print_table, print_text
-from slackwater.client.days.backfill import BackfillObserver, BackfillResult
+from slackwater.client.days.backfill import BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
+from slackwater.client.results import ExecutionView
 from slackwater.errors import RunFailed
 from slackwater.formatting import counted, duration, rounded_usd
 from slackwater.progress import ProgressBoard, TaskState
@@ -31,9 +31,25 @@ def run_backfill(session: Session, pipeline: str, dates: tuple[str, str], *, par
     timezone = session.project.pipeline(pipeline).timezone
     days_of_range(first, last, timezone=timezone, now=datetime.now(UTC), names=("--from", "--to"))
     client = session.client
+    board = ProgressBoard()
+
+    def on_day(date: str, view: ExecutionView) -> None:
+        if not view.over:
+            board.update(date, note=view.current.name if view.current else "")
+        else:
+            state = TaskState.DONE if view.succeeded else TaskState.FAILED
+            board.update(date, state, note=view.output.get("outcome", ""), seconds=view.seconds)
+
     try:
-        with BackfillBoard() as board:
-            result = client.backfill(pipeline, first, last, parallel=parallel, stale=stale, observer=board)
+        with ExitStack() as stack:
+
+            def on_plan(plan: BackfillPlan) -> None:
+                print_note("\n".join(plan_lines(plan)), style="bold")
+                stack.enter_context(board)
+
+            result = client.backfill(
+                pipeline, first, last, parallel=parallel, stale=stale, on_plan=on_plan, on_day=on_day
+            )
     except KeyboardInterrupt as error:
         command = command_line(pipeline, first, last, parallel=parallel, stale=stale, project=session.folder)
         print_note(
@@ -58,33 +74,6 @@ def _print_backfill(result: BackfillResult) -> None:
         )
     if result.failure:
         raise RunFailed(failure_message(result))
-
-
-class BackfillBoard(BackfillObserver):
-    """Prints the plan, then shows one line for each day that runs or has run."""
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._board = ProgressBoard()
-
-    def __enter__(self) -> BackfillBoard:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def planned(self, plan: BackfillPlan) -> None:
-        """Print the plan."""
-        print_note("\n".join(plan_lines(plan)), style="bold")
-        self._stack.enter_context(self._board)
-
-    def day(self, date: str, view: ExecutionView) -> None:
-        """Show the current state of a day, or its end."""
-        if not view.over:
-            self._board.update(date, note=view.current.name if view.current else "")
-        else:
-            state = TaskState.DONE if view.succeeded else TaskState.FAILED
-            self._board.update(date, state, note=view.output.get("outcome", ""), seconds=view.seconds)
 
 
 def plan_lines(plan: BackfillPlan) -> list[str]:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -61,7 +60,7 @@ class Result(NamedTuple):
     exit_code: int = 0
 
 
-class Session:
+class Session(ExitStack):
     """The project that a command works with, and the client of its deployed system. Each is opened when it is used.
 
     The errors of `find_workspace`, `Workspace.load_definitions` and `Client.open` are raised then.
@@ -69,17 +68,9 @@ class Session:
 
     def __init__(self, folder: Path | None, *, as_json: bool) -> None:
         """`folder` is the option `--project`, `as_json` whether the command prints its document."""
+        super().__init__()
         self.folder = folder
         self.as_json = as_json
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     @cached_property
     def workspace(self) -> Workspace:
@@ -96,7 +87,7 @@ class Session:
         """The client. It is closed when the command has returned."""
         from slackwater.client.client import Client
 
-        return self._stack.enter_context(Client.open(self.workspace, self.project))
+        return self.enter_context(Client.open(self.workspace, self.project))
 
 
 class ListGroup(TyperGroup):

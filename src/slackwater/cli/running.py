@@ -1,24 +1,45 @@
-"""Shows the progress of executions."""
+"""Shows the progress of executions, and says how to go on after their failure or an interruption."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
-from slackwater.aws.executions.state_machines import ExecutionView
+import typer
+
+from slackwater.cli.command import INTERRUPTED
+from slackwater.cli.output import print_note
+from slackwater.errors import RunFailed
 from slackwater.progress import ProgressBoard, TaskState
+
+if TYPE_CHECKING:
+    from slackwater.client.results import ExecutionView, OnProgress
 
 # The other types (Choice, Pass, Succeed, Fail) take no time, so they are not shown.
 _SHOWN_TYPES = frozenset({"Task", "Map", "Parallel", "Wait"})
 
 
 @contextmanager
-def shown_states() -> Iterator[Callable[[ExecutionView], None]]:
-    """Yield a function that shows the states of an execution, on a board that is open until the end of the block."""
-    with ProgressBoard() as progress:
-        yield partial(show_states, progress)
+def shown_states(what: str = "", *, remedy: str = "", interrupted: str = "") -> Iterator[OnProgress]:
+    """Yield a function that shows the states of an execution, on a board that is open until the end of the block.
+
+    A `RunFailed` gets `what` was run before its message, and a line with the `remedy` after it. If `interrupted` says
+    what is left after Ctrl-C, that is printed, and the command ends.
+    """
+    try:
+        with ProgressBoard() as progress:
+            yield partial(show_states, progress)
+    except RunFailed as error:
+        message = f"{what}: {error}" if what else str(error)
+        raise RunFailed(f"{message}\n  {remedy}" if remedy else message) from error
+    except KeyboardInterrupt as error:
+        if not interrupted:
+            raise
+        print_note(interrupted, style="yellow")
+        raise typer.Exit(INTERRUPTED) from error
 
 
 def show_states(progress: ProgressBoard, view: ExecutionView) -> None:

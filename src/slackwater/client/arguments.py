@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,16 @@ def pushed_source(project: Project, name: str) -> Source:
             f"source {name!r} is not pushed: its definition has no `push` (to push, replace `pull` by `push: {{}}`)"
         )
     return source
+
+
+def check_grant(project: Project, partner: str, sources: Iterable[str]) -> None:
+    """Raise `InputError` or `UnknownName` if a token cannot be for the partner, or not for one of the sources."""
+    from slackwater.receiver.push.tokens import ALL_SOURCES, check_partner_name
+
+    check_partner_name(partner)
+    for name in sources:
+        if name != ALL_SOURCES and project.source(name).push is None:
+            raise InputError(f"--source: {name!r} is not pushed: its definition has no `push`")
 
 
 def optional_date(value: Date | None) -> str | None:

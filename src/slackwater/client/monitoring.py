@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,18 +11,23 @@ from pydantic import ValidationError
 
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.arguments import check_begun
-from slackwater.client.days.executions import Executions, execution_error
+from slackwater.client.days.executions import Executions, execution_error, ignore
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.check.window_dates import today
 from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, LateDecision, report_uri
 from slackwater.late.report.message import Message
 from slackwater.pipeline.graph import pipeline_order
+from slackwater.progress import TaskState
 from slackwater.project.project import Project
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 
-_STARTING = "starting"
+_CHECK, _STARTING = "check the days", "starting"
+OnTask = Callable[..., None]
+"""Is called with the arguments of `ProgressBoard.update`: the check, or the date of a day, and its state."""
+OnReport = Callable[[CheckReport], None]
+"""Is called when the check has decided about the days. The late days run then, which takes minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,25 +59,6 @@ class MonitorResult:
     """Why the monitoring failed, empty for success. A day that fails does not stop the others."""
 
 
-class MonitorObserver:
-    """Is told about the progress of a monitoring. These methods do nothing: override those that you need."""
-
-    def check_started(self) -> None:
-        """The check of the days has started."""
-
-    def check_ended(self, *, seconds: float, failed: bool) -> None:
-        """The check has ended."""
-
-    def report(self, report: CheckReport) -> None:
-        """The check has decided about the days. The late days run now, which takes minutes."""
-
-    def days(self, notes: Mapping[str, str]) -> None:
-        """The late days, each with the current state of its run. Called again and again until all are done."""
-
-    def days_ended(self, dates: tuple[str, ...], *, succeeded: bool) -> None:
-        """All late days have ended."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Monitor:
     """Monitors pipelines with the deployed state machine."""
@@ -84,18 +70,20 @@ class Monitor:
     """ARN of the monitoring state machine."""
     exchange_bucket: str
 
-    def run(self, pipeline: str, as_of: str, *, observer: MonitorObserver) -> MonitorResult:
+    def run(
+        self, pipeline: str, as_of: str, *, on_task: OnTask = ignore, on_report: OnReport = ignore
+    ) -> MonitorResult:
         """Monitor a pipeline as of an ISO date, and return the result when all late days are done.
 
         Raises `RunFailed` if the check fails. The failure of a day is in the result.
         """
         execution = self.executions.start(self.machine, name=as_of, payload={"pipeline": pipeline, "as_of": as_of})
         uri = report_uri(self.exchange_bucket, pipeline, as_of, execution)
-        view, report = self._follow_check(execution, uri, observer)
+        view, report = self._follow_check(execution, uri, on_task)
         if report is None:
             raise execution_error(view)
-        observer.report(report)
-        view = self._follow_days(execution, report, observer)
+        on_report(report)
+        view = self._follow_days(execution, report, on_task)
         # A failed execution has no output, but the input of its last state has the outcomes of the days.
         output = view.output if view.succeeded else self.executions.state_machines.failure_input(execution)
         return MonitorResult(
@@ -105,14 +93,12 @@ class Monitor:
             failure="" if view.succeeded else str(execution_error(view)),
         )
 
-    def _follow_check(
-        self, execution: str, uri: str, observer: MonitorObserver
-    ) -> tuple[ExecutionView, CheckReport | None]:
+    def _follow_check(self, execution: str, uri: str, on_task: OnTask) -> tuple[ExecutionView, CheckReport | None]:
         """Follow the execution until its check has ended; return the report, None if the check failed.
 
         Raises the error of reading the report if the check has not failed.
         """
-        observer.check_started()
+        on_task(_CHECK)
         for view in self.executions.state_machines.follow([execution]):
             # The first task is the check. When it has exited, its report is in S3.
             check = next((state for state in view.states if state.type == "Task" and state.exited), None)
@@ -120,35 +106,31 @@ class Monitor:
                 break
         seconds = check.seconds if check else view.seconds
         try:
-            report = self._read_report(uri)
-        except SlackwaterError:
-            observer.check_ended(seconds=seconds, failed=True)
+            report = CheckReport.model_validate_json(self.store.get(uri))
+        except (SlackwaterError, ValidationError) as error:
+            on_task(_CHECK, TaskState.FAILED, seconds=seconds)
             # A failed check has no report. For a missing object, S3 answers "access denied" to a role that may not list
             # the bucket.
             if view.over and not view.succeeded:
                 return view, None
+            if isinstance(error, ValidationError):
+                raise CloudError(
+                    f"{uri} is not a report that this version can read: deploy the project again (slackwater deploy)"
+                ) from error
             raise
-        observer.check_ended(seconds=seconds, failed=False)
+        on_task(_CHECK, TaskState.DONE, seconds=seconds)
         return view, report
 
-    def _read_report(self, uri: str) -> CheckReport:
-        """Return the report at the URI. Raises `CloudError` when it is missing or not a valid report."""
-        try:
-            return CheckReport.model_validate_json(self.store.get(uri))
-        except ValidationError as error:
-            raise CloudError(
-                f"{uri} is not a report that this version can read: deploy the project again (slackwater deploy)"
-            ) from error
-
-    def _follow_days(self, execution: str, report: CheckReport, observer: MonitorObserver) -> ExecutionView:
+    def _follow_days(self, execution: str, report: CheckReport, on_task: OnTask) -> ExecutionView:
         """Follow the execution to its end, and report the current state of each day that is run again."""
         notes = {day.date: _STARTING for day in report.days if day.decision is LateDecision.RERUN}
         for view in self.executions.state_machines.follow([execution]):
             for date, note in notes.items():
                 notes[date] = self._day_note(report.pipeline, date, note)
-            if not view.over:
-                observer.days(notes)
-        observer.days_ended(tuple(notes), succeeded=view.succeeded)
+                if not view.over:
+                    on_task(date, note=notes[date])
+        for date in notes:
+            on_task(date, TaskState.DONE if view.succeeded else TaskState.FAILED)
         return view
 
     def _day_note(self, pipeline: str, date: str, previous: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from datetime import date as date_type
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -72,7 +72,9 @@ def older_days(
         else:
             dates = list(listed)[:DAYS_AT_ONCE]
             end = dates[-1] if dates else ""
-        unchecked += _unchecked(pipeline, [date for date in listed if date > end], begin=begin)
+        if left := [date for date in listed if date > end]:
+            longest = date_type.fromisoformat(left[0]) + timedelta(days=DAYS_AT_ONCE - 1)
+            unchecked.append(UncheckedDays(pipeline, len(left), left[0], min(longest.isoformat(), _before(begin))))
         for decision in checker.decide(pipeline=pipeline, dates=dates):
             item = listed.get(decision.date)
             # A day that was rolled back is among the days on hold; its release runs it with all of its data.
@@ -81,13 +83,6 @@ def older_days(
             if item and is_settled(decision):
                 checker.table.remove_unchanged_late_day(pipeline, item)
     return OlderDays(found, unchecked)
-
-
-def _unchecked(pipeline: str, dates: Sequence[str], *, begin: date_type) -> Iterator[UncheckedDays]:
-    """Yield the listed days that the call has not checked, if there are any. `begin` is the first day of the window."""
-    if dates:
-        longest = date_type.fromisoformat(dates[0]) + timedelta(days=DAYS_AT_ONCE - 1)
-        yield UncheckedDays(pipeline, len(dates), dates[0], min(longest.isoformat(), _before(begin)))
 
 
 def _before(date: date_type) -> str:

@@ -1,24 +1,56 @@
-"""The parts of a deployed system that a client uses, each connected when it is first used."""
+"""What a client is connected to: a project, a cloud, and the parts of the deployed system, each when it is used."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from slackwater.aws.clients import Clients
+from slackwater.aws.deployment import Deployment, read_deployment
 from slackwater.aws.executions.job_logs import JobLogs
 from slackwater.aws.resources import Resources, utc_now
-from slackwater.client.connection import Connection
 from slackwater.client.days.executions import Executions
+from slackwater.client.workspace import Workspace
+from slackwater.project.project import Project
 
 if TYPE_CHECKING:
     import httpx
 
     from slackwater.aws.queue import EventQueues
-    from slackwater.client.days.run_log import RunLogReader
-    from slackwater.client.days.timeline import TimelineReader
     from slackwater.client.holds import HoldDecisions
     from slackwater.client.push import Pusher
     from slackwater.receiver.pull.rejects_reader import RejectsReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """The project, the deployment, and the clients of AWS's services."""
+
+    workspace: Workspace
+    project: Project
+    deployment: Deployment
+    cloud: str
+    """The cloud's name for messages."""
+    clients: Clients
+
+
+def connect(workspace: Workspace, project: Project | None = None) -> Connection:
+    """Connect to the cloud and read which resources are deployed there.
+
+    `project` is the workspace's project; by default it is loaded here. Raises `NotDeployed`, `DefinitionError` for the
+    project, and `InputError` for a configuration of AWS that cannot be used.
+    """
+    project = project or workspace.load_definitions()
+    # Before any client is created: boto3 reads the endpoint, which this sets, from the environment.
+    cloud = workspace.connect_cloud()
+    clients = Clients()
+    try:
+        deployment = read_deployment(clients("cloudformation"), prefix=workspace.prefix)
+    except BaseException:
+        clients.close()
+        raise
+    return Connection(workspace=workspace, project=project, deployment=deployment, cloud=cloud, clients=clients)
 
 
 class ClientResources(Resources):
@@ -71,22 +103,6 @@ class ClientResources(Resources):
         )
 
     @cached_property
-    def run_logs(self) -> RunLogReader:
-        """Reads the logs of runs."""
-        from slackwater.aws.executions.function_logs import FunctionLogs
-        from slackwater.client.days.run_log import RunLogReader
-
-        functions = FunctionLogs(logs=self.clients("logs"), prefix=self.connection.workspace.prefix)
-        return RunLogReader(states=self.clients("stepfunctions"), functions=functions, jobs=self.logs)
-
-    @cached_property
-    def timelines(self) -> TimelineReader:
-        """Reads the timelines of runs."""
-        from slackwater.client.days.timeline import TimelineReader
-
-        return TimelineReader(state_machines=self.state_machines, jobs=self.logs, store=self.store)
-
-    @cached_property
     def hold_decisions(self) -> HoldDecisions:
         """Releases days on hold, or keeps their versions."""
         from slackwater.aws.identity import caller_arn
@@ -115,9 +131,8 @@ class ClientResources(Resources):
     @cached_property
     def pusher(self) -> Pusher:
         """Pushes events to the API."""
-        from slackwater.client.push import Pusher
-        from slackwater.client.retry_budget import RetryBudget
-        from slackwater.client.token_file import TokenFile
+        from slackwater.client.push import Pusher, TokenFile
+        from slackwater.client.sender import RetryBudget
 
         return Pusher(
             http=self.http,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 
 from slackwater.aws.failures import stopped_local_cloud
 from slackwater.client.events import encode_body
-from slackwater.client.retry_budget import RetryBudget
 from slackwater.errors import (
     AccessDenied,
     CloudError,
@@ -93,6 +93,34 @@ class PushTotals:
         self.duplicates += response.get("duplicates", 0)
 
 
+class RetryBudget:
+    """Retries that a client has left, over all of its requests and threads.
+
+    Without it, each of many requests would be repeated as often as one is: an API that is overloaded would get five
+    times its load. A client begins with 10 retries, and every 10 requests that succeed allow one more, up to 10. So in
+    a long outage, only few requests are repeated, and each one fails at once.
+    """
+
+    _MOST, _PER_SUCCESS = 10.0, 0.1
+
+    def __init__(self) -> None:
+        self._left = self._MOST
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """Return whether a failed request may be repeated, and count the retry."""
+        with self._lock:
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
+
+    def succeeded(self) -> None:
+        """Count a request that has succeeded."""
+        with self._lock:
+            self._left = min(self._MOST, self._left + self._PER_SUCCESS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sender:
     """Sends batches over one connection, each with up to five attempts if failures are transient.
@@ -170,16 +198,17 @@ class Sender:
             self.budget.succeeded()
             document: dict[str, Any] = response.json()
             return document
+        code, message = _error(response)
         # The receiver's own response of status 403 has another code, and most of the gateway's have none.
-        if status == HTTPStatus.FORBIDDEN and _error_code(response) in (None, "blocked"):
+        if status == HTTPStatus.FORBIDDEN and code in (None, "blocked"):
             raise PushBlocked(
-                f"the API answered 403: {_error_message(response)}: the request did not reach the receiver. AWS WAF "
+                f"the API answered 403: {message}: the request did not reach the receiver. AWS WAF "
                 f"blocks your IP address, or {self.api} is not the URL of the API (the stack output ApiUrl)"
             )
-        if status == HTTPStatus.TOO_MANY_REQUESTS and _error_code(response) == "too_many_requests":
-            raise PushRateLimited(f"the API answered 429: {_error_message(response)}")
+        if status == HTTPStatus.TOO_MANY_REQUESTS and code == "too_many_requests":
+            raise PushRateLimited(f"the API answered 429: {message}")
         error = _TRANSIENT.get(status) or _ERRORS.get(status, CloudError)
-        raise error(f"the API answered {status}: {_error_message(response)}")
+        raise error(f"the API answered {status}: {message}")
 
 
 def _pause(state: RetryCallState) -> float:
@@ -192,23 +221,18 @@ def _is_rate_limited(state: RetryCallState) -> bool:
     return state.outcome is not None and isinstance(state.outcome.exception(), PushRateLimited)
 
 
-def _error_code(response: httpx.Response) -> object:
-    """Return the code of an error response; None without one, as in most answers of the gateway."""
+def _error(response: httpx.Response) -> tuple[object, str]:
+    """Return the code and the message of an error response, which comes from the API or from the gateway before it.
+
+    The code is None without one, as in most answers of the gateway.
+    """
     try:
         document = response.json()
     except ValueError:
-        return None
-    error = document.get("error") if isinstance(document, dict) else None
-    return error.get("code") if isinstance(error, dict) else None
-
-
-def _error_message(response: httpx.Response) -> str:
-    """Return the message of an error response, which comes from the API or from the gateway before it."""
-    try:
-        document = response.json()
-    except ValueError:
-        return response.text[:200]
+        return None, response.text[:200]
     if not isinstance(document, dict):
-        return str(document)[:200]
+        return None, str(document)[:200]
     error = document.get("error")
-    return str(error.get("message") if isinstance(error, dict) else document.get("message", document))
+    if isinstance(error, dict):
+        return error.get("code"), str(error.get("message"))
+    return None, str(document.get("message", document))

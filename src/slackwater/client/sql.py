@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from slackwater.client.arguments import Date, iso_date
 from slackwater.client.tables import QueryResult, sql_errors
 from slackwater.errors import InputError
 from slackwater.pipeline.definition import LEDGER_TABLE
@@ -31,26 +32,9 @@ _SETTINGS = (
 _PARTITION_COLUMNS = ("date", "hour")
 
 
-class Tables(Protocol):
-    """The tables that a query can read, as relations that DuckDB can register (Arrow tables or datasets)."""
-
-    def published(self, pipeline: str) -> Any | None:
-        """Return the pipeline's published table, or the ledger, or None if nothing has been written to it yet."""
-
-    def raw(self, source: str) -> Any:
-        """Return the events of a source with the columns `_date`, `_hour` and `_object`.
-
-        `_date` and `_hour` are those of the event's partition. `_object` is the number of the event's object in the
-        order of URIs.
-        """
-
-    def id_column(self, source: str) -> str | None:
-        """Return the source's id column, or None. Each id counts once in its partition."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class CloudTables:
-    """Implements `Tables` with Glue, S3 and the file cache."""
+    """The tables that a query can read, as relations that DuckDB can register (Arrow tables or datasets)."""
 
     project: Project
     warehouse: Warehouse
@@ -59,13 +43,15 @@ class CloudTables:
     """By pipeline: the Iceberg tag of the version as of which its table is read. All other tables are read as now."""
 
     def published(self, pipeline: str) -> Any | None:
-        """Return the pipeline's published table, or None if nothing has been published yet."""
+        """Return the pipeline's published table, or the ledger, or None if nothing has been written to it yet."""
         return self.warehouse.published(pipeline, tag=self.tags.get(pipeline))
 
     def raw(self, source: str) -> Any:
-        """Return the events of a source, without objects that a pull has not committed or has replaced.
+        """Return the events of a source with the columns `_date`, `_hour` and `_object`.
 
-        Raises `DayChanged` when files of the source keep changing meanwhile.
+        `_date` and `_hour` are those of the event's partition. `_object` is the number of the event's object in the
+        order of URIs. Objects that a pull has not committed or has replaced are left out. Raises `DayChanged` when
+        files of the source keep changing meanwhile.
         """
         from slackwater.runs.inputs.consistent_listing import consistent_listing
         from slackwater.sources.event_schema import raw_schema
@@ -75,11 +61,11 @@ class CloudTables:
         return self.warehouse.partitions([item.uri for item in listing.objects], raw_schema(definition))
 
     def id_column(self, source: str) -> str | None:
-        """Return the source's id column, or None."""
+        """Return the source's id column, or None. Each id counts once in its partition."""
         return self.project.source(source).id_column
 
 
-def run_query(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: Iterable[str]) -> QueryResult:
+def run_query(sql: str, *, tables: CloudTables, pipelines: Iterable[str], sources: Iterable[str]) -> QueryResult:
     """Open the tables of one SQL statement, and return its result, which runs it.
 
     `pipelines` and `sources` are the names that a query may use. Only tables whose names occur in the SQL are opened,
@@ -120,13 +106,24 @@ def run_query(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: It
         raise InputError(f"{message} (tables: {', '.join(known)})") from error
 
 
-def named_pipeline(sql: str, pipelines: Iterable[str]) -> str:
-    """Return the only pipeline whose table a statement names. Raises `InputError` for none or several."""
+def named_version(
+    sql: str, pipelines: Iterable[str], *, date: Date | None, version: int | None
+) -> tuple[str, str, int] | None:
+    """Return the pipeline, day and version as of which a statement reads a table; None if it reads all as they are now.
+
+    Raises `InputError` for a version without a date or the reverse, or a statement that does not name the table of
+    exactly one pipeline.
+    """
+    if version is None or date is None:
+        if version is None and date is None:
+            return None
+        missing = "--date" if date is None else "--version"
+        raise InputError(f"{missing} is missing: a version is that of a day, so --version and --date go together")
     names = _names_in(sql, pipelines)
     if len(names) != 1:
         found = f"names {' and '.join(names)}" if names else "names no published table"
         raise InputError(f"--version: the query {found}: with a version, it reads the table of one pipeline")
-    return names[0]
+    return names[0], iso_date(date), version
 
 
 def _check_read_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

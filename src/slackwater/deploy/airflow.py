@@ -15,8 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slackwater.client.workspace import Workspace
 from slackwater.errors import CloudError, InputError
-from slackwater.project.installation import cache_folder, is_clone
+from slackwater.project.installation import cache_folder, deployed_files, is_clone
+from slackwater.project.project import Project
+from slackwater.project.schedule import schedule_json
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 240
@@ -70,6 +73,11 @@ class AirflowHome:
         file = self.folder / _PASSWORDS
         return str(json.loads(file.read_text(encoding="utf-8"))["admin"]) if file.exists() else ""
 
+    def write_schedule(self, project: Project) -> None:
+        """Write the `schedule.json` of a project, which the DAGs are made from."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.schedule.write_text(schedule_json(project), encoding="utf-8")
+
     def environment(self, url: str, *, prefix: str, cloud: Mapping[str, str]) -> dict[str, str]:
         """Return the variables of Airflow's processes.
 
@@ -93,6 +101,12 @@ class AirflowHome:
             "PATH": f"{self.program.parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
         return {**settings, **os.environ, **cloud, **fixed}
+
+
+def airflow_home(workspace: Workspace) -> AirflowHome:
+    """Return the folder of a workspace's Airflow. Raises `InputError` if Airflow is not installed."""
+    files = deployed_files()
+    return AirflowHome(folder=workspace.state / "airflow", program=airflow_program(files), dags=files / "mwaa_dags")
 
 
 def airflow_program(files: Path) -> Path:

@@ -16,7 +16,7 @@ from slackwater.aws.executions.temporary_state_machines import definition_of, st
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.deploy.finding import Clients, Finding, failed, ok
 from slackwater.errors import SlackwaterError
-from slackwater.project.installation import deployed_files
+from slackwater.project.installation import pipeline_frame
 from slackwater.runs.outcome import failure_message
 from slackwater.runs.record import Run, failure_uri
 
@@ -106,8 +106,9 @@ def _machine(stage: str) -> dict[str, Any]:
 
     It has no retries: a person waits for the reason.
     """
-    frame = json.loads((deployed_files() / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
-    kept = {key: value for key, value in frame["States"]["Run <stage>"].items() if key not in {"Catch", "Next"}}
+    kept = {
+        key: value for key, value in pipeline_frame()["States"]["Run <stage>"].items() if key not in {"Catch", "Next"}
+    }
     variables = {"run": "{% $states.input %}", "restore": "", "spark_parameters": "${SparkSubmitParameters}"}
     states = {
         "Begin": {"Type": "Pass", "Assign": variables, "Next": "Run the job"},

@@ -1,12 +1,14 @@
-"""Deploys a project's stacks, after checks that its definitions and the new stacks fit what is deployed."""
+"""Deploys a project's stacks, after checks that its definitions and the new stacks fit what is deployed.
+
+Also what a deletion of the stacks needs.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from slackwater.aws.api_log_role import ensure_log_role
 from slackwater.aws.clients import client
 from slackwater.aws.composite_alarms import CompositeAlarmRules
 from slackwater.aws.definition_history import HistoryStore
-from slackwater.aws.deletion import StackDeletion
+from slackwater.aws.deletion import StackDeletion, StackResource
 from slackwater.aws.deployment import (
     ALARM_STACKS,
     Deployment,
@@ -25,14 +27,15 @@ from slackwater.aws.deployment import (
     read_deployment,
     stack_states,
 )
+from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.spark_application import SparkApplications
 from slackwater.client.workspace import Workspace
 from slackwater.deploy.cdk import Cdk
 from slackwater.deploy.tools import cdk_program, install_tools, is_installed
-from slackwater.errors import CloudError, InputError
+from slackwater.errors import CloudError
 from slackwater.progress import ProgressBoard, TaskState
-from slackwater.project.environments import ENVIRONMENT_VARIABLE
+from slackwater.project.environments import check_target, settings_of_environment
 from slackwater.project.project import Project
 
 _INSTALLATION = "install the CDK"
@@ -77,7 +80,7 @@ def deploy(
     failed, or the jobs that keep the Spark application from being changed, and `InputError` for a wrong setting.
     """
     prefix = workspace.prefix
-    merged = {**parse_settings(os.environ.get("SLACKWATER_SET", "").split()), **(settings or {}), "prefix": prefix}
+    merged = {**settings_of_environment(), **(settings or {}), "prefix": prefix}
     if workspace.environment:
         merged["environment"] = workspace.environment
     definitions = workspace.load_project()
@@ -111,30 +114,6 @@ def deploy(
     existing = stack_states(cloudformation, prefix=prefix)
     obsolete = tuple(stack for stack in existing if not (assembly / f"{stack}.template.json").exists())
     return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed), obsolete=obsolete)
-
-
-def parse_settings(words: Sequence[str]) -> dict[str, str]:
-    """Parse `NAME=VALUE` settings. The last value of a name counts.
-
-    Raises `InputError` for any other form, and for what every command needs, not only `deploy`: prefix and environment.
-    """
-    settings = {}
-    for word in words:
-        name, _, value = word.partition("=")
-        if not (name and "=" in word):
-            raise InputError(f"--set: {word!r} is not of the form NAME=VALUE, such as outbound_allow=10.20.0.0/16")
-        if name == "prefix":
-            raise InputError(
-                f"--set {word}: the other commands would not find this deployment: set the environment variable "
-                f"SLACKWATER_PREFIX={value}, or slackwater:prefix in the context of cdk.json"
-            )
-        if name == "environment":
-            raise InputError(
-                f"--set {word}: the other commands would not find this deployment: use --environment {value}, and set "
-                f"the environment variable {ENVIRONMENT_VARIABLE}={value} for the other commands"
-            )
-        settings[name] = value
-    return settings
 
 
 def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_stderr) -> None:
@@ -197,3 +176,25 @@ def delete_obsolete_alarms(assembly: Path, *, prefix: str, on_note: OnNote) -> N
     for stack in stacks:
         deletion.delete(stack)
         on_note(f"deleted the stack {stack.name}: its alarms move to another stack, or are no longer needed")
+
+
+def stop_applications(resources: Iterable[StackResource]) -> None:
+    """Stop the Spark applications among resources that a deletion does not keep. Raises `CloudError`."""
+    applications = SparkApplications(cloudformation=client("cloudformation"), emr=client("emr-serverless"))
+    for resource in resources:
+        if resource.type == "AWS::EMRServerless::Application" and not resource.kept:
+            applications.stop(resource.name)
+
+
+def check_credentials(workspace: Workspace) -> None:
+    """Check that the credentials are for the account and the region that cdk.json has, if it has them.
+
+    Raises `DefinitionError`, and `CloudError` if AWS does not answer.
+    """
+    if not (workspace.account or workspace.region):
+        return
+    sts = client("sts")
+    with translated("get the account id"):
+        account = sts.get_caller_identity()["Account"]
+    actual = {"account": account, "region": sts.meta.region_name}
+    check_target(account=workspace.account, region=workspace.region, credentials=actual)

@@ -1,1 +1,1 @@
-"""`slackwater dev`: try a pipeline on a sample of its inputs, again after each change."""
+"""Work on definitions and steps on this machine: write them, run one step, try a pipeline again after each change."""

@@ -69,7 +69,7 @@ class KeptSteps:
                     yield self._outcome(name, pipeline, stage, context, origin=origin)
 
     def _input(self, name: str, sample: Sample, before: Mapping[str, _Kept], context: StepContext) -> _Kept:
-        from slackwater.spark.standalone import frame_of_table  # noqa: PLC0415 - starts no Spark, but imports it
+        from slackwater.spark.standalone import frame_of_table
 
         kept = before.get(name)
         if kept and kept.origin is sample:
@@ -80,7 +80,7 @@ class KeptSteps:
         self, name: str, pipeline: Pipeline, stage: Stage, context: StepContext, *, origin: object
     ) -> StepOutcome:
         """Compute a step, and keep its result if it has one."""
-        from slackwater.spark.standalone import columns_of, compute_step, first_rows  # noqa: PLC0415
+        from slackwater.spark.standalone import columns_of, compute_step, first_rows
 
         current, use = self._kept, pipeline.steps[name]
         reads = {read: current[read] for read in use.depends_on}

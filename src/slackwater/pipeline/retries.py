@@ -19,6 +19,7 @@ SPARK_JOB = "arn:aws:states:::emr-serverless:startJobRun.sync"
 EXECUTION = "arn:aws:states:::states:startExecution.sync:2"
 DESCRIPTION = "arn:aws:states:::aws-sdk:sfn:describeExecution"
 
+_OF_STEP_FUNCTIONS = {"IntervalSeconds": 5, "BackoffRate": 2, "MaxAttempts": 4, "JitterStrategy": "FULL"}
 RETRIES: dict[str, dict[str, Any]] = {
     LAMBDA: {
         "Comment": "Lambda was busy, AWS throttled the function or failed it, or another execution changed the day.",
@@ -70,18 +71,12 @@ RETRIES: dict[str, dict[str, Any]] = {
             "StepFunctions.ThrottlingException",
             "StepFunctions.AWSStepFunctionsException",
         ],
-        "IntervalSeconds": 5,
-        "BackoffRate": 2,
-        "MaxAttempts": 4,
-        "JitterStrategy": "FULL",
+        **_OF_STEP_FUNCTIONS,
     },
     DESCRIPTION: {
         "Comment": "Step Functions was busy, or does not know the execution yet.",
         "ErrorEquals": ["Sfn.ExecutionDoesNotExistException", "Sfn.SfnException"],
-        "IntervalSeconds": 5,
-        "BackoffRate": 2,
-        "MaxAttempts": 4,
-        "JitterStrategy": "FULL",
+        **_OF_STEP_FUNCTIONS,
     },
 }
 """The retrier of each service that our state machines call, by the resource of the task."""

@@ -21,12 +21,9 @@ def skipped_time(instant: datetime, timezone: str) -> datetime | None:
     """
     before = (instant - _LONGEST_CHANGE).astimezone(ZoneInfo(timezone)).utcoffset()
     local = instant.astimezone(UTC).replace(tzinfo=None) + (before or timedelta())
-    return local if _is_skipped(local, timezone) else None
-
-
-def _is_skipped(local: datetime, timezone: str) -> bool:
     zone = ZoneInfo(timezone)
-    return local.replace(tzinfo=zone).astimezone(UTC).astimezone(zone).replace(tzinfo=None) != local
+    is_skipped = local.replace(tzinfo=zone).astimezone(UTC).astimezone(zone).replace(tzinfo=None) != local
+    return local if is_skipped else None
 
 
 @cache

@@ -1,12 +1,16 @@
-"""The environments of a project: `dev`, `staging` and `prod`. `infra/environments.py` has their settings."""
+"""The environments of a project: `dev`, `staging` and `prod`, and settings that a person gives.
+
+`infra/environments.py` has the settings of the environments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from slackwater.errors import DefinitionError
+from slackwater.errors import DefinitionError, InputError
 
 ENVIRONMENT_VARIABLE = "SLACKWATER_ENVIRONMENT"
 DEFAULT_PREFIX = "slackwater"
@@ -58,3 +62,32 @@ def check_target(*, account: str | None, region: str | None, credentials: Mappin
     ]
     if problems:
         raise DefinitionError("\n".join(problems))
+
+
+def parse_settings(words: Sequence[str]) -> dict[str, str]:
+    """Parse `NAME=VALUE` settings. The last value of a name counts.
+
+    Raises `InputError` for any other form, and for what every command needs, not only `deploy`: prefix and environment.
+    """
+    settings = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if not (name and "=" in word):
+            raise InputError(f"--set: {word!r} is not of the form NAME=VALUE, such as outbound_allow=10.20.0.0/16")
+        if name == "prefix":
+            raise InputError(
+                f"--set {word}: the other commands would not find this deployment: set the environment variable "
+                f"SLACKWATER_PREFIX={value}, or slackwater:prefix in the context of cdk.json"
+            )
+        if name == "environment":
+            raise InputError(
+                f"--set {word}: the other commands would not find this deployment: use --environment {value}, and set "
+                f"the environment variable {ENVIRONMENT_VARIABLE}={value} for the other commands"
+            )
+        settings[name] = value
+    return settings
+
+
+def settings_of_environment() -> dict[str, str]:
+    """Return the settings in SLACKWATER_SET, `NAME=VALUE` separated by blanks. Raises `InputError`."""
+    return parse_settings(os.environ.get("SLACKWATER_SET", "").split())

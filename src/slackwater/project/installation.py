@@ -7,10 +7,12 @@ downloads are in the user's cache.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 # The folder of the files in an installed wheel.
 _IN_PACKAGE = "_deployed"
@@ -43,6 +45,12 @@ def cache_folder(files: Path) -> Path:
     if is_clone(files):
         return files / ".slackwater"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slackwater"
+
+
+def pipeline_frame() -> dict[str, Any]:
+    """Return the state machine that `slackwater.pipeline.compile` completes with the stages of a pipeline."""
+    frame: dict[str, Any] = json.loads((deployed_files() / "step_functions" / "pipeline.asl.json").read_text("utf-8"))
+    return frame
 
 
 @contextmanager

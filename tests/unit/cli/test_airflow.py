@@ -19,7 +19,6 @@ from slackwater.deploy import airflow
 from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud
 from slackwater.local.cloud import LocalCloud
-from slackwater.project import installation
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +53,7 @@ def files(tmp_path, monkeypatch) -> Path:
     """A clone's folder in which Airflow is not installed."""
     folder = tmp_path / "clone"
     (folder / "mwaa_dags").mkdir(parents=True)
-    monkeypatch.setattr(installation, "deployed_files", lambda: folder)
+    monkeypatch.setattr(airflow, "deployed_files", lambda: folder)
     return folder
 
 

@@ -58,14 +58,14 @@ def backfilling(monkeypatch):
     def backfilling(result=None, plan=None):
         calls = []
 
-        def backfill(*arguments, observer, **options):
+        def backfill(*arguments, on_plan, on_day, **options):
             calls.append((arguments, options))
-            observer.planned(plan or a_plan())
+            on_plan(plan or a_plan())
             if result is None:
                 raise KeyboardInterrupt
-            observer.day("2013-03-08", a_view("RUNNING"))
-            observer.day("2013-03-08", a_view("SUCCEEDED", output={"outcome": "published"}))
-            observer.day("2013-03-09", a_view("FAILED" if result.failure else "SUCCEEDED"))
+            on_day("2013-03-08", a_view("RUNNING"))
+            on_day("2013-03-08", a_view("SUCCEEDED", output={"outcome": "published"}))
+            on_day("2013-03-09", a_view("FAILED" if result.failure else "SUCCEEDED"))
             return result
 
         use_client(monkeypatch, SimpleNamespace(backfill=backfill, correlation_id="c"))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import typer
 
 from slackwater.cli.command import Result, command
-from slackwater.cli.main import run
 from slackwater.client.client import Client
 
 pytestmark = pytest.mark.unit
@@ -80,10 +78,3 @@ def test_the_document_is_printed_or_the_view_and_the_exit_code_is_the_result_s(c
 
     assert call(shown, *options) == 3
     assert capsys.readouterr().out == printed
-
-
-def test_a_date_that_is_none_names_its_option(capsys):
-    for date in ("yesterday", ""):
-        assert run(["cost", "--from", date, "--json", "--project", str(PROJECT)]) == 2
-        error = json.loads(capsys.readouterr().out)["error"]
-        assert error["message"] == f"--from: {date!r} is not a date such as 2013-03-08"

@@ -66,8 +66,7 @@ def account(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     account = Account(capsys, **{"slackwater-storage": STORAGE, "slackwater-receiver": RECEIVER})
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("SLACKWATER_PREFIX", "slackwater")
-    for module in ("deploy", "destroy"):
-        monkeypatch.setattr(f"slackwater.deploy.{module}.client", lambda _: account)
+    monkeypatch.setattr("slackwater.deploy.deploy.client", lambda _: account)
     monkeypatch.setattr("slackwater.aws.deletion._PAUSE", 0)
     return account
 

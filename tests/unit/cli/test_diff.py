@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.cli.comparison import show_comparison
+from slackwater.cli.commands.diff import show_comparison
 from slackwater.cli.main import run
 from slackwater.costs.cost import RunCost
 from slackwater.late.comparison import MetricChange, Mover, RowChange, RowCounts

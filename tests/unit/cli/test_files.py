@@ -113,12 +113,9 @@ def test_failed_files_are_listed_with_options_in_any_place(capsys, arguments):
     assert [file["path"] for file in run_json(capsys, *arguments)["files"]] == [BROKEN]
 
 
-def test_a_cut_list_says_so(capsys):
+def test_a_cut_list_and_an_empty_one_say_so(capsys):
     assert "these are the first 1 file (to see more: --limit N)" in run_text(capsys, "files", "flights", "--limit", "1")
     assert run_json(capsys, "files", "flights", "--limit", "1")["more"]
-
-
-def test_an_empty_list_says_so(capsys):
     assert run_text(capsys, "files", "flights", "--state", "vanished") == "no files of flights with state vanished\n"
 
 
@@ -137,7 +134,6 @@ def test_files_are_given_up_with_a_reason(capsys, cache):
         (("give-up", "weather", "x"), "source 'weather' is not pulled"),
         (("nothing",), "no source 'nothing'"),
         (("flights", "--state", "broken"), "'broken' is not one of"),
-        (("flights", "--as-of", "today"), "--as-of: 'today' is not a date"),
         (("give-up", "flights"), "Missing argument 'PATH...'"),
     ],
 )

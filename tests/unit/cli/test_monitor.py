@@ -11,9 +11,8 @@ import pytest
 
 from slackwater.aws.executions.state_machines import ExecutionView, StateView
 from slackwater.cli.commands.monitor import monitor_document, print_day_outcomes, print_decisions
-from slackwater.cli.monitoring import MonitorBoards
 from slackwater.client.days.executions import Executions
-from slackwater.client.monitoring import Monitor, MonitorObserver
+from slackwater.client.monitoring import Monitor
 from slackwater.errors import AccessDenied, RunFailed, SlackwaterError
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.report.message import compose
@@ -107,7 +106,7 @@ def monitor(machines, store=None):
 def test_the_decisions_are_reported_before_a_day_is_run_again(capsys):
     machines = OneExecution(view("SUCCEEDED", output={"days": [NOTIFIED]}))
     reports = []
-    result = monitor(machines).run("daily_delays", "2013-03-12", observer=MonitorBoards(reports.append))
+    result = monitor(machines).run("daily_delays", "2013-03-12", on_report=reports.append)
     assert reports == [REPORT]
     assert {machines.payload[name] for name in ("pipeline", "as_of")} == {"daily_delays", "2013-03-12"}
     assert (result.failure, [day.notified for day in result.days]) == ("", [True])
@@ -123,7 +122,7 @@ def test_the_decisions_are_reported_before_a_day_is_run_again(capsys):
 
 def test_comparison_and_notification_are_printed(capsys):
     machines = OneExecution(view("SUCCEEDED", output={"days": [NOTIFIED]}))
-    print_day_outcomes(monitor(machines).run("p", "2013-03-12", observer=MonitorObserver()))
+    print_day_outcomes(monitor(machines).run("p", "2013-03-12"))
     shown = capsys.readouterr().out
     message = compose(comparison())
     assert "daily_delays 2013-03-10: version 1 -> 2" in shown
@@ -136,7 +135,7 @@ def test_the_outcomes_of_other_days_are_printed_when_one_fails(capsys):
     cause = "2 of 3 late days of daily_delays failed: 2013-03-09: it broke"
     days = [NOT_COMPARED, FAILED, NOTIFIED]
     machines = OneExecution(view("FAILED", error="DaysFailed", cause=cause), failed={"days": days})
-    result = monitor(machines).run("daily_delays", "2013-03-12", observer=MonitorObserver())
+    result = monitor(machines).run("daily_delays", "2013-03-12")
     assert result.failure == cause
     print_day_outcomes(result)
     shown = capsys.readouterr().out
@@ -155,7 +154,7 @@ def test_a_failed_check_raises_with_its_reason():
     machines = OneExecution(view("FAILED", error="E", cause='{"errorMessage": "no such day"}'))
     machines.follow = lambda _: iter([machines.end])
     with pytest.raises(RunFailed, match="no such day"):
-        monitor(machines, FakeObjects()).run("p", "2013-03-12", observer=MonitorObserver())
+        monitor(machines, FakeObjects()).run("p", "2013-03-12")
 
 
 class Refusing:
@@ -169,7 +168,7 @@ def test_a_failed_check_raises_its_reason_even_if_its_report_cannot_be_read():
     machines = OneExecution(view("FAILED", error="E", cause='{"errorMessage": "no such day"}'))
     machines.follow = lambda _: iter([machines.end])
     with pytest.raises(RunFailed, match="no such day"):
-        monitor(machines, Refusing()).run("p", "2013-03-12", observer=MonitorObserver())
+        monitor(machines, Refusing()).run("p", "2013-03-12")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,7 @@ def test_a_failed_check_raises_its_reason_even_if_its_report_cannot_be_read():
 )
 def test_a_report_that_cannot_be_read_after_a_successful_check_is_named(store, message):
     with pytest.raises(SlackwaterError, match=message):
-        monitor(OneExecution(view("SUCCEEDED")), store).run("p", "2013-03-12", observer=MonitorObserver())
+        monitor(OneExecution(view("SUCCEEDED")), store).run("p", "2013-03-12")
 
 
 def test_an_unchanged_day_names_the_run_with_the_same_inputs(capsys):
@@ -194,7 +193,7 @@ def test_an_unchanged_day_names_the_run_with_the_same_inputs(capsys):
         "message": "",
     }
     machines = OneExecution(view("SUCCEEDED", output={"days": [same]}))
-    print_day_outcomes(monitor(machines).run("p", "2013-03-12", observer=MonitorObserver()))
+    print_day_outcomes(monitor(machines).run("p", "2013-03-12"))
     shown = capsys.readouterr().out
     assert "not run again, because run r, attempt 2, has the same inputs" in shown
     assert "No notification: already notified" in shown

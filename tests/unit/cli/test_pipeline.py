@@ -78,11 +78,6 @@ def test_a_missing_file_is_an_input_error(capsys):
     assert "nowhere.yaml: no such file" in capsys.readouterr().err
 
 
-def test_the_schema_command_prints_json(capsys):
-    assert run(["pipeline", "schema"]) == 0
-    assert json.loads(capsys.readouterr().out)["title"] == "Pipeline"
-
-
 DAILY = str(EXAMPLE / "pipelines" / "daily_delays.yaml")
 
 

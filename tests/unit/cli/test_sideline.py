@@ -149,17 +149,12 @@ class TestShow:
         assert events[1]["text"] == "x" * 500
         assert events[1]["line"] is None
 
-    def test_a_batch_of_any_day_can_be_shown(self, capsys, store_rejects):
+    def test_a_batch_of_any_day_or_a_day_is_shown_and_no_other(self, capsys, store_rejects):
         store_rejects(record(0), back=400)
         store_rejects(record(0, batch=PULLED))
-        [event] = run_json(capsys, "sideline", "show", "weather", "--batch", PUSHED)["events"]
-        assert event["date"] == iso(400)
-
-    def test_a_day_is_shown_and_no_other(self, capsys, store_rejects):
-        store_rejects(record(0), back=1)
-        store_rejects(record(1, batch=PULLED))
-        [event] = run_json(capsys, "sideline", "show", "weather", "--date", iso(1))["events"]
-        assert event["batch_id"] == PUSHED
+        for option in (["--batch", PUSHED], ["--date", iso(400)]):
+            [event] = run_json(capsys, "sideline", "show", "weather", *option)["events"]
+            assert (event["date"], event["batch_id"]) == (iso(400), PUSHED)
 
     def test_events_beyond_the_limit_are_reported_as_more(self, capsys, store_rejects):
         store_rejects(*map(record, range(3)))
@@ -227,8 +222,6 @@ class TestShow:
     [
         (["list", "tides"], "no source 'tides' in this project"),
         (["show", "tides"], "no source 'tides' in this project"),
-        (["list", "--date", "yesterday"], "--date: 'yesterday' is not a date such as 2013-03-08"),
-        (["list", "--since", "2013-02-30"], "--since: '2013-02-30' is not a date such as 2013-03-08"),
         (["list", "--since", "9999-12-31"], "--since: 9999-12-31 has not begun in UTC"),
         (["list", "--date", "2013-03-08", "--since", "2013-03-08"], "--date and --since: give one of them"),
         (["show", "weather", "--date", "2013-03-08", "--batch", PUSHED], "--date and --batch: give one of them"),

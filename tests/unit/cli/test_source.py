@@ -19,14 +19,11 @@ pytestmark = pytest.mark.unit
 FLIGHTS = Path("examples/nyc_flights/sources/flights.yaml")
 
 
-def test_the_columns_of_a_valid_definition_are_printed(capsys):
+def test_the_columns_of_a_valid_definition_are_printed_or_one_document(capsys):
     assert run(["source", "validate", str(FLIGHTS)]) == 0
     shown = capsys.readouterr().out
     assert "flights: valid, 19 columns" in shown
     assert "carrier, required" in shown
-
-
-def test_with_json_the_result_is_one_document(capsys):
     assert run(["source", "validate", str(FLIGHTS), "--json"]) == 0
     (source,) = json.loads(capsys.readouterr().out)["sources"]
     assert source["source"] == "flights"
@@ -47,25 +44,23 @@ def test_without_a_file_the_whole_project_is_checked(capsys):
         ("source: other\ntimestamp: {field: at}\nfields: {at: timestamp}\npush: {}\n", "name the file other.yaml"),
         ("source: feed\ntimestamp: {field: at}\nfields: {at: text}\npush: {}\n", "fields.at"),
         ("- feed\n", "a mapping of keys is expected"),
+        (None, "no such file"),
     ],
 )
 def test_an_invalid_definition_is_an_input_error_that_names_file_and_field(tmp_path, capsys, content, says):
     file = tmp_path / "feed.yaml"
-    file.write_text(content)
+    if content:
+        file.write_text(content)
     assert run(["source", "validate", str(file)]) == 2
     shown = capsys.readouterr().err
     assert says in shown
     assert "feed.yaml" in shown
 
 
-def test_a_missing_definition_file_is_an_input_error(capsys):
-    assert run(["source", "validate", "nowhere.yaml"]) == 2
-    assert "no such file" in capsys.readouterr().err
-
-
-def test_the_schema_command_prints_json(capsys):
-    assert run(["source", "schema"]) == 0
-    assert json.loads(capsys.readouterr().out)["title"] == "Source"
+@pytest.mark.parametrize("group", ["source", "pipeline"])
+def test_the_schema_command_prints_json(capsys, group):
+    assert run([group, "schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == group.capitalize()
 
 
 SAMPLE = "id,zip,at\n1,00501,2013-03-08T12:00:00Z\n2,10001,2013-03-08T12:00:00+01:00\n"

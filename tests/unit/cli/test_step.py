@@ -68,9 +68,3 @@ def test_a_wrong_argument_is_an_input_error_that_names_it(capsys, arguments, mes
     assert message in capsys.readouterr().err
     assert run(["step", *arguments, "--json"]) == 2
     assert message in json.loads(capsys.readouterr().out)["error"]["message"]
-
-
-@pytest.mark.parametrize("command", ["list", "show", "run"])
-def test_help_has_examples(capsys, command):
-    assert run(["step", command, "--help"]) == 0
-    assert f"slackwater step {command}" in capsys.readouterr().out.partition("Examples:")[2]

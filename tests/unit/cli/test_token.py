@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.cli.main import run
-from slackwater.client.push import OPERATOR
-from slackwater.client.token_file import TokenFile
+from slackwater.client.push import OPERATOR, TokenFile
 from tests.example_project import example_project
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_dynamodb import LocalDynamoDB

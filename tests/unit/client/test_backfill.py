@@ -11,7 +11,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.client.days.backfill import BackfillObserver
 from slackwater.client.days.backfill_plan import (
     DayKind,
     days_of_range,
@@ -236,17 +235,6 @@ class Days:
         return Pages([{"events": [{**entered, "id": 1}]}])
 
 
-class Seen(BackfillObserver):
-    def __init__(self):
-        self.plan, self.days = None, []
-
-    def planned(self, plan):
-        self.plan = plan
-
-    def day(self, date, view):
-        self.days.append((date[8:], view.current.name if view.current else view.status))
-
-
 def a_backfill(states, table=None, project=PROJECT, deployed=PROJECT):
     objects = FakeObjects({"s3://assets/project.json": deployed.model_dump_json(by_alias=True)})
     return a_client(
@@ -264,17 +252,21 @@ def pauses(monkeypatch):
 
 
 def test_the_days_run_in_one_execution_and_each_is_followed_by_its_name(pauses):
-    states, seen = (
-        Days({"2013-03-08": (1, 2, ""), "2013-03-09": (2, 4, "no such column"), "2013-03-10": (3, 3, "")}),
-        Seen(),
-    )
+    states = Days({"2013-03-08": (1, 2, ""), "2013-03-09": (2, 4, "no such column"), "2013-03-10": (3, 3, "")})
+    plans, seen = [], []
+
+    def on_day(date, view):
+        seen.append((date[8:], view.current.name if view.current else view.status))
+
     states.error = "1 of 3 days of daily_delays failed: 2013-03-09"
-    result = a_backfill(states).backfill(PIPELINE, "2013-03-08", "2013-03-10", parallel=2, observer=seen)
+    result = a_backfill(states).backfill(
+        PIPELINE, "2013-03-08", "2013-03-10", parallel=2, on_plan=plans.append, on_day=on_day
+    )
     (call,) = states.started
     dates = ["2013-03-08", "2013-03-09", "2013-03-10"]
     assert json.loads(call["input"]) == {"pipeline": PIPELINE, "dates": dates, "parallel": 2, "correlation_id": "c"}
-    assert seen.plan.estimate is None
-    assert seen.days == [
+    assert plans[0].estimate is None
+    assert seen == [
         ("08", "Freeze inputs"), ("08", "SUCCEEDED"), ("09", "Freeze inputs"),
         ("09", "Freeze inputs"), ("10", "SUCCEEDED"), ("09", "FAILED"),
     ]  # fmt: skip

@@ -72,22 +72,19 @@ def test_every_format_of_a_file_gives_the_same_events(tmp_path, content):
     assert [json.loads(event) for event in read_events(str(path))] == EVENTS
 
 
-def test_lines_are_returned_byte_for_byte(tmp_path):
-    path = tmp_path / "events.ndjson"
-    path.write_bytes(b'{ "a":  1.50 }\n')
-    assert read_events(str(path)) == [b'{ "a":  1.50 }']
-
-
 def test_standard_input_is_read(monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(NDJSON)))
     assert len(read_events("-")) == 3
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"[]", gzip.compress(b"", mtime=0)])
-def test_a_file_without_events_yields_no_events(tmp_path, content):
-    path = tmp_path / "empty"
+@pytest.mark.parametrize(
+    ("content", "events"),
+    [(b'{ "a":  1.50 }\n', [b'{ "a":  1.50 }']), *((empty, []) for empty in (b"", b"\n", b"[]", gzip.compress(b"")))],
+)
+def test_lines_are_returned_byte_for_byte_and_none_of_a_file_without_events(tmp_path, content, events):
+    path = tmp_path / "events"
     path.write_bytes(content)
-    assert read_events(str(path)) == []
+    assert read_events(str(path)) == events
 
 
 @pytest.mark.parametrize(

@@ -22,31 +22,39 @@ def test_every_exported_name_is_a_class_of_the_client():
         _ = slackwater.Session
 
 
+RECEIVER = """\
+import lambdas.receive_events, lambdas.store_events, lambdas.list_files, lambdas.fetch_file
+import lambdas.remove_stale, slackwater.receiver.pull.stale_objects, slackwater.aws.partitions
+import slackwater.aws.dynamodb.file_cache, slackwater.aws.dynamodb.tokens, slackwater.aws.dynamodb.event_counts
+"""
+CHECKS = """\
+import lambdas.check_arrivals, lambdas.check_days, lambdas.freeze_inputs
+# What these import when they are called.
+import slackwater.aws.glue_tables, slackwater.aws.dynamodb.run_table, slackwater.aws.dynamodb.file_cache
+import slackwater.aws.executions.state_machines, slackwater.runs.inputs.listing, slackwater.runs.inputs.foreign_tables
+"""
+
+
 @pytest.mark.parametrize(
-    ("code", "absent"),
+    "imports",
     [
-        ("import slackwater", ["slackwater.client", "boto3", "pydantic"]),
-        ("import lambdas.receive_events", ["slackwater.client", "httpx", "duckdb"]),
-        (
-            "import lambdas.check_arrivals, lambdas.check_days, lambdas.freeze_inputs\n"
-            # What these import when they are called.
-            "import slackwater.aws.glue_tables, slackwater.aws.dynamodb.run_table, slackwater.aws.dynamodb.file_cache\n"
-            "import slackwater.aws.executions.state_machines, slackwater.runs.inputs.listing\n"
-            "import slackwater.runs.inputs.foreign_tables",
-            ["slackwater.client", "httpx", "pyarrow"],
-        ),
-        (
-            "import lambdas.receive_events, lambdas.store_events, lambdas.list_files, lambdas.fetch_file\n"
-            "import lambdas.remove_stale, slackwater.receiver.pull.stale_objects, slackwater.aws.partitions\n"
-            "import slackwater.aws.dynamodb.file_cache, slackwater.aws.dynamodb.tokens\n"
-            "import slackwater.aws.dynamodb.event_counts",
-            ["slackwater.late"],
-        ),
-        ("import slackwater.cli.main", ["slackwater.client.client", "boto3", "pydantic", "yaml"]),
-        ("from slackwater import Client", ["httpx", "duckdb", "pyarrow", "pyiceberg"]),
+        [
+            ("import slackwater", ["slackwater.client", "boto3", "pydantic"]),
+            ("import lambdas.receive_events", ["slackwater.client", "httpx", "duckdb"]),
+            (RECEIVER, ["slackwater.late"]),
+        ],
+        [(CHECKS, ["slackwater.client", "httpx", "pyarrow"])],
+        [
+            ("import slackwater.cli.main", ["slackwater.client.client", "boto3", "pydantic", "yaml"]),
+            ("from slackwater import Client", ["httpx", "duckdb", "pyarrow", "pyiceberg"]),
+        ],
     ],
+    ids=["receiver", "checks", "client"],
 )
-def test_an_import_loads_nothing_that_it_does_not_need(code, absent):
-    script = f"import sys\n{code}\nprint(*(name for name in {absent} if name in sys.modules))"
+def test_an_import_loads_nothing_that_it_does_not_need(imports):
+    """The imports are made in one process, one after the other."""
+    script = "import sys\n" + "\n".join(
+        f"{code}\nprint(*(name for name in {absent} if name in sys.modules))" for code, absent in imports
+    )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []

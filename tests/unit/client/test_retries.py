@@ -15,19 +15,14 @@ import pytest
 from slackwater.aws.clients import Clients, default_session
 from slackwater.client import push
 from slackwater.client.client import Client
-from slackwater.client.connection import Connection
-from slackwater.client.retry_budget import RetryBudget
-from slackwater.client.sender import Sender
+from slackwater.client.resources import Connection
+from slackwater.client.sender import RetryBudget, Sender
 from slackwater.client.workspace import Workspace
 from slackwater.errors import (
     AccessDenied,
     CloudError,
-    DataError,
     NotDeployed,
     SlackwaterError,
-    Throttled,
-    Unavailable,
-    UnknownName,
 )
 from tests.example_project import example_project
 from tests.pauses import record_pauses
@@ -157,20 +152,6 @@ def test_a_push_that_fails_for_a_short_time_is_repeated_after_random_pauses_that
 
 
 @pytest.mark.parametrize(
-    ("failure", "error"),
-    [
-        (400, DataError), (401, AccessDenied), (403, AccessDenied), (404, UnknownName), (413, DataError),
-        (415, DataError), (418, CloudError), (501, CloudError),
-    ],
-)  # fmt: skip
-def test_a_push_that_is_refused_is_not_repeated(server, client, pauses, failure, error):
-    server.script = [failure, STORED]
-    with pytest.raises(error, match=f"the API answered {failure}"):
-        push_one(client)
-    assert (len(server.bodies), pauses) == (1, [])
-
-
-@pytest.mark.parametrize(
     "failure",
     [
         500,
@@ -234,13 +215,6 @@ def test_ten_requests_that_succeed_allow_one_retry():
     for _ in range(1000):
         budget.succeeded()
     assert [budget.take() for _ in range(11)] == [True] * 10 + [False]
-
-
-def test_the_api_that_never_recovers_is_named(server, client):
-    for failure, error, message in ((429, Throttled, "answered 429"), (NO_RESPONSE, Unavailable, "does not answer")):
-        server.script = [failure]
-        with pytest.raises(error, match=message):
-            push_one(client)
 
 
 @pytest.mark.parametrize(("call", "answer"), [(push_one, STORED), (run_one, STARTED)])

@@ -14,7 +14,7 @@ from botocore.stub import Stubber
 from slackwater.aws.executions.function_logs import MAX_LINES, FunctionLogs
 from slackwater.aws.executions.job_logs import JobLogs
 from slackwater.client.days.attempts import Attempt
-from slackwater.client.days.run_log import RUN_FUNCTIONS, RunLogReader, parse_line
+from slackwater.client.days.run_log import RUN_FUNCTIONS, parse_line, read_run_log
 from slackwater.runs.record import RunRecord, RunState
 from tests.fakes_cli import BEGIN, FakeEmr, FakeObjects, FakeStates
 from tests.unit.client.test_runs import RUN, SERVICES
@@ -76,8 +76,10 @@ def read_log(frozen=(FROZEN,), *, denied=False, objects=OBJECTS, attempt=None, s
                 stub.add_client_error("filter_log_events", "AccessDeniedException", "logs:FilterLogEvents")
             else:
                 stub.add_response("filter_log_events", {"events": list(lines)})
-        reader = RunLogReader(states=executions, functions=FunctionLogs(logs=logs, prefix="slackwater"), jobs=jobs)
-        log = reader.read(attempt or Attempt(record=RECORD), stage=stage)
+        functions = FunctionLogs(logs=logs, prefix="slackwater")
+        log = read_run_log(
+            attempt or Attempt(record=RECORD), states=executions, functions=functions, jobs=jobs, stage=stage
+        )
         stub.assert_no_pending_responses()
     return log
 

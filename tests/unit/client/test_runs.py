@@ -262,12 +262,9 @@ def test_the_jobs_of_a_day_are_selected_by_name_and_listed_oldest_first():
     ]
 
 
-def test_the_drivers_log_is_read():
+def test_the_drivers_log_is_read_and_a_missing_one_is_named():
     log = logs({LOG: gzip.compress("Exception: wörter\n".encode())})
     assert log.driver_log(log.jobs("daily_delays", "2013-03-10", **DAY)[-1]) == "Exception: wörter\n"
-
-
-def test_a_missing_log_is_named():
-    log = logs({})
+    log.store.clear()
     with pytest.raises(CloudError, match=r"job3 \(daily_delays 2013-03-10 publish, failed\) has no log at s3://"):
         log.driver_log(log.jobs("daily_delays", "2013-03-10", **DAY)[-1])

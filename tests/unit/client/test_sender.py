@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from slackwater.aws.deployment import Deployment
+from slackwater.client.push import TokenFile
 from slackwater.client.sender import PushBlocked, PushTotals, Sender
-from slackwater.client.token_file import TokenFile
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, Unavailable, UnknownName
 from slackwater.project.project import load_project
 from slackwater.sources.definition import PushConfig
@@ -76,17 +76,6 @@ def test_a_push_without_an_accepted_event_is_not_ok():
     assert not totals.ok
 
 
-@pytest.mark.parametrize(
-    "failure", [*map(httpx.Response, (429, 500, 502, 503, 504)), httpx.ConnectError("refused")], ids=repr
-)
-def test_transient_failures_are_retried(failure):
-    totals, requests, waits = send(failure, failure, accepted(1), batches=[[b"{}"]])
-    assert totals.accepted == 1
-    assert len(requests) == 3
-    assert len(waits) == 2
-    assert requests[0].content == requests[2].content
-
-
 LIMITED = {"error": {"code": "too_many_requests", "message": "wait for a minute"}}
 
 
@@ -146,6 +135,7 @@ def test_the_error_of_a_local_cloud_that_does_not_run_names_the_remedy():
         (403, AccessDenied),
         (404, UnknownName),
         (413, DataError),
+        (415, DataError),
         (418, CloudError),
         (501, CloudError),
     ],

@@ -12,7 +12,7 @@ from slackwater.aws.executions.job_logs import JobLogs
 from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.client.days.attempts import Attempt
 from slackwater.client.days.runs import RunSeconds
-from slackwater.client.days.timeline import SlowestStep, StageTime, StepTime, TimelineReader, rows_read, slowest_step
+from slackwater.client.days.timeline import SlowestStep, StageTime, StepTime, read_timeline, rows_read, slowest_step
 from slackwater.runs.record import Loads, Publication, RunRecord, RunState, StageRecord, loads_uri
 from tests.fakes_cli import BEGIN, FakeEmr, FakeStates
 from tests.fakes_runs import DictStore, store_stage
@@ -66,7 +66,7 @@ def timeline(store, state=RunState.PUBLISHED, *, jobs, states=STATES, ended=39, 
         client = executions if hasattr(executions, call) else emr
         setattr(client, call, refuse)
     logs = JobLogs(emr=emr, store=store, application="app", prefix="s3://logs")
-    return TimelineReader(state_machines=StateMachines(executions), jobs=logs, store=store).read(Attempt(record=record))
+    return read_timeline(Attempt(record=record), state_machines=StateMachines(executions), jobs=logs, store=store)
 
 
 def refuse(**_):

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from slackwater import __version__
 from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.client.days.executions import Executions
-from slackwater.client.days.undeployed import UndeployedRuns
+from slackwater.client.days.undeployed import undeployed_run
 from slackwater.errors import CloudError, DefinitionError, NotDeployed, RunFailed
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import CodeDigests, Project, load_definitions
@@ -88,16 +88,19 @@ class World:
             any_pipeline_role_arn="arn:role",
             **{name: f'the "{name}"' for name in names.split()},
         )
-        self.runs = UndeployedRuns(
-            project=project,
+        self.project = project
+
+    def start(self, definition):
+        return undeployed_run(
+            definition,
+            DATE,
+            {"date": DATE},
+            project=self.project,
             deployment=self.deployment,
             store=self.store,
             executions=Executions(state_machines=StateMachines(self.states), correlation_id="c"),
             sleep=self.pauses.append,
         )
-
-    def start(self, definition):
-        return self.runs.start(definition, DATE, {"date": DATE})
 
     @property
     def actions(self):

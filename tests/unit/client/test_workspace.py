@@ -12,7 +12,7 @@ import pytest
 
 import slackwater
 from slackwater.aws.clients import default_session
-from slackwater.client import connection
+from slackwater.client import resources
 from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError
 from slackwater.local import cloud
@@ -90,21 +90,16 @@ def test_an_endpoint_in_the_environment_is_used(environment, workspace):
     assert [name for name in environment if name.startswith("AWS_")] == ["AWS_ENDPOINT_URL"]
 
 
-def test_a_running_local_cloud_is_used(environment, workspace, monkeypatch):
-    (workspace.state / "cloud.json").write_text("{}")
-    running = LocalCloud("http://127.0.0.1:2", 1, "eu-west-1", "000000000000", "2013-03-10T00:00:00Z")
-    monkeypatch.setattr(cloud, "status", {workspace.root: running}.get)
-    assert workspace.connect_cloud() == "the local cloud at http://127.0.0.1:2"
-    assert environment["AWS_ENDPOINT_URL"] == "http://127.0.0.1:2"
-    assert environment["AWS_REGION"] == "eu-west-1"
-
-
-def test_settings_of_the_environment_are_added_to_those_of_the_local_cloud(environment, workspace, monkeypatch):
+def test_a_running_local_cloud_is_used_with_its_settings_and_those_of_the_environment(
+    environment, workspace, monkeypatch
+):
     (workspace.state / "cloud.json").write_text("{}")
     running = LocalCloud("http://127.0.0.1:2", 1, "eu-west-1", "000000000000", "2013-03-10T00:00:00Z")
     monkeypatch.setattr(cloud, "status", {workspace.root: running}.get)
     environment["SLACKWATER_SET"] = "log_level=DEBUG"
-    workspace.connect_cloud()
+    assert workspace.connect_cloud() == "the local cloud at http://127.0.0.1:2"
+    assert environment["AWS_ENDPOINT_URL"] == "http://127.0.0.1:2"
+    assert environment["AWS_REGION"] == "eu-west-1"
     assert environment["SLACKWATER_SET"].startswith("outbound_allow=127.0.0.1")
     assert environment["SLACKWATER_SET"].endswith(" log_level=DEBUG")
 
@@ -117,10 +112,13 @@ def test_aws_is_used_when_no_local_cloud_runs(environment, workspace, monkeypatc
     assert not [name for name in environment if name.startswith("AWS_")]
 
 
-def test_every_command_takes_the_prefix_from_the_environment_or_from_cdk_json(environment, workspace):
-    assert workspace.prefix == "slackwater"
-    (workspace.root / "cdk.json").write_text('{"context": {"slackwater:prefix": "mine"}}')
-    assert workspace.prefix == "mine"
+def test_every_command_takes_prefix_and_qualifier_from_cdk_json_and_the_prefix_from_the_environment(
+    environment, workspace
+):
+    assert (workspace.prefix, workspace.bootstrap_qualifier) == ("slackwater", "hnb659fds")
+    context = {"slackwater:prefix": "mine", "@aws-cdk/core:bootstrapQualifier": "acme"}
+    (workspace.root / "cdk.json").write_text(json.dumps({"context": context}))
+    assert (workspace.prefix, workspace.bootstrap_qualifier) == ("mine", "acme")
     environment["SLACKWATER_PREFIX"] = "yours"
     assert workspace.prefix == "yours"
     environment["SLACKWATER_PREFIX"] = ""
@@ -130,15 +128,9 @@ def test_every_command_takes_the_prefix_from_the_environment_or_from_cdk_json(en
 def test_a_connection_reads_the_deployment_of_its_prefix(environment, workspace, monkeypatch):
     environment |= {"SLACKWATER_PREFIX": "yours", "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "us-east-1"}
     prefixes = []
-    monkeypatch.setattr(connection, "read_deployment", lambda _, *, prefix: prefixes.append(prefix))
-    connection.connect(workspace, "any project").clients.close()
+    monkeypatch.setattr(resources, "read_deployment", lambda _, *, prefix: prefixes.append(prefix))
+    resources.connect(workspace, "any project").clients.close()
     assert prefixes == ["yours"]
-
-
-def test_the_qualifier_of_the_bootstrap_is_that_of_cdk_json(workspace):
-    assert workspace.bootstrap_qualifier == "hnb659fds"
-    (workspace.root / "cdk.json").write_text('{"context": {"@aws-cdk/core:bootstrapQualifier": "acme"}}')
-    assert workspace.bootstrap_qualifier == "acme"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"context": 1}'])

@@ -174,12 +174,6 @@ def test_a_healthy_account_passes_every_check_before_the_first_deployment(doctor
     assert code == 0
 
 
-@pytest.mark.parametrize("name", ["/aws/vendedlogs/apis/slackwater-receiver", "aws-waf-logs-slackwater-receiver"])
-def test_the_log_groups_of_the_push_api_are_leftovers_too(doctor, name):
-    checks, _ = doctor(**NOT_DEPLOYED | {"logs:DescribeLogGroups": {"logGroups": [{"logGroupName": name}]}})
-    assert name in checks["leftovers"]["found"]
-
-
 LEAKED = "/aws/lambda/slackwater-freeze-inputs"
 FAULTS = {
     "credentials": ({"sts:GetCallerIdentity": "ExpiredToken"}, "failed", "ExpiredToken", "AWS_PROFILE"),
@@ -254,53 +248,54 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_named_with_its_remedy(doctor, name):
-    answers, status, found, remedy = FAULTS[name]
+def logging(group):
+    return NOT_DEPLOYED | {"logs:DescribeLogGroups": {"logGroups": [{"logGroupName": group}]}}
+
+
+def deployed(**changes):
+    return {"cloudformation:DescribeStacks": stacks(**changes)}
+
+
+def calling(arn):
+    return {"sts:GetCallerIdentity": {"Arn": arn, "Account": ACCOUNT}}
+
+
+JARS_OF_SETTINGS = OUTPUTS | {"SparkSubmitParameters": "--conf spark.jars=s3://code/a.jar,/b.jar --conf spark.x=y"}
+LARGE = application(maximumCapacity={"cpu": "64 vCPU", "memory": "64 GB"})
+ROOT, FEDERATED = f"arn:aws:iam::{ACCOUNT}:root", f"arn:aws:sts::{ACCOUNT}:federated-user/x"
+MORE_FAULTS = [
+    ("leftovers", logging(name := "/aws/vendedlogs/apis/slackwater-receiver"), "failed", name, "delete them"),
+    ("leftovers", logging(name := "aws-waf-logs-slackwater-receiver"), "failed", name, "delete them"),
+    ("Spark jars", deployed(outputs=JARS_OF_SETTINGS), "warning", "every job loads s3://code/a.jar,/b.jar, and f", ""),
+    ("stacks", deployed(status="UPDATE_IN_PROGRESS"), "warning", "is UPDATE_IN_PROGRESS", "wait"),
+    ("stacks", deployed(only=STACKS[:2]), "failed", "slackwater-late is missing", ""),
+    ("stacks", deployed(status="ROLLBACK_COMPLETE"), "failed", "slackwater-storage is ROLLBACK_COMPLETE", ""),
+    ("vCPU quota", {"emr-serverless:GetApplication": LARGE}, "failed", "up to 64", ""),
+    # An account without a plan.
+    ("account plan", {"freetier:GetAccountPlanState": "ResourceNotFoundException"}, "not checked", "", ""),
+    ("account plan", {"freetier:GetAccountPlanState": "UnknownOperationException"}, "not checked", "", ""),
+    *(
+        (f"permission to {name}", calling(arn), status, "", "")
+        for name in ("deploy", "operate")
+        for arn, status in ((ROOT, "warning"), (FEDERATED, "not checked"))
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "status", "found", "remedy"), [*((name, *case) for name, case in FAULTS.items()), *MORE_FAULTS]
+)
+def test_a_fault_is_named_with_its_remedy(doctor, *, name, answers, status, found, remedy):
     checks, code = doctor(**answers)
     assert checks[name]["status"] == status
     assert found in checks[name]["found"]
     assert remedy in checks[name]["remedy"]
-    assert code == (status == "failed")
-
-
-def test_jars_of_the_settings_are_named(doctor):
-    outputs = OUTPUTS | {"SparkSubmitParameters": "--conf spark.jars=s3://code/a.jar,/b.jar --conf spark.x=y"}
-    checks, code = doctor(**{"cloudformation:DescribeStacks": stacks(outputs=outputs)})
-    assert checks["Spark jars"]["found"].startswith("every job loads s3://code/a.jar,/b.jar, and fails")
-    assert (checks["Spark jars"]["status"], code) == ("warning", 0)
-
-
-@pytest.mark.parametrize("error", ["ResourceNotFoundException", "UnknownOperationException"])
-def test_an_account_without_a_plan_fails_no_check(doctor, error):
-    checks, code = doctor(**{"freetier:GetAccountPlanState": error})
-    assert (checks["account plan"]["status"], code) == ("not checked", 0)
+    assert code == (checks[name]["status"] == "failed")
 
 
 def test_every_check_has_a_fault_here(doctor):
     checks = {**doctor()[0], **doctor(**NOT_DEPLOYED)[0]}
     assert set(checks) - set(FAULTS) == {"region", "job"}
-
-
-@pytest.mark.parametrize(
-    ("stack_answer", "status", "found"),
-    [
-        (stacks("UPDATE_IN_PROGRESS"), "warning", "is UPDATE_IN_PROGRESS"),
-        (stacks(only=STACKS[:2]), "failed", "slackwater-late is missing"),
-        (stacks("ROLLBACK_COMPLETE"), "failed", "slackwater-storage is ROLLBACK_COMPLETE"),
-    ],
-)
-def test_stacks_that_are_not_complete_are_named(doctor, stack_answer, status, found):
-    check = doctor(**{"cloudformation:DescribeStacks": stack_answer})[0]["stacks"]
-    assert check["status"] == status
-    assert found in check["found"]
-
-
-def test_the_quota_is_compared_with_the_capacity_of_the_application(doctor):
-    answers = {"emr-serverless:GetApplication": application(maximumCapacity={"cpu": "64 vCPU", "memory": "64 GB"})}
-    checks, code = doctor(**answers)
-    assert "up to 64" in checks["vCPU quota"]["found"]
-    assert (checks["vCPU quota"]["status"], code) == ("failed", 1)
 
 
 @pytest.mark.parametrize("operation", sorted(set(HEALTHY) - {"sts:GetCallerIdentity", "iam:GetRole"}))
@@ -332,16 +327,6 @@ def test_no_region_is_a_fault_although_sts_answers_without_one(monkeypatch):
     caller, findings = check_caller(partial(clients_module.client, session=session))
     assert (caller, list(findings)) == (None, ["region"])
     assert findings["region"].status == Status.FAILED
-
-
-@pytest.mark.parametrize(
-    ("arn", "status"),
-    [(f"arn:aws:iam::{ACCOUNT}:root", "warning"), (f"arn:aws:sts::{ACCOUNT}:federated-user/x", "not checked")],
-)
-def test_a_caller_that_iam_does_not_simulate_does_not_pass(doctor, arn, status):
-    checks, _ = doctor(**{"sts:GetCallerIdentity": {"Arn": arn, "Account": ACCOUNT}})
-    assert checks["permission to deploy"]["status"] == status
-    assert checks["permission to operate"]["status"] == status
 
 
 def test_a_user_is_simulated_with_its_own_arn(doctor):

@@ -31,10 +31,6 @@ def pipeline(steps, publish):
 @pytest.mark.parametrize(
     ("steps", "publish", "expected"),
     [
-        ({"one": ["a"]}, "one", [("one",)]),
-        ({"one": ["a"], "two": ["one"]}, "two", [("one", "two")]),
-        ({"one_x": ["a"], "two": ["one_x"]}, "two", [("one_x",), ("two",)]),
-        ({"one": ["a"], "two": ["b"], "three": ["one", "two"]}, "three", [("one", "two", "three")]),
         (
             {"one": ["a"], "left": ["one"], "right": ["one"], "end": ["left", "right"]},
             "end",
@@ -46,12 +42,6 @@ def pipeline(steps, publish):
             "end",
             [("one",), ("left_x",), ("right", "end")],
         ),
-        (
-            {"left_x": ["a"], "right_x": ["b"], "end": ["left_x", "right_x"]},
-            "end",
-            [("left_x",), ("right_x",), ("end",)],
-        ),
-        ({"one": ["a", "b"], "two": ["one", "a"]}, "two", [("one", "two")]),
     ],
 )
 def test_steps_are_joined_into_stages_where_no_exchange_is_needed(steps, publish, expected):
@@ -76,23 +66,6 @@ def states_of_a_run(machine):
         state = machine["States"][name]
         name = state["Choices"][0]["Next"] if name == "Decide what to do" else state.get("Next", state.get("Default"))
     return names
-
-
-def test_the_stages_run_one_after_the_other_and_then_the_publication_is_recorded():
-    assert states_of_a_run(compiled()) == [
-        "Decide what to do",
-        "Is flights_with_weather finished?",
-        "Run flights_with_weather",
-        "Run delays_by_carrier",
-        "Record the publication",
-    ]
-
-
-def test_a_stage_that_is_finished_is_skipped():
-    states = compiled()["States"]
-    (kept,) = states["Is flights_with_weather finished?"]["Choices"]
-    assert kept == {"Condition": "{% 0 in $finished %}", "Next": "Run delays_by_carrier"}
-    assert "Is delays_by_carrier finished?" not in states, "its job publishes in every run"
 
 
 DIAMOND = {"one_x": ["a"], "left_x": ["one_x"], "right_x": ["one_x"], "alone_x": ["b"]}
@@ -134,12 +107,6 @@ def test_every_job_gets_the_whole_run_as_one_argument():
         ]
         files = arguments.index("--files")
         assert arguments[files : files + 3] == ["--files", "${FilesPrefix}", "--outbound-allow=${OutboundAllow}"]
-
-
-def test_a_pipeline_without_an_exchange_is_one_spark_job():
-    states = compile_machine(pipeline({"one": ["a"], "two": ["one"]}, "two"), FRAME)["States"]
-    jobs = [name for name, state in states.items() if "emr-serverless" in state.get("Resource", "")]
-    assert jobs == ["Run two"]
 
 
 @pytest.mark.parametrize("name", ["publication", "failure"])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.errors import DefinitionError
 from slackwater.project import schedule
 from slackwater.project.project import load_project
 from slackwater.project.schedule import ProjectSchedule, schedule_json, schedule_of
@@ -88,36 +87,3 @@ def test_the_command_refuses_wrong_arguments(monkeypatch, capsys, arguments, exi
     monkeypatch.setattr(sys, "argv", ["schedule", *arguments])
     assert schedule.main() == exit_code
     assert capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("schedule: {process: '99 3 * * *'}", "pipelines/heights.yaml:7:21: schedule.process: "),
-        ("schedule: {monitor: 6}", "pipelines/heights.yaml:7:21: schedule.monitor: "),
-        ("schedule: {buffer_hours: some}", "pipelines/heights.yaml:7:26: schedule.buffer_hours: "),
-        ("schedule: {buffer_hours: 721}", "pipelines/heights.yaml:7:26: schedule.buffer_hours: "),
-        ("schedule: nightly", "pipelines/heights.yaml:7:11: schedule: "),
-        ("timezone: Mars/Olympus", "pipelines/heights.yaml:7:11: timezone: "),
-        ("timezone: [UTC]", "pipelines/heights.yaml:7:1: timezone: "),
-        ("pipeline: depths", "pipelines/heights.yaml:7:11: pipeline: it defines 'depths'"),
-        ("a: 'b", "pipelines/heights.yaml:8:1: not readable as YAML: "),
-        ("- heights", "pipelines/heights.yaml:1:1: "),
-    ],
-)
-def test_a_fault_is_refused_before_the_file_is_written(tmp_path, fault, message):
-    pipeline = fault if fault.startswith("-") else f"{PIPELINE}{fault}\n"
-    with pytest.raises(DefinitionError) as error:
-        load_project(project_folder(tmp_path, pipeline=pipeline))
-    assert f"/{message}" in str(error.value)
-
-
-def test_a_source_s_fault_is_refused_before_the_file_is_written(tmp_path):
-    source = SOURCE + PULL.rstrip()[:-1] + ", schedule: hourly}\n"
-    with pytest.raises(DefinitionError, match=r"/sources/tides.yaml:4:74: pull\.schedule: "):
-        load_project(project_folder(tmp_path, source=source))
-
-
-def test_a_folder_without_a_project_is_refused(tmp_path):
-    with pytest.raises(DefinitionError, match=r"no project folder at .*/none"):
-        load_project(tmp_path / "none")

@@ -106,53 +106,53 @@ def test_a_monitoring_waits_five_minutes_for_aws_when_it_fails_for_all_days(erro
     assert sum(first["IntervalSeconds"] * first["BackoffRate"] ** n for n in range(first["MaxAttempts"])) == 310
 
 
-@pytest.mark.parametrize("name", [name for name in COMPILED if name not in WITHOUT_JOBS])
+def jobs_of(name: str) -> list[Machine]:
+    return [task for _, task in tasks_of(COMPILED[name]) if task["Resource"] == SPARK_JOB]
+
+
+def request(job: Machine, run: Any, *, retries: int = 0, correlation_id: str = "c", **variables: Any) -> Any:
+    """Return the request for a job of this run, also that of a retry."""
+    entered = {"source": "s", "index": 1, "work": "w", "answer": "a", "job": "0123", "correlation_id": correlation_id}
+    execution = {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}
+    context = {"Execution": execution, "State": {"RetryCount": retries, "EnteredTime": f"12:00:0{retries}"}}
+    chosen = {**VARIABLES["chosen"], "correlation_id": correlation_id}
+    values = {**VARIABLES, "run": run, "chosen": chosen, "correlation_id": correlation_id, **variables}
+    return evaluated(job["Arguments"], {"input": entered, "context": context}, values)
+
+
+RUN = {"run_id": "0" * 32, "attempt": 1000, "date": "2013-03-10", "correlation_id": "c"}
+with_jobs = pytest.mark.parametrize("name", [name for name in COMPILED if name not in WITHOUT_JOBS])
+
+
+@with_jobs
 def test_a_repeated_request_for_a_job_is_equal_to_the_first_so_that_emr_starts_one_job(name):
-    def request(state: Machine, retries: int) -> Any:
-        execution = {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}
-        context = {"Execution": execution, "State": {"RetryCount": retries, "EnteredTime": f"12:00:0{retries}"}}
-        entered = {"source": "s", "index": 1, "work": "w", "answer": "a", "job": "0123", "correlation_id": "c"}
-        return evaluated(state["Arguments"], {"input": entered, "context": context}, {**VARIABLES, "run": run})
-
-    run = {"run_id": "0" * 32, "attempt": 1000, "date": "2013-03-10", "correlation_id": "c"}
-    jobs = [task for _, task in tasks_of(COMPILED[name]) if task["Resource"] == SPARK_JOB]
-    assert jobs
-    for job in jobs:
-        first = request(job, 0)
+    assert jobs_of(name)
+    for job in jobs_of(name):
+        first = request(job, RUN)
         assert re.fullmatch("[A-Za-z0-9._-]{1,64}", first["ClientToken"])
-        assert [request(job, retries) for retries in (1, 4)] == [first, first]
+        assert [request(job, RUN, retries=retries) for retries in (1, 4)] == [first, first]
 
 
-@pytest.mark.parametrize("name", [name for name in COMPILED if name not in WITHOUT_JOBS])
+@with_jobs
 def test_jobs_of_pipelines_have_the_size_of_their_input_as_the_property_that_the_local_cloud_reads(name):
     """By it, the local cloud chooses the compilers and the memory of a job's JVM."""
-    run = {"run_id": "r", "attempt": 1, "date": "2013-03-10", "correlation_id": "c", "bytes": 200_000_000}
-    variables = {**VARIABLES, "run": run, "spark_parameters": "--conf spark.driver.cores=1"}
-    execution = {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}
-    entered = {"source": "s", "index": 1, "work": "w", "answer": "a", "job": "0123", "correlation_id": "c"}
-    states = {"input": entered, "context": {"Execution": execution, "State": {"RetryCount": 0}}}
-    for _, job in tasks_of(COMPILED[name]):
-        if job["Resource"] == SPARK_JOB:
-            submit = evaluated(job["Arguments"], states, variables)["JobDriver"]["SparkSubmit"]
-            parameters = submit["SparkSubmitParameters"].replace("${SparkSubmitParameters}", "")
-            request = {"jobDriver": {"sparkSubmit": {"entryPoint": "s3://a/b", "sparkSubmitParameters": parameters}}}
-            conf = read_submission(request, []).conf
-            own = {key: value for key, value in conf.items() if key.startswith("spark.slackwater.")}
-            assert own == ({INPUT_BYTES: "200000000"} if name.startswith("pipeline-") else {})
+    run = {**RUN, "bytes": 200_000_000}
+    for job in jobs_of(name):
+        arguments = request(job, run, spark_parameters="--conf spark.driver.cores=1")
+        submit = arguments["JobDriver"]["SparkSubmit"]
+        parameters = submit["SparkSubmitParameters"].replace("${SparkSubmitParameters}", "")
+        submission = {"jobDriver": {"sparkSubmit": {"entryPoint": "s3://a/b", "sparkSubmitParameters": parameters}}}
+        conf = read_submission(submission, []).conf
+        own = {key: value for key, value in conf.items() if key.startswith("spark.slackwater.")}
+        assert own == ({INPUT_BYTES: "200000000"} if name.startswith("pipeline-") else {})
 
 
-@pytest.mark.parametrize("name", [name for name in COMPILED if name not in WITHOUT_JOBS])
+@with_jobs
 def test_the_tags_of_a_job_have_the_correlation_id_with_the_characters_that_emr_allows(name):
     correlation_id = "nightly/2013-03-10#1 (c)"
-    run = {"run_id": "0" * 32, "attempt": 1, "date": "2013-03-10", "correlation_id": correlation_id}
-    entered = {"source": "s", "index": 1, "work": "w", "answer": "a", "job": "0123", "correlation_id": correlation_id}
-    context = {"Execution": {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}, "State": {"RetryCount": 0}}
-    chosen = {**VARIABLES["chosen"], "correlation_id": correlation_id}
-    variables = {**VARIABLES, "run": run, "chosen": chosen, "correlation_id": correlation_id}
-    for _, job in tasks_of(COMPILED[name]):
-        if job["Resource"] == SPARK_JOB:
-            tags = evaluated(job["Arguments"], {"input": entered, "context": context}, variables)["Tags"]
-            assert tags["slackwater:correlation"] == "nightly_2013-03-10_1 _c_"
+    for job in jobs_of(name):
+        tags = request(job, {**RUN, "correlation_id": correlation_id}, correlation_id=correlation_id)["Tags"]
+        assert tags["slackwater:correlation"] == "nightly_2013-03-10_1 _c_"
 
 
 def test_an_execution_that_step_functions_is_too_busy_to_start_is_started_again_whatever_the_name_of_its_error():

@@ -29,18 +29,13 @@ def up(
     """
     from slackwater.deploy import airflow
     from slackwater.local import cloud
-    from slackwater.project.installation import deployed_files
-    from slackwater.project.project import load_project
-    from slackwater.project.schedule import schedule_json
 
-    files, workspace = deployed_files(), find_workspace(project)
-    folder = workspace.state / "airflow"
-    home = airflow.AirflowHome(folder=folder, program=airflow.airflow_program(files), dags=files / "mwaa_dags")
+    workspace = find_workspace(project)
+    home = airflow.airflow_home(workspace)
     local_cloud = cloud.status(workspace.root)
     if local_cloud is None:
         raise NotDeployed("the local cloud does not run: slackwater local up, then slackwater deploy")
-    folder.mkdir(parents=True, exist_ok=True)
-    home.schedule.write_text(schedule_json(load_project(workspace.project)), encoding="utf-8")
+    home.write_schedule(workspace.load_project())
     url = airflow.free_url(port)
     machines = airflow.state_machine_prefix(
         region=local_cloud.region, account=local_cloud.account, prefix=workspace.prefix

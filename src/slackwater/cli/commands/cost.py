@@ -7,10 +7,8 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import date_option
+from slackwater.cli.options import argument, date_option
 from slackwater.cli.output import format_usd, print_table, print_text
 from slackwater.formatting import counted
 
@@ -32,12 +30,7 @@ _RECORDS = ("records", "compared")
     "slackwater cost daily_delays --json",
 )
 def cost(
-    pipeline: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PIPELINE", help="A pipeline of the project. Default: all pipelines.", show_default=False
-        ),
-    ] = None,
+    pipeline: Annotated[str | None, argument("PIPELINE", "A pipeline of the project. Default: all pipelines.")] = None,
     first: Annotated[str | None, date_option("--from", text="The first day.")] = None,
     last: Annotated[str | None, date_option("--to", text="The last day.")] = None,
     *,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import option
 from slackwater.cli.output import print_note, print_text
 
 if TYPE_CHECKING:
-    from slackwater.aws.deletion import DeployedStack
     from slackwater.deploy.deploy import DeployResult
 
 
@@ -26,23 +26,18 @@ if TYPE_CHECKING:
 def deploy(
     setting: Annotated[
         list[str],
-        typer.Option(
+        option(
             "--set",
             metavar="NAME=VALUE",
-            help="A setting of infra/settings.py for this deployment. Can be repeated.",
             default_factory=list,
-            show_default=False,
+            text="A setting of infra/settings.py for this deployment. Can be repeated.",
         ),
     ],
     *,
     session: Session,
     environment: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="dev, staging or prod. Other commands read it from SLACKWATER_ENVIRONMENT.",
-            show_default=False,
-        ),
+        option(metavar="NAME", text="dev, staging or prod. Other commands read it from SLACKWATER_ENVIRONMENT."),
     ] = None,
 ) -> Result:
     """Build and deploy the project's stacks with the CDK.
@@ -51,7 +46,7 @@ def deploy(
     project and the settings no longer need are named. On a terminal, the command asks whether to delete each.
     """
     from slackwater.deploy.deploy import deploy as deploy_stacks
-    from slackwater.deploy.deploy import parse_settings
+    from slackwater.project.environments import parse_settings
 
     workspace = replace(session.workspace, chosen_environment=environment)
     # A wrong setting or definition is reported before any cloud is contacted.
@@ -88,7 +83,14 @@ def offer_deletion(result: DeployResult, prefix: str, *, may_ask: bool) -> None:
     for stack in deletion.stacks(prefix):
         if stack.name not in result.obsolete:
             continue
-        print_note(describe_obsolete(stack), style="yellow")
+        kept = [f"{resource.type} {resource.name}" for resource in stack.resources if resource.kept]
+        deleted = Counter(resource.type for resource in stack.resources if not resource.kept)
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(deleted.items()))
+        print_note(
+            f"the stack {stack.name} is no longer part of this deployment and goes on costing. Its deletion keeps "
+            f"{', '.join(kept) or 'nothing'}, and deletes {counts or 'nothing'}",
+            style="yellow",
+        )
         problems = list(deletion.problems([stack]))
         for problem in problems:
             print_note(f"  {problem}")
@@ -97,14 +99,3 @@ def offer_deletion(result: DeployResult, prefix: str, *, may_ask: bool) -> None:
         elif typer.confirm(f"Delete the stack {stack.name}?", err=True):
             deletion.delete(stack)
             print_text(f"deleted: {stack.name}", style="green")
-
-
-def describe_obsolete(stack: DeployedStack) -> str:
-    """Return that a stack is obsolete, and what its deletion keeps and deletes."""
-    kept = [f"{resource.type} {resource.name}" for resource in stack.resources if resource.kept]
-    deleted = Counter(resource.type for resource in stack.resources if not resource.kept)
-    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(deleted.items()))
-    return (
-        f"the stack {stack.name} is no longer part of this deployment and goes on costing. Its deletion keeps "
-        f"{', '.join(kept) or 'nothing'}, and deletes {counts or 'nothing'}"
-    )

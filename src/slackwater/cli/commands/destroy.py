@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from slackwater.cli.command import INTERRUPTED, Result, Session, command
+from slackwater.cli.options import option
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.errors import CloudError, InputError
 from slackwater.formatting import counted
 from slackwater.progress import ProgressBoard, TaskState
 
-if TYPE_CHECKING:
-    from slackwater.aws.deletion import DeployedStack, StackResource
-
 
 @command("slackwater destroy", "slackwater destroy --environment staging", "slackwater destroy --yes --json")
 def destroy(
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    yes: Annotated[bool, option("--yes", text="Delete without asking.")] = False,
     *,
     session: Session,
     environment: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="dev, staging or prod. Default: SLACKWATER_ENVIRONMENT.", show_default=False),
+        str | None, option(metavar="NAME", text="dev, staging or prod. Default: SLACKWATER_ENVIRONMENT.")
     ] = None,
 ) -> Result:
     """Delete the project's stacks.
@@ -38,8 +34,7 @@ def destroy(
     protection, a Spark job runs, or the deletion would lose objects or messages, and with credentials for another
     account or region than cdk.json has.
     """
-    from slackwater.deploy.deploy import stack_deletion
-    from slackwater.deploy.destroy import check_credentials, stop_applications
+    from slackwater.deploy.deploy import check_credentials, stack_deletion, stop_applications
 
     workspace = replace(session.workspace, chosen_environment=environment)
     prefix = workspace.prefix
@@ -55,11 +50,20 @@ def destroy(
     resources = [resource for stack in stacks for resource in stack.resources]
     kept = [resource for resource in resources if resource.kept]
     if not session.as_json:
-        print_resources(prefix, cloud, stacks, resources)
+        print_text(f"{prefix} in {cloud}: {counted(len(stacks), 'stack')}", style="bold")
+        if kept:
+            print_table(
+                ("kept", "name", "stack"), [(resource.type, resource.name, resource.stack) for resource in kept]
+            )
+        deleted = Counter(resource.type for resource in resources if not resource.kept)
+        print_table(("deleted", "number"), sorted(deleted.items()))
     if problems := list(deletion.problems(stacks)):
         raise CloudError("nothing was deleted:\n" + "\n".join(f"  {problem}" for problem in problems))
     if not yes:
-        ask(prefix, as_json=session.as_json)
+        if session.as_json or not sys.stdin.isatty():
+            raise InputError("--yes is missing: without a terminal, and with --json, the command cannot ask")
+        if typer.prompt("Type the prefix to delete these stacks", err=True).strip() != prefix:
+            raise InputError(f"nothing was deleted: the answer was not {prefix}")
     stop_applications(resources)
     try:
         with ProgressBoard() as progress:
@@ -73,23 +77,3 @@ def destroy(
     summary = f"deleted: {counted(len(stacks), 'stack')}; kept: {counted(len(kept), 'resource')}"
     document = {"deleted": [stack.name for stack in stacks], "kept": [resource._asdict() for resource in kept]}
     return Result(document, partial(print_text, summary, style="green"))
-
-
-def print_resources(
-    prefix: str, cloud: str, stacks: Sequence[DeployedStack], resources: Sequence[StackResource]
-) -> None:
-    """Print the resources that are kept, and how many of each type are deleted."""
-    print_text(f"{prefix} in {cloud}: {counted(len(stacks), 'stack')}", style="bold")
-    kept = [(resource.type, resource.name, resource.stack) for resource in resources if resource.kept]
-    if kept:
-        print_table(("kept", "name", "stack"), kept)
-    deleted = Counter(resource.type for resource in resources if not resource.kept)
-    print_table(("deleted", "number"), sorted(deleted.items()))
-
-
-def ask(prefix: str, *, as_json: bool) -> None:
-    """Ask for the prefix. Raises `InputError` for another answer, and where nobody can answer."""
-    if as_json or not sys.stdin.isatty():
-        raise InputError("--yes is missing: without a terminal, and with --json, the command cannot ask")
-    if typer.prompt("Type the prefix to delete these stacks", err=True).strip() != prefix:
-        raise InputError(f"nothing was deleted: the answer was not {prefix}")

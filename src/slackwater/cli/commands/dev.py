@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -15,10 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slackwater.cli.command import INTERRUPTED, Result, Session, command
-from slackwater.cli.options import PipelineName, date_option
+from slackwater.cli.options import PipelineName, date_option, option
 from slackwater.cli.output import print_note, print_table, print_text, value_lines
-from slackwater.cli.spark import interruptible_spark
-from slackwater.client.workspace import Workspace
 from slackwater.errors import InputError, UnknownName
 from slackwater.formatting import counted
 
@@ -29,9 +26,7 @@ if TYPE_CHECKING:
     from slackwater.dev.loop import DevLoop
     from slackwater.dev.outcome import LoopResult, StepOutcome
     from slackwater.dev.sample import Sample
-    from slackwater.dev.samples import Samples
     from slackwater.project.project import Project
-    from slackwater.steps.step import StepContext
 
 _INPUT = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
 _MOST_ROWS = 100_000
@@ -48,20 +43,22 @@ def dev(
     date: Annotated[str, date_option(text="The day, in the pipeline's timezone.")],
     inputs: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--input",
             metavar="INPUT=FILE",
-            help="A file with rows of a source or table; repeat it for several files. Default: the deployed system.",
-            show_default=False,
+            text="A file with rows of a source or table; repeat it for several files. Default: the deployed system.",
         ),
     ] = None,
     rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=1, max=_MOST_ROWS, help="The most rows of an input.")
+        int, option("--rows", metavar="N", min=1, max=_MOST_ROWS, show_default=True, text="The most rows of an input.")
     ] = 1_000,
     show: Annotated[
-        int, typer.Option("--show", metavar="N", min=0, max=_MOST_ROWS, help="How many rows of a step are printed.")
+        int,
+        option(
+            "--show", metavar="N", min=0, max=_MOST_ROWS, show_default=True, text="How many rows of a step are printed."
+        ),
     ] = 5,
-    once: Annotated[bool, typer.Option("--once", help="Run once, and exit with 1 if a step has no result.")] = False,
+    once: Annotated[bool, option("--once", text="Run once, and exit with 1 if a step has no result.")] = False,
     session: Session,
 ) -> Result:
     """Try a pipeline on a sample of its inputs, and again after each change of its file, a source or a step's code.
@@ -74,6 +71,7 @@ def dev(
     files, workspace = _files_by_input(inputs or []), session.workspace
     _require_pipeline(workspace.project, pipeline)
     print_note(f"{pipeline} for {date}: reading the definitions and a sample of at most {counted(rows, 'row')} ...")
+    from slackwater.dev.context import interruptible_spark, loop_context
     from slackwater.dev.loop import DevLoop, InvalidDefinitions
     from slackwater.dev.samples import Samples
 
@@ -81,7 +79,15 @@ def dev(
     sys.dont_write_bytecode = True
     try:
         with ExitStack() as stack:
-            samples = Samples(files, rows=rows, connect=partial(_connect, stack, workspace, rows))
+
+            def connect(project: Project) -> Deployed:
+                """Open the deployed system until the stack is closed."""
+                from slackwater.client.client import Client
+                from slackwater.dev.deployed import Deployed
+
+                return Deployed(stack.enter_context(Client.open(workspace, project)), rows=rows)
+
+            samples = Samples(files, rows=rows, connect=connect)
             loop = DevLoop(workspace.project, pipeline, date, samples=samples, rows=rows, show=show)
             try:
                 # Before Spark starts: nothing runs without rows. The loop itself reports what is invalid.
@@ -90,12 +96,13 @@ def dev(
             except InvalidDefinitions:
                 is_valid = False
             if once and not is_valid:
-                result = loop.run(partial(_context, None, samples))
+                result = loop.run(partial(loop_context, None, samples))
                 _print_end(result, quiet=session.as_json)
             else:
                 print_note("starting Spark, which takes some seconds ...")
-                spark, check = stack.enter_context(interruptible_spark(_start_spark))
-                result = _run(loop, partial(_context, spark, samples), check, once=once, quiet=session.as_json)
+                spark, check = stack.enter_context(interruptible_spark())
+                context = partial(loop_context, spark, samples)
+                result = _run(loop, context, check, once=once, quiet=session.as_json)
     except KeyboardInterrupt as error:
         raise typer.Exit(INTERRUPTED) from error
     # The view is empty: each loop has printed what it did.
@@ -104,7 +111,7 @@ def dev(
 
 
 def _run(
-    loop: DevLoop, context: Callable[[], StepContext], check: Callable[[], None], *, once: bool, quiet: bool
+    loop: DevLoop, context: Callable[[], Any], check: Callable[[], None], *, once: bool, quiet: bool
 ) -> LoopResult:
     """Run the loop once, or until `check` raises `KeyboardInterrupt`. With `quiet`, nothing is printed."""
 
@@ -142,36 +149,6 @@ def _require_pipeline(folder: Path, name: str) -> None:
     known = sorted(path.stem for path in (folder / "pipelines").glob("*.yaml"))
     if name not in known:
         raise UnknownName(f"no pipeline {name!r} in this project (pipelines: {', '.join(known)})")
-
-
-def _connect(stack: ExitStack, workspace: Workspace, rows: int, project: Project) -> Deployed:
-    """Open the deployed system until the stack is closed."""
-    from slackwater.client.client import Client
-    from slackwater.dev.deployed import Deployed
-
-    return Deployed(stack.enter_context(Client.open(workspace, project)), rows=rows)
-
-
-def _start_spark(stack: ExitStack) -> Any:
-    """Start the session, which ends when the stack is closed."""
-    from slackwater.spark.standalone import loop_session
-
-    return stack.enter_context(loop_session())
-
-
-def _context(spark: Any, samples: Samples) -> StepContext:
-    """Return what steps may use: files and credentials of the deployed system, or files below the current folder."""
-    from slackwater.deploy.deploy import parse_settings
-    from slackwater.outbound.guard import Outbound
-    from slackwater.steps.io.local_folder import files_below
-    from slackwater.steps.step import StepContext
-
-    if samples.deployed:
-        deployed = samples.deployed
-        return StepContext(spark=spark, files=deployed.files, secrets=deployed.secrets, outbound=deployed.outbound)
-    allow = parse_settings(os.environ.get("SLACKWATER_SET", "").split()).get("outbound_allow", "")
-    outbound = Outbound.of(filter(None, allow.split(",")))
-    return StepContext(spark=spark, files=files_below(Path.cwd()), outbound=outbound)
 
 
 def _print_samples(samples: Mapping[str, Sample]) -> None:

@@ -6,14 +6,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import PipelineName, date_option
-from slackwater.errors import InputError, RunFailed
+from slackwater.cli.options import PipelineName, date_option, option
+from slackwater.cli.output import print_table, print_text
+from slackwater.errors import InputError
 
 if TYPE_CHECKING:
-    from slackwater.late.comparison import Comparison
+    from slackwater.client.results import Comparison
+
+# Characters per line.
+_WIDTH = 100
+_INDENT = "  "
 
 
 @command(
@@ -25,8 +28,7 @@ def diff(
     pipeline: PipelineName,
     date: Annotated[str, date_option(text="The day, in the pipeline's timezone.")],
     html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write the report as an HTML page with charts.", show_default=False),
+        Path | None, option(metavar="FILE", text="Also write the report as an HTML page with charts.")
     ] = None,
     *,
     session: Session,
@@ -43,24 +45,28 @@ def diff(
         raise InputError(
             f"--date: {pipeline} has published nothing for {date} (slackwater run {pipeline} --date {date})"
         )
-    try:
-        with shown_states() as on_progress:
-            comparison, reason = session.client.compare(pipeline, date, on_progress=on_progress)
-    except RunFailed as error:
-        raise RunFailed(f"comparing {pipeline} for {date}: {error}") from error
+    with shown_states(f"comparing {pipeline} for {date}") as on_progress:
+        compared = session.client.compare(pipeline, date, on_progress=on_progress)
+    comparison, reason = compared
     if html and comparison:
-        write_page(html, comparison)
-    from slackwater.cli.comparison import show_comparison
-
+        try:
+            html.write_text(compared.page(), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"--html: {html} cannot be written: {error.strerror}") from error
     document = {"comparison": comparison.model_dump(mode="json") if comparison else None, "reason": reason or None}
     return Result(document, partial(show_comparison, comparison) if comparison else reason)
 
 
-def write_page(file: Path, comparison: Comparison) -> None:
-    """Write the report as an HTML page. Raises `InputError` if the file cannot be written."""
-    from slackwater.late.report.page import report_page
+def show_comparison(comparison: Comparison) -> None:
+    """Print the report about a comparison: the day, its metrics, the keys and rows that changed, and the inputs."""
+    from slackwater.client.results import report_sections
 
-    try:
-        file.write_text(report_page(comparison), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--html: {file} cannot be written: {error.strerror}") from error
+    result_style = "yellow" if comparison.rows.differing else "green"
+    for index, section in enumerate(report_sections(comparison, width=_WIDTH - len(_INDENT))):
+        if index:
+            print_text("")
+        print_text(section.title, style="bold")
+        for line in section.lines:
+            print_text(f"{_INDENT}{line}", style="" if index else result_style)
+        if section.table:
+            print_table(section.table[0], section.table[1:])

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import option
 from slackwater.cli.output import print_note, print_table
 
 
@@ -16,9 +15,7 @@ from slackwater.cli.output import print_note, print_table
 def doctor(
     job: Annotated[
         bool,
-        typer.Option(
-            "--job", help="Also run a Spark job that does what a stage of a run needs, through Step Functions."
-        ),
+        option("--job", text="Also run a Spark job that does what a stage of a run needs, through Step Functions."),
     ] = False,
     *,
     session: Session,

@@ -5,24 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from slackwater.cli.command import ListGroup, Result, Session, command, command_group
-from slackwater.cli.options import date_option
+from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.client.arguments import pulled_source
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.receiver.pull.file_cache import FileEntry
+    from slackwater.client.results import FileEntry
 
 # The values of `FileState`, which is slow to import.
 State = Literal["listed", "leased", "stored", "duplicate", "vanished", "failed", "given-up"]
 _COLUMNS = ("path", "state", "rows", "rejected", "attempts", "next attempt (UTC)", "not taken since (UTC)", "reason")
 
-SourceName = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="A source of the project that has `pull`.", show_default=False)
-]
+SourceName = Annotated[str, argument("SOURCE", "A source of the project that has `pull`.")]
 
 
 group = command_group("files", "The files of a pulled source. `slackwater files SOURCE` lists them.", kind=ListGroup)
@@ -38,11 +34,10 @@ group = command_group("files", "The files of a pulled source. `slackwater files 
 def list_(
     source: SourceName,
     state: Annotated[
-        State | None,
-        typer.Option(help="Only files with this state; `failed` and `leased`: of any date.", show_default=False),
+        State | None, option(text="Only files with this state; `failed` and `leased`: of any date.")
     ] = None,
     as_of: Annotated[str | None, date_option(text="The look-back window ends on this day. Default: today.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Print at most N files.")] = 100,
+    limit: Annotated[int, option(metavar="N", min=1, show_default=True, text="Print at most N files.")] = 100,
     *,
     session: Session,
 ) -> Result:
@@ -70,13 +65,8 @@ def list_(
 )
 def give_up(
     source: SourceName,
-    paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Paths as `slackwater files` lists them.", show_default=False)
-    ],
-    reason: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Why. Default: the reason of the last failure.", show_default=False),
-    ] = None,
+    paths: Annotated[list[str], argument("PATH...", "Paths as `slackwater files` lists them.")],
+    reason: Annotated[str | None, option(metavar="TEXT", text="Why. Default: the reason of the last failure.")] = None,
     *,
     session: Session,
 ) -> Result:

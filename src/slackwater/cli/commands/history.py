@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from slackwater.cli.command import INTERRUPTED, Result, Session, command
+from slackwater.cli.command import Result, Session, command
 from slackwater.cli.commands.run import run_document
-from slackwater.cli.options import PipelineName, date_option
+from slackwater.cli.options import PipelineName, date_option, option
 from slackwater.cli.output import format_usd, print_note, print_table, print_text
-from slackwater.errors import RunFailed
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.days.history import DayVersion
-    from slackwater.runs.outputs import Version
-    from slackwater.runs.record import DayRecord
+    from slackwater.client.results import Version
 
 _REFS = ("attempt", "version", "rows", "bytes", "files", "made from", "created (UTC)", "state")
 _COLUMNS = ("version", "status", "published (UTC)", "rows", "files in", "rows in", "reasons", "definition", "USD")
@@ -82,30 +76,24 @@ def history(
     documents = [version.model_dump(mode="json") for version in versions]
     decided = record.model_dump(mode="json", include={"hold", "resolution", "earlier_resolutions"})
     missing = f"{pipeline} has published nothing for {date} yet (slackwater run {pipeline} --date {date})"
-    return Result(
-        {"pipeline": pipeline, "date": date, "versions": documents, **decided},
-        partial(_show_history, record, versions) if versions else missing,
-    )
 
+    def view() -> None:
+        from slackwater.client.holds import describe_decision
 
-def _show_history(record: DayRecord, versions: Sequence[DayVersion]) -> None:
-    print_table(_COLUMNS, [_row(version) for version in versions])
-    for version in versions:
-        title = f"version {version.version}: tag {version.tag}, run {version.run_id}"
-        if version.rollback:
-            title += f", version {version.rollback.to} published again: {version.rollback.reason}"
-        print_text(title)
-    _print_decisions(record)
+        print_table(_COLUMNS, [_row(version) for version in versions])
+        for version in versions:
+            title = f"version {version.version}: tag {version.tag}, run {version.run_id}"
+            if version.rollback:
+                title += f", version {version.rollback.to} published again: {version.rollback.reason}"
+            print_text(title)
+        # How earlier holds of the day ended, the oldest first, and why it is on hold now.
+        for resolution in (*record.earlier_resolutions, *([record.resolution] if record.resolution else [])):
+            print_text(describe_decision(resolution))
+        if record.hold:
+            print_text(f"on hold by the rule {record.hold.rule}: {record.hold.reason}", style="yellow")
 
-
-def _print_decisions(day: DayRecord) -> None:
-    """Print how earlier holds of the day ended, the oldest first, and why it is on hold now."""
-    from slackwater.client.holds import describe_decision
-
-    for resolution in (*day.earlier_resolutions, *([day.resolution] if day.resolution else [])):
-        print_text(describe_decision(resolution))
-    if day.hold:
-        print_text(f"on hold by the rule {day.hold.rule}: {day.hold.reason}", style="yellow")
+    document = {"pipeline": pipeline, "date": date, "versions": documents, **decided}
+    return Result(document, view if versions else missing)
 
 
 def _row(version: DayVersion) -> tuple[object, ...]:
@@ -127,10 +115,8 @@ def rollback(
     pipeline: PipelineName,
     *,
     date: Annotated[str, date_option(text="The day.")],
-    to: Annotated[
-        int, typer.Option(metavar="N", help="The version, as `slackwater history` shows it.", show_default=False)
-    ],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why. It is stored.", show_default=False)],
+    to: Annotated[int, option(metavar="N", text="The version, as `slackwater history` shows it.")],
+    reason: Annotated[str, option(metavar="TEXT", text="Why. It is stored.")],
     session: Session,
 ) -> Result:
     """Publish an earlier version of a day again, as a new version.
@@ -142,15 +128,12 @@ def rollback(
     from slackwater.cli.running import shown_states
 
     started = session.client.rollback(pipeline, date, to=to, reason=reason)
-    try:
-        with shown_states() as on_progress:
-            result = started.wait(on_progress=on_progress)
-    except RunFailed as error:
-        hint = f"its log: slackwater logs {pipeline} --date {date}"
-        raise RunFailed(f"rollback of {pipeline} for {date}: {error}\n  {hint}") from error
-    except KeyboardInterrupt as error:
-        print_note(f"The rollback continues. To see its state: slackwater runs {pipeline}", style="yellow")
-        raise typer.Exit(INTERRUPTED) from error
+    with shown_states(
+        f"rollback of {pipeline} for {date}",
+        remedy=f"its log: slackwater logs {pipeline} --date {date}",
+        interrupted=f"The rollback continues. To see its state: slackwater runs {pipeline}",
+    ) as on_progress:
+        result = started.wait(on_progress=on_progress)
 
     def view() -> None:
         print_text(

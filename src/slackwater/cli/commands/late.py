@@ -5,18 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from slackwater.cli.command import INTERRUPTED, ListGroup, Result, Session, command, command_group
-from slackwater.cli.options import PipelineName, date_option
-from slackwater.cli.output import format_usd, print_note, print_table, print_text
-from slackwater.errors import InputError, RunFailed
+from slackwater.cli.command import ListGroup, Result, Session, command, command_group
+from slackwater.cli.commands.run import run_document
+from slackwater.cli.options import PipelineName, argument, date_option, option
+from slackwater.cli.output import format_usd, print_table, print_text
+from slackwater.errors import InputError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.late.suggest import Suggestion
-    from slackwater.receiver.pull.removed_files import DoubtfulFiles
-    from slackwater.runs.record import DayRecord
+    from slackwater.client.results import Suggestion
 
 _COLUMNS = ("pipeline", "date", "since", "rule", "reason")
 
@@ -24,17 +21,14 @@ _COLUMNS = ("pipeline", "date", "since", "rule", "reason")
 group = command_group("late", "Days on hold: list, release or keep them.", kind=ListGroup, no_args_is_help=False)
 
 Day = Annotated[str, date_option("--date", text="The day, in the pipeline's timezone.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why. It is kept with the day.")]
+Reason = Annotated[str, option("--reason", metavar="TEXT", text="Why. It is kept with the day.")]
 
 
 @command("slackwater late list daily_delays", "slackwater late --older --json", name="list", group=group)
 def list_days(
-    pipeline: Annotated[
-        str | None,
-        typer.Argument(metavar="[PIPELINE]", help="A pipeline of the project. Default: all.", show_default=False),
-    ] = None,
+    pipeline: Annotated[str | None, argument("[PIPELINE]", "A pipeline of the project. Default: all.")] = None,
     *,
-    older: Annotated[bool, typer.Option("--older", help="List days before the window with late data instead.")] = False,
+    older: Annotated[bool, option("--older", text="List days before the window with late data instead.")] = False,
     first: Annotated[
         str | None, date_option("--from", text="With --older: check all published days from this one.")
     ] = None,
@@ -71,9 +65,19 @@ def list_days(
         for item in given_up:
             print_text(f"nobody is notified of {item.pipeline} {item.date}: {item.reason}", style="yellow")
         for day in changed:
-            print_text(_describe_notice(day), style="yellow")
+            reason = day.table_notice.reason if day.table_notice else ""
+            print_text(
+                f"{day.pipeline} {day.date} has read an earlier version of {reason}. To run it with "
+                f"the new one: slackwater run {day.pipeline} --date {day.date}",
+                style="yellow",
+            )
         for files in doubtful:
-            print_text(_describe_doubtful(files), style="yellow")
+            print_text(
+                f"{files.source}: the listing of {files.at:%Y-%m-%d %H:%M} UTC lacks more stored files than it has: "
+                f"{counted(files.files, 'file')}, such as {files.examples[0]}. Their rows still count. If the partner "
+                f"has removed them on purpose: slackwater pull {files.source} --accept-removed {files.files}",
+                style="yellow",
+            )
 
     document = {
         "days": [
@@ -87,22 +91,6 @@ def list_days(
         ],
     }
     return Result(document, view)
-
-
-def _describe_notice(day: DayRecord) -> str:
-    reason = day.table_notice.reason if day.table_notice else ""
-    return (
-        f"{day.pipeline} {day.date} has read an earlier version of {reason}. To run it with "
-        f"the new one: slackwater run {day.pipeline} --date {day.date}"
-    )
-
-
-def _describe_doubtful(files: DoubtfulFiles) -> str:
-    return (
-        f"{files.source}: the listing of {files.at:%Y-%m-%d %H:%M} UTC lacks more stored files than it has: "
-        f"{counted(files.files, 'file')}, such as {files.examples[0]}. Their rows still count. If the partner has "
-        f"removed them on purpose: slackwater pull {files.source} --accept-removed {files.files}"
-    )
 
 
 def _list_older(session: Session, pipeline: str | None, *, first: str | None, last: str | None) -> Result:
@@ -139,22 +127,15 @@ def release(pipeline: PipelineName, date: Day, reason: Reason, *, session: Sessi
     If inputs vanish once more, the day is on hold again. A published day that is not on hold yet can be released too.
     """
     session.project.pipeline(pipeline)
-    from slackwater.cli.commands.run import run_document
     from slackwater.cli.running import shown_states
 
-    with shown_states() as on_progress:
-        try:
-            result = session.client.release(pipeline, date, reason=reason).wait(on_progress=on_progress)
-        except RunFailed as error:
-            raise RunFailed(
-                f"{pipeline} for {date}: {error}\n  its log: slackwater logs {pipeline} --date {date}"
-            ) from error
-        except KeyboardInterrupt as error:
-            print_note(
-                f"A run that has started continues: slackwater runs {pipeline}. If there is none, repeat the release",
-                style="yellow",
-            )
-            raise typer.Exit(INTERRUPTED) from error
+    with shown_states(
+        f"{pipeline} for {date}",
+        remedy=f"its log: slackwater logs {pipeline} --date {date}",
+        interrupted=f"A run that has started continues: slackwater runs {pipeline}. "
+        "If there is none, repeat the release",
+    ) as on_progress:
+        result = session.client.release(pipeline, date, reason=reason).wait(on_progress=on_progress)
     text = f"{pipeline} {date}: released, {result.outcome} with {counted(result.publication.rows, 'row')}"
     return Result(run_document(result), partial(print_text, text, style="green"))
 
@@ -180,7 +161,8 @@ group.registered_commands[-1].hidden = True
 def suggest(
     pipeline: PipelineName,
     effect: Annotated[
-        float, typer.Option(metavar="PERCENT", min=0, help="The largest change of a metric that may be missed.")
+        float,
+        option(metavar="PERCENT", min=0, show_default=True, text="The largest change of a metric that may be missed."),
     ] = 1.0,
     *,
     session: Session,

@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import AttemptNumber, RunName, date_option
+from slackwater.cli.options import AttemptNumber, RunName, date_option, option
 from slackwater.cli.output import print_note, print_text, to_json_value
 from slackwater.errors import InputError
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client
     from slackwater.client.days.attempts import Attempt
-    from slackwater.client.days.run_log import LogLine, RunLog
-    from slackwater.runs.record import RunRecord
+    from slackwater.client.days.run_log import LogLine
 
 # Values that people do not see: they are the same on every line of a run, or say where in the code a line was written.
 _OMITTED_FIELDS = frozenset(
@@ -43,10 +39,9 @@ def logs(
     date: Annotated[str | None, date_option(text="The day of the run of a PIPELINE.")] = None,
     attempt: AttemptNumber = None,
     stage: Annotated[
-        str | None,
-        typer.Option(metavar="STAGE", help="Only this stage. Default with --spark: the last job.", show_default=False),
+        str | None, option(metavar="STAGE", text="Only this stage. Default with --spark: the last job.")
     ] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Print Spark's own log of one stage instead.")] = False,
+    spark: Annotated[bool, option("--spark", text="Print Spark's own log of one stage instead.")] = False,
     *,
     session: Session,
 ) -> Result:
@@ -62,34 +57,26 @@ def logs(
     chosen = session.client.attempt(run, date=date, attempt=attempt)
     if spark:
         return _spark_log(session.client, chosen, stage)
-    log = session.client.run_log(chosen, stage=stage)
-    return Result(_document(chosen.record, log), partial(_print_log, chosen.record, log))
+    log, run_, state = session.client.run_log(chosen, stage=stage), chosen.record.run, chosen.record.state.value
 
+    def view() -> None:
+        print_note(
+            f"{run_.pipeline} {run_.date}, attempt {run_.attempt}: {state} "
+            f"(run {run_.run_id}, correlation id {run_.correlation_id})",
+            style="bold",
+        )
+        width = max((len(line.source) for line in log.lines), default=0)
+        for line in log.lines:
+            print_text(format_log_line(line, width=width), style="red" if line.level == "ERROR" else "")
+        for sentence in log.missing:
+            print_note(f"not read: {sentence}", style="yellow")
 
-def _document(record: RunRecord, log: RunLog) -> dict[str, Any]:
-    return {
-        "pipeline": record.run.pipeline,
-        "date": record.run.date,
-        "attempt": record.run.attempt,
-        "run_id": record.run.run_id,
-        "correlation_id": record.run.correlation_id,
-        "state": record.state.value,
-        "lines": [_line_document(line) for line in log.lines],
-        "missing": log.missing,
-    }
-
-
-def _print_log(record: RunRecord, log: RunLog) -> None:
-    print_note(
-        f"{record.run.pipeline} {record.run.date}, attempt {record.run.attempt}: {record.state.value} "
-        f"(run {record.run.run_id}, correlation id {record.run.correlation_id})",
-        style="bold",
-    )
-    width = max((len(line.source) for line in log.lines), default=0)
+    named = {name: getattr(run_, name) for name in ("pipeline", "date", "attempt", "run_id", "correlation_id")}
+    lines = []
     for line in log.lines:
-        print_text(format_log_line(line, width=width), style="red" if line.level == "ERROR" else "")
-    for sentence in log.missing:
-        print_note(f"not read: {sentence}", style="yellow")
+        values = {"time": line.at, **vars(line)}
+        lines.append({name: value for name, value in values.items() if name != "at" and (value or name != "traceback")})
+    return Result({**named, "state": state, "lines": lines, "missing": log.missing}, view)
 
 
 def _spark_log(client: Client, attempt: Attempt, stage: str | None) -> Result:
@@ -129,14 +116,3 @@ def _value(value: Any) -> str:
         return str(value)
     text = json.dumps(to_json_value(value))
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
-
-
-def _line_document(line: LogLine) -> dict[str, Any]:
-    return {
-        "time": line.at,
-        "source": line.source,
-        "level": line.level,
-        "message": line.message,
-        "fields": line.fields,
-        **({"traceback": line.traceback} if line.traceback else {}),
-    }

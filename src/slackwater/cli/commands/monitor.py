@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import date_option
+from slackwater.cli.options import argument, date_option
 from slackwater.cli.output import print_table, print_text
 from slackwater.errors import RunFailed, SlackwaterError
 from slackwater.formatting import counted
+from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client
     from slackwater.client.monitoring import MonitorResult
-    from slackwater.late.decision import CheckReport
+    from slackwater.client.results import CheckReport
 
 
 @command("slackwater monitor", "slackwater monitor daily_delays --as-of 2013-03-12")
 def monitor(
-    pipelines: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PIPELINE", help="Pipelines of the project. Default: all.", show_default=False),
-    ] = None,
+    pipelines: Annotated[list[str] | None, argument("PIPELINE", "Pipelines of the project. Default: all.")] = None,
     as_of: Annotated[str | None, date_option(text="Monitor as if today were this day. Default: today.")] = None,
     *,
     session: Session,
@@ -72,15 +69,27 @@ def monitor_pipeline(
 
     Raises as `Client.monitor` does.
     """
-    from slackwater.cli.monitoring import MonitorBoards
+    board: ProgressBoard | None = None
+    with ExitStack() as stack:
 
-    with MonitorBoards(show_report) as boards:
-        return client.monitor(pipeline, as_of=as_of, observer=boards)
+        def on_task(name: str, *state: TaskState, **more: Any) -> None:
+            nonlocal board
+            board = board or stack.enter_context(ProgressBoard())
+            board.update(name, *state, **more)
+
+        def on_report(report: CheckReport) -> None:
+            nonlocal board
+            # The board of the check is above the report, and that of the days below it.
+            stack.close()
+            board = None
+            show_report(report)
+
+        return client.monitor(pipeline, as_of=as_of, on_task=on_task, on_report=on_report)
 
 
 def print_decisions(report: CheckReport) -> None:
     """Print the decision about each day and its reasons."""
-    from slackwater.late.decision import LateDecision
+    from slackwater.client.results import LateDecision
 
     late = [day for day in report.days if day.decision is not LateDecision.IGNORE]
     print_text(
@@ -101,7 +110,7 @@ def print_decisions(report: CheckReport) -> None:
 
 def print_day_outcomes(result: MonitorResult) -> None:
     """Print the outcome of each late day: the comparison, and the notification."""
-    from slackwater.cli.comparison import show_comparison
+    from slackwater.cli.commands.diff import show_comparison
 
     for day in result.days:
         name = f"{result.report.pipeline} {day.date}"

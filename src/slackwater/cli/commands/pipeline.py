@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from slackwater.cli.command import Result, Session, command, command_group, epilog
+from slackwater.cli.options import argument, option
 from slackwater.cli.output import print_json, print_text
 from slackwater.client.workspace import project_of
 from slackwater.formatting import counted
@@ -19,9 +17,7 @@ from slackwater.formatting import counted
 if TYPE_CHECKING:
     from slackwater.validation.yaml_file import Problem
 
-PipelineFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The YAML file of the pipeline.", show_default=False)
-]
+PipelineFile = Annotated[Path, argument("FILE", "The YAML file of the pipeline.")]
 
 group = command_group("pipeline", "Definitions of pipelines.")
 
@@ -37,11 +33,7 @@ _INVALID = 2
 def validate(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="The YAML file of one pipeline. Default: all sources and pipelines of the project.",
-            show_default=False,
-        ),
+        argument("FILE", "The YAML file of one pipeline. Default: all sources and pipelines of the project."),
     ] = None,
     *,
     session: Session,
@@ -86,7 +78,7 @@ def schema() -> None:
 )
 def graph(
     file: PipelineFile,
-    svg: Annotated[bool, typer.Option("--svg", help="Draw an SVG image instead of a Mermaid flowchart.")] = False,
+    svg: Annotated[bool, option("--svg", text="Draw an SVG image instead of a Mermaid flowchart.")] = False,
     *,
     session: Session,
 ) -> Result:
@@ -105,22 +97,16 @@ def graph(
 
 
 @command("slackwater pipeline compile pipelines/daily.yaml", name="compile", group=group)
-def compile_(
-    file: PipelineFile,
-    *,
-    session: Session,
-) -> Result:
+def compile_(file: PipelineFile, *, session: Session) -> Result:
     """Print the state machine of a pipeline, in Amazon States Language.
 
     The deployment replaces placeholders such as `${ApplicationId}`.
     """
     from slackwater.pipeline.compile import compile_machine
-    from slackwater.project.installation import deployed_files
+    from slackwater.project.installation import pipeline_frame
     from slackwater.project.project import load_pipeline
 
-    pipeline = load_pipeline(file, project_of(file, session.folder))
-    frame = json.loads((deployed_files() / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
-    return Result(compile_machine(pipeline, frame))
+    return Result(compile_machine(load_pipeline(file, project_of(file, session.folder)), pipeline_frame()))
 
 
 def relative_problems(problems: Sequence[Problem]) -> list[Problem]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import date_option
+from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pulled_source
 from slackwater.formatting import counted
@@ -17,53 +16,36 @@ from slackwater.formatting import counted
 if TYPE_CHECKING:
     from slackwater.client.client import Client, PullTotals
 
-# Totals that are shown unless they are zero: what is counted, and the sentence about one of it and about several.
-_NOTES = (
-    (
-        "rejected",
-        "event",
-        "was rejected (the reason: slackwater sideline show {source})",
-        "were rejected (the reasons: slackwater sideline show {source})",
-    ),
-    (
-        "vanished",
+# Totals that are shown unless they are zero: what is counted, and the sentence, with the words for one and for several.
+_NOTES = {
+    "rejected": ("event", "{was|were} rejected (the {reason|reasons}: slackwater sideline show {source})"),
+    "vanished": ("file", "disappeared before {it was|they were} fetched; the next pull checks again"),
+    "busy": ("file", "{is|are} being fetched by another pull"),
+    "waiting": (
         "file",
-        "disappeared before it was fetched; the next pull checks again",
-        "disappeared before they were fetched; the next pull checks again",
+        "could not be fetched before and {waits for its next attempt|wait for their next attempts} "
+        "(slackwater files {source} --state failed)",
     ),
-    ("busy", "file", "is being fetched by another pull", "are being fetched by another pull"),
-    (
-        "waiting",
-        "file",
-        "could not be fetched before and waits for its next attempt (slackwater files {source} --state failed)",
-        "could not be fetched before and wait for their next attempts (slackwater files {source} --state failed)",
-    ),
-    (
-        "doubtful",
+    "doubtful": (
         "stored file",
-        "is not listed, and still counts: the listing lacks more files than it has. Is the partner's folder complete? "
-        "If it was removed on purpose: slackwater pull {source} --accept-removed {count}",
-        "are not listed, and still count: the listing lacks more files than it has. Is the partner's folder complete? "
-        "If they were removed on purpose: slackwater pull {source} --accept-removed {count}",
+        "{is|are} not listed, and still {counts|count}: the listing lacks more files than it has. Is the partner's "
+        "folder complete? If {it was|they were} removed on purpose: slackwater pull {source} --accept-removed {count}",
     ),
-    ("left", "file", "is left for the next pull", "are left for the next pull"),
-)
+    "left": ("file", "{is|are} left for the next pull"),
+}
 
 
 @command("slackwater pull flights", "slackwater pull flights --as-of 2013-03-12")
 def pull(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A source of the project that has `pull`.", show_default=False)
-    ],
+    source: Annotated[str, argument("SOURCE", "A source of the project that has `pull`.")],
     as_of: Annotated[str | None, date_option(text="Pull as if today were this day. Default: today.")] = None,
     accept_removed: Annotated[
         int,
-        typer.Option(
+        option(
             metavar="NUMBER",
             min=0,
-            help="Record the removal of up to so many files, although the partner lists fewer files than it has "
+            text="Record the removal of up to so many files, although the partner lists fewer files than it has "
             "removed. A pull prints how many these are.",
-            show_default=False,
         ),
     ] = 0,
     *,
@@ -93,7 +75,8 @@ def print_pull_totals(totals: Mapping[str, Any]) -> None:
         f"({counted(totals['rows'], 'event')}), {totals['unchanged']} unchanged, {totals['duplicate']} duplicate",
         style="green",
     )
-    for key, noun, one, many in _NOTES:
+    for key, (noun, sentence) in _NOTES.items():
         if count := totals.get(key):
-            message = one if count == 1 else many
-            print_note(f"{counted(count, noun)} {message.format(source=totals['source'], count=count)}", style="yellow")
+            words = re.sub(r"{([^|}]+)\|([^}]+)}", r"\1" if count == 1 else r"\2", sentence)
+            note = words.format(source=totals["source"], count=count)
+            print_note(f"{counted(count, noun)} {note}", style="yellow")

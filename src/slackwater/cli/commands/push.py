@@ -6,9 +6,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import argument, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pushed_source
 from slackwater.formatting import counted
@@ -22,22 +21,14 @@ _PRINTED_REASONS = 5
 
 @command("slackwater push weather weather-2013-03-08.ndjson", "zcat events.gz | slackwater push weather - --json")
 def push(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A source of the project that has `push`.", show_default=False)
-    ],
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE", help="NDJSON or a JSON array, gzipped or not; - is standard input.", show_default=False
-        ),
-    ],
+    source: Annotated[str, argument("SOURCE", "A source of the project that has `push`.")],
+    file: Annotated[str, argument("FILE", "NDJSON or a JSON array, gzipped or not; - is standard input.")],
     token: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="TOKEN",
             envvar="SLACKWATER_TOKEN",
-            help="The partner's bearer token. Default: a token of the operator, created on first use.",
-            show_default=False,
+            text="The partner's bearer token. Default: a token of the operator, created on first use.",
         ),
     ] = None,
     *,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import date_option
+from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_table
 from slackwater.formatting import counted
 
@@ -18,14 +16,13 @@ from slackwater.formatting import counted
     'slackwater query "FROM daily_delays" --date 2013-03-10 --version 1',
 )
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One statement of DuckDB's SQL.", show_default=False)],
+    sql: Annotated[str, argument("SQL", "One statement of DuckDB's SQL.")],
     date: Annotated[str | None, date_option(text="The day whose version is read.")] = None,
     version: Annotated[
         int | None,
-        typer.Option(
+        option(
             metavar="N",
-            help="Read the table of one pipeline as it was when version N of the day was published: all of its days.",
-            show_default=False,
+            text="Read the table of one pipeline as it was when version N of the day was published: all of its days.",
         ),
     ] = None,
     *,

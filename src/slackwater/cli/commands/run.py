@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from slackwater.cli.command import INTERRUPTED, Result, Session, command
-from slackwater.cli.options import date_option
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import check_begun
 from slackwater.client.workspace import project_of
-from slackwater.errors import InputError, RunFailed
+from slackwater.errors import InputError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -31,31 +29,19 @@ if TYPE_CHECKING:
     "slackwater run pipelines/new.yaml --date 2013-03-08",
 )
 def run(
-    pipeline: Annotated[
-        str,
-        typer.Argument(
-            metavar="PIPELINE", help="A pipeline of the project, or the YAML file of one.", show_default=False
-        ),
-    ],
+    pipeline: Annotated[str, argument("PIPELINE", "A pipeline of the project, or the YAML file of one.")],
     *,
     date: Annotated[str | None, date_option(text="The day, in the pipeline's timezone.")] = None,
     first: Annotated[str | None, date_option("--from", text="Run the missing and failed days from this one.")] = None,
     last: Annotated[str | None, date_option("--to", text="The last day of the range.")] = None,
     parallel: Annotated[
         int | None,
-        typer.Option(
-            "--parallel",
-            metavar="N",
-            min=1,
-            max=40,
-            help="Days of the range at the same time. Default: 1.",
-            show_default=False,
-        ),
+        option("--parallel", metavar="N", min=1, max=40, text="Days of the range at the same time. Default: 1."),
     ] = None,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Also run days published from an older definition or older code.")
+        bool, option("--stale", text="Also run days published from an older definition or older code.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Run even if inputs and definition are unchanged.")] = False,
+    force: Annotated[bool, option("--force", text="Run even if inputs and definition are unchanged.")] = False,
     session: Session,
 ) -> Result:
     """Run one day of a pipeline and publish it, or the missing and failed days of a range.
@@ -80,28 +66,24 @@ def run(
         check_begun(date, session.project.pipeline(pipeline).timezone, name="--date")
     from slackwater.cli.running import shown_states
 
-    client = session.client
-    try:
-        with ExitStack() as stack:
-            started = (
-                stack.enter_context(client.run_file(pipeline, date, force=force))
-                if is_file
-                else client.run(pipeline, date, force=force)
-            )
-            result = started.wait(on_progress=stack.enter_context(shown_states()))
-    except RunFailed as error:
-        name = Path(pipeline).stem if is_file else pipeline
-        hint = f"its log{_move_hint(name, session.project)}: slackwater logs {name} --date {date}"
-        raise RunFailed(f"{name} for {date}: {error}\n  {hint}") from error
-    except KeyboardInterrupt as error:
-        continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
-        print_note("The run was stopped." if is_file else continues, style="yellow")
-        raise typer.Exit(INTERRUPTED) from error
+    client, name = session.client, Path(pipeline).stem if is_file else pipeline
+    continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
+    with (
+        shown_states(
+            f"{name} for {date}",
+            remedy=f"its log{_move_hint(name, session.project)}: slackwater logs {name} --date {date}",
+            interrupted="The run was stopped." if is_file else continues,
+        ) as on_progress,
+        client.run_file(pipeline, date, force=force)
+        if is_file
+        else nullcontext(client.run(pipeline, date, force=force)) as started,
+    ):
+        result = started.wait(on_progress=on_progress)
     return Result(run_document(result), partial(_print_run, result, session.project))
 
 
 def _print_run(result: RunResult, definitions: Project) -> None:
-    from slackwater.runs.inputs.unstored_files import describe_unstored
+    from slackwater.client.results import describe_unstored
 
     run_, publication = result.run, result.publication
     verb = "published" if result.outcome == "published" else "unchanged, published before:"
@@ -124,9 +106,9 @@ def _move_hint(pipeline: str, definitions: Project) -> str:
 
 def _range(first: str | None, last: str | None, *, misplaced: Mapping[str, object]) -> tuple[str, str]:
     """Return the ends of a range. Raises `InputError` if one is missing, or if options of one day are given."""
-    for option, value in misplaced.items():
+    for name, value in misplaced.items():
         if value:
-            raise InputError(f"{option} and --from, --to exclude each other: run one day, or a range of days")
+            raise InputError(f"{name} and --from, --to exclude each other: run one day, or a range of days")
     if first is None or last is None:
         raise InputError(f"{'--from' if first is None else '--to'} is missing: a range of days has both ends")
     return first, last

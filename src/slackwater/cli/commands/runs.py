@@ -6,17 +6,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import AttemptNumber, date_option
+from slackwater.cli.options import AttemptNumber, argument, date_option, option
 from slackwater.cli.output import format_usd, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
 from slackwater.errors import InputError
 
 if TYPE_CHECKING:
-    from slackwater.runs.outputs import RunSteps
-    from slackwater.runs.record import RunRecord
+    from slackwater.client.results import RunRecord, RunSteps
 
 _COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seconds", "USD", "started (UTC)", "run id")
 _STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds")
@@ -31,16 +28,15 @@ _STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds")
 def runs(
     run: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="A pipeline of the project, or a run id: its 32 digits, or the first 12 as this command shows them. "
+        argument(
+            "RUN",
+            "A pipeline of the project, or a run id: its 32 digits, or the first 12 as this command shows them. "
             "Default: all pipelines.",
-            show_default=False,
         ),
     ] = None,
     date: Annotated[str | None, date_option(text="One day, with what each step of its last run did.")] = None,
     timeline: Annotated[
-        bool, typer.Option("--timeline", help="Print the timeline of the day's last run, as for a run id.")
+        bool, option("--timeline", text="Print the timeline of the day's last run, as for a run id.")
     ] = False,
     attempt: AttemptNumber = None,
     *,
@@ -81,7 +77,7 @@ def runs(
 
 def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, RunSteps]]) -> None:
     """Print a line for each run, what was notable about it, and the steps."""
-    from slackwater.runs.inputs.unstored_files import describe_unstored
+    from slackwater.client.results import describe_unstored
 
     rows = [
         (

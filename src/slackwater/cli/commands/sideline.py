@@ -9,10 +9,8 @@ from datetime import date as date_type
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from slackwater.cli.command import Result, Session, command, command_group
-from slackwater.cli.options import date_option
+from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.errors import InputError
 from slackwater.formatting import counted
@@ -21,7 +19,7 @@ from slackwater.progress import ProgressBoard, TaskState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slackwater.receiver.pull.rejects_reader import RejectedEventOnDay
+    from slackwater.client.results import RejectedEventOnDay
 
 # Days that are read by default, today included.
 _DEFAULT_DAYS = 7
@@ -35,10 +33,7 @@ group = command_group("sideline", "Rejected events and their reasons.")
 
 @command("slackwater sideline list", "slackwater sideline list weather --since 2013-03-08", name="list", group=group)
 def list_(
-    source: Annotated[
-        str | None,
-        typer.Argument(metavar="SOURCE", help="A source of the project. Default: all.", show_default=False),
-    ] = None,
+    source: Annotated[str | None, argument("SOURCE", "A source of the project. Default: all.")] = None,
     date: Date = None,
     since: Annotated[str | None, date_option(text="Events that were received on this day (UTC) or later.")] = None,
     *,
@@ -78,13 +73,12 @@ def list_(
     "slackwater sideline show weather", "slackwater sideline show weather --date 2013-03-08 --limit 100", group=group
 )
 def show(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source of the project.", show_default=False)],
+    source: Annotated[str, argument("SOURCE", "A source of the project.")],
     date: Date = None,
     batch: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Events of this batch or file, received on any day.", show_default=False),
+        str | None, option(metavar="ID", text="Events of this batch or file, received on any day.")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Print at most N events.")] = 20,
+    limit: Annotated[int, option(metavar="N", min=1, show_default=True, text="Print at most N events.")] = 20,
     *,
     session: Session,
 ) -> Result:

@@ -9,24 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, command, command_group
+from slackwater.cli.options import argument, option
 from slackwater.cli.output import print_note, print_table, print_text, value_lines
-from slackwater.cli.spark import silent_spark
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from slackwater.arrow.reference import StepRecord
-    from slackwater.steps.documentation import StepDescription
 
 group = command_group("step", "Steps of pipelines: list them, and run one.")
 
 _INPUT = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
-StepName = Annotated[str, typer.Argument(metavar="NAME", help="The name of a step.", show_default=False)]
+StepName = Annotated[str, argument("NAME", "The name of a step.")]
 
 
 @command("slackwater step list", "slackwater step list --json", name="list", group=group)
@@ -50,19 +46,19 @@ def show(name: StepName) -> Result:
     from slackwater.steps.documentation import describe
 
     step = describe(name)
-    return Result(asdict(step), partial(_show_step, step))
 
+    def view() -> None:
+        print_text(f"{step.name} ({step.kind}): {step.summary}", style="bold")
+        for text in (step.details, f"Inputs: {step.inputs}"):
+            if text:
+                print_text(f"\n{text}")
+        groups = [("Parameters", step.parameters), *((group.name, group.fields) for group in step.groups)]
+        for title, fields in groups:
+            print_text("")
+            rows = [tuple(asdict(field).values()) for field in fields]
+            print_table(("name", "type", "default", "description"), rows, title=title)
 
-def _show_step(step: StepDescription) -> None:
-    print_text(f"{step.name} ({step.kind}): {step.summary}", style="bold")
-    for text in (step.details, f"Inputs: {step.inputs}"):
-        if text:
-            print_text(f"\n{text}")
-    for title, fields in (("Parameters", step.parameters), *((group.name, group.fields) for group in step.groups)):
-        print_text("")
-        print_table(
-            ("name", "type", "default", "description"), [tuple(asdict(field).values()) for field in fields], title=title
-        )
+    return Result(asdict(step), view)
 
 
 @command(
@@ -76,26 +72,23 @@ def run(
     name: StepName,
     inputs: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--input",
             metavar="[INPUT=]FILE",
-            help="A file with the rows of an input: .parquet, .csv or .ndjson. A step with several inputs needs the "
+            text="A file with the rows of an input: .parquet, .csv or .ndjson. A step with several inputs needs the "
             "name of each: left=a.parquet.",
-            show_default=False,
         ),
     ] = None,
     parameters: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--with",
             metavar="PARAMETER=VALUE",
-            help="A parameter, its value in YAML, as a pipeline has it under `with`.",
-            show_default=False,
+            text="A parameter, its value in YAML, as a pipeline has it under `with`.",
         ),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the rows to this file: .parquet or .csv.", show_default=False),
+        Path | None, option(metavar="FILE", text="Write the rows to this file: .parquet or .csv.")
     ] = None,
 ) -> Result:
     """Run one step on files of this machine, without a cloud.
@@ -106,6 +99,7 @@ def run(
     """
     if output and output.suffix not in {".parquet", ".csv"}:
         raise InputError(f"--output: {output} is neither a .parquet nor a .csv file")
+    from slackwater.dev.context import run_one_step
     from slackwater.steps.registry import registry
     from slackwater.steps.step import Load
 
@@ -113,22 +107,26 @@ def run(
     if is_load and output:
         raise InputError(f"--output: {name} itself writes the rows: remove the option")
     tables, values = _read_inputs(inputs or []), _read_parameters(parameters or [])
-    with silent_spark():
-        from slackwater.spark.standalone import run_step
-
-        result = run_step(name, tables, values)
+    table, record = run_one_step(name, tables, values)
     if output:
-        _write(result.table, output)
-    document: dict[str, Any] = {"record": result.record.model_dump(mode="json")}
-    rows = [] if is_load or output else list(zip(*(column.to_pylist() for column in result.table.columns), strict=True))
-    shown = not is_load and not output
+        _write(table, output)
+    shown = {}
+    if not (is_load or output):
+        rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        shown = {"columns": table.column_names, "rows": rows}
 
     def view() -> None:
         if shown:
-            print_table(result.table.column_names, rows)
-        _print_record(result.record)
+            print_table(shown["columns"], shown["rows"])
+        rows_in = [
+            f"{_rows(rows)} in{f' ({name})' if len(record.rows_in) > 1 else ''}"
+            for name, rows in record.rows_in.items()
+        ]
+        print_note(f"{record.step}: {', '.join([*rows_in, f'{_rows(record.rows_out)} out'])}, {record.seconds:.1f} s")
+        for line in value_lines(record.effect):
+            print_note(line)
 
-    return Result({"columns": result.table.column_names, "rows": rows, **document} if shown else document, view)
+    return Result({**shown, "record": record.model_dump(mode="json")}, view)
 
 
 def _read_inputs(inputs: Sequence[str]) -> pa.Table | dict[str, pa.Table] | None:
@@ -169,16 +167,6 @@ def _read_parameters(values: Sequence[str]) -> dict[str, Any]:
         except yaml.YAMLError as error:
             raise InputError(f"--with: {name}: not readable as YAML: {' '.join(str(error).split())}") from error
     return parameters
-
-
-def _print_record(record: StepRecord) -> None:
-    """Print what a step did, as notes."""
-    rows_in = [
-        f"{_rows(rows)} in{f' ({name})' if len(record.rows_in) > 1 else ''}" for name, rows in record.rows_in.items()
-    ]
-    print_note(f"{record.step}: {', '.join([*rows_in, f'{_rows(record.rows_out)} out'])}, {record.seconds:.1f} s")
-    for line in value_lines(record.effect):
-        print_note(line)
 
 
 def _rows(rows: int | None) -> str:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from slackwater.cli.command import Result, Session, command, command_group
+from slackwater.cli.options import argument, option
 from slackwater.cli.output import print_note, print_table, print_text
+from slackwater.client.arguments import check_grant
 from slackwater.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
-    from slackwater.receiver.push.tokens import Token
+    from slackwater.client.results import Token
 
 _COLUMNS = ("id", "partner", "sources", "created (UTC)", "expires (UTC)", "state")
 # 6 digits or more of a SHA-256 digest in hexadecimal: fewer would often belong to several tokens.
@@ -31,29 +30,17 @@ group = command_group("token", "Bearer tokens with which partners push.")
     group=group,
 )
 def create(
-    partner: Annotated[
-        str,
-        typer.Argument(
-            metavar="PARTNER", help="The partner's name: letters, digits, '.', '_', '-'.", show_default=False
-        ),
-    ],
+    partner: Annotated[str, argument("PARTNER", "The partner's name: letters, digits, '.', '_', '-'.")],
     source: Annotated[
         list[str],
-        typer.Option(
+        option(
             metavar="SOURCE",
-            help="A source that the token may push to. Can be repeated; * means all, also sources added later.",
-            show_default=False,
+            text="A source that the token may push to. Can be repeated; * means all, also sources added later.",
         ),
     ],
     days: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=3650,
-            help="Days until the token expires. Default: it never expires.",
-            show_default=False,
-        ),
+        option(metavar="N", min=1, max=3650, text="Days until the token expires. Default: it never expires."),
     ] = None,
     *,
     session: Session,
@@ -63,13 +50,7 @@ def create(
     The token is printed only now, because only its hash is stored. A partner can have two valid tokens: to replace one,
     create the second, give it to the partner, and revoke the first.
     """
-    from slackwater.receiver.push.tokens import ALL_SOURCES, check_partner_name
-
-    definitions = session.project
-    check_partner_name(partner)
-    for name in source:
-        if name != ALL_SOURCES and definitions.source(name).push is None:
-            raise InputError(f"--source: {name!r} is not pushed: its definition has no `push`")
+    check_grant(session.project, partner, source)
     expires_at = datetime.now(UTC) + timedelta(days=days) if days else None
     new = session.client.tokens.create(partner, source, expires_at=expires_at)
 
@@ -87,10 +68,7 @@ def create(
 
 @command("slackwater token list", "slackwater token list acme --json", name="list", group=group)
 def list_(
-    partner: Annotated[
-        str | None,
-        typer.Argument(metavar="PARTNER", help="The partner's name. Default: all partners.", show_default=False),
-    ] = None,
+    partner: Annotated[str | None, argument("PARTNER", "The partner's name. Default: all partners.")] = None,
     *,
     session: Session,
 ) -> Result:
@@ -118,13 +96,9 @@ def list_(
 
 @command("slackwater token revoke 3f2a91c04b7d", "slackwater token revoke --all acme --json", group=group)
 def revoke(
-    token: Annotated[
-        str | None,
-        typer.Argument(metavar="ID", help="The token's id, or its first digits (6 or more).", show_default=False),
-    ] = None,
+    token: Annotated[str | None, argument("ID", "The token's id, or its first digits (6 or more).")] = None,
     all_of: Annotated[
-        str | None,
-        typer.Option("--all", metavar="PARTNER", help="Revoke every valid token of this partner.", show_default=False),
+        str | None, option("--all", metavar="PARTNER", text="Revoke every valid token of this partner.")
     ] = None,
     *,
     session: Session,
@@ -144,7 +118,18 @@ def revoke(
         )
     tokens = session.client.tokens
     known = tokens.all()
-    chosen = [_token_with_id(digits, known)] if all_of is None else _valid_tokens(all_of, known)
+    if all_of is not None:
+        of_partner = [item for item in known if item.partner == all_of]
+        if not of_partner:
+            raise UnknownName(f"--all: no partner {all_of!r} has a token (slackwater token list shows the partners)")
+        chosen = [item for item in of_partner if item.valid(datetime.now(UTC))]
+    else:
+        chosen = [item for item in known if item.token_hash.startswith(digits)]
+        if not chosen:
+            raise UnknownName(f"ID: no token {digits} (slackwater token list shows the ids)")
+        if len(chosen) > 1:
+            ids = " and ".join(item.id for item in chosen)
+            raise InputError(f"ID: {digits} is the beginning of the ids {ids}: give more digits")
     for item in chosen:
         tokens.revoke(item)
     lines = "\n".join(f"revoked {item.id} of {item.partner}" for item in chosen)
@@ -162,25 +147,6 @@ def token_document(token: Token) -> dict[str, Any]:
         "expires_at": token.expires_at,
         "state": token.state(datetime.now(UTC)),
     }
-
-
-def _token_with_id(digits: str, tokens: Sequence[Token]) -> Token:
-    """Return the token whose id begins with the digits. Raises `UnknownName`, or `InputError` if there are several."""
-    matches = [token for token in tokens if token.token_hash.startswith(digits)]
-    if not matches:
-        raise UnknownName(f"ID: no token {digits} (slackwater token list shows the ids)")
-    if len(matches) > 1:
-        ids = " and ".join(token.id for token in matches)
-        raise InputError(f"ID: {digits} is the beginning of the ids {ids}: give more digits")
-    return matches[0]
-
-
-def _valid_tokens(partner: str, tokens: Sequence[Token]) -> list[Token]:
-    """Return the partner's valid tokens. Raises `UnknownName` for a partner that never had a token."""
-    of_partner = [token for token in tokens if token.partner == partner]
-    if not of_partner:
-        raise UnknownName(f"--all: no partner {partner!r} has a token (slackwater token list shows the partners)")
-    return [token for token in of_partner if token.valid(datetime.now(UTC))]
 
 
 def _format_time(value: datetime | None) -> str | None:

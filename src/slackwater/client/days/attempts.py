@@ -6,24 +6,15 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.executions.job_logs import Job, JobLogs
 from slackwater.errors import CloudError, InputError, UnknownName
 from slackwater.runs.record import RunRecord
 
 # Iceberg tags and `slackwater runs` show the first 12 digits of a run id.
 _RUN_ID = re.compile("[0-9a-f]{12,32}")
-
-
-class RunRecords(Protocol):
-    """The part of the run table that finds attempts."""
-
-    def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
-        """Return the runs of the pipeline, or of one of its days, in order of date and attempt."""
-
-    def date_of_run(self, pipeline: str, run_id: str) -> str | None:
-        """Return the date of the run whose id begins with `run_id`, or None."""
 
 
 class Span(NamedTuple):
@@ -93,7 +84,7 @@ def check_run_name(run: str, pipelines: Collection[str], *, date: str | None) ->
 
 
 def find_attempt(
-    table: RunRecords, pipelines: Collection[str], run: str, *, date: str | None, attempt: int | None
+    table: DynamoRunTable, pipelines: Collection[str], run: str, *, date: str | None, attempt: int | None
 ) -> Attempt:
     """Return an attempt of a run, by default the last one.
 
@@ -121,7 +112,7 @@ def find_attempt(
     )
 
 
-def _day_of_run(table: RunRecords, pipelines: Collection[str], run_id: str) -> tuple[str, str]:
+def _day_of_run(table: DynamoRunTable, pipelines: Collection[str], run_id: str) -> tuple[str, str]:
     """Return the pipeline and the date of a run id. Raises `InputError` if no pipeline has it."""
     for pipeline in sorted(pipelines):
         date = table.date_of_run(pipeline, run_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from slackwater.client.days.backfill_plan import (
     kinds_of_days,
     published_runs,
 )
-from slackwater.client.days.executions import Executions, execution_error
+from slackwater.client.days.executions import Executions, execution_error, ignore
 from slackwater.errors import InputError, NotDeployed, SlackwaterError, Unavailable
 from slackwater.project.project import Project
 from slackwater.runs.freeze import is_stale
@@ -31,6 +31,8 @@ from slackwater.storage import ObjectStore
 
 # Step Functions allows no longer names (`StartExecution` in its API reference).
 _MAX_NAME = 80
+OnDay = Callable[[str, ExecutionView], None]
+"""Is called again and again with each day that runs, until it has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +65,6 @@ class BackfillResult:
     """Why the backfill has failed; empty for success. A day that fails does not stop the others."""
 
 
-class BackfillObserver:
-    """Is told about the progress of a backfill. These methods do nothing: override those that you need."""
-
-    def planned(self, plan: BackfillPlan) -> None:
-        """The days are chosen. They run now."""
-
-    def day(self, date: str, view: ExecutionView) -> None:
-        """A day runs, or has ended. Called again and again for each day until it has ended."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Backfiller:
     """Runs days of a range with the deployed state machine."""
@@ -92,8 +84,10 @@ class Backfiller:
         if not 1 <= parallel <= MAX_PARALLEL:
             raise InputError(f"parallel: {parallel} is not 1 to {MAX_PARALLEL}, which is the limit of Step Functions")
         dates = days_of_range(first, last, timezone=timezone, now=now)
-        # Without a state machine of the pipeline, each day would fail by itself.
-        deployed = self._deployed_project(pipeline)
+        # With the digests of the code. Without a state machine of the pipeline, each day would fail by itself.
+        deployed = Project.model_validate_json(self.store.get(self.deployment.project_uri))
+        if pipeline not in deployed.pipelines:
+            raise NotDeployed(f"the pipeline {pipeline} is not deployed: run slackwater deploy")
 
         def is_claimed(active: ActiveRun) -> bool:
             return is_running(self.executions.state_machines, active, now=now)
@@ -121,20 +115,19 @@ class Backfiller:
             else None,
         )
 
-    def run(self, plan: BackfillPlan, *, observer: BackfillObserver) -> BackfillResult:
+    def run(self, plan: BackfillPlan, *, on_day: OnDay = ignore) -> BackfillResult:
         """Run the days of a plan, and return when all have ended. Raises `NotDeployed`, `CloudError`, `AccessDenied`.
 
         If the process is interrupted (`KeyboardInterrupt`), the backfill and the days that it runs are stopped. After
         any other failure, the backfill goes on: the message of the error names its execution.
         """
-        observer.planned(plan)
         if not plan.to_run:
             return BackfillResult(plan=plan, days=_outcomes(plan, {}, {}))
         execution = _Execution(plan=plan, executions=self.executions, deployment=self.deployment)
         with execution.named_in_errors():
             try:
                 execution.start()
-                end = execution.follow(observer)
+                end = execution.follow(on_day)
             except KeyboardInterrupt:
                 execution.stop()
                 raise
@@ -148,13 +141,6 @@ class Backfiller:
             seconds=round(end.seconds, 1),
             failure="" if end.succeeded else str(execution_error(end)),
         )
-
-    def _deployed_project(self, pipeline: str) -> Project:
-        """Return the project as it is deployed, with the digests of the code. Raises `NotDeployed`."""
-        deployed = Project.model_validate_json(self.store.get(self.deployment.project_uri))
-        if pipeline not in deployed.pipelines:
-            raise NotDeployed(f"the pipeline {pipeline} is not deployed: run slackwater deploy")
-        return deployed
 
 
 @dataclass(kw_only=True)
@@ -200,13 +186,13 @@ class _Execution:
         self.executions.state_machines.start(self.deployment.backfill_machine_arn, name=self._name, payload=payload)
         self._started = True
 
-    def follow(self, observer: BackfillObserver) -> ExecutionView:
+    def follow(self, on_day: OnDay) -> ExecutionView:
         """Poll the execution and its days until it has ended, and return its last view. Raises `CloudError`."""
         pending, waited = list(self.plan.to_run), 0.0
         while True:
             # The execution first: if it has ended, all of its days have.
             summary = self.executions.state_machines.summary(self._arn)
-            described = self._describe_days(pending, observer)
+            described = self._describe_days(pending, on_day)
             if summary and summary.over:
                 return summary
             pause = next_pause(waited, described=described)
@@ -222,7 +208,7 @@ class _Execution:
             if not view.over:
                 self.executions.state_machines.stop(view.arn, cause=cause)
 
-    def _describe_days(self, pending: list[str], observer: BackfillObserver) -> int:
+    def _describe_days(self, pending: list[str], on_day: OnDay) -> int:
         """Read the days that run, remove those that have ended from `pending`; return how many were described."""
         running = unknown = described = 0
         for date in tuple(pending):
@@ -242,7 +228,7 @@ class _Execution:
                 view = self.executions.state_machines.view(arn)
                 described += 1
             self.views[date] = view
-            observer.day(date, view)
+            on_day(date, view)
         return described
 
     def _arn_of(self, date: str) -> str:

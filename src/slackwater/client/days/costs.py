@@ -7,24 +7,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum
 from statistics import median
-from typing import Protocol
 
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.costs.cost import RunCost
 from slackwater.errors import InputError
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.record import RunReason, RunRecord, RunState
 
 _FIRST, _LAST = "0001-01-01", "9999-12-31"
-
-
-class RunsOfDays(Protocol):
-    """The run table as this module uses it."""
-
-    def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
-        """Return the runs of the days from `first` to `last`, in order of date and attempt. Raises `CloudError`."""
-
-    def comparisons_between(self, pipeline: str, first: str, last: str) -> list[ComparisonRun]:
-        """Return the comparisons of these days that have started a job, in order of date. Raises `CloudError`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +62,7 @@ class DayCost(CostTotals):
 
 
 def costs_of_days(
-    table: RunsOfDays, pipelines: Iterable[str], *, first: str | None, last: str | None
+    table: DynamoRunTable, pipelines: Iterable[str], *, first: str | None, last: str | None
 ) -> tuple[DayCost, ...]:
     """Return the costs of each day of the pipelines that has runs, in order of pipeline and date.
 

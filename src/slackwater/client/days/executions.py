@@ -21,7 +21,7 @@ _OWN_ERRORS = frozenset({"RunFailed", "DaysFailed", "LedgerNotWritten", "Compari
 _VERSION_REMOVED = f"{VersionRemoved.__name__}: "
 
 
-def ignore(_: object) -> None:
+def ignore(*_: object, **__: object) -> None:
     """Ignore the progress."""
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
 
-from slackwater.client.arguments import Date, iso_date
 from slackwater.costs.cost import RunCost
 from slackwater.errors import InputError
 from slackwater.model import Record
@@ -112,27 +110,3 @@ def check_rollback(day: DayRecord, runs: Sequence[RunRecord], tags: Collection[s
     readable_version(day, runs, tags, to)
     earlier = next(record for record in runs if record.run.attempt == to)
     version_to_restore(day, earlier, to=to, reason=reason)
-
-
-class NamedVersion(NamedTuple):
-    """The version as of which a statement reads the table of one pipeline."""
-
-    pipeline: str
-    date: str
-    version: int
-
-
-def named_version(sql: str, pipelines: Iterable[str], *, date: Date | None, version: int | None) -> NamedVersion | None:
-    """Return the version that a statement reads; None if it reads all tables as they are now.
-
-    Raises `InputError` for a version without a date or the reverse, or a statement that does not name the table of
-    exactly one pipeline.
-    """
-    from slackwater.client.sql import named_pipeline
-
-    if version is None or date is None:
-        if version is None and date is None:
-            return None
-        missing = "--date" if date is None else "--version"
-        raise InputError(f"{missing} is missing: a version is that of a day, so --version and --date go together")
-    return NamedVersion(named_pipeline(sql, pipelines), iso_date(date), version)

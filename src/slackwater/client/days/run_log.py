@@ -51,57 +51,50 @@ class RunLog:
     """One sentence for each part that could not be read, such as one that the caller may not read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunLogReader:
-    """Reads the parts of a run's log. Each request covers the time of the run only."""
+def read_run_log(
+    attempt: Attempt, *, states: Any, functions: FunctionLogs, jobs: JobLogs, stage: str | None = None
+) -> RunLog:
+    """Return the log of an attempt, with `stage` only the states and the job of that stage.
 
-    states: Any
-    """A client of Step Functions."""
-    functions: FunctionLogs
-    jobs: JobLogs
-
-    def read(self, attempt: Attempt, *, stage: str | None = None) -> RunLog:
-        """Return the log of an attempt, with `stage` only the states and the job of that stage.
-
-        Without a permission, or where a log does not exist (yet), the rest is returned.
-        """
-        run, missing, lines = attempt.record.run, list[str](), list[LogLine]()
-        span, now = Span(attempt.record.started_at, attempt.record.ended_at), datetime.now(UTC)
-        with noted(missing):
-            history = list(transitions(read_history(self.states, attempt.record.execution)))
-            part, span = attempt.part([(item.state if item.event == "entered" else "", item.at) for item in history])
-            states = {f"Is {stage} finished?", f"Run {stage}", f"Keep {stage}"}
-            lines += [_transition_line(item) for item in history[part] if stage is None or item.state in states]
-        if stage is None:
-            for function in RUN_FUNCTIONS:
+    `states` is a client of Step Functions. Without a permission, or where a log does not exist (yet), the rest is
+    returned. Each request covers the time of the run only.
+    """
+    run, missing, lines = attempt.record.run, list[str](), list[LogLine]()
+    span, now = Span(attempt.record.started_at, attempt.record.ended_at), datetime.now(UTC)
+    with noted(missing):
+        history = list(transitions(read_history(states, attempt.record.execution)))
+        part, span = attempt.part([(item.state if item.event == "entered" else "", item.at) for item in history])
+        of_stage = {f"Is {stage} finished?", f"Run {stage}", f"Keep {stage}"}
+        lines += [_transition_line(item) for item in history[part] if stage is None or item.state in of_stage]
+    if stage is None:
+        for function in RUN_FUNCTIONS:
+            with noted(missing):
+                lines += _function_lines(functions, function, run, span, now=now, missing=missing)
+    with noted(missing):
+        for job in attempt.jobs(jobs):
+            if stage in {None, job.stage}:
                 with noted(missing):
-                    lines += self._function_lines(function, run, span, now=now, missing=missing)
-        with noted(missing):
-            for job in attempt.jobs(self.jobs):
-                if stage in {None, job.stage}:
-                    with noted(missing):
-                        lines += _job_lines(job, self.jobs.driver_log(job, "stdout"))
-        return RunLog(lines=tuple(sorted(lines, key=lambda line: line.at)), missing=tuple(missing))
+                    lines += _job_lines(job, jobs.driver_log(job, "stdout"))
+    return RunLog(lines=tuple(sorted(lines, key=lambda line: line.at)), missing=tuple(missing))
 
-    def _function_lines(
-        self, function: str, run: Run, span: Span, *, now: datetime, missing: list[str]
-    ) -> list[LogLine]:
-        """Return the lines of a function about a run. All days that one client runs have the same correlation id."""
-        read = list(
-            self.functions.lines(
-                function, containing=run.correlation_id, start=span.begin, end=(span.end or now) + _DELAY
-            )
-        )
-        if len(read) == MAX_LINES:
-            missing.append(f"lines of {function} after {read[-1].at.isoformat()}: only {MAX_LINES} are read")
-        lines = [parse_line(message, source=function, at=at) for at, message in read]
-        known = {"correlation_id": run.correlation_id, "pipeline": run.pipeline, "date": run.date}
-        return [
-            line
-            for line in lines
-            if all(line.fields.get(name, value) == value for name, value in known.items())
-            if span.begin <= line.at and (span.end is None or line.at < span.end)
-        ]
+
+def _function_lines(
+    functions: FunctionLogs, function: str, run: Run, span: Span, *, now: datetime, missing: list[str]
+) -> list[LogLine]:
+    """Return the lines of a function about a run. All days that one client runs have the same correlation id."""
+    read = list(
+        functions.lines(function, containing=run.correlation_id, start=span.begin, end=(span.end or now) + _DELAY)
+    )
+    if len(read) == MAX_LINES:
+        missing.append(f"lines of {function} after {read[-1].at.isoformat()}: only {MAX_LINES} are read")
+    lines = [parse_line(message, source=function, at=at) for at, message in read]
+    known = {"correlation_id": run.correlation_id, "pipeline": run.pipeline, "date": run.date}
+    return [
+        line
+        for line in lines
+        if all(line.fields.get(name, value) == value for name, value in known.items())
+        if span.begin <= line.at and (span.end is None or line.at < span.end)
+    ]
 
 
 @contextmanager

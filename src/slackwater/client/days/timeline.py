@@ -15,7 +15,7 @@ from slackwater.client.days.run_log import noted
 from slackwater.client.days.runs import RunSeconds, run_seconds
 from slackwater.runs.finished_stages import stage_names
 from slackwater.runs.outputs import run_steps, stages_of
-from slackwater.runs.record import RunRecord, RunState
+from slackwater.runs.record import Publication, RunRecord, RunState
 from slackwater.storage import ObjectStore
 
 _FINAL = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
@@ -83,121 +83,114 @@ class Timeline:
     """One sentence for each part that could not be read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimelineReader:
-    """Reads what a timeline is made from."""
-
-    state_machines: StateMachines
-    jobs: JobLogs
-    store: ObjectStore
-
-    def read(self, attempt: Attempt) -> Timeline:
-        """Return the timeline of an attempt, also of one that runs or has failed: what is known until now."""
-        record, missing, now = attempt.record, list[str](), datetime.now(UTC)
-        span, states, jobs = Span(record.started_at, record.ended_at), tuple[StateView, ...](), dict[str, Job]()
-        with noted(missing):
-            view = self.state_machines.view(record.execution)
-            part, span = attempt.part([(state.name, state.entered) for state in view.states])
-            # The first state is entered a moment after the execution has started.
-            span = Span(span.begin if part.start else view.started, span.end or view.ended)
-            states = view.states[part]
-        end = span.end or now
-        with noted(missing):
-            jobs = {job.stage: self.jobs.timed(job) for job in attempt.jobs(self.jobs)}
-        finished = {item.stage: item.reference for item in stages_of(record, store=self.store)}
-        steps = run_steps(record, store=self.store)
-        missing += [f"{uri} does not exist any more: its steps are unknown" for uri in steps.missing]
-        names = tuple(dict.fromkeys((*stage_names(record.run, store=self.store), *finished, *jobs)))
-        stages = tuple(
-            _Stage(
-                name=name,
-                record=record,
-                reference=finished.get(name),
-                job=jobs.get(name),
-                steps=[step for stage, step in steps.steps if stage == name],
-                loads=[step for stage, step in steps.steps if stage is None and name == names[-1]],
-                is_last=name == names[-1],
-            ).timed(span.begin, now=now)
-            for name in names
-        )
-        work = [stage.working for stage in stages if stage.working is not None]
-        is_work_known = record.state is RunState.PUBLISHED
-        total = (end - span.begin).total_seconds()
-        seconds = run_seconds(total, states, work=sum(work) if is_work_known else None)
-        return Timeline(
-            record=record,
+def read_timeline(attempt: Attempt, *, state_machines: StateMachines, jobs: JobLogs, store: ObjectStore) -> Timeline:
+    """Return the timeline of an attempt, also of one that runs or has failed: what is known until now."""
+    record, missing, now = attempt.record, list[str](), datetime.now(UTC)
+    span, states, timed = Span(record.started_at, record.ended_at), tuple[StateView, ...](), dict[str, Job]()
+    with noted(missing):
+        view = state_machines.view(record.execution)
+        part, span = attempt.part([(state.name, state.entered) for state in view.states])
+        # The first state is entered a moment after the execution has started.
+        span = Span(span.begin if part.start else view.started, span.end or view.ended)
+        states = view.states[part]
+    end = span.end or now
+    with noted(missing):
+        timed = {job.stage: jobs.timed(job) for job in attempt.jobs(jobs)}
+    finished = {item.stage: item.reference for item in stages_of(record, store=store)}
+    steps = run_steps(record, store=store)
+    missing += [f"{uri} does not exist any more: its steps are unknown" for uri in steps.missing]
+    names = tuple(dict.fromkeys((*stage_names(record.run, store=store), *finished, *timed)))
+    stages = tuple(
+        _stage_time(
+            name,
+            record,
+            finished.get(name),
+            timed.get(name),
+            [step for stage, step in steps.steps if stage == name],
+            loads=[step for stage, step in steps.steps if stage is None and name == names[-1]],
+            publication=record.publication if name == names[-1] else None,
             begin=span.begin,
-            seconds=seconds if states else RunSeconds(total=seconds.total),
-            stages=stages,
-            slowest=slowest_step(stages),
-            missing=tuple(missing),
+            now=now,
         )
+        for name in names
+    )
+    work = [stage.working for stage in stages if stage.working is not None]
+    is_work_known = record.state is RunState.PUBLISHED
+    total = (end - span.begin).total_seconds()
+    seconds = run_seconds(total, states, work=sum(work) if is_work_known else None)
+    return Timeline(
+        record=record,
+        begin=span.begin,
+        seconds=seconds if states else RunSeconds(total=seconds.total),
+        stages=stages,
+        slowest=slowest_step(stages),
+        missing=tuple(missing),
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Stage:
-    """What is known about a stage of a run."""
+def _stage_time(
+    name: str,
+    record: RunRecord,
+    reference: ArrowReference | None,
+    job: Job | None,
+    steps: Sequence[StepRecord],
+    *,
+    loads: Sequence[StepRecord],
+    publication: Publication | None,
+    begin: datetime,
+    now: datetime,
+) -> StageTime:
+    """Return the times of a stage of a run that began at `begin`.
 
-    name: str
-    record: RunRecord
-    reference: ArrowReference | None
-    job: Job | None
-    steps: Sequence[StepRecord]
-    loads: Sequence[StepRecord]
-    is_last: bool
-
-    def timed(self, begin: datetime, *, now: datetime) -> StageTime:
-        """Return the times of the stage, in a run that began at `begin`."""
-        kept_from = self._kept_from()
-        job, publication = self.job, self.record.publication if self.is_last else None
-        steps = [_step_time(step) for step in self.steps]
-        rows_out = self.reference.rows if self.reference else None
-        if publication:
-            seconds = publication.seconds
-            steps.append(
-                StepTime(name="publish", step="publish", rows_in=rows_out, rows_out=publication.rows, seconds=seconds)
-            )
-        steps += [_step_time(step, seconds=step.seconds) for step in self.loads]
-        own = [step.seconds for step in steps if step.seconds is not None]
-        if self.reference and kept_from is None:
-            own.append(self.reference.seconds)
-        working = round(sum(own), 1) if own else None
-        times: dict[str, Any] = {}
-        if job:
-            end = job.ended or now
-            started = job.started or end
-            times = {
-                "start": _seconds(begin, job.created),
-                "waiting": _seconds(job.created, started),
-                "seconds": _seconds(job.created, end),
-            }
-            if job.state == "SUCCESS" and working is not None:
-                times["starting"] = max(round(_seconds(started, end) - working, 1), 0.0)
-        return StageTime(
-            stage=self.name,
-            state=self._state(kept_from),
-            kept_from=kept_from,
-            working=working,
-            rows_in=rows_read(self.steps),
-            rows_out=rows_out,
-            steps=tuple(steps),
-            **times,
+    `loads` and `publication` are what its job has done after the stage, if it is the last one.
+    """
+    # The attempt whose manifest the reference of this attempt names, if it is another one.
+    kept_from = None
+    if reference and not reference.manifest.startswith(record.run.prefix):
+        kept_from = int(reference.manifest.split("/")[-3])
+    times_of_steps = [_step_time(step) for step in steps]
+    rows_out = reference.rows if reference else None
+    if publication:
+        seconds = publication.seconds
+        times_of_steps.append(
+            StepTime(name="publish", step="publish", rows_in=rows_out, rows_out=publication.rows, seconds=seconds)
         )
+    times_of_steps += [_step_time(step, seconds=step.seconds) for step in loads]
+    own = [step.seconds for step in times_of_steps if step.seconds is not None]
+    if reference and kept_from is None:
+        own.append(reference.seconds)
+    working = round(sum(own), 1) if own else None
+    times: dict[str, Any] = {}
+    if job:
+        end = job.ended or now
+        started = job.started or end
+        times = {
+            "start": _seconds(begin, job.created),
+            "waiting": _seconds(job.created, started),
+            "seconds": _seconds(job.created, end),
+        }
+        if job.state == "SUCCESS" and working is not None:
+            times["starting"] = max(round(_seconds(started, end) - working, 1), 0.0)
+    return StageTime(
+        stage=name,
+        state=_state(record, reference, job, kept_from),
+        kept_from=kept_from,
+        working=working,
+        rows_in=rows_read(steps),
+        rows_out=rows_out,
+        steps=tuple(times_of_steps),
+        **times,
+    )
 
-    def _kept_from(self) -> int | None:
-        """Return the attempt whose manifest the reference of this attempt names, if it is another one."""
-        if self.reference is None or self.reference.manifest.startswith(self.record.run.prefix):
-            return None
-        return int(self.reference.manifest.split("/")[-3])
 
-    def _state(self, kept_from: int | None) -> str:
-        if self.job and self.job.failed:
-            return "failed"
-        if self.job and self.job.state not in _FINAL:
-            return "running"
-        if self.reference:
-            return "done" if kept_from is None else "kept"
-        return "not started" if self.record.state is RunState.RUNNING else "not run"
+def _state(record: RunRecord, reference: ArrowReference | None, job: Job | None, kept_from: int | None) -> str:
+    if job and job.failed:
+        return "failed"
+    if job and job.state not in _FINAL:
+        return "running"
+    if reference:
+        return "done" if kept_from is None else "kept"
+    return "not started" if record.state is RunState.RUNNING else "not run"
 
 
 def _step_time(step: StepRecord, *, seconds: float | None = None) -> StepTime:

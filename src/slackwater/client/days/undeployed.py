@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -19,7 +17,7 @@ from slackwater.client.days.executions import Executions
 from slackwater.errors import DefinitionError, NotDeployed
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project.installation import deployed_files
+from slackwater.project.installation import pipeline_frame
 from slackwater.project.project import Project
 from slackwater.storage import ObjectStore
 
@@ -27,95 +25,83 @@ from slackwater.storage import ObjectStore
 _MAX_NAME = 80
 
 
-@dataclass(frozen=True, kw_only=True)
-class UndeployedRuns:
-    """Runs pipelines that are not deployed, on what is deployed: the functions, the Spark application, the sources."""
+@contextmanager
+def undeployed_run(
+    pipeline: Pipeline,
+    date: str,
+    payload: Mapping[str, Any],
+    *,
+    project: Project,
+    deployment: Deployment,
+    store: ObjectStore,
+    executions: Executions,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[str]:
+    """Start a run of `date` on what is deployed, and yield its execution's ARN.
 
-    project: Project
-    """The definitions of the user's project, with the sources that the pipeline was checked with."""
-    deployment: Deployment
-    store: ObjectStore
-    executions: Executions
-    sleep: Callable[[float], None] = time.sleep
+    `project` has the definitions of the user's project, with the sources that the pipeline was checked with. At the end
+    of the `with` statement, the execution is stopped if it still runs, and its state machine is deleted. A pipeline
+    that is deployed with the same definition runs in its own state machine.
 
-    @contextmanager
-    def start(self, pipeline: Pipeline, date: str, payload: Mapping[str, Any]) -> Iterator[str]:
-        """Start a run of `date`, and yield its execution's ARN.
-
-        At the end of the `with` statement, the execution is stopped if it still runs, and its state machine is deleted.
-        A pipeline that is deployed with the same definition runs in its own state machine.
-
-        Raises `NotDeployed` if the sources or tables that it reads are not deployed as they are defined, if one of its
-        steps is not deployed, or if another version of the library is; `DefinitionError` if another definition is
-        deployed under the pipeline's name.
-        """
-        name, deployed = pipeline.pipeline, self._deployed()
-        project = self._with(pipeline, deployed)
-        if name in deployed.pipelines:
-            if deployed.definition_digest(name) != project.definition_digest(name):
-                raise DefinitionError(
-                    f"the pipeline {name} is deployed with another definition, whose days a run of this file would "
-                    "replace: give the pipeline in the file another name, or deploy it (slackwater deploy)"
+    Raises `NotDeployed` if the sources or tables that it reads are not deployed as they are defined, if one of its
+    steps is not deployed, or if another version of the library is; `DefinitionError` if another definition is
+    deployed under the pipeline's name.
+    """
+    if deployment.library_version != __version__:
+        raise NotDeployed(
+            f"version {deployment.library_version} of slackwater is deployed, and this is {__version__}: "
+            "run slackwater deploy"
+        )
+    deployed, name = Project.model_validate_json(store.get(deployment.project_uri)), pipeline.pipeline
+    project = _with(pipeline, deployed, project)
+    # Names of deployed pipelines begin with it, and the functions have permissions on such names.
+    prefix = deployment.pipeline_machine_prefix
+    with ExitStack() as stack:
+        if name not in deployed.pipelines:
+            content = project.model_dump_json(by_alias=True).encode()
+            uri = f"s3://{deployment.exchange_bucket}/projects/{hashlib.sha256(content).hexdigest()}.json"
+            store.put(uri, content)
+            end = f"-{uuid4().hex[:8]}"
+            machine = stack.enter_context(
+                temporary_machine(
+                    executions.state_machines,
+                    f"{prefix.rpartition(':')[2]}{name}"[: _MAX_NAME - len(end)] + end,
+                    definition=definition_of(compile_machine(pipeline, pipeline_frame()), deployment, ProjectUri=uri),
+                    role=deployment.any_pipeline_role_arn,
                 )
-            with self._execution(f"{self.deployment.pipeline_machine_prefix}{name}", date, payload) as execution:
-                yield execution
-            return
-        content = project.model_dump_json(by_alias=True).encode()
-        uri = f"s3://{self.deployment.exchange_bucket}/projects/{hashlib.sha256(content).hexdigest()}.json"
-        self.store.put(uri, content)
-        with (
-            temporary_machine(
-                self.executions.state_machines,
-                self._machine_name(name),
-                definition=self._definition(pipeline, uri),
-                role=self.deployment.any_pipeline_role_arn,
-            ) as machine,
-            self._execution(machine, date, payload) as execution,
-        ):
-            yield execution
-
-    def _execution(self, machine: str, date: str, payload: Mapping[str, Any]) -> AbstractContextManager[str]:
-        start = partial(self.executions.start, machine, name=date, payload=payload)
-        return started(self.executions.state_machines, start, sleep=self.sleep)
-
-    def _deployed(self) -> Project:
-        if self.deployment.library_version != __version__:
-            raise NotDeployed(
-                f"version {self.deployment.library_version} of slackwater is deployed, and this is {__version__}: "
-                "run slackwater deploy"
             )
-        return Project.model_validate_json(self.store.get(self.deployment.project_uri))
+        elif deployed.definition_digest(name) == project.definition_digest(name):
+            machine = f"{prefix}{name}"
+        else:
+            raise DefinitionError(
+                f"the pipeline {name} is deployed with another definition, whose days a run of this file would "
+                "replace: give the pipeline in the file another name, or deploy it (slackwater deploy)"
+            )
+        start = partial(executions.start, machine, name=date, payload=payload)
+        yield stack.enter_context(started(executions.state_machines, start, sleep=sleep))
 
-    def _with(self, pipeline: Pipeline, deployed: Project) -> Project:
-        """Return the deployed project with the pipeline. Raises `NotDeployed` if an input or a step is not deployed."""
-        for source in pipeline.sources:
-            if source not in deployed.sources or deployed.source_shape(source) != self.project.source_shape(source):
-                raise NotDeployed(f"the source {source} is not deployed as it is defined: run slackwater deploy")
-        for table in pipeline.published_tables.values():
-            if table.table not in deployed.pipelines:
-                raise NotDeployed(f"the pipeline {table.table}, whose table this one reads, is not deployed")
-        # The role of the jobs has the permissions on what deployed pipelines read.
-        readable = {item for other in deployed.pipelines.values() for item in other.foreign_tables.values()}
-        for name, foreign in pipeline.foreign_tables.items():
-            if foreign not in readable:
+
+def _with(pipeline: Pipeline, deployed: Project, project: Project) -> Project:
+    """Return the deployed project with the pipeline. Raises `NotDeployed` if an input or a step is not deployed."""
+    for source in pipeline.sources:
+        if source not in deployed.sources or deployed.source_shape(source) != project.source_shape(source):
+            raise NotDeployed(f"the source {source} is not deployed as it is defined: run slackwater deploy")
+    for table in pipeline.published_tables.values():
+        if table.table not in deployed.pipelines:
+            raise NotDeployed(f"the pipeline {table.table}, whose table this one reads, is not deployed")
+    # The role of the jobs has the permissions on what deployed pipelines read.
+    readable = {item for other in deployed.pipelines.values() for item in other.foreign_tables.values()}
+    for name, foreign in pipeline.foreign_tables.items():
+        if foreign not in readable:
+            raise NotDeployed(
+                f"tables.{name}: no deployed pipeline reads {foreign.iceberg} in {foreign.location}, and the "
+                "permissions on it come with a deployment: deploy a pipeline that reads it (slackwater deploy)"
+            )
+    for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
+        for place, use in uses.items():
+            if use.step not in deployed.code.steps:
                 raise NotDeployed(
-                    f"tables.{name}: no deployed pipeline reads {foreign.iceberg} in {foreign.location}, and the "
-                    "permissions on it come with a deployment: deploy a pipeline that reads it (slackwater deploy)"
+                    f"{section}.{place}.step: the step {use.step} is not deployed: add its package to the setting "
+                    "step_packages, and run slackwater deploy"
                 )
-        for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
-            for place, use in uses.items():
-                if use.step not in deployed.code.steps:
-                    raise NotDeployed(
-                        f"{section}.{place}.step: the step {use.step} is not deployed: add its package to the setting "
-                        "step_packages, and run slackwater deploy"
-                    )
-        return deployed.model_copy(update={"pipelines": {**deployed.pipelines, pipeline.pipeline: pipeline}})
-
-    def _machine_name(self, pipeline: str) -> str:
-        """Return a new name that begins as those of deployed pipelines, on which the functions have permissions."""
-        prefix, end = self.deployment.pipeline_machine_prefix.rpartition(":")[2], f"-{uuid4().hex[:8]}"
-        return f"{prefix}{pipeline}"[: _MAX_NAME - len(end)] + end
-
-    def _definition(self, pipeline: Pipeline, project: str) -> str:
-        frame = json.loads((deployed_files() / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
-        return definition_of(compile_machine(pipeline, frame), self.deployment, ProjectUri=project)
+    return deployed.model_copy(update={"pipelines": {**deployed.pipelines, pipeline.pipeline: pipeline}})

@@ -1,0 +1,230 @@
+"""The part of a client that runs days, and reads what they have done and published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slackwater.aws.executions.state_machines import ExecutionView
+from slackwater.client.arguments import Date, iso_date, optional_date
+from slackwater.client.days.executions import ignore
+from slackwater.client.days.runs import RunHandle
+from slackwater.client.resources import ClientResources
+from slackwater.client.tables import PublishedTable
+from slackwater.runs.record import DayRecord, Run, RunRecord
+
+if TYPE_CHECKING:
+    from slackwater.client.days.attempts import Attempt
+    from slackwater.client.days.backfill import BackfillResult, OnDay
+    from slackwater.client.days.backfill_plan import BackfillPlan
+    from slackwater.client.days.costs import DayCost
+    from slackwater.client.days.history import DayVersion
+    from slackwater.client.days.run_log import RunLog
+    from slackwater.client.days.timeline import Timeline
+    from slackwater.client.tables import QueryResult
+    from slackwater.runs.outputs import RunSteps, Version
+
+
+class DayClient(ClientResources):
+    """Runs days of pipelines, and reads their runs, versions and tables."""
+
+    def run(self, pipeline: str, date: Date, *, force: bool = False) -> RunHandle:
+        """Start a run of a day. It is published when `wait()` of the result returns.
+
+        If the published day already has the same inputs and definition, nothing runs, unless `force`. The run fails if
+        the inputs have lost rows of the published version: `release` the day to publish it without them.
+
+        Raises `UnknownName`, `NotDeployed`, `InputError` for a date that is none.
+        """
+        self.project.pipeline(pipeline)
+        day = iso_date(date)
+        return self._start(pipeline, day, {"date": day, "force": force})
+
+    @contextmanager
+    def run_file(self, path: str | Path, date: Date, *, force: bool = False) -> Iterator[RunHandle]:
+        """Start a run of a day of the pipeline in a YAML file, which need not be deployed.
+
+        Use it in a `with` statement; a run that has not ended then is stopped. The day is published in a table with the
+        name of the pipeline. The Spark workers have the sizes of the settings. The other arguments are those of `run`.
+
+        Raises `DefinitionError` with all problems of the file, or if another definition is deployed under its name, and
+        `NotDeployed` if what the pipeline reads is not deployed.
+        """
+        from slackwater.client.days.undeployed import undeployed_run
+        from slackwater.project.project import load_pipeline
+
+        pipeline, day = load_pipeline(Path(path), self.connection.workspace.project), iso_date(date)
+        with undeployed_run(
+            pipeline,
+            day,
+            {"date": day, "force": force},
+            project=self.project,
+            deployment=self.connection.deployment,
+            store=self.store,
+            executions=self.executions,
+        ) as execution:
+            yield self._handle(pipeline.pipeline, day, execution)
+
+    def backfill(
+        self,
+        pipeline: str,
+        first: Date,
+        last: Date,
+        *,
+        parallel: int = 1,
+        stale: bool = False,
+        on_plan: Callable[[BackfillPlan], None] = ignore,
+        on_day: OnDay = ignore,
+    ) -> BackfillResult:
+        """Run the missing and failed days from `first` to `last`, both included, and return when all have ended.
+
+        At most `parallel` days run at the same time, in order of date. With `stale`, days that are published from an
+        older definition or older code run too. `on_plan` gets the days before they run, and `on_day` the state of each.
+        The failure of a day is in the result. Raises `UnknownName`,
+        `NotDeployed`, and `InputError` for a wrong range. A `KeyboardInterrupt` stops the backfill and its days.
+        """
+        from slackwater.client.days.backfill import Backfiller
+
+        backfiller = Backfiller(
+            project=self.project,
+            table=self.run_table,
+            store=self.store,
+            executions=self.executions,
+            deployment=self.connection.deployment,
+        )
+        dates = iso_date(first, name="first"), iso_date(last, name="last")
+        plan = backfiller.plan(pipeline, *dates, parallel=parallel, stale=stale)
+        on_plan(plan)
+        return backfiller.run(plan, on_day=on_day)
+
+    def _names(self, pipeline: str | None) -> list[str]:
+        """Return the name of a pipeline, or those of all. Raises `UnknownName`."""
+        return sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
+
+    def _start(self, pipeline: str, day: str, payload: Mapping[str, Any]) -> RunHandle:
+        machine = f"{self.connection.deployment.pipeline_machine_prefix}{pipeline}"
+        return self._handle(pipeline, day, self.executions.start(machine, name=day, payload=payload))
+
+    def _handle(self, pipeline: str, day: str, execution: str) -> RunHandle:
+        return RunHandle(
+            pipeline=pipeline,
+            date=day,
+            execution=execution,
+            executions=self.executions,
+            run_table=self.run_table,
+            open_table=self.table,
+        )
+
+    def follow(self, runs: Sequence[RunHandle]) -> Iterator[tuple[RunHandle, ExecutionView]]:
+        """Poll runs until all have ended; yield a view of each running one at every poll. Raises `CloudError`."""
+        by_execution = {run.execution: run for run in runs}
+        for view in self.executions.state_machines.follow(list(by_execution)):
+            yield by_execution[view.arn], view
+
+    def runs(self, pipeline: str | None = None, date: Date | None = None) -> list[RunRecord]:
+        """Return the runs of a pipeline, or of all, by pipeline, date and attempt; with `date` of one day only."""
+        day = optional_date(date)
+        return [record for name in self._names(pipeline) for record in self.run_table.runs(name, day)]
+
+    def day(self, pipeline: str, date: Date) -> DayRecord:
+        """Return the state of a day: the run that is active, and the run that is published."""
+        self.project.pipeline(pipeline)
+        return self.run_table.day(pipeline, iso_date(date))
+
+    def attempt(self, run: str, *, date: Date | None = None, attempt: int | None = None) -> Attempt:
+        """Return an attempt of a run, by default the last one.
+
+        `run` is a pipeline, with the `date` of its day, or a run id. Raises `InputError` if there is none.
+        """
+        from slackwater.client.days.attempts import find_attempt
+
+        return find_attempt(self.run_table, self.project.pipelines, run, date=optional_date(date), attempt=attempt)
+
+    def steps(self, record: RunRecord) -> RunSteps:
+        """Return what each step of a run did: its rows, its parameters, and its effect."""
+        from slackwater.runs.outputs import run_steps
+
+        return run_steps(record, store=self.store)
+
+    def run_log(self, attempt: Attempt, *, stage: str | None = None) -> RunLog:
+        """Return the transitions, and the lines of functions and Spark jobs, of an attempt in time order.
+
+        With `stage`, only those of one stage. What cannot be read is named in the result. Raises `CloudError`.
+        """
+        from slackwater.aws.executions.function_logs import FunctionLogs
+        from slackwater.client.days.run_log import read_run_log
+
+        functions = FunctionLogs(logs=self.clients("logs"), prefix=self.connection.workspace.prefix)
+        return read_run_log(
+            attempt, stage=stage, states=self.clients("stepfunctions"), functions=functions, jobs=self.logs
+        )
+
+    def timeline(self, attempt: Attempt) -> Timeline:
+        """Return how long the stages of an attempt waited, started and worked, and their rows. Raises `CloudError`."""
+        from slackwater.client.days.timeline import read_timeline
+
+        return read_timeline(attempt, state_machines=self.state_machines, jobs=self.logs, store=self.store)
+
+    def cost(
+        self, pipeline: str | None = None, first: Date | None = None, last: Date | None = None
+    ) -> tuple[DayCost, ...]:
+        """Return what the runs of each day from `first` to `last` and comparisons of its versions have cost, in order.
+
+        Without dates, of all days. By default, of all pipelines. Raises `UnknownName`, `InputError` for a date that is
+        none or a reversed range.
+        """
+        from slackwater.client.days.costs import costs_of_days
+
+        return costs_of_days(
+            self.run_table, self._names(pipeline), first=optional_date(first), last=optional_date(last)
+        )
+
+    def refs(self, pipeline: str, date: Date) -> list[Version]:
+        """Return the versions of a day's data, of all attempts: inputs, Arrow files of each stage, published table."""
+        from slackwater.runs.outputs import versions
+
+        return [version for record in self.runs(pipeline, date) for version in versions(record, store=self.store)]
+
+    def history(self, pipeline: str, date: Date) -> list[DayVersion]:
+        """Return the published versions of a day, in order: where each comes from, and whether it can be read."""
+        from slackwater.client.days.history import day_versions
+
+        day = self.day(pipeline, date)
+        return day_versions(day, self.runs(pipeline, date), self.warehouse.tags(pipeline))
+
+    def rollback(self, pipeline: str, date: Date, *, to: int, reason: str) -> RunHandle:
+        """Start a run that publishes version `to` of a day again. It is published when `wait()` of the result returns.
+
+        The day is then on hold: nothing runs it again until it is released. Raises `InputError` for a version that is
+        published now, that was never published or was removed, and without a reason.
+        """
+        from slackwater.client.days.history import check_rollback
+
+        tags = self.warehouse.tags(pipeline)
+        day, runs = self.day(pipeline, date), self.runs(pipeline, date)
+        check_rollback(day, runs, tags, to=to, reason=reason)
+        return self._start(pipeline, day.date, {"date": day.date, "rollback": to, "reason": reason})
+
+    def table(self, run: Run) -> PublishedTable:
+        """Return the version of a day that a run has published. It is read when its rows are asked for."""
+        return PublishedTable(pipeline=run.pipeline, date=run.date, tag=run.tag, warehouse=self.warehouse)
+
+    def query(self, sql: str, *, date: Date | None = None, version: int | None = None) -> QueryResult:
+        """Return the result of one SQL statement of DuckDB, which may only read.
+
+        A published table has the name of its pipeline, and the events of a source are the table `raw.SOURCE`. With
+        `version` of the day `date`, the statement reads the table of one pipeline as it was when that version was
+        published: all of its days. Raises `InputError` for wrong SQL, or a version that does not exist any more.
+        """
+        from slackwater.client.days.history import readable_version
+        from slackwater.client.sql import CloudTables, named_version, run_query
+
+        of_pipeline = {}
+        if named := named_version(sql, self.project.pipelines, date=date, version=version):
+            name, day, number = named
+            tags = self.warehouse.tags(name)
+            of_pipeline[name] = readable_version(self.day(name, day), self.runs(name, day), tags, number).tag
+        tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache, tags=of_pipeline)
+        return run_query(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)

@@ -1,0 +1,184 @@
+"""The part of a client that runs late days again, and decides about days on hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from slackwater.aws.resources import utc_now
+from slackwater.client.arguments import Date, iso_date, optional_date
+from slackwater.client.day_client import DayClient
+from slackwater.client.days.executions import OnProgress, ignore, require_success
+from slackwater.client.days.runs import RunHandle
+from slackwater.errors import SlackwaterError
+from slackwater.runs.record import DayRecord
+
+if TYPE_CHECKING:
+    from slackwater.client.monitoring import MonitorResult, OnReport, OnTask
+    from slackwater.client.older import OlderDays
+    from slackwater.late.changes.job_claims import AbandonedComparison
+    from slackwater.late.comparison import Comparison
+    from slackwater.late.suggest import Suggestion
+    from slackwater.receiver.pull.removed_files import DoubtfulFiles
+
+
+class DayComparison(NamedTuple):
+    """A comparison of a day's published version with the version before it."""
+
+    comparison: Comparison | None
+    reason: str
+    """Why there is nothing to compare; empty with a comparison."""
+
+    def page(self) -> str:
+        """Return the report as one HTML page with charts; empty without a comparison."""
+        from slackwater.late.report.page import report_page
+
+        return report_page(self.comparison) if self.comparison else ""
+
+
+class LateClient(DayClient):
+    """Monitors days, compares their versions, and releases or rejects days on hold."""
+
+    def monitor(
+        self,
+        pipeline: str,
+        *,
+        as_of: Date | None = None,
+        on_task: OnTask = ignore,
+        on_report: OnReport = ignore,
+    ) -> MonitorResult:
+        """Run a pipeline's days with late data again as of a date, by default today, and notify people of changes.
+
+        Returns when all late days are done; `on_task` and `on_report` get the progress. Raises `RunFailed` if the days
+        could not be checked. The failure of a day is in the result.
+        """
+        from slackwater.client.monitoring import Monitor
+        from slackwater.late.check.window_dates import today
+
+        definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
+        monitor = Monitor(
+            executions=self.executions,
+            table=self.run_table,
+            store=self.store,
+            machine=deployment.monitor_machine_arn,
+            exchange_bucket=deployment.exchange_bucket,
+        )
+        day = iso_date(today(definition, utc_now()) if as_of is None else as_of, name="as_of")
+        return monitor.run(pipeline, day, on_task=on_task, on_report=on_report)
+
+    def compare(self, pipeline: str, date: Date, *, on_progress: OnProgress = ignore) -> DayComparison:
+        """Compare a day's published version with the version before it.
+
+        Raises `VersionRemoved` if retention has removed the version before it, else `RunFailed`.
+        A Spark job compares each pair of versions once; later calls read its result.
+        """
+        from slackwater.late.comparison import Comparison, ComparisonReference
+        from slackwater.runs.comparison_run import attempt_costs
+
+        self.project.pipeline(pipeline)
+        day = iso_date(date)
+        execution = self.executions.start(
+            self.connection.deployment.compare_machine_arn,
+            name=day,
+            payload={"pipeline": pipeline, "date": day, "since": "previous"},
+        )
+        output = require_success(self.executions.wait(execution, on_progress=on_progress))
+        reference = ComparisonReference.model_validate(output)
+        if not reference.uri:
+            return DayComparison(None, reference.reason)
+        comparison = Comparison.model_validate_json(self.store.get(reference.uri))
+        pairs = self.run_table.comparisons(pipeline, day)
+        same = [item for item in pairs if (item.before, item.after) == (reference.before, reference.after)]
+        costs = attempt_costs(self.run_table.run(pipeline, day, reference.after), same)
+        return DayComparison(comparison.with_costs(costs), "")
+
+    def days_on_hold(self, pipeline: str | None = None) -> list[DayRecord]:
+        """Return the days on hold of a pipeline, or of all, by pipeline and date. Raises `UnknownName`."""
+        from slackwater.client.holds import days_on_hold
+
+        return days_on_hold(self.run_table, self._names(pipeline))
+
+    def release(self, pipeline: str, date: Date, *, reason: str) -> RunHandle:
+        """Start a run of a day with its present inputs, although they have lost rows or its audit failed.
+
+        Raises `UnknownName`, and `InputError` for a day that is running, or never published and not on hold. So it does
+        if the inputs have changed since the hold was recorded: the hold then has the present reason. If the run cannot
+        be started, the release is recorded nevertheless, the error says so, and the same call can be repeated.
+        """
+        day = iso_date(date)
+        force = self.hold_decisions.release(pipeline, day, reason=reason)
+        try:
+            return self.run(pipeline, day, force=force)
+        except SlackwaterError as error:
+            raise type(error)(
+                f"{error}\n  The release of {pipeline} {day} is recorded, but its run may not have started: repeat the "
+                "same release to start it"
+            ) from error
+
+    def keep(self, pipeline: str, date: Date, *, reason: str) -> DayRecord:
+        """Keep the published version of a day on hold as long as its inputs are the same, and return the day.
+
+        Raises `UnknownName`, and `InputError` for a day that is not on hold or whose published version is not known.
+        """
+        return self.hold_decisions.keep(pipeline, iso_date(date), reason=reason)
+
+    reject = keep  # its former name
+
+    def changed_tables(self, pipeline: str | None = None) -> list[DayRecord]:
+        """Return the days of the window that have read days of other pipelines before these changed.
+
+        Only with `on_change: notify` are they recorded: `table_notice` says what has changed. Of a pipeline or of all,
+        by pipeline and date. Raises `UnknownName`.
+        """
+        from slackwater.client.holds import days_with_changed_tables
+
+        pipelines = map(self.project.pipeline, self._names(pipeline))
+        return days_with_changed_tables(self.run_table, pipelines, now=utc_now())
+
+    def comparisons_given_up(self, pipeline: str | None = None) -> list[AbandonedComparison]:
+        """Return the comparisons that no monitoring tries again, of a pipeline or of all. Raises `UnknownName`."""
+        from slackwater.late.changes.job_claims import abandoned_comparisons
+
+        # Only a version that people do not know may have such a comparison.
+        names = self._names(pipeline)
+        due = ((name, date) for name in names for date in self.run_table.notifications_due(name, before="9999-12-31"))
+        days = (self.run_table.day(name, date) for name, date in due)
+        bucket = self.connection.deployment.exchange_bucket
+        return list(abandoned_comparisons(days, store=self.store, exchange_bucket=bucket))
+
+    def doubtful_files(self, pipeline: str | None = None) -> list[DoubtfulFiles]:
+        """Return the doubtful removals of the latest pulls, of the sources of a pipeline or of all.
+
+        Raises `UnknownName`.
+        """
+        from slackwater.receiver.pull.removed_files import read_doubtful
+
+        names = sorted(self.project.pipeline(pipeline).sources if pipeline else self.project.sources)
+        bucket = self.connection.deployment.exchange_bucket
+        sources = [name for name in names if self.project.records_removed(name)]
+        results = [read_doubtful(self.store, exchange_bucket=bucket, source=name) for name in sources]
+        return [result for result in results if result]
+
+    def older_late_days(
+        self, pipeline: str | None = None, *, first: Date | None = None, last: Date | None = None
+    ) -> OlderDays:
+        """Return the days before the window with late data, of a pipeline or of all.
+
+        With `first` or `last`, every published day from the one to the other is checked, at most 92; otherwise those
+        that checks and new objects have listed. Raises `UnknownName`, `InputError`.
+        """
+        from slackwater.client.older import older_days
+
+        return older_days(self.checker, self._names(pipeline), first=optional_date(first), last=optional_date(last))
+
+    def suggest_thresholds(self, pipeline: str, *, max_effect: float = 1.0) -> Suggestion:
+        """Return thresholds for late data, with what each would have done with the re-runs of the last 90 days.
+
+        The proposed ones miss no change of a metric above `max_effect` percent. Raises `UnknownName`, and `InputError`
+        when there are too few re-runs.
+        """
+        from slackwater.late.suggest import suggest_thresholds
+
+        definition = self.project.pipeline(pipeline)
+        return suggest_thresholds(
+            definition, query=lambda sql: self.query(sql).rows, now=utc_now(), max_effect=max_effect
+        )

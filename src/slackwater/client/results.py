@@ -1,0 +1,36 @@
+"""What a client returns: the types of its results, for annotations, and the texts about them that people read."""
+
+from __future__ import annotations
+
+from slackwater.aws.executions.state_machines import ExecutionView
+from slackwater.client.days.executions import OnProgress
+from slackwater.late.comparison import Comparison
+from slackwater.late.decision import CheckReport, LateDecision
+from slackwater.late.report.sections import report_sections
+from slackwater.late.suggest import Suggestion
+from slackwater.receiver.pull.file_cache import FileEntry
+from slackwater.receiver.pull.rejects_reader import RejectedEventOnDay
+from slackwater.receiver.pull.removed_files import DoubtfulFiles
+from slackwater.receiver.push.tokens import Token
+from slackwater.runs.inputs.unstored_files import describe_unstored
+from slackwater.runs.outputs import RunSteps, Version
+from slackwater.runs.record import DayRecord, RunRecord
+
+__all__ = [
+    "CheckReport",
+    "Comparison",
+    "DayRecord",
+    "DoubtfulFiles",
+    "ExecutionView",
+    "FileEntry",
+    "LateDecision",
+    "OnProgress",
+    "RejectedEventOnDay",
+    "RunRecord",
+    "RunSteps",
+    "Suggestion",
+    "Token",
+    "Version",
+    "describe_unstored",
+    "report_sections",
+]

@@ -1,0 +1,64 @@
+"""Infer the definition of a source from a file of this machine, or from the beginning of a file at a URL."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import unquote
+
+from pydantic import TypeAdapter, ValidationError
+
+from slackwater.dev.context import outbound_of_environment
+from slackwater.errors import InputError
+from slackwater.model import Name
+from slackwater.receiver.connectors.http_session import download_start, without_query
+from slackwater.receiver.inference.infer import InferredDefinition, infer_definition
+from slackwater.receiver.inference.read_sample import MAX_BYTES
+
+
+def infer_source(sample: str, *, name: str | None = None, output: Path | None = None) -> InferredDefinition:
+    """Infer the definition of a source from `sample`, a file or an http or https URL; write it to a new file `output`.
+
+    The name of the source is `name`, by default that of `output` or of the sample. Raises `InputError` for a sample
+    that does not exist and for a name or a file that cannot be used, and `DataError` for a sample without a row.
+    """
+    name = _source_name(name, output)
+    if not re.match(r"[a-z0-9]+://", sample):
+        path = Path(sample)
+        if not path.is_file():
+            raise InputError(f"{sample}: no such file")
+        inferred = infer_definition(path, name=path.name, source=name)
+    elif not sample.startswith(("http://", "https://")):
+        raise InputError(f"{sample}: only http and https URLs are read: download the file, and name it")
+    else:
+        url = without_query(sample)  # the query may be secret
+        with TemporaryDirectory(prefix="slackwater-sample-") as folder:
+            path = Path(folder, "sample")
+            with path.open("w+b") as file:
+                is_whole = download_start(sample, file, outbound=outbound_of_environment(), max_bytes=MAX_BYTES)
+            file_name = unquote(url.rpartition("/")[2]) or "sample"
+            inferred = infer_definition(path, name=file_name, source=name, url=url, is_whole=is_whole)
+    if output:
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            with output.open("x", encoding="utf-8") as stream:
+                stream.write(inferred.definition)
+        except OSError as error:
+            raise InputError(f"--output: {output}: {error.strerror}") from error
+    return inferred
+
+
+def _source_name(name: str | None, output: Path | None) -> str | None:
+    """Return the name of the source; None if it comes from the sample. Raises `InputError`."""
+    if output is not None:
+        if output.exists():
+            raise InputError(f"--output: {output} exists: remove it, or name another file")
+        if output.suffix != ".yaml" or (name and name != output.stem):
+            raise InputError(f"--output: {output}: the file of a source has its name: {name or output.stem}.yaml")
+        name = output.stem
+    try:
+        return TypeAdapter(Name | None).validate_python(name)
+    except ValidationError as error:
+        option = "--output" if output else "--name"
+        raise InputError(f"{option}: {name!r} is no name of a source: use a letter, then a-z, 0-9 and _") from error
