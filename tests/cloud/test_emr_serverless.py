@@ -220,7 +220,6 @@ def test_responses_have_the_shapes_of_the_model(bare, application):
         "ListApplications": bare.emr.list_applications(),
         "GetJobRun": bare.emr.get_job_run(applicationId=application, jobRunId=job_run),
         "ListJobRuns": bare.emr.list_job_runs(applicationId=application),
-        "ListJobRunAttempts": bare.emr.list_job_run_attempts(applicationId=application, jobRunId=job_run),
     }
     for operation, response in responses.items():
         response.pop("ResponseMetadata")

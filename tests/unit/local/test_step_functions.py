@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 from ministack.services import iam, stepfunctions
 
-from slackwater.local.emr.api import EmrServerlessApi, start_limit
+from slackwater.local.emr import step_functions
+from slackwater.local.emr.api import EmrServerlessApi, StartLimit
 from slackwater.local.emr.runner import AttemptResult
-from slackwater.local.emr.step_functions import StartJobRunIntegration
 from slackwater.local.service_model import EmrError, EmrThrottled
 from slackwater.local.services import state_machines
 from slackwater.pipeline.compile import compile_machine
@@ -56,7 +56,7 @@ def run_stage(monkeypatch):
         emr = Emr(FakeAttemptRunner(*results))
         api = LosesAnswers(emr.store, emr.jobs)
         api.lost = lost
-        StartJobRunIntegration(api, emr.store, emr.jobs).register()
+        step_functions.register(api, emr.store, emr.jobs)
         role = "arn:aws:iam::000000000000:role/r"
         stage = json.dumps(compile_machine(PIPELINE, FRAME)["States"][STAGE])
         stage = stage.replace("${ApplicationId}", emr.application.id).replace("${JobRoleArn}", role)
@@ -87,7 +87,7 @@ def test_a_retry_after_a_lost_answer_waits_for_the_job_that_the_lost_call_starte
 def test_a_hundred_pipelines_that_start_at_the_same_time_get_their_jobs_started_within_the_retries():
     assert f"EMRServerless.{EmrThrottled.code}" in RETRIES[SPARK_JOB]["ErrorEquals"]
     retrier, random, now = RETRIES[SPARK_JOB], Random(2013), [0.0]  # noqa: S311 - not for secrets
-    limit, failed = start_limit(lambda: now[0]), 0
+    limit, failed = StartLimit(lambda: now[0]), 0
     requests = [(0.0, pipeline, 0) for pipeline in range(100)]
     while requests:
         now[0], pipeline, retries = heappop(requests)
