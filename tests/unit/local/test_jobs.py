@@ -13,7 +13,14 @@ from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.runner import AttemptResult
 from slackwater.local.emr.store import EmrStore
 from slackwater.local.emulator import request_scope
-from slackwater.local.service_model import EmrConflict, EmrResourceNotFound, EmrThrottled, EmrValidationError
+from slackwater.local.service_model import (
+    EmrConflict,
+    EmrResourceNotFound,
+    EmrThrottled,
+    EmrValidationError,
+    check,
+    service_model,
+)
 from tests.fakes_local import ELSEWHERE, SCOPE, Emr, FakeAttemptRunner, workers
 
 pytestmark = pytest.mark.unit
@@ -342,6 +349,36 @@ def test_the_token_of_a_lost_job_run_still_returns_it_after_a_restart():
     assert jobs.wait(jobs.start(SCOPE, emr.request("another")), 10)
 
 
+def test_responses_have_the_shapes_of_the_model():
+    emr = Emr(name="shapes", autoStopConfiguration={"enabled": True})
+    run = emr.ended(emr.start(name="day", tags={"day": "2013-03-08"}))
+    responses = {
+        "GetApplication": emr.api.get_application(SCOPE, emr.id),
+        "ListApplications": emr.api.list_applications(SCOPE, {}),
+        "GetJobRun": emr.api.get_job_run(SCOPE, {**emr.id, "jobRunId": run.id}),
+        "ListJobRuns": emr.api.list_job_runs(SCOPE, emr.id),
+    }
+    for operation, response in responses.items():
+        check(service_model().operation_model(operation).output_shape, response)
+    assert set(responses["GetJobRun"]["jobRun"]) <= set(service_model().shape_for("JobRun").members)
+
+
+def test_pages_and_tags():
+    emr = Emr(tags={"a": "1"})
+    others = [emr.create(str(number)).id for number in range(2)]
+    listed, page = [], {}
+    while not listed or "nextToken" in page:
+        page = emr.api.list_applications(SCOPE, {"maxResults": 1, **page})
+        listed += [item["id"] for item in page.pop("applications")]
+    assert listed == [emr.application.id, *others]
+    with pytest.raises(EmrValidationError, match="nextToken"):
+        emr.api.list_applications(SCOPE, {"nextToken": "bm90IG9uZQ"})
+    arn = {"resourceArn": emr.application.arn}
+    emr.api.tag_resource(SCOPE, {**arn, "tags": {"b": "2"}})
+    emr.api.untag_resource(SCOPE, {**arn, "tagKeys": ["a", "never there"]})
+    assert emr.api.list_tags_for_resource(SCOPE, arn)["tags"] == {"b": "2"}
+
+
 class TestApplications:
     def test_deleting_needs_a_stopped_application_and_deletes_its_job_runs(self):
         emr = Emr()
@@ -446,6 +483,10 @@ class TestStacks:
         emr.api.stop_application(request_scope(), {"applicationId": self.created})
         self.handlers["delete"](self.created, self.PROPERTIES)
         assert self.state(emr) == "TERMINATED"
+
+    def test_an_application_that_the_api_refuses_fails_the_resource_with_the_message(self, emr):
+        with pytest.raises(EmrValidationError, match="releaseLabel"):
+            self.handlers["create"]("App", {"Name": "b", "Type": "SPARK"}, "stack")
 
     def test_name_and_type_replace_the_application_and_other_properties_do_not(self, emr):
         assert self.update(Architecture="ARM64") == self.created
