@@ -78,6 +78,7 @@ OWN_CLOUDS = ("tests/cloud/test_empty_folder.py", "tests/cloud/test_scenario.py"
 BARE_CLOUD = (
     "tests/cloud/test_alarm_stacks.py",
     "tests/cloud/test_emr_serverless.py",
+    "tests/cloud/test_executors.py",
     "tests/cloud/test_s3_contract.py",
     "tests/airflow/test_emr_operators.py",
 )

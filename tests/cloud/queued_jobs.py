@@ -25,7 +25,7 @@ def occupied_application(cloud: Cloud, folder: Path) -> Iterator[None]:
     cloud.client("s3").put_object(Bucket=bucket, Key=key, Body=program.encode())
     # The capacity of a new account also suffices for the job that is queued.
     sizes = {"driver.cores": 1, "driver.memory": "1g", "executor.cores": 1, "executor.memory": "1g"}
-    sizes |= {"executor.instances": 1, "dynamicAllocation.enabled": "false"}
+    sizes |= {"executor.instances": 1, "dynamicAllocation.initialExecutors": 1}
     small = " ".join(f"--conf spark.{name}={value}" for name, value in sizes.items())
     limit = emr.get_application(applicationId=application)["application"]["schedulerConfiguration"]["maxConcurrentRuns"]
     submitted = {

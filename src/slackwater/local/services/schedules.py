@@ -26,8 +26,7 @@ _LOG = logging.getLogger("slackwater.local")
 _MINUTE = timedelta(minutes=1)
 # Times that passed while the computer slept are not made up for, as after a restart: AWS never sleeps.
 _LONGEST_PAUSE = timedelta(minutes=5)
-_EXPRESSION = re.compile(r"(cron|rate|at)\((.+)\)")
-_RATE = re.compile(r"([1-9]\d*) (minute|hour|day)s?")
+_EXPRESSION = re.compile(r"(cron|at)\((.+)\)")
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 # Names, lowest and highest value, names of the values.
@@ -80,39 +79,33 @@ def due_times(schedule: Mapping[str, Any], *, since: datetime, until: datetime) 
     if schedule.get("State") == "DISABLED":
         return
     since = max(since, _instant(schedule["LastModificationDate"]))
-    start, end = (_instant(schedule[name]) if schedule.get(name) else None for name in ("StartDate", "EndDate"))
     timezone = ZoneInfo(schedule.get("ScheduleExpressionTimezone") or "UTC")
     kind, content = parse_expression(schedule["ScheduleExpression"])
-    for time in _times(kind, content, timezone, first=start or _instant(schedule["CreationDate"]), until=until):
-        if since < time <= until and (start is None or time >= start) and (end is None or time <= end):
+    for time in _times(kind, content, timezone, until=until):
+        if since < time <= until:
             yield time
 
 
 def parse_expression(expression: str) -> tuple[str, str]:
-    """Return the kind of an expression and its content. Raises `ValueError` for one that AWS refuses."""
+    """Return the kind of an expression and its content.
+
+    Raises `ValueError` for one that AWS refuses, and for `rate`, which AWS understands.
+    """
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
         raise ValueError(f"Invalid Schedule Expression {expression}.")
     kind, content = match.groups()
     if kind == "cron":
         parse_cron(content)
-    elif kind == "at":
+    else:
         datetime.strptime(content, "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - it is in the schedule's timezone
-    elif not _RATE.fullmatch(content):
-        raise ValueError(f"Invalid Schedule Expression {expression}.")
     return kind, content
 
 
-def _times(kind: str, content: str, timezone: ZoneInfo, *, first: datetime, until: datetime) -> Iterator[datetime]:
-    """Yield the times of an expression in the minutes before `until`: for a rate, those of its series from `first`."""
+def _times(kind: str, content: str, timezone: ZoneInfo, *, until: datetime) -> Iterator[datetime]:
+    """Yield the times of an expression in the minutes before `until`."""
     if kind == "at":
         yield datetime.fromisoformat(content).replace(tzinfo=timezone).astimezone(UTC)
-        return
-    if kind == "rate" and (match := _RATE.fullmatch(content)):
-        interval = timedelta(**{f"{match[2]}s": int(match[1])})
-        last = first + (until - first) // interval * interval
-        for back in range(int(_LONGEST_PAUSE / interval) + 1):
-            yield last - back * interval
         return
     cron, minute = parse_cron(content), until.replace(second=0, microsecond=0)
     for back in range(int(_LONGEST_PAUSE / _MINUTE), -1, -1):
@@ -179,6 +172,8 @@ def check_schedule(parameters: Mapping[str, Any]) -> None:
         raise ValueError(str(error)) from error
     if unknown := set(parameters) - set(known):
         raise ValueError(f"unknown members: {', '.join(sorted(unknown))}")
+    if {"StartDate", "EndDate"} & set(parameters):
+        raise ValueError("StartDate, EndDate: the local cloud does not know them")
     parse_expression(parameters["ScheduleExpression"])
     timezone = parameters.get("ScheduleExpressionTimezone", "UTC")
     if timezone not in known_timezones():
@@ -200,13 +195,12 @@ def _check_requests() -> None:
 
 
 def _provision_whole_schedules() -> None:
-    # The emulator drops the timezone and the dates of a template's schedule.
+    # The emulator drops the timezone of a template's schedule.
     scheduler, handlers = module("services.scheduler"), resource_handlers("AWS::Scheduler::Schedule")
 
     def complete(answer: Any, props: Mapping[str, Any]) -> Any:
         schedule = scheduler._schedules[f"{props.get('GroupName', 'default')}/{answer[0]}"]
         schedule["ScheduleExpressionTimezone"] = props.get("ScheduleExpressionTimezone", "UTC")
-        schedule.update({key: props.get(key) for key in ("StartDate", "EndDate")})
         schedule["LastModificationDate"] = scheduler._now()
         return answer
 
