@@ -217,40 +217,6 @@ def test_workers_are_started_by_this_call():
     assert used <= {"poll", "wait", "kill", "terminate", "stdin", "stdout", "stderr"}
 
 
-def test_metrics_are_kept_by_namespace_name_and_dimensions_in_this_table():
-    key = cloudwatch._dims_key(cloudwatch._dims_from_list([{"Name": "b", "Value": "2"}, {"Name": "a", "Value": "1"}]))
-    cloudwatch._store_datum("N", "M", {"a": "1", "b": "2"}, 1.5, "Count", None, (2.0, 3.0), None, None)
-    try:
-        points = cloudwatch._metrics.get(("N", "M", key))
-        assert [(point["Timestamp"], point["Value"]) for point in points] == [(1.5, 2.0), (1.5, 3.0)]
-        assert cloudwatch._stat_value(cloudwatch._calc_stats(points), "Sum", points) == 5.0
-        assert cloudwatch._stat_value(cloudwatch._calc_stats(points), "p100", points) == 3.0
-    finally:
-        cloudwatch.reset()
-
-
-def test_a_scope_applies_to_a_block():
-    before = responses.get_account_id(), responses.get_region()
-    with responses.request_scope("111111111111", "eu-west-1"):
-        assert (responses.get_account_id(), responses.get_region()) == ("111111111111", "eu-west-1")
-        scoped = responses.AccountRegionScopedDict()
-        scoped["key"] = 1
-        assert scoped.all_items() == [(("111111111111", "eu-west-1", "key"), 1)]
-    assert (responses.get_account_id(), responses.get_region()) == before
-
-
-def test_queues_keep_their_messages_in_this_table():
-    url = sqs._act_create_queue({"QueueName": "q"}, "")["QueueUrl"]
-    try:
-        sqs._act_send_message({"QueueUrl": url, "MessageBody": "m"}, url)
-        [(_, queue)] = sqs._queues.all_items()
-        assert queue["name"] == "q"
-        assert [type(message["visible_at"]) for message in queue["messages"]] == [float]
-        assert sqs._queue_by_arn(queue["attributes"]["QueueArn"]) is queue
-    finally:
-        sqs.reset()
-
-
 @pytest.fixture
 def aws_states(monkeypatch):
     """The emulator's state machines as `complete_states` leaves them, for one test."""
@@ -292,13 +258,6 @@ def test_a_succeed_state_applies_its_output(aws_states, output, expected):
     }
     inside = {"QueryLanguage": "JSONata", "StartAt": "Items", "States": {"Items": items}}
     assert json.loads(executed(inside)["output"]) == [expected]
-
-
-def test_a_succeed_state_needs_the_adapter():
-    source = inspect.getsource(stepfunctions._run_execution)
-    succeed = source.partition('if state_type == "Succeed":')[2].partition("continue")[0]
-    assert "_apply_output_path(state_def, current_input, ctx)" in succeed
-    assert "_apply_jsonata_output" not in succeed
 
 
 @pytest.mark.parametrize(
