@@ -86,8 +86,11 @@ BARE_CLOUD = (
 THIRD_PROCESS = "gw2"
 GROUPS = ("cloud", "spark", *OWN_CLOUDS, "infra", "bare")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
-LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py")
-"""The tests of the group `cloud` that run after the others, in this order: the last ones kill the cloud."""
+LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py", "tests/cloud/test_versions.py")
+"""The tests of the group `cloud` that run after the others, in this order.
+
+The second ones kill the cloud. The third ones leave a notification for which a monitoring would start a job.
+"""
 
 
 def group_of(file: str) -> str:
