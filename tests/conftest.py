@@ -70,70 +70,15 @@ load:
     depends_on: [delays_by_carrier]
     with: {path: "reports/delays-{date}.csv"}
 """
-# Only Spark finds its fault: the columns of a LATERAL VIEW are not known before a run.
-BROKEN = """
-pipeline: broken
-sources: [weather]
-steps:
-  wrong:
-    step: sql
-    depends_on: [weather]
-    with: {query: SELECT no_such_column FROM weather LATERAL VIEW explode(array(1)) t AS one}
-publish: {step: wrong, key: [date]}
-"""
-
-FOREIGN = """
-pipeline: carrier_rates
-timezone: America/New_York
-tables:
-  rates: {iceberg: finance.rates, location: "s3://finance-lake/rates"}
-steps:
-  in_euros:
-    step: sql
-    depends_on: [rates]
-    with: {query: "SELECT carrier, sum(rate) * 2 AS rate, count(*) AS entries FROM rates GROUP BY carrier"}
-publish: {step: in_euros, key: [date, carrier]}
-late: {window_days: 1, cool_down_hours: 0}
-"""
-"""It reads a table of another system."""
-
 SALES = "sales_by_shop"
-LARGE = f"""
-pipeline: {SALES}
-timezone: UTC
-sources: [sales, shops]
-steps:
-  checked:
-    step: data_quality
-    exchange: true
-    depends_on: [sales]
-    with:
-      rules:
-        - {{rule: range, column: quantity, min: 1, max: 100, severity: reject}}
-        - {{rule: not_null, column: price, severity: warn}}
-  joined:
-    step: join
-    depends_on: [checked, shops]
-    with: {{keys: [shop], how: left, take: [region]}}
-  by_shop:
-    step: sql
-    depends_on: [joined]
-    with:
-      query: |
-        SELECT
-          shop, hour(at) AS hour, region, count(*) AS sales, sum(quantity) AS quantity, sum(quantity * price) AS revenue
-        FROM joined GROUP BY shop, hour(at), region
-load:
-  file: {{step: write_parquet, depends_on: [by_shop], with: {{path: "exports/sales/{{date}}", parts: true}}}}
-publish: {{step: by_shop, key: [date, shop, hour], metrics: {{sales: sum, quantity: sum, revenue: sum}}}}
-"""
-"""Two stages; days of its sources are large."""
+"""The pipeline of which some days are large."""
 
 OWN_CLOUDS = ("tests/cloud/test_empty_folder.py", "tests/cloud/test_scenario.py")
 """Tests that start clouds of their own."""
 BARE_CLOUD = (
     "tests/cloud/test_alarm_stacks.py",
     "tests/cloud/test_emr_serverless.py",
+    "tests/cloud/test_executors.py",
     "tests/cloud/test_s3_contract.py",
     "tests/airflow/test_emr_operators.py",
 )
@@ -141,8 +86,11 @@ BARE_CLOUD = (
 THIRD_PROCESS = "gw2"
 GROUPS = ("cloud", "spark", *OWN_CLOUDS, "infra", "bare")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
-LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py")
-"""The tests of the group `cloud` that run after the others, in this order: the last ones kill the cloud."""
+LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py", "tests/cloud/test_versions.py")
+"""The tests of the group `cloud` that run after the others, in this order.
+
+The second ones kill the cloud. The third ones leave a notification for which a monitoring would start a job.
+"""
 
 
 def group_of(file: str) -> str:
@@ -338,9 +286,7 @@ def project(tmp_path_factory, partner, sftp) -> Path:
         daily.read_text().replace("late:\n", "late:\n  cool_down_hours: 0\n  on_removed: {flights: hold}\n")
     )
     weekly.write_text(f"{weekly.read_text()}late: {{cool_down_hours: 0}}\n")
-    (folder / "pipelines" / "broken.yaml").write_text(BROKEN)
-    (folder / "pipelines" / "carrier_rates.yaml").write_text(FOREIGN)
-    (folder / "pipelines" / f"{SALES}.yaml").write_text(LARGE)
+    shutil.copytree(ROOT / "tests" / "pipelines", folder / "pipelines", dirs_exist_ok=True)
     delays = (folder / "pipelines" / "daily_delays.yaml").read_text()
     staged = delays.replace("pipeline: daily_delays", "pipeline: staged_delays") + LOAD
     staged = staged.replace("late:\n", "late:\n  budget_per_day: 0.001\n")  # less than any run costs

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import pytest
 from botocore.config import Config
 
 from slackwater.local import cloud as local_cloud
@@ -98,12 +97,6 @@ def alive(pid: int) -> bool:
         return False
     stat = Path(f"/proc/{pid}/stat")
     return not (stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z")
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareCloud]:
-    """A bare cloud for tests that stop or kill it, and start it again."""
-    yield from bare_cloud(tmp_path_factory.mktemp("own"))
 
 
 def bare_cloud(root: Path) -> Iterator[BareCloud]:

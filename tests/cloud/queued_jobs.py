@@ -23,9 +23,9 @@ def occupied_application(cloud: Cloud, folder: Path) -> Iterator[None]:
     iam.put_role_policy(RoleName=name, PolicyName="read", PolicyDocument=json.dumps({"Statement": [read]}))
     program = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.1)"
     cloud.client("s3").put_object(Bucket=bucket, Key=key, Body=program.encode())
-    # The capacity of a new account also suffices for the job that is queued.
-    sizes = {"driver.cores": 1, "driver.memory": "1g", "executor.cores": 1, "executor.memory": "1g"}
-    sizes |= {"executor.instances": 1, "dynamicAllocation.enabled": "false"}
+    # The capacity of a new account also suffices for the job that is queued. It can run in a driver of this size.
+    sizes = {"driver.cores": 1, "driver.memory": "3g", "executor.cores": 1, "executor.memory": "1g"}
+    sizes |= {"executor.instances": 1, "dynamicAllocation.initialExecutors": 1}
     small = " ".join(f"--conf spark.{name}={value}" for name, value in sizes.items())
     limit = emr.get_application(applicationId=application)["application"]["schedulerConfiguration"]["maxConcurrentRuns"]
     submitted = {

@@ -1,4 +1,4 @@
-"""A day of two million events, whose late data changes it, and a small day in both ways.
+"""A day of two million events, whose late data changes it.
 
 All numbers are compared with those that DuckDB computes from the partner's files.
 """
@@ -16,14 +16,12 @@ import pytest
 from slackwater import Client
 from slackwater.arrow.exchange import DRIVER_BYTES, DRIVER_ROWS
 from slackwater.runs.record import RunReason
-from tests.cloud.ways import large_way
 from tests.conftest import SALES
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
 
 DAY, HOURS = "2013-04-15", 8
 EVENTS, LATE_EVENTS = 2_000_000, 20_000
-SMALL_DAY, FEW_EVENTS = "2013-06-15", 2_000
 METRICS = ("sales", "quantity", "revenue")
 # Prices are multiples of 1/4, so that sums are exact and equal in any order of the rows.
 GENERATE = """
@@ -65,9 +63,9 @@ FROM sales
 class Expected:
     """What DuckDB computes from the files that the partner has at this time."""
 
-    def __init__(self, folder: Path, day: str) -> None:
-        self.day, self.database = day, duckdb.connect()
-        self.database.execute(TABLES.format(folder=folder, day=day))
+    def __init__(self, folder: Path) -> None:
+        self.database = duckdb.connect()
+        self.database.execute(TABLES.format(folder=folder, day=DAY))
         [(self.events, self.kept, self.without_price, self.unmatched)] = self.database.execute(COUNTS).fetchall()
         totals = "SELECT sum(sales), sum(quantity), sum(revenue) FROM expected"
         [self.totals] = self.database.execute(totals).fetchall()
@@ -95,37 +93,21 @@ def client(cloud, monkeypatch):
         yield client
 
 
-def deliver(client, folder, day, events):
-    """Receive a day of so many events, in a file for each hour; return what DuckDB computes from its files."""
-    share = events // HOURS
+def deliver(client, folder):
+    """Receive the day, in a file for each hour; return what DuckDB computes from its files."""
+    share = EVENTS // HOURS
     for hour in range(HOURS):
-        path = folder / f"sales-{day}-{hour:02d}.csv"
-        duckdb.execute(GENERATE.format(day=day, hour=hour, first=hour * share, last=(hour + 1) * share, path=path))
-    duckdb.execute(GENERATE_SHOPS.format(day=day, path=folder / f"shops-{day}.csv"))
-    pulled = client.pull("sales", as_of=day)
-    assert (pulled["stored"], pulled["rows"], pulled["rejected"]) == (HOURS, events, 0)
-    client.pull("shops", as_of=day)
-    return Expected(folder, day)
-
-
-def test_a_small_day_is_the_same_in_both_ways(cloud, client, partner_folder):
-    expected = deliver(client, partner_folder, SMALL_DAY, FEW_EVENTS)
-    exchanged = [assert_published(cloud, client, expected, reason=RunReason.FIRST)]
-    with large_way(cloud, SALES):
-        exchanged.append(assert_published(cloud, client, expected, reason=RunReason.MANUAL))
-    assert exchanged[1].files > 1
-    records = client.runs(SALES, SMALL_DAY)
-    assert records[1].publication.content == records[0].publication.content
-    assert records[1].publication.replaced == len(expected.rows)
-    steps = [[step.record for step in client.steps(record).steps] for record in records]
-    # The order of the rows decides how many bytes a file has.
-    ignored = {"seconds": True, "effect": {"bytes"}}
-    first, second = ([step.model_dump(exclude=ignored) for step in each] for each in steps)
-    assert first == second
+        path = folder / f"sales-{DAY}-{hour:02d}.csv"
+        duckdb.execute(GENERATE.format(day=DAY, hour=hour, first=hour * share, last=(hour + 1) * share, path=path))
+    duckdb.execute(GENERATE_SHOPS.format(day=DAY, path=folder / f"shops-{DAY}.csv"))
+    pulled = client.pull("sales", as_of=DAY)
+    assert (pulled["stored"], pulled["rows"], pulled["rejected"]) == (HOURS, EVENTS, 0)
+    client.pull("shops", as_of=DAY)
+    return Expected(folder)
 
 
 def test_a_day_that_executors_exchange_is_exact_and_so_is_its_version_with_late_data(cloud, client, partner_folder):
-    before = deliver(client, partner_folder, DAY, EVENTS)
+    before = deliver(client, partner_folder)
     exchanged = assert_published(cloud, client, before, reason=RunReason.FIRST)
     assert exchanged.rows > DRIVER_ROWS
     assert exchanged.bytes > DRIVER_BYTES
@@ -133,7 +115,7 @@ def test_a_day_that_executors_exchange_is_exact_and_so_is_its_version_with_late_
     late = partner_folder / f"sales-{DAY}-late.csv"
     duckdb.execute(GENERATE.format(day=DAY, hour=f"i % {HOURS}", first=EVENTS, last=EVENTS + LATE_EVENTS, path=late))
     assert client.pull("sales", as_of=DAY)["rows"] == LATE_EVENTS
-    after = Expected(partner_folder, DAY)
+    after = Expected(partner_folder)
     assert_published(cloud, client, after, reason=RunReason.LATE_DATA)
     assert [version.rows for version in client.history(SALES, DAY)] == [len(before.rows), len(after.rows)]
 
@@ -156,15 +138,15 @@ def assert_published(cloud, client, expected, *, reason):
 
     Return the reference of the exchange between its stages.
     """
-    run = client.run(SALES, expected.day, force=reason is RunReason.MANUAL)
+    run = client.run(SALES, DAY)
     result = run.wait(timeout=200)
     assert (result.outcome, result.publication.rows) == ("published", len(expected.rows))
     assert expected.ordered(run.table().to_arrow()) == expected.rows
-    parts = [item.uri for item in client.store.list(f"{cloud.outputs()['FilesPrefix']}exports/sales/{expected.day}/")]
+    parts = [item.uri for item in client.store.list(f"{cloud.outputs()['FilesPrefix']}exports/sales/{DAY}/")]
     tables = [pq.read_table(pa.BufferReader(client.store.get(uri))) for uri in parts if uri.endswith(".parquet")]
     assert expected.ordered(pa.concat_tables(tables)) == expected.rows
 
-    *_, record = client.runs(SALES, expected.day)
+    *_, record = client.runs(SALES, DAY)
     assert record.reasons == (reason,)
     checked, joined, grouped, written = (outcome.record for outcome in client.steps(record).steps)
     assert (checked.rows_in, checked.rows_out) == ({"sales": expected.events}, expected.kept)

@@ -17,7 +17,7 @@ from infra.constructs.alarms.alarm_rule import AlarmGroup, AlarmRule, Severity
 from infra.constructs.alarms.alarm_rules import RULES, alarm_names
 from infra.constructs.alarms.alarms import Alarms
 from infra.settings import Settings
-from slackwater.local.services.alarms import AlarmDefinition, AlarmState, evaluate
+from slackwater.local.services.monitoring import AlarmDefinition, AlarmState, evaluate
 from slackwater.metrics import Metric, Subject
 from slackwater.project.project import Project
 from tests.infra.assembly import Assembly, synthesised

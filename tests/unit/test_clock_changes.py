@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from slackwater.local.services.aws_cron import parse_cron
+from slackwater.local.services.schedules import parse_cron
 from slackwater.project.clock_changes import skipped_time
 from slackwater.project.cron import cron_matches, eventbridge_expressions, skipped_expression
 from slackwater.project.schedule import ScheduledTask, ScheduledWork

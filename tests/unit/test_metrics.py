@@ -10,7 +10,7 @@ import pytest
 
 from lambdas import fetch_file, list_files, receive_events, record_run
 from slackwater.aws.emf import put_metric
-from slackwater.local.services.emf import read_metrics
+from slackwater.local.services.monitoring import read_metrics
 from slackwater.metrics import Metric, Subject, Unit
 from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.fetch import FetchResult

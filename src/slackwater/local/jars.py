@@ -21,8 +21,7 @@ from pathlib import Path
 from slackwater.errors import CloudError, InputError, SlackwaterError
 from slackwater.local import cloud, layout
 from slackwater.local.emr import spark
-from slackwater.local.emr.objects import request_object
-from slackwater.local.emr.runner import SparkRunner
+from slackwater.local.emr.runner import SparkRunner, request_object
 from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.layout import Layout
 from slackwater.project.installation import cache_folder, deployed_files, locked

@@ -19,13 +19,11 @@ from typing import Any
 
 from slackwater.local import emulator, layout
 from slackwater.local.checkpoint import Checkpointer
-from slackwater.local.emr import spark
+from slackwater.local.emr import cloudformation, spark, step_functions
 from slackwater.local.emr.api import EmrServerlessApi
-from slackwater.local.emr.cloudformation import ApplicationResource
 from slackwater.local.emr.drivers import Drivers
 from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.runner import SparkRunner
-from slackwater.local.emr.step_functions import StartJobRunIntegration
 from slackwater.local.emr.store import EmrStore
 from slackwater.local.fork_server import ForkServers
 from slackwater.local.lambda_workers import limit_starting_workers, share_layers
@@ -90,8 +88,8 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     job_runs = JobRuns(store, runner)
     api = EmrServerlessApi(store, job_runs)
     emulator.register_service("emr-serverless", api)
-    StartJobRunIntegration(api, store, job_runs).register()
-    ApplicationResource(api).register()
+    step_functions.register(api, store, job_runs)
+    cloudformation.register(api)
     composite_alarms.register()
     checkpointer = Checkpointer(files.state, busy=lambda: job_runs.running() or state_machines.executions_running())
     checkpointer.register()

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -32,6 +37,37 @@ def test_a_cloud_whose_process_has_ended_is_reported(tmp_path):
     files.endpoint_file.write_text(json.dumps({"endpoint": "http://127.0.0.1:9", "pid": 1}))
     assert cloud.status(tmp_path) is None
     assert not cloud.down(tmp_path)
+
+
+def test_a_cloud_that_cannot_start_shows_the_end_of_its_log(tmp_path, monkeypatch):
+    (tmp_path / "ministack").mkdir()
+    (tmp_path / "ministack" / "__init__.py").write_text("raise RuntimeError('no emulator today')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(CloudError, match=r"(?s)did not start.*no emulator today"):
+        cloud.up(tmp_path)
+    assert cloud.status(tmp_path) is None
+
+
+def test_an_interrupted_start_leaves_no_process(tmp_path):
+    program = (  # a shell that runs in the background has its children ignore interruptions
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from pathlib import Path; from slackwater.local import cloud; cloud.up(Path(sys.argv[1]))"
+    )
+    (tmp_path / "ministack").mkdir()
+    (tmp_path / "ministack" / "__init__.py").write_text("import time; time.sleep(60)")
+    slow = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    starting = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=slow)
+    log = tmp_path / ".slackwater" / "cloud.log"
+    deadline = time.monotonic() + 30
+    while not log.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    starting.send_signal(signal.SIGINT)
+    assert starting.wait(30) != 0
+    assert not (tmp_path / ".slackwater" / "cloud.json").exists()
+    listed = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True, check=True).stdout
+    assert not [line for line in listed.splitlines() if str(tmp_path) in line and not line.startswith("Z")]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null"])

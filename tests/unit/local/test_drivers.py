@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -112,6 +113,7 @@ class Emr:
 
     def run(self, argument: str = "x", code: int = 0, **conf: str) -> str:
         """Run a job; return what it printed."""
+        shutil.rmtree(self.folder / "job", ignore_errors=True)
         submission = Submission("s3://code/job.py", [argument], {**SMALL, **conf})
         result = self.runner.run("job", submission, log_prefix=None, stop=threading.Event())
         assert result.exit_code == code, (self.folder / "job" / "stderr").read_text()
@@ -319,7 +321,6 @@ def test_what_a_killed_cloud_left_is_removed(emr):
         ({"spark.emr-serverless.driver.disk": "200g"}, False),
         ({"spark.driver.extraJavaOptions": "-Xss4m"}, False),
         ({"spark.jars": "s3://code/a.jar"}, False),
-        ({"spark.submit.pyFiles": "s3://code/a.py"}, False),
         ({"spark.hadoop.fs.s3a.threads.max": "5"}, False),
         ({INPUT_BYTES: "134217727"}, True),
         ({INPUT_BYTES: "134217728"}, False),
@@ -328,10 +329,6 @@ def test_what_a_killed_cloud_left_is_removed(emr):
 )
 def test_a_job_needs_a_driver_of_its_own_for_what_a_jvm_reads_when_it_starts(conf, suits):
     assert fits(Submission("s3://code/job.py", [], {**SMALL, **conf}), Size(Worker(1, 4, 20))) is suits
-
-
-def test_a_program_in_java_needs_a_driver_of_its_own():
-    assert not fits(Submission("s3://code/job.jar", [], dict(SMALL), main_class="Main"), Size(Worker(1, 4, 20)))
 
 
 def test_the_driver_of_a_job_with_much_input_has_the_memory_of_its_executors():

@@ -10,9 +10,15 @@ from ministack.core.responses import request_scope
 from ministack.services import cloudwatch, cloudwatch_logs, sns, sqs, stepfunctions
 
 from slackwater.local.services import queues
-from slackwater.local.services.alarms import AlarmDefinition, AlarmState, evaluate, period_index
-from slackwater.local.services.emf import MetricDatum, read_metrics
-from slackwater.local.services.monitoring import Monitoring
+from slackwater.local.services.monitoring import (
+    AlarmDefinition,
+    AlarmState,
+    MetricDatum,
+    Monitoring,
+    evaluate,
+    period_index,
+    read_metrics,
+)
 
 pytestmark = pytest.mark.unit
 

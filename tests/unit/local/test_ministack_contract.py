@@ -110,32 +110,14 @@ def test_functions_have_these_parameters(function, names):
     assert (found[: len(first.split())] if more else found) == first.split()
 
 
+# Only those of which no other test of tests/unit/local or tests/cloud would fail.
 CALLS = [
-    # The time limit of a task is a number in its definition.
-    (stepfunctions._execute_task, 'resource, effective, state_def["TimeoutSeconds"])'),
-    (stepfunctions._execute_task, '_add_event(execution, "TaskScheduled"'),
-    # `.sync` is removed from the resource for the lookup, and passed to the integration in full.
-    (stepfunctions._invoke_resource, 'resource.replace(".sync", "")'),
-    (stepfunctions._invoke_resource, "handler(resource, input_data)"),
-    (stepfunctions._invoke_resource_with_timeout, "_invoke_resource, resource, input_data)"),
-    (stepfunctions._run_execution, "_fail_execution(execution, err.error, err.cause)"),
-    (stepfunctions._start_execution, '"stateMachineArn": sm_arn'),
-    (lambda_runtime.Worker._spawn, "import _resolve_layer_zip"),
     (lambda_svc._write_code_blob, f'f"{{sha}}{checkpoint._CODE_SUFFIX}"'),
     (lambda_svc.get_state, "_prune_orphan_code_blobs(referenced)"),
     (lambda_svc._execute_function_warm, "acquire_worker(func_name, config, code_zip, qualifier=qualifier)"),
     (lambda_svc._execute_function_warm, "release_worker(worker)"),
-    (lambda_svc._emit_lambda_logs, "_cwl._append_log_events(stream"),
-    (lambda_svc._emit_lambda_logs, '{"timestamp": now_ms, "message": line'),
-    (cloudwatch_logs._put_log_events, "_append_log_events(s, stored)"),
     (cloudwatch._evaluate_all_alarms, "_evaluate_alarm(alarm)"),
     (cloudwatch.cloudformation_put_metric_alarm, "_evaluate_alarm(alarm)"),
-    (iam_evaluator._conditions_met, "_resolve_condition_key(key, ctx)"),
-    (app._dispatch_service_request, "resource_arn=checked_arn, service_context="),
-    (app._dispatch_service_request, "from ministack.core.iam_evaluator import AuthError, enforce"),
-    (app._lazy_handler, "mod.handle_request("),
-    (s3._get_object, "body[start : end + 1]"),
-    (s3._get_object, "body[offset : offset + length]"),
     # A version without a body in memory is read from disk.
     (s3._version_body, "_read_body(bucket_name, key, current)"),
     (apigateway_v1._execute_in_scope, "invoke = _invoke_lambda_proxy_v1"),
@@ -147,7 +129,6 @@ CALLS = [
     (sqs._receive_messages_for_esm, "_collect_msgs(q, max_n, vis)"),
     (sqs._receive_messages_for_esm, "min(int(max_number or 1), 10)"),
     (sqs._act_send_message, '"sys": _build_send_sys_attrs('),
-    (sns._fanout, "topic_arn=topic_arn"),
     (sns._subscribe, '"RedrivePolicy"'),
     (dynamodb._validate_index_key_values, "_index_key_empty_reason("),
     (dynamodb._transact_write_items, "_index_key_empty_reason("),
@@ -236,40 +217,6 @@ def test_workers_are_started_by_this_call():
     assert used <= {"poll", "wait", "kill", "terminate", "stdin", "stdout", "stderr"}
 
 
-def test_metrics_are_kept_by_namespace_name_and_dimensions_in_this_table():
-    key = cloudwatch._dims_key(cloudwatch._dims_from_list([{"Name": "b", "Value": "2"}, {"Name": "a", "Value": "1"}]))
-    cloudwatch._store_datum("N", "M", {"a": "1", "b": "2"}, 1.5, "Count", None, (2.0, 3.0), None, None)
-    try:
-        points = cloudwatch._metrics.get(("N", "M", key))
-        assert [(point["Timestamp"], point["Value"]) for point in points] == [(1.5, 2.0), (1.5, 3.0)]
-        assert cloudwatch._stat_value(cloudwatch._calc_stats(points), "Sum", points) == 5.0
-        assert cloudwatch._stat_value(cloudwatch._calc_stats(points), "p100", points) == 3.0
-    finally:
-        cloudwatch.reset()
-
-
-def test_a_scope_applies_to_a_block():
-    before = responses.get_account_id(), responses.get_region()
-    with responses.request_scope("111111111111", "eu-west-1"):
-        assert (responses.get_account_id(), responses.get_region()) == ("111111111111", "eu-west-1")
-        scoped = responses.AccountRegionScopedDict()
-        scoped["key"] = 1
-        assert scoped.all_items() == [(("111111111111", "eu-west-1", "key"), 1)]
-    assert (responses.get_account_id(), responses.get_region()) == before
-
-
-def test_queues_keep_their_messages_in_this_table():
-    url = sqs._act_create_queue({"QueueName": "q"}, "")["QueueUrl"]
-    try:
-        sqs._act_send_message({"QueueUrl": url, "MessageBody": "m"}, url)
-        [(_, queue)] = sqs._queues.all_items()
-        assert queue["name"] == "q"
-        assert [type(message["visible_at"]) for message in queue["messages"]] == [float]
-        assert sqs._queue_by_arn(queue["attributes"]["QueueArn"]) is queue
-    finally:
-        sqs.reset()
-
-
 @pytest.fixture
 def aws_states(monkeypatch):
     """The emulator's state machines as `complete_states` leaves them, for one test."""
@@ -311,13 +258,6 @@ def test_a_succeed_state_applies_its_output(aws_states, output, expected):
     }
     inside = {"QueryLanguage": "JSONata", "StartAt": "Items", "States": {"Items": items}}
     assert json.loads(executed(inside)["output"]) == [expected]
-
-
-def test_a_succeed_state_needs_the_adapter():
-    source = inspect.getsource(stepfunctions._run_execution)
-    succeed = source.partition('if state_type == "Succeed":')[2].partition("continue")[0]
-    assert "_apply_output_path(state_def, current_input, ctx)" in succeed
-    assert "_apply_jsonata_output" not in succeed
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import threading
 import time
@@ -153,13 +152,3 @@ def test_the_result_is_the_output_of_the_execution_and_a_failure_names_its_error
     cause = json.loads(outputs[1]["Cause"])
     assert outputs[1]["Error"] == "States.TaskFailed"
     assert (cause["Error"], cause["Cause"], cause["Status"]) == ("RunFailed", 'it "broke"', "FAILED")
-
-
-def test_the_emulator_runs_executions_and_states_by_these_functions():
-    call = "_invoke_nested_start_execution_sync(resource, input_data)"
-    assert call in inspect.getsource(stepfunctions._invoke_resource)
-    for run in (stepfunctions._run_execution, stepfunctions._run_sub_machine):
-        for name in ("_execute_task", "_execute_map", "_execute_parallel"):
-            assert f": {name}," in inspect.getsource(run)
-    # When the emulator does this itself one day, slackwater.local.services.state_machines can go.
-    assert "_stop_execution" not in inspect.getsource(stepfunctions._invoke_nested_start_execution_sync)

@@ -8,7 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ministack.core import iam_evaluator
 from ministack.services import apigateway_v1, iam, lambda_svc, sts
 
 from slackwater.errors import AccessDenied
@@ -116,26 +115,6 @@ def test_a_glue_table_needs_the_permission_on_its_database_and_the_catalog_too()
     assert permissions.glue_ancestors(f"{GLUE}table/d/t") == [f"{GLUE}catalog", f"{GLUE}database/d"]
     assert permissions.glue_ancestors(f"{GLUE}database/d") == [f"{GLUE}catalog"]
     assert permissions.glue_ancestors(f"{GLUE}catalog") == []
-
-
-def test_the_evaluator_follows_iams_rules():
-    """An explicit deny wins, a wildcard matches within a name, and an absent condition key does not match."""
-    allow = {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "*"}
-    prefix = {**allow, "Condition": {"StringLike": {"s3:prefix": "raw/*"}}}
-
-    def decision(*statements, **context):
-        parsed = iam_evaluator.parse_policy_document({"Statement": list(statements)})
-        request = iam_evaluator.EvalContext(
-            "arn", "AssumedRole", "0", "s3:ListBucket", "arn:aws:s3:::b", "r", service_context=context
-        )
-        return iam_evaluator.evaluate(request, [parsed]).decision
-
-    assert decision(allow) == "Allow"
-    assert decision(allow, {**allow, "Effect": "Deny"}) == "Deny"
-    assert decision({**allow, "Action": "s3:List*"}) == "Allow"
-    assert decision(prefix) == "ImplicitDeny"
-    assert decision(prefix, **{"s3:prefix": "raw/x"}) == "Allow"
-    assert decision(prefix, **{"s3:prefix": "landing/x"}) == "ImplicitDeny"
 
 
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:receive"

@@ -37,11 +37,7 @@ _DEFAULTS: dict[str, Any] = {
     "autoStopConfiguration": {"enabled": True, "idleTimeoutMinutes": 15},
 }
 _SERVICE = "emr-serverless.amazonaws.com"
-
-
-def start_limit(clock: Callable[[], float]) -> RateLimit:
-    """Return the limit of StartJobRun: one request a second, and 25 at once ("API limits" in the user guide)."""
-    return RateLimit(rate=1, burst=25, clock=clock)
+_STARTS_PER_SECOND, _STARTS_AT_ONCE = 1.0, 25.0
 
 
 class EmrServerlessApi:
@@ -53,7 +49,7 @@ class EmrServerlessApi:
 
     def __init__(self, store: EmrStore, job_runs: JobRuns, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._job_runs = store, job_runs
-        self._starts = start_limit(clock)
+        self._starts = StartLimit(clock)
 
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
@@ -186,21 +182,16 @@ class EmrServerlessApi:
         return {"jobRun": self._job_run(scope, request).show("JobRun")}
 
     def list_job_runs(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the job runs with the states, mode and time of creation asked for, the newest first."""
+        """Return the job runs with the states and time of creation asked for, the newest first."""
         application = self._store.application(scope, request["applicationId"])
-        states, mode = request.get("states"), request.get("mode")
+        states = request.get("states")
         after, before = request.get("createdAtAfter", 0.0), request.get("createdAtBefore", float("inf"))
         runs = [
             run.show("JobRunSummary")
             for run in reversed(self._store.application_runs(application.id))
-            if (not states or run.state in states) and mode in {None, run.mode} and after <= run.created_at <= before
+            if (not states or run.state in states) and after <= run.created_at <= before
         ]
         return _page("jobRuns", runs, request)
-
-    def list_job_run_attempts(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the attempts of a job run, the oldest first."""
-        run = self._job_run(scope, request)
-        return _page("jobRunAttempts", [*run.attempts, run.show("JobRunAttemptSummary")], request)
 
     def cancel_job_run(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
         """Cancel a job run that has not ended."""
@@ -256,19 +247,19 @@ def _page(member: str, items: list[dict[str, Any]], request: dict[str, Any]) -> 
     return response
 
 
-class RateLimit:
-    """Allows `rate` calls a second, and up to `burst` at once, for each account and region."""
+class StartLimit:
+    """The limit of StartJobRun for each account and region, by "API limits" in the user guide."""
 
-    def __init__(self, *, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._burst, self._clock = rate, burst, clock
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         # How many calls an account may make, and when that was counted.
         self._tokens: dict[Scope, tuple[float, float]] = {}
 
     def take(self, scope: Scope) -> bool:
         """Count a call, unless the account makes too many. Return whether it is allowed."""
         now = self._clock()
-        tokens, counted = self._tokens.get(scope, (self._burst, now))
-        tokens = min(self._burst, tokens + (now - counted) * self._rate)
+        tokens, counted = self._tokens.get(scope, (_STARTS_AT_ONCE, now))
+        tokens = min(_STARTS_AT_ONCE, tokens + (now - counted) * _STARTS_PER_SECOND)
         if tokens < 1:
             return False
         self._tokens[scope] = tokens - 1, now

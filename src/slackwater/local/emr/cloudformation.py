@@ -18,45 +18,35 @@ _TYPE = "AWS::EMRServerless::Application"
 _REPLACED_BY = ("Name", "Type")
 
 
-class ApplicationResource:
-    """Creates, updates and deletes applications for stacks. An `EmrError` fails the resource with its message."""
+def register(api: EmrServerlessApi) -> None:
+    """Register the resource type with the emulator's CloudFormation.
 
-    def __init__(self, api: EmrServerlessApi) -> None:
-        self._api = api
+    It creates, updates and deletes applications of `api`. An `EmrError` fails the resource with its message.
+    """
 
-    def register(self) -> None:
-        """Register the resource type with the emulator's CloudFormation."""
-        emulator.register_resource(_TYPE, create=self.create, update=self.update, delete=self.delete)
-
-    def create(self, properties: dict[str, Any]) -> ProvisionedResource:
-        """Create an application. Raises `EmrError`."""
-        created = self._api.call("CreateApplication", _request("CreateApplication", properties))
+    def create(properties: dict[str, Any]) -> ProvisionedResource:
+        created = api.call("CreateApplication", _request("CreateApplication", properties))
         return created["applicationId"], {"ApplicationId": created["applicationId"], "Arn": created["arn"]}
 
-    def update(self, physical_id: str, old: dict[str, Any], new: dict[str, Any]) -> ProvisionedResource:
-        """Update an application that is not started, or create another one where a property cannot change.
-
-        Raises `EmrError`.
-        """
+    def update(physical_id: str, old: dict[str, Any], new: dict[str, Any]) -> ProvisionedResource:
         if any(old.get(name) != new.get(name) for name in _REPLACED_BY):
-            return self.create(new)
+            return create(new)
         # Also for tags only: CloudFormation sends all properties with every change (its coverage roadmap, issue 2370).
         # Of these, AWS changes very few while an application is started, and refuses the call.
         request = _request("UpdateApplication", new) | {"applicationId": physical_id}
-        arn = self._api.call("UpdateApplication", request)["application"]["arn"]
+        arn = api.call("UpdateApplication", request)["application"]["arn"]
         old_tags, new_tags = _to_map(old.get("Tags", [])), _to_map(new.get("Tags", []))
         if removed := [key for key in old_tags if key not in new_tags]:
-            self._api.call("UntagResource", {"resourceArn": arn, "tagKeys": removed})
+            api.call("UntagResource", {"resourceArn": arn, "tagKeys": removed})
         if new_tags != old_tags:
-            self._api.call("TagResource", {"resourceArn": arn, "tags": new_tags})
+            api.call("TagResource", {"resourceArn": arn, "tags": new_tags})
         return physical_id, {"ApplicationId": physical_id, "Arn": arn}
 
-    def delete(self, physical_id: str, _properties: dict[str, Any]) -> None:
-        """Delete an application that is not started. Raises `EmrError`.
+    def delete(physical_id: str, _properties: dict[str, Any]) -> None:
+        # The type's delete handler calls DeleteApplication only, so the deletion of a started application fails.
+        api.call("DeleteApplication", {"applicationId": physical_id})
 
-        The type's delete handler calls DeleteApplication only, so the deletion of a started application fails.
-        """
-        self._api.call("DeleteApplication", {"applicationId": physical_id})
+    emulator.register_resource(_TYPE, create=create, update=update, delete=delete)
 
 
 def _request(operation: str, properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,8 +78,7 @@ def fits(submission: Submission, size: Size) -> bool:
     """
     conf, needed = submission.conf, size_of(submission)
     return (
-        submission.main_class is None
-        and all(size <= started for size, started in zip(needed.worker, size.worker, strict=True))
+        all(size <= started for size, started in zip(needed.worker, size.worker, strict=True))
         and needed.executors_mb == size.executors_mb
         and not any(key.startswith(_READ_AT_START) for key in conf)
         and submission.driver_environment.get("AWS_REGION", layout.REGION) == layout.REGION

@@ -1,4 +1,4 @@
-"""Executes job runs: the queue of an application, the slots of this machine, attempts, time limits, cancellation."""
+"""Executes job runs: the queue of an application, the slots of this machine, time limits, cancellation."""
 
 from __future__ import annotations
 
@@ -61,6 +61,8 @@ class JobRuns:
                     if known.request == request:
                         return known
                     raise EmrConflict("The client token was used with different parameters")
+            if request.get("mode") == "STREAMING" or request.get("retryPolicy", {}).get("maxAttempts", 1) > 1:
+                raise EmrValidationError("mode, retryPolicy: the local cloud runs batch jobs, with one attempt")
             submission = read_submission(request, application.settings.get("runtimeConfiguration", []))
             workers = billing.read_workers(submission.conf)
             if application.state != "STARTED":
@@ -105,10 +107,9 @@ class JobRuns:
             self._store.changed.wait_for(lambda: not self.running(), seconds)
 
     def _execute(self, run: JobRun, submission: Submission, workers: billing.Workers) -> None:
-        """Run a job run from SUBMITTED to its final state: queue, slot, attempts."""
+        """Run a job run from SUBMITTED to its final state: queue, slot, driver."""
         if self._wait_for_slot(run, workers.driver):
-            while self._run_attempt(run, submission, workers):
-                pass
+            self._run_driver(run, submission, workers)
 
     def _wait_for_slot(self, run: JobRun, driver: billing.Worker) -> bool:
         """Wait for the application's queue and for a free slot of this machine. Return whether the run has the slot.
@@ -178,8 +179,7 @@ class JobRuns:
         ahead = [other for other in runs[: runs.index(run)] if other.state in ("SUBMITTED", "QUEUED")]
         return sum(other.state in _OCCUPYING for other in runs) + len(ahead) < limit
 
-    def _run_attempt(self, run: JobRun, submission: Submission, workers: billing.Workers) -> bool:
-        """Run one attempt. Return whether the retry policy allows another one."""
+    def _run_driver(self, run: JobRun, submission: Submission, workers: billing.Workers) -> None:
         stop, started = self._stops[run.id], time.monotonic()
         timer = threading.Timer(run.timeout_minutes * self._minute, self._time_out, args=(run,))
         timer.daemon = True  # it must not keep the process alive
@@ -201,15 +201,11 @@ class JobRuns:
         timer.cancel()
         workers = workers._replace(executors=executors)
         with self._store.changed:
-            run.run_seconds += time.monotonic() - started
-            if result.exit_code and not stop.is_set() and run.attempt < run.max_attempts:
-                run.start_next_attempt()
-                return True
+            run.run_seconds = time.monotonic() - started
             self._free_slots += 1
             run.used, run.billed = billing.used(workers, run.run_seconds), billing.billed(workers, run.run_seconds)
             self._store.applications[run.application].idle_since = time.time()
             self._change_state(run, *_final_state(run, result))
-            return False
 
     def _time_out(self, run: JobRun) -> None:
         with self._store.changed:

@@ -9,21 +9,30 @@ import re
 import shutil
 import tarfile
 import threading
+import urllib.error
+import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple, cast
+from urllib.parse import quote
 
-from slackwater.errors import AccessDenied, CloudError, InputError, SlackwaterError
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, SlackwaterError
 from slackwater.local import layout
 from slackwater.local.emr import spark
 from slackwater.local.emr.drivers import Driver, Drivers, size_of
-from slackwater.local.emr.objects import request_object
 from slackwater.local.emr.submit import Submission, use_local_pythons
+from slackwater.storage import split_uri
 
 # What Spark unpacks; it decides by the name and only copies other files.
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".jar")
+_REQUEST_SECONDS = 60
+_FORBIDDEN, _NOT_FOUND = 403, 404
 # The end of a log that is searched for errors.
 _TAIL_BYTES = 64 * 1024
 _TRACEBACK = "Traceback (most recent call last):"
@@ -45,14 +54,6 @@ class AttemptResult(NamedTuple):
     """The driver's last error, or why it could not be started; empty for success."""
     stopped: bool = False
     """Whether the attempt was stopped."""
-
-
-class Program(NamedTuple):
-    """The program of a job, on this machine."""
-
-    command: list[str]
-    """The path of the entry point, and its arguments."""
-    python_files: list[str]
 
 
 class SparkRunner:
@@ -87,7 +88,6 @@ class SparkRunner:
         except AccessDenied as error:
             return AttemptResult(-1, str(error))
         folder = self._folder / job_run
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt
         folder.mkdir(parents=True)
         try:
             result = self._run(job_run, folder, submission, aws, stop)
@@ -109,12 +109,12 @@ class SparkRunner:
             submission = use_local_pythons(submission)
             driver = self._drivers.take(job_run, submission) if self._drivers else None
             work = driver.work if driver else folder / "work"
-            program = self._prepare(folder, work, submission, aws)
+            command = self._prepare(folder, work, submission, aws)
             if stop.is_set():
                 result = AttemptResult(-1, "", stopped=True)
             else:
                 spark.write_credentials(folder, aws)
-                result = self._submit(folder, program, submission, driver, stop)
+                result = self._submit(folder, command, submission, driver, stop)
         except SlackwaterError as error:
             (folder / "stderr").write_text(f"{error}\n", encoding="utf-8")
             result = AttemptResult(-1, str(error))
@@ -138,8 +138,11 @@ class SparkRunner:
         else:
             driver.close()
 
-    def _prepare(self, folder: Path, work: Path, submission: Submission, aws: Mapping[str, str]) -> Program:
-        """Fetch the files of the submission; the archives are unpacked into the working directory `work`."""
+    def _prepare(self, folder: Path, work: Path, submission: Submission, aws: Mapping[str, str]) -> list[str]:
+        """Fetch the files of the submission; the archives are unpacked into the working directory `work`.
+
+        Return the path of the program on this machine, and its arguments.
+        """
         for needed in (folder / "files", work):
             needed.mkdir(exist_ok=True)
         if not any(self._jars.glob("*.jar")):
@@ -154,9 +157,7 @@ class SparkRunner:
             raise CloudError(f"no Spark in {home}: run `python -m slackwater.local.jars`")
         for name, uri in submission.archives.items():
             (work / name).symlink_to(self._unpack(uri, aws))
-        python_files = [str(_fetch(uri, folder / "files", aws)) for uri in submission.python_files]
-        entry_point = _fetch(submission.entry_point, folder / "files", aws)
-        return Program([str(entry_point), *submission.arguments], python_files)
+        return [str(_fetch(submission.entry_point, folder / "files", aws)), *submission.arguments]
 
     def _unpack(self, uri: str, aws: Mapping[str, str]) -> Path:
         """Return the folder with the content of an archive; the same content is unpacked once.
@@ -203,27 +204,22 @@ class SparkRunner:
     def _submit(
         self,
         folder: Path,
-        program: Program,
+        command: list[str],
         submission: Submission,
         driver: Driver | None,
         stop: threading.Event,
     ) -> AttemptResult:
         """Run the program until it ends or `stop` is set, in the driver if there is one."""
         conf = {"spark.app.name": folder.name} | submission.conf
-        for key in ("spark.archives", "spark.submit.pyFiles"):
-            conf.pop(key, None)
+        conf.pop("spark.archives", None)
         if driver:
-            process = driver.start(folder, program.command, conf=conf, environment=submission.driver_environment)
+            process = driver.start(folder, command, conf=conf, environment=submission.driver_environment)
             os.link(driver.log, folder / "stderr")  # so that the job's log can be read while it runs
         else:
             arguments = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-            if program.python_files:
-                arguments += ["--py-files", ",".join(program.python_files)]
-            if submission.main_class:
-                arguments += ["--class", submission.main_class]
             process = spark.start_driver(
                 folder,
-                [*arguments, *program.command],
+                [*arguments, *command],
                 endpoint=self._endpoint,
                 jars=self._jars,
                 environment=submission.driver_environment,
@@ -284,3 +280,29 @@ def _end_of(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         return file.read().decode("utf-8", "replace")
+
+
+def request_object(aws: Mapping[str, str], method: str, uri: str, body: bytes | None = None) -> tuple[str, bytes]:
+    """Send one request for the object `uri`. Return the ETag and the body of the response; each may be empty.
+
+    `aws` holds the environment variables with endpoint, region and credentials. Raises `InputError` for a URI that is
+    not of S3, `ObjectMissing` for a missing object or bucket, `AccessDenied` when a permission is missing, `CloudError`
+    for any other failure.
+    """
+    bucket, key = split_uri(uri)
+    unsigned = AWSRequest(method, f"{aws['AWS_ENDPOINT_URL']}/{bucket}/{quote(key)}", data=body)
+    credentials = Credentials(aws["AWS_ACCESS_KEY_ID"], aws["AWS_SECRET_ACCESS_KEY"], aws.get("AWS_SESSION_TOKEN"))
+    S3SigV4Auth(credentials, "s3", aws["AWS_REGION"]).add_auth(unsigned)  # adds headers
+    headers = dict(unsigned.headers.items())
+    request = urllib.request.Request(unsigned.url, data=body, headers=headers, method=method)  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as response:  # noqa: S310
+            return response.headers.get("ETag", ""), response.read()
+    except urllib.error.HTTPError as error:
+        if error.code == _NOT_FOUND:
+            raise ObjectMissing(f"{uri} does not exist") from error
+        if error.code == _FORBIDDEN:
+            raise AccessDenied(f"the job's role lacks the permission for {method} {uri}") from error
+        raise CloudError(f"{method} {uri}: HTTP {error.code}") from error
+    except OSError as error:
+        raise CloudError(f"{method} {uri}: {error}") from error

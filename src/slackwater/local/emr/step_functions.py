@@ -26,26 +26,19 @@ _POLL_SECONDS = 0.25
 _TIMES = ("CreatedAt", "UpdatedAt", "AttemptCreatedAt", "AttemptUpdatedAt", "StartedAt", "EndedAt")
 
 
-class StartJobRunIntegration:
-    """Runs states that start job runs."""
+def register(api: EmrServerlessApi, store: EmrStore, job_runs: JobRuns) -> None:
+    """Register the integration with the emulator's state machines.
 
-    def __init__(self, api: EmrServerlessApi, store: EmrStore, job_runs: JobRuns) -> None:
-        self._api, self._store, self._job_runs = api, store, job_runs
+    A state fails with `EMRServerless.<code>` when the API refuses the request, and with `States.TaskFailed` when the
+    job run does not succeed.
+    """
 
-    def register(self) -> None:
-        """Register the integration with the emulator's state machines."""
-        state_machines.register_integration("arn:aws:states:::emr-serverless:startJobRun", self.start)
-
-    def start(self, resource: str, arguments: Any, task: state_machines.TaskHandle) -> dict[str, Any]:
-        """Start a job run and, for `.sync`, wait for its end. Return the state's result.
-
-        The state fails with `EMRServerless.<code>` when the API refuses the request, and with `States.TaskFailed` when
-        the job run does not succeed.
-        """
+    def start(resource: str, arguments: Any, task: state_machines.TaskHandle) -> dict[str, Any]:
+        """Start a job run and, for `.sync`, wait for its end. Return the state's result."""
         try:
             request = rename_members(input_shape("StartJobRun"), arguments, camel_case)
             authorize(task.role, "StartJobRun", request)
-            started = self._api.call("StartJobRun", request)
+            started = api.call("StartJobRun", request)
             if resource.endswith(".sync"):
                 authorize(task.role, "GetJobRun", started)
         except EmrError as error:
@@ -53,12 +46,12 @@ class StartJobRunIntegration:
         if not resource.endswith(".sync"):
             return {pascal_case(key): value for key, value in started.items()}
         task.submitted(resource, {pascal_case(key): value for key, value in started.items()})
-        run = self._store.job_run(emulator.request_scope(), started["applicationId"], started["jobRunId"])
-        while not self._job_runs.wait(run, _POLL_SECONDS):
+        run = store.job_run(emulator.request_scope(), started["applicationId"], started["jobRunId"])
+        while not job_runs.wait(run, _POLL_SECONDS):
             if task.abandoned:
                 with suppress(EmrAccessDenied, EmrValidationError):  # the job run has ended in the meantime
                     authorize(task.role, "CancelJobRun", started)
-                    self._job_runs.cancel(run)
+                    job_runs.cancel(run)
                 raise state_machines.TaskAbandoned
         result: dict[str, Any] = rename_members(service_model().shape_for("JobRun"), run.show("JobRun"), pascal_case)
         # The integration returns times in milliseconds, GetJobRun in seconds.
@@ -66,3 +59,5 @@ class StartJobRunIntegration:
         if run.state != "SUCCESS":
             state_machines.fail_state("States.TaskFailed", json.dumps(result))
         return result
+
+    state_machines.register_integration("arn:aws:states:::emr-serverless:startJobRun", start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from slackwater.local.emulator import Scope
@@ -24,11 +24,6 @@ _TERMINATED_KEPT = 100
 def new_id() -> str:
     """Return an identifier as the API writes them: `00` and fourteen lower-case letters and digits."""
     return "00" + "".join(secrets.choice("0123456789abcdefghijklmnopqrstuvwxyz") for _ in range(14))
-
-
-def shorten(details: str) -> str:
-    """Return `details` cut to the 256 characters that `stateDetails` can hold."""
-    return details if len(details) <= _STATE_DETAILS_LIMIT else details[: _STATE_DETAILS_LIMIT - 3] + "..."
 
 
 @dataclass
@@ -87,8 +82,6 @@ class JobRun:
     state_details: str = "The job run was submitted"
     created_at: float = field(default_factory=time.time)
     updated_at: float = field(default_factory=time.time)
-    attempt: int = 1
-    attempt_created_at: float = field(default_factory=time.time)
     started_at: float | None = None
     ended_at: float | None = None
     queued_at: float | None = None
@@ -96,8 +89,6 @@ class JobRun:
     run_seconds: float = 0.0
     used: dict[str, float] | None = None
     billed: dict[str, float] | None = None
-    attempts: list[dict[str, Any]] = field(default_factory=list)
-    """The attempts that ended before the current one, as ListJobRunAttempts shows them."""
 
     @property
     def arn(self) -> str:
@@ -110,22 +101,10 @@ class JobRun:
         return self.state in JOB_FINAL
 
     @property
-    def mode(self) -> str:
-        """BATCH or STREAMING."""
-        mode: str = self.request.get("mode", "BATCH")
-        return mode
-
-    @property
     def timeout_minutes(self) -> int:
         """The minutes that the job run may take; 0 means no limit."""
-        minutes: int = self.request.get("executionTimeoutMinutes", 0 if self.mode == "STREAMING" else 720)
+        minutes: int = self.request.get("executionTimeoutMinutes", 720)
         return minutes
-
-    @property
-    def max_attempts(self) -> int:
-        """How often the driver is started until it succeeds."""
-        attempts: int = self.request.get("retryPolicy", {}).get("maxAttempts", 1)
-        return attempts
 
     @property
     def log_prefix(self) -> str | None:
@@ -145,12 +124,9 @@ class JobRun:
             self.started_at = now
         if state in JOB_FINAL:
             self.ended_at = now
-        self.state, self.state_details, self.updated_at = state, shorten(details), now
-
-    def start_next_attempt(self) -> None:
-        """Record the attempt that ended, and count the next one."""
-        self.attempts.append(self.show("JobRunAttemptSummary"))
-        self.attempt, self.attempt_created_at = self.attempt + 1, time.time()
+        if len(details) > _STATE_DETAILS_LIMIT:
+            details = details[: _STATE_DETAILS_LIMIT - 3] + "..."
+        self.state, self.state_details, self.updated_at = state, details, now
 
     def show(self, shape: str) -> dict[str, Any]:
         """Return the job run as the API's `JobRun`, `JobRunSummary` or `JobRunAttemptSummary`."""
@@ -161,13 +137,13 @@ class JobRun:
             "jobRunId": self.id,
             "arn": self.arn,
             "type": "SPARK",
-            "mode": self.mode,
+            "mode": "BATCH",
             "createdBy": f"arn:aws:iam::{self.account}:user/local",
-            "createdAt": self.attempt_created_at if shape == "JobRunAttemptSummary" else self.created_at,
+            "createdAt": self.created_at,
             "jobCreatedAt": self.created_at,
             "updatedAt": self.updated_at,
-            "attempt": self.attempt,
-            "attemptCreatedAt": self.attempt_created_at,
+            "attempt": 1,
+            "attemptCreatedAt": self.created_at,
             "attemptUpdatedAt": self.updated_at,
             "executionRole": self.request["executionRoleArn"],
             "executionTimeoutMinutes": self.timeout_minutes,
@@ -268,7 +244,9 @@ class EmrStore:
         """Load what `to_json` returned. Job runs that had not ended fail, because their processes no longer exist."""
         with self.changed:
             self.applications = {item["id"]: Application(**item) for item in document["applications"]}
-            self.job_runs = {item["id"]: JobRun(**item) for item in document["job_runs"]}
+            known = {member.name for member in fields(JobRun)}  # an earlier version may have saved others
+            runs = [JobRun(**{name: item[name] for name in known & set(item)}) for item in document["job_runs"]]
+            self.job_runs = {run.id: run for run in runs}
             for run in self.job_runs.values():
                 if not run.final:
                     run.change_state("FAILED", "Job failed: the local cloud stopped while it ran")

@@ -17,22 +17,6 @@ from slackwater.local.layout import PYTHON
 from slackwater.local.service_model import EmrValidationError
 
 DRIVER_ENVIRONMENT = "spark.emr-serverless.driverEnv."
-# The property that each option of spark-submit sets.
-_PROPERTIES = {
-    "--archives": "spark.archives",
-    "--driver-cores": "spark.driver.cores",
-    "--driver-memory": "spark.driver.memory",
-    "--executor-cores": "spark.executor.cores",
-    "--executor-memory": "spark.executor.memory",
-    "--num-executors": "spark.executor.instances",
-    "--py-files": "spark.submit.pyFiles",
-    "--jars": "spark.jars",
-    "--files": "spark.files",
-    "--packages": "spark.jars.packages",
-    "--repositories": "spark.jars.repositories",
-    "--exclude-packages": "spark.jars.excludes",
-    "--name": "spark.app.name",
-}
 # Properties that the service sets itself; it refuses jobs that set them.
 _SERVICE_PROPERTIES = ("spark.master", "spark.submit.deployMode")
 # Those of emr-spark-8.1.0: the Release Guide names 3.11 and 3.13, the release notes of EMR Serverless 3.12.
@@ -55,7 +39,6 @@ class Submission:
     entry_point: str
     arguments: list[str]
     conf: dict[str, str] = field(default_factory=dict)
-    main_class: str | None = None
 
     @property
     def driver_environment(self) -> dict[str, str]:
@@ -74,11 +57,6 @@ class Submission:
         """
         parts = [item.partition("#") for item in _split(self.conf.get("spark.archives", ""))]
         return {folder or uri.rsplit("/", 1)[-1]: uri for uri, _, folder in parts}
-
-    @property
-    def python_files(self) -> list[str]:
-        """The URIs of `--py-files`."""
-        return _split(self.conf.get("spark.submit.pyFiles", ""))
 
     @property
     def image_jars(self) -> list[str]:
@@ -107,28 +85,16 @@ def read_submission(request: Mapping[str, Any], defaults: list[dict[str, Any]]) 
     except ValueError as error:
         raise EmrValidationError(f"sparkSubmitParameters cannot be read: {error}") from error
     for word in words:
-        option, equals, value = word.partition("=")
-        if not option.startswith("--"):
-            raise EmrValidationError(f"sparkSubmitParameters: {word!r} is not an option")
-        _set_option(submission, option, value if equals else next(words, ""))
+        if word != "--conf":
+            raise EmrValidationError(f"sparkSubmitParameters: {word!r}: the local cloud knows --conf KEY=VALUE only")
+        key, equals, value = (setting := next(words, "")).partition("=")
+        if not equals:
+            raise EmrValidationError(f"sparkSubmitParameters: --conf {setting!r} is not key=value")
+        submission.conf[key.strip()] = value
     for key in _SERVICE_PROPERTIES:
         if key in submission.conf:
             raise EmrValidationError(f"Option '{key}' is not supported")
     return submission
-
-
-def _set_option(submission: Submission, option: str, value: str) -> None:
-    if option == "--conf":
-        key, equals, setting = value.partition("=")
-        if not equals:
-            raise EmrValidationError(f"sparkSubmitParameters: --conf {value!r} is not key=value")
-        submission.conf[key.strip()] = setting
-    elif option in _PROPERTIES:
-        submission.conf[_PROPERTIES[option]] = value
-    elif option == "--class":
-        submission.main_class = value
-    else:
-        raise EmrValidationError(f"Option '{option}' is not supported")
 
 
 def _split(items: str) -> list[str]:

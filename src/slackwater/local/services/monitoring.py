@@ -6,19 +6,44 @@ It replaces functions of the emulator's logs, state machines and metrics; see `e
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import operator
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from slackwater.local.emulator import Scope, module, replaces, request_scope
-from slackwater.local.services.alarms import AlarmDefinition, AlarmState, evaluate, period_index
-from slackwater.local.services.emf import MetricDatum, read_metrics
 
 _LOG = logging.getLogger("slackwater.local")
 _PAUSE_SECONDS = 1
 _QUEUE_METRIC_SECONDS = 60  # SQS puts the metrics of a queue once a minute
+# CloudWatch evaluates more periods than an alarm names. Its documentation gives no number; in its examples of missing
+# data, an alarm of three periods evaluates five.
+_EXTRA_PERIODS = 2
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "GreaterThanOrEqualToThreshold": operator.ge,
+    "GreaterThanThreshold": operator.gt,
+    "LessThanThreshold": operator.lt,
+    "LessThanOrEqualToThreshold": operator.le,
+}
+# The format's specification allows this number of values for one metric in one line.
+_MAX_VALUES = 100
+
+
+class MetricDatum(NamedTuple):
+    """The values that one line has for one metric and one set of dimensions."""
+
+    namespace: str
+    name: str
+    dimensions: dict[str, str]
+    unit: str
+    timestamp: float
+    """Seconds since the epoch."""
+    values: tuple[float, ...]
 
 
 class Monitoring:
@@ -135,3 +160,108 @@ def alarm_state(alarm: Mapping[str, Any], points: Sequence[Any]) -> tuple[str, s
     datapoints = ", ".join("no data" if value is None else f"{value:g}" for value in values)
     reason = f"{definition.comparison} {definition.threshold:g}; periods of {definition.period:g} s, latest first: "
     return evaluate(values, definition, current=current), reason + datapoints
+
+
+class AlarmState(StrEnum):
+    """The states of an alarm."""
+
+    OK = "OK"
+    ALARM = "ALARM"
+    INSUFFICIENT_DATA = "INSUFFICIENT_DATA"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmDefinition:
+    """The parameters of PutMetricAlarm that decide about an alarm's state."""
+
+    period: float
+    """Seconds whose points become one datapoint."""
+    evaluation_periods: int
+    datapoints_to_alarm: int
+    comparison: str
+    threshold: float
+    missing: str
+    """`missing`, `ignore`, `breaching` or `notBreaching`."""
+
+    @classmethod
+    def from_document(cls, alarm: Mapping[str, Any]) -> AlarmDefinition:
+        """Read an alarm as DescribeAlarms shows it."""
+        periods = int(alarm["EvaluationPeriods"])
+        return cls(
+            period=float(alarm["Period"]),
+            evaluation_periods=periods,
+            datapoints_to_alarm=int(alarm.get("DatapointsToAlarm") or periods),
+            comparison=alarm["ComparisonOperator"],
+            threshold=float(alarm["Threshold"]),
+            missing=alarm.get("TreatMissingData") or "missing",
+        )
+
+    @property
+    def evaluation_range(self) -> int:
+        """The number of periods, from now backwards, whose datapoints count."""
+        return self.evaluation_periods + _EXTRA_PERIODS
+
+    @property
+    def supported(self) -> bool:
+        """Whether the alarm compares with a threshold; anomaly detection is not emulated."""
+        return self.comparison in _COMPARISONS
+
+    def breaches(self, value: float) -> bool:
+        """Return whether a value is beyond the threshold."""
+        return _COMPARISONS[self.comparison](value, self.threshold)
+
+
+def period_index(timestamp: float, *, now: float, period: float) -> int:
+    """Return how many periods ago a timestamp was: 0 for the current period. Times and `period` are in seconds."""
+    return max(0, int((now - timestamp) // period))
+
+
+def evaluate(values: Sequence[float | None], alarm: AlarmDefinition, *, current: AlarmState) -> AlarmState:
+    """Return the state of an alarm from the datapoints of its evaluation range, the latest first; None is missing.
+
+    If the range has enough datapoints, they decide, even if some of them are older than the alarm's periods. Otherwise
+    `TreatMissingData` decides for the ones that are missing.
+    """
+    existing = [(age, value) for age, value in enumerate(values, start=1) if value is not None]
+    existing = existing[: alarm.evaluation_periods]
+    breaching = [age for age, value in existing if alarm.breaches(value)]
+    lacking = alarm.evaluation_periods - len(existing)
+    if len(breaching) + (lacking if alarm.missing == "breaching" else 0) >= alarm.datapoints_to_alarm:
+        return AlarmState.ALARM
+    if not lacking or alarm.missing in {"breaching", "notBreaching"} or len(breaching) < len(existing):
+        return AlarmState.OK
+    if alarm.missing == "ignore":
+        return current
+    if not existing:
+        return AlarmState.INSUFFICIENT_DATA
+    # All existing datapoints breach, but too few: the alarm fires when the oldest one is old enough.
+    return AlarmState.ALARM if breaching[-1] >= alarm.datapoints_to_alarm else current
+
+
+def read_metrics(line: str) -> Iterator[MetricDatum]:
+    """Yield the metrics of a log line; none when the line is not a document of the format.
+
+    The metadata names metrics and dimensions; their values are members of the document. A metric is a number or a list
+    of numbers, a dimension a string. Metrics without such values are skipped.
+    """
+    if '"_aws"' not in line:  # most lines are plain log lines; parsing all of them would slow functions down
+        return
+    try:
+        document = json.loads(line)
+        timestamp = document["_aws"]["Timestamp"] / 1000  # from milliseconds
+        declared = [
+            (directive["Namespace"], metric["Name"], metric.get("Unit", "None"), names)
+            for directive in document["_aws"]["CloudWatchMetrics"]
+            for metric in directive["Metrics"]
+            for names in directive["Dimensions"] or [[]]
+        ]
+    except (ValueError, KeyError, TypeError):
+        return
+    for namespace, name, unit, names in declared:
+        value = document.get(name)
+        values = value if isinstance(value, list) else [value]
+        # In Python, true and false are ints.
+        numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in values)
+        dimensions = {key: document[key] for key in names if isinstance(document.get(key), str)}
+        if numeric and 0 < len(values) <= _MAX_VALUES and len(dimensions) == len(names):
+            yield MetricDatum(namespace, name, dimensions, unit, timestamp, tuple(float(item) for item in values))

@@ -6,19 +6,19 @@ replaces the loop's step and checks requests; see `emulator`.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 from slackwater.errors import AccessDenied
 from slackwater.local.emulator import module, replaces, request_scope, resource_handlers
 from slackwater.local.service_model import EmrValidationError, check, input_shape
-from slackwater.local.services.aws_cron import parse_cron
 from slackwater.local.services.permissions import assume_role
 from slackwater.model import known_timezones
 
@@ -26,8 +26,19 @@ _LOG = logging.getLogger("slackwater.local")
 _MINUTE = timedelta(minutes=1)
 # Times that passed while the computer slept are not made up for, as after a restart: AWS never sleeps.
 _LONGEST_PAUSE = timedelta(minutes=5)
-_EXPRESSION = re.compile(r"(cron|rate|at)\((.+)\)")
-_RATE = re.compile(r"([1-9]\d*) (minute|hour|day)s?")
+_EXPRESSION = re.compile(r"(cron|at)\((.+)\)")
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+# Names, lowest and highest value, names of the values.
+_FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
+    ("minutes", 0, 59, ()),
+    ("hours", 0, 23, ()),
+    ("day-of-month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day-of-week", 1, 7, _WEEKDAYS),
+    ("year", 1970, 2199, ()),
+)
+_ITEM = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 
 
 class Schedules:
@@ -68,39 +79,33 @@ def due_times(schedule: Mapping[str, Any], *, since: datetime, until: datetime) 
     if schedule.get("State") == "DISABLED":
         return
     since = max(since, _instant(schedule["LastModificationDate"]))
-    start, end = (_instant(schedule[name]) if schedule.get(name) else None for name in ("StartDate", "EndDate"))
     timezone = ZoneInfo(schedule.get("ScheduleExpressionTimezone") or "UTC")
     kind, content = parse_expression(schedule["ScheduleExpression"])
-    for time in _times(kind, content, timezone, first=start or _instant(schedule["CreationDate"]), until=until):
-        if since < time <= until and (start is None or time >= start) and (end is None or time <= end):
+    for time in _times(kind, content, timezone, until=until):
+        if since < time <= until:
             yield time
 
 
 def parse_expression(expression: str) -> tuple[str, str]:
-    """Return the kind of an expression and its content. Raises `ValueError` for one that AWS refuses."""
+    """Return the kind of an expression and its content.
+
+    Raises `ValueError` for one that AWS refuses, and for `rate`, which AWS understands.
+    """
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
         raise ValueError(f"Invalid Schedule Expression {expression}.")
     kind, content = match.groups()
     if kind == "cron":
         parse_cron(content)
-    elif kind == "at":
+    else:
         datetime.strptime(content, "%Y-%m-%dT%H:%M:%S")  # noqa: DTZ007 - it is in the schedule's timezone
-    elif not _RATE.fullmatch(content):
-        raise ValueError(f"Invalid Schedule Expression {expression}.")
     return kind, content
 
 
-def _times(kind: str, content: str, timezone: ZoneInfo, *, first: datetime, until: datetime) -> Iterator[datetime]:
-    """Yield the times of an expression in the minutes before `until`: for a rate, those of its series from `first`."""
+def _times(kind: str, content: str, timezone: ZoneInfo, *, until: datetime) -> Iterator[datetime]:
+    """Yield the times of an expression in the minutes before `until`."""
     if kind == "at":
         yield datetime.fromisoformat(content).replace(tzinfo=timezone).astimezone(UTC)
-        return
-    if kind == "rate" and (match := _RATE.fullmatch(content)):
-        interval = timedelta(**{f"{match[2]}s": int(match[1])})
-        last = first + (until - first) // interval * interval
-        for back in range(int(_LONGEST_PAUSE / interval) + 1):
-            yield last - back * interval
         return
     cron, minute = parse_cron(content), until.replace(second=0, microsecond=0)
     for back in range(int(_LONGEST_PAUSE / _MINUTE), -1, -1):
@@ -167,6 +172,8 @@ def check_schedule(parameters: Mapping[str, Any]) -> None:
         raise ValueError(str(error)) from error
     if unknown := set(parameters) - set(known):
         raise ValueError(f"unknown members: {', '.join(sorted(unknown))}")
+    if {"StartDate", "EndDate"} & set(parameters):
+        raise ValueError("StartDate, EndDate: the local cloud does not know them")
     parse_expression(parameters["ScheduleExpression"])
     timezone = parameters.get("ScheduleExpressionTimezone", "UTC")
     if timezone not in known_timezones():
@@ -188,13 +195,12 @@ def _check_requests() -> None:
 
 
 def _provision_whole_schedules() -> None:
-    # The emulator drops the timezone and the dates of a template's schedule.
+    # The emulator drops the timezone of a template's schedule.
     scheduler, handlers = module("services.scheduler"), resource_handlers("AWS::Scheduler::Schedule")
 
     def complete(answer: Any, props: Mapping[str, Any]) -> Any:
         schedule = scheduler._schedules[f"{props.get('GroupName', 'default')}/{answer[0]}"]
         schedule["ScheduleExpressionTimezone"] = props.get("ScheduleExpressionTimezone", "UTC")
-        schedule.update({key: props.get(key) for key in ("StartDate", "EndDate")})
         schedule["LastModificationDate"] = scheduler._now()
         return answer
 
@@ -207,3 +213,65 @@ def _provision_whole_schedules() -> None:
     def update_schedule(update: Any, physical_id: str, old: Any, new: Any, stack: str) -> Any:
         check_schedule({"Name": physical_id, **new})
         return complete(update(physical_id, old, new, stack), new)
+
+
+class AwsCron(NamedTuple):
+    """The values of each field. None stands for `?`."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int] | None
+    months: frozenset[int]
+    weekdays: frozenset[int] | None
+    """1 is Sunday."""
+    years: frozenset[int]
+
+    def matches(self, local: datetime) -> bool:
+        """Return whether a local time is one of the expression's, to the minute."""
+        return (
+            local.minute in self.minutes
+            and local.hour in self.hours
+            and (self.days is None or local.day in self.days)
+            and local.month in self.months
+            and (self.weekdays is None or local.isoweekday() % 7 + 1 in self.weekdays)
+            and local.year in self.years
+        )
+
+
+@functools.cache
+def parse_cron(fields: str) -> AwsCron:
+    """Return the expression between the brackets of `cron(...)`.
+
+    Raises `ValueError` for what AWS refuses, and for `L`, `W` and `#`, which AWS understands.
+    """
+    texts = fields.split()
+    if len(texts) != len(_FIELDS):
+        raise ValueError(f"cron({fields}) has {len(texts)} fields instead of {len(_FIELDS)}")
+    if [texts[2], texts[4]].count("?") != 1:
+        raise ValueError(f"cron({fields}): exactly one of day-of-month and day-of-week must be ?")
+    minutes, hours, days, months, weekdays, years = (
+        None if text == "?" and name.startswith("day-") else _values(text, name, low, high, names)
+        for text, (name, low, high, names) in zip(texts, _FIELDS, strict=True)
+    )
+    if minutes is None or hours is None or months is None or years is None:
+        raise ValueError(f"cron({fields}): only day-of-month and day-of-week can be ?")
+    return AwsCron(minutes, hours, days, months, weekdays, years)
+
+
+def _values(text: str, field: str, low: int, high: int, names: tuple[str, ...]) -> frozenset[int]:
+    numbers = {name: number for number, name in enumerate(names, start=low)}
+    values: set[int] = set()
+    for item in text.split(","):
+        match = _ITEM.fullmatch(item)
+        if match is None:
+            raise ValueError(f"{item!r} is not a valid {field}, or the local cloud does not know it")
+        star, first, last, step = match.group(1) == "*", match.group(2), match.group(3), match.group(4)
+        bounds = [numbers.get(name.upper(), int(name) if name.isdecimal() else -1) for name in (first, last) if name]
+        if star:
+            bounds = [low, high]
+        elif len(bounds) == 1:
+            bounds.append(high if step else bounds[0])
+        if not low <= bounds[0] <= bounds[1] <= high or step == "0":
+            raise ValueError(f"{item!r} is not a valid {field} ({low}-{high}), or the local cloud does not know it")
+        values.update(range(bounds[0], bounds[1] + 1, int(step or 1)))
+    return frozenset(values)
