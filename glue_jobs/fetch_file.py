@@ -6,13 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from uuid import uuid4
 
 from slackwater.aws.clients import CONFIG, Clients
-from slackwater.aws.connect import connector_of
 from slackwater.aws.objects import s3_store
-from slackwater.aws.resources import Resources, utc_now
-from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
+from slackwater.aws.resources import Resources
+from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.large_files import failure_reason_uri
 from slackwater.receiver.pull.plan import read_item
 from slackwater.spark.job import log, run_job
@@ -51,17 +49,10 @@ def fetch_file(options: argparse.Namespace) -> FetchResult:
     source = resources.project.source(options.source)
     max_file_mb = source.require_pull().max_file_mb
     max_file_bytes = max_file_mb * 10**6 if max_file_mb else _MAX_FILE_BYTES
-    with connector_of(source, allow=options.outbound_allow, max_file_bytes=max_file_bytes) as partner:
-        fetcher = FileFetcher(
-            source=source,
-            partner=partner,
-            cache=resources.file_cache,
-            raw_writer=resources.raw_writer,
-            now=utc_now,
-            owner=f"{options.correlation_id}/{uuid4()}",
-            lease=_LEASE,
-        )
-        fetched = fetcher.fetch(read_item(resources.store, options.work, options.index))
+    item = read_item(resources.store, options.work, options.index)
+    fetched = resources.fetch_file(
+        source, item, max_file_bytes=max_file_bytes, correlation_id=options.correlation_id, lease=_LEASE
+    )
     # Written after the commit in the file cache: the state machine never reads a result whose rows are not committed.
     # The function that reads it has the days of the rows checked.
     resources.store.put(options.answer, fetched.model_dump_json().encode())

@@ -8,10 +8,8 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
 from slackwater.aws.clients import SHORT_CONFIG
-from slackwater.aws.emf import put_metric
-from slackwater.aws.function import best_effort, with_correlation_id
+from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import function_resources
-from slackwater.metrics import Metric
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run
 
@@ -47,30 +45,16 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Record a publication or a failure.
 
     Returns as JSON the run's `Publication`, or `{"reason": "...", "retry": false}`: whether to run the day once more.
-    Raises as the methods of `RunRecorder` do.
+    Raises `CloudError` for a run that the run table does not contain, and `ObjectMissing` for a publication that no job
+    has written.
     """
     request = _REQUEST.validate_python(event)
-    resources = function_resources(SHORT_CONFIG)
-    recorder: RunRecorder = resources.recorder
+    recorder: RunRecorder = function_resources(SHORT_CONFIG).recorder
     response: dict[str, Any]
     match request:
-        case RunPublishedRequest():
-            published = recorder.record_published(request.run)
-            metric, is_new = Metric.RUNS_PUBLISHED, published.is_new
-            response = published.publication.model_dump(mode="json")
-        case RunFailedRequest():
-            failure = recorder.record_failure(request.run, error=request.error, cause=request.cause)
-            metric, is_new = Metric.RUNS_FAILED, failure.is_new
-            response = {"reason": failure.reason, "retry": failure.is_transient and not request.retried}
-    # Step Functions may invoke this function again, and a run must count once.
-    if is_new and not response.get("retry"):
-        put_metric(metric, 1, pipeline=request.run.pipeline)
-    logger.info(f"run: {request.event}", extra={"run": request.run.model_dump(), "response": response})
-    # The next check of the days records what is missing, and the bucket's lifecycle rule removes what is left.
-    with best_effort("the cost of the run was not recorded"):
-        recorder.record_cost(request.run)
-    if request.event == "published" and int(resources.settings.intermediate_days) == 0:
-        with best_effort("the Arrow files of the run were not removed"):
-            removed = recorder.remove_arrow_files(request.run)
-            logger.info("the Arrow files of the run were removed", extra={"files": removed})
+        case RunPublishedRequest(run=run):
+            response = recorder.end_published(run).model_dump(mode="json")
+        case RunFailedRequest(run=run, error=error, cause=cause, retried=retried):
+            response = recorder.end_failed(run, error=error, cause=cause, retried=retried)._asdict()
+    logger.info(f"run: {request.event}", extra={"run": run.model_dump(), "response": response})
     return response

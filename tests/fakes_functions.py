@@ -19,6 +19,9 @@ class NoCosts:
 
     table: Any = None
 
+    def record(self, record):
+        return True
+
     def record_due(self, pipeline, *, within):
         return RecordedCosts((), ())
 
@@ -26,7 +29,9 @@ class NoCosts:
 def resources_of(settings: dict[str, Any] | None = None, **fakes: Any) -> FunctionResources:
     """Return the resources of a function with these settings, in which the fakes are."""
     resources = FunctionResources(SimpleNamespace(**settings or {}), None)
-    vars(resources).update({"once": resources, "arrivals": ArrivalQueue(None, ""), "costs": NoCosts(), **fakes})
+    vars(resources).update(
+        {"once": resources, "short": resources, "arrivals": ArrivalQueue(None, ""), "costs": NoCosts(), **fakes}
+    )
     return resources
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.app import MOST_ALARMS, ROOT, context
+from infra.app import MOST_ALARMS, ROOT, add_stacks, context, create_app
 from infra.artefacts import Artefacts
-from infra.lint import definition, definitions, placeholder_artefacts, synthesise
+from infra.lint import definition, definitions, placeholder_artefacts, written
 from infra.settings import Settings, load_settings
 from infra.stacks.base import Parts
 from slackwater.local.layout import ARCHITECTURE, PYTHON
@@ -34,12 +34,15 @@ def settings_of(**values: Any) -> Settings:
     return load_settings({**context(), **{f"slackwater:{name}": value for name, value in values.items()}})
 
 
-def synthesised(scratch: Path, *, most_alarms: int = MOST_ALARMS, **values: Any) -> Assembly:
-    """Synthesise the app with these settings below `scratch`."""
-    folder, artefacts = scratch / "cdk.out", placeholder_artefacts(scratch)
-    return Assembly(
-        folder, synthesise(folder, settings=settings_of(**values), artefacts=artefacts, most_alarms=most_alarms)
-    )
+def synthesised(
+    scratch: Path, *, most_alarms: int = MOST_ALARMS, qualifier: str | None = None, **values: Any
+) -> Assembly:
+    """Synthesise the app with these settings below `scratch`, for the CDK bootstrap with that qualifier."""
+    folder, artefacts, settings = scratch / "cdk.out", placeholder_artefacts(scratch), settings_of(**values)
+    more = {"@aws-cdk/core:bootstrapQualifier": qualifier} if qualifier else {}
+    app = create_app(settings, context={**context(), **more}, folder=str(folder))
+    add_stacks(app, settings=settings, artefacts=artefacts, most_alarms=most_alarms)
+    return Assembly(folder, written(app, folder))
 
 
 @dataclass(frozen=True)

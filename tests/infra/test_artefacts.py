@@ -26,9 +26,7 @@ from infra.artefacts import (
     write_project,
 )
 from infra.packing import BuildFailed, add_bytecode, find_python, pack_zip
-from infra.project_checks import check_project
 from infra.settings import Settings
-from slackwater.errors import DefinitionError
 from slackwater.local.layout import PYTHON
 from slackwater.project.project import CodeDigests, Project, load_project
 from tests.infra.assembly import THIS_MACHINE
@@ -271,12 +269,3 @@ def test_packages_of_steps_are_added_to_the_archive(small: Path) -> None:
     assert zipfile.ZipFile(from_wheel).namelist() == zipfile.ZipFile(from_folder).namelist()
     with pytest.raises(BuildFailed, match=r"step_packages: .*nothing is neither a wheel nor a folder with a pyproject"):
         archive("nothing")
-
-
-def test_a_step_that_jobs_do_not_get_is_an_error_that_names_the_setting() -> None:
-    project = load_project(ROOT / "examples" / "nyc_flights")
-    with pytest.raises(
-        DefinitionError, match=r"steps\.\w+\.step: Spark jobs do not get the package of join: .*step_pack"
-    ):
-        check_project(project, Settings(), missing_steps={"join"})
-    check_project(project, Settings())

@@ -12,58 +12,32 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.app import add_stacks, create_app
-from infra.lint import context, placeholder_artefacts
-from infra.settings import load_settings
 from slackwater.aws.deployment import REQUIRED_BOOTSTRAP, bootstrap_version
 from slackwater.deploy import cdk as cdk_module
 from slackwater.deploy.cdk import Cdk
 from slackwater.errors import AccessDenied, InputError
 from slackwater.progress import ProgressBoard
 from tests.infra.assembly import Assembly
+from tests.infra.conftest import BOOTSTRAP_KEY
 from tests.infra.rights import granted
 
 pytestmark = pytest.mark.infra
 
-_KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
-
-@pytest.fixture(scope="module")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The app for a bootstrap with a qualifier, a bucket and a key."""
-    scratch = tmp_path_factory.mktemp("bootstrap")
-    values = {
-        **context(),
-        "slackwater:schedule": "airflow",
-        "slackwater:bootstrap_bucket": "acme-assets",
-        "slackwater:bootstrap_kms_key": _KEY,
-        "@aws-cdk/core:bootstrapQualifier": "acme",
-    }
-    settings = load_settings(values)
-    app = create_app(settings, context=values, folder=str(scratch / "cdk.out"))
-    add_stacks(app, settings=settings, artefacts=placeholder_artefacts(scratch))
-    return {stack.stack_name: stack.template for stack in app.synth().stacks}
-
-
-def test_the_templates_use_the_bootstrap_of_the_settings(templates: dict[str, Any]) -> None:
-    for name, template in templates.items():
+def test_the_templates_use_the_bootstrap_of_the_settings(prod: Assembly) -> None:
+    for name, template in prod.templates.items():
         assert template["Parameters"]["BootstrapVersion"]["Default"] == "/cdk-bootstrap/acme/version", name
         assert "cdk-hnb659fds-" not in json.dumps(template), name
-    code = templates["slackwater-receiver"]["Resources"]
-    buckets = [resource["Properties"]["Content"]["S3Bucket"] for resource in code.values() if _is_layer(resource)]
-    assert buckets == ["acme-assets"]
+    layers = prod.properties("AWS::Lambda::LayerVersion").values()
+    assert {layer["Content"]["S3Bucket"] for layer in layers if "Code" not in layer} == {"acme-assets"}
 
 
-def test_every_role_that_reads_a_deployed_file_may_decrypt_with_the_key(templates: dict[str, Any]) -> None:
-    permissions = granted(Assembly(Path(), templates)).values()
+def test_every_role_that_reads_a_deployed_file_may_decrypt_with_the_key(prod: Assembly) -> None:
+    permissions = granted(prod).values()
     reading = [pairs for pairs in permissions if any(re.search(r"acme-assets/|^asset\.", name) for _, name in pairs)]
     assert len(reading) >= 8
     for pairs in reading:
-        assert {pair for pair in pairs if pair[0].startswith("kms:") and pair[1] == _KEY} == {("kms:Decrypt", _KEY)}
-
-
-def _is_layer(resource: dict[str, Any]) -> bool:
-    return bool(resource["Type"] == "AWS::Lambda::LayerVersion")
+        assert {pair for pair in pairs if pair[1] == BOOTSTRAP_KEY} == {("kms:Decrypt", BOOTSTRAP_KEY)}
 
 
 def test_the_required_version_of_the_bootstrap_is_that_of_the_stacks(assembly: Assembly) -> None:
@@ -116,14 +90,20 @@ def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return bootstrap
 
 
-def test_an_account_without_a_bootstrap_or_with_an_old_one_is_bootstrapped(bootstrap: Any) -> None:
-    assert "bootstrap aws://123456789012/eu-west-1" in bootstrap("hnb659fds")
-    assert "bootstrap aws://123456789012/eu-west-1" in bootstrap("hnb659fds", hnb659fds="5")
-
-
-def test_a_bootstrap_that_suffices_is_left_as_it_is(bootstrap: Any) -> None:
-    assert not bootstrap("hnb659fds", hnb659fds="6")
-    assert not bootstrap("acme", acme="21")
+@pytest.mark.parametrize(
+    ("qualifier", "versions", "bootstraps"),
+    [
+        ("hnb659fds", {}, True),
+        ("hnb659fds", {"hnb659fds": "5"}, True),
+        ("hnb659fds", {"hnb659fds": "6"}, False),
+        ("acme", {"acme": "21"}, False),
+    ],
+)
+def test_an_account_is_bootstrapped_unless_it_is_in_a_version_that_suffices(
+    bootstrap: Any, qualifier: str, versions: dict[str, str], *, bootstraps: bool
+) -> None:
+    printed = bootstrap(qualifier, **versions)
+    assert ("bootstrap aws://123456789012/eu-west-1" in printed) == bootstraps == bool(printed)
 
 
 def test_a_bootstrap_with_a_name_of_its_own_is_never_created_or_changed(bootstrap: Any) -> None:

@@ -16,7 +16,7 @@ from slackwater.local.services.schedules import check_schedule
 from slackwater.project.project import Project, load_project
 from slackwater.project.schedule import ScheduledTask, schedule_of
 from slackwater.project.scheduled_starts import ScheduledStart
-from tests.infra.assembly import Assembly, parts_of, synthesised
+from tests.infra.assembly import Assembly, parts_of
 from tests.infra.large_project import write_project
 from tests.infra.rights import resource_name
 
@@ -108,8 +108,11 @@ def test_another_scheduler_can_replace_this_one(stack: Assembly, scheduled: Asse
 def large(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """100 sources and 100 pipelines with names of the greatest length; each pipeline has two schedules more."""
     folder = tmp_path_factory.mktemp("large")
-    project = write_project(folder / "project", schedule="0 5 1 * MON")
-    # Only this stack: with the state machines, the app takes 16 s.
+    return scheduled_project(folder, write_project(folder / "project", schedule="0 5 1 * MON"))
+
+
+def scheduled_project(folder: Path, project: Path) -> Assembly:
+    """The stack of the schedule of a project, without the others, which take longer."""
     out, settings = folder / "cdk.out", Settings()
     app = create_app(settings, context=context(), folder=str(out))
     EventBridgeScheduleStack(app, parts_of(settings, load_project(project), placeholder_artefacts(folder)))
@@ -137,7 +140,7 @@ def test_a_task_whose_time_is_skipped_in_spring_has_another_schedule(tmp_path: P
     project = write_project(tmp_path / "project", source="tides", pipeline="heights", count=1)
     path = project / "pipelines" / "heights.yaml"
     path.write_text(f"{path.read_text()}timezone: America/New_York\nschedule: {{process: '30 2 * * *'}}\n")
-    schedules = _schedules(synthesised(tmp_path, project=str(project)))
+    schedules = _schedules(scheduled_project(tmp_path, project))
     assert set(schedules) == {"pull-tides", "process-heights", "process-heights-dst", "monitor-heights"}
     usual, other = schedules["process-heights"], schedules["process-heights-dst"]
     assert (usual["ScheduleExpression"], other["ScheduleExpression"]) == (
@@ -148,10 +151,9 @@ def test_a_task_whose_time_is_skipped_in_spring_has_another_schedule(tmp_path: P
     assert payloads[1] == {**payloads[0], "for_skipped_time": True}
 
 
-def test_without_a_scheduler_nothing_starts_by_itself_and_nothing_waits_for_it(tmp_path: Path) -> None:
-    deployed = synthesised(tmp_path, schedule="none")
-    assert _STACK not in deployed.templates
-    assert "monitor-missing" not in json.dumps(deployed.templates)
-    dashboard = deployed.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"]
+def test_without_a_scheduler_nothing_starts_by_itself_and_nothing_waits_for_it(divided: Assembly) -> None:
+    assert _STACK not in divided.templates
+    assert "monitor-missing" not in json.dumps(divided.templates)
+    dashboard = divided.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"]
     assert "check-days" in json.dumps(dashboard)
     assert "start-scheduled" not in json.dumps(dashboard)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from infra.settings import Settings
 from slackwater.local.services.monitoring import AlarmDefinition, AlarmState, evaluate
 from slackwater.metrics import Metric, Subject
 from slackwater.project.project import Project
-from tests.infra.assembly import Assembly, synthesised
+from tests.infra.assembly import Assembly
 from tests.infra.rights import resource_name
 
 pytestmark = pytest.mark.infra
@@ -297,11 +296,9 @@ def test_dead_letters_are_kept_for_two_weeks_and_come_from_the_three_topics(asse
     assert len(allowed["Condition"]["ArnEquals"]["aws:SourceArn"]) == 3
 
 
-def test_only_addresses_of_the_settings_are_subscribed(assembly: Assembly, tmp_path: Path) -> None:
+def test_only_addresses_of_the_settings_are_subscribed(assembly: Assembly, prod: Assembly) -> None:
     assert not assembly.resources("AWS::SNS::Subscription")
-    addresses = {"alarm_emails": "on@call.example, too@call.example", "warning_emails": "by@day.example"}
-    subscribed = synthesised(tmp_path, change_emails=["reader@example.org"], **addresses)
-    found = subscribed.properties("AWS::SNS::Subscription", "Endpoint")
+    found = prod.properties("AWS::SNS::Subscription", "Endpoint")
     assert sorted(found) == ["by@day.example", "on@call.example", "reader@example.org", "too@call.example"]
     for subscription in found.values():
         assert subscription["Protocol"] == "email"

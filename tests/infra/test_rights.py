@@ -13,12 +13,8 @@ from aws_cdk import App, Stack, Validations
 from aws_cdk import aws_iam as iam
 from cdk_nag import AwsSolutionsChecks
 
-from infra.app import ROOT
 from infra.constructs.permissions import grants
 from infra.lint import nag_findings
-from infra.project_checks import check_project
-from infra.settings import Settings
-from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
@@ -84,34 +80,6 @@ def test_a_job_role_is_passed_to_emr_serverless_only(assembly: Assembly) -> None
     assert len(passing) == len(JOBS)
     for statement in passing:
         assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
-
-
-_TABLES = "catalog database/slackwater_warehouse table/slackwater_warehouse/*"
-_USED_BY_THE_DOCTOR = {
-    "AnyPipelineJob": (
-        "s3:GetObject asset.json asset.zip asset.py Exchange/runs/* Warehouse/slackwater_warehouse/*",
-        "s3:PutObject Exchange/runs/* Exchange/logs/* Warehouse/slackwater_warehouse/*",
-        "s3:DeleteObject Exchange/runs/*",
-        "dynamodb:GetItem RunTable",
-        f"glue:GetDatabase,GetTable,CreateTable,UpdateTable {_TABLES}",
-    ),
-    "AnyPipeline": tuple(
-        f"{action} {resource}"
-        for action, resource in calls(ROLES["AnyPipeline"])
-        if action.startswith(("events:", "iam:", "emr-serverless:")) and "Cancel" not in action
-    ),
-}
-
-
-def test_the_permissions_of_a_run_that_the_doctors_job_does_not_use_are_listed() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| (.+?) \| (.+) \|$", text.partition("that the job does not use |")[2], re.MULTILINE))
-    roles = {"state machine": "AnyPipeline", "job": "AnyPipelineJob"}
-    roles |= {"`freeze-inputs`": "freezeinputs", "`record-run`": "recordrun"}
-    for name, role in roles.items():
-        unused = set(calls(ROLES[role])) - set(calls(_USED_BY_THE_DOCTOR.get(role, ())))
-        named = {action for action, _ in unused if not action.startswith("logs:")}
-        assert set(re.findall(r"`(\w[\w-]+:\w+)`", rows[name])) == named
 
 
 _SFTP = {
@@ -225,13 +193,9 @@ def test_a_project_adds_exactly_the_permissions_for_what_it_names(
     assert list(nag_findings(tmp_path)) == []
 
 
-def test_servers_of_steps_are_found_at_any_depth_and_need_subnets() -> None:
+def test_servers_of_steps_are_found_at_any_depth() -> None:
     assert [(place, url) for _, place, url in grants.step_values([_STEPS], "url")] == [
         ("steps.a.with.postgres.url", "postgresql://db.example/x"),
         ("steps.b.with.url", "https://api.example"),
         ("load.d.with.url", "postgresql://db.example/x"),
     ]
-    project = Project(sources={}, pipelines={"p": _STEPS})
-    check_project(project, Settings(job_subnets=["subnet-1"], job_security_groups=["sg-1"]))
-    with pytest.raises(DefinitionError, match=r"pipelines/p.yaml: steps.b.with.url: without the setting job_subnets"):
-        check_project(project, Settings())

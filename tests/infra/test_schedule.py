@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App
+from aws_cdk import App, Environment
 from aws_cdk.assertions import Template
 
 from infra.app import ROOT
@@ -15,7 +16,7 @@ from infra.settings import Settings
 from infra.stacks.schedule import AIRFLOW, ScheduleStack
 from slackwater.project.project import Project
 from slackwater.project.schedule import ProjectSchedule, schedule_of
-from tests.infra.assembly import Assembly, parts_of, settings_of, synthesised
+from tests.infra.assembly import Assembly, parts_of, settings_of
 from tests.infra.rights import resource_name, short
 
 pytestmark = pytest.mark.infra
@@ -150,10 +151,12 @@ def test_every_log_group_has_a_retention_also_those_of_mwaa(schedule: Assembly) 
     assert logged["TaskLogs"] == {"Enabled": True, "LogLevel": "INFO"}
 
 
-def test_synthesis_reads_nothing_from_a_known_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "123456789012")
-    monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-central-1")
-    assert synthesised(tmp_path, schedule="airflow").manifest()
+def test_synthesis_reads_nothing_from_a_known_account(tmp_path: Path, project: Project) -> None:
+    app = App(outdir=str(tmp_path))
+    env = Environment(account="123456789012", region="eu-central-1")
+    ScheduleStack(app, replace(parts_of(Settings(), project), env=env))
+    app.synth()
+    assert Assembly(tmp_path, {}).manifest()
 
 
 def zones(settings: Settings, project: Project) -> list[Any]:

@@ -12,22 +12,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import yaml
 from aws_cdk import Token
 from pydantic import ValidationError
 
 from infra.app import ROOT
 from infra.constructs.state_machine import fill_placeholders
 from infra.lint import context, placeholder_artefacts, synthesise
-from infra.project_checks import check_project
 from infra.settings import Settings, load_settings
 from infra.workers import LARGE_FILE_DISK_GB, Worker, heap_mb
 from slackwater.errors import DefinitionError
 from slackwater.local.emr.billing import read_workers
 from slackwater.local.emr.submit import IMAGE_PYTHONS
-from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.spark_workers import MEMORY_GB, WorkerSize
-from slackwater.project.project import Project
 from tests.infra.assembly import Assembly, parts_of, settings_of, submit_parameters, synthesised
 
 pytestmark = pytest.mark.infra
@@ -205,29 +201,6 @@ class TestCapacity:
             size = WorkerSize(vcpu=vcpu, memory_gb=memory_gb)
             conf = {"spark.driver.cores": str(vcpu), "spark.driver.memory": f"{heap_mb(size)}m"}
             assert read_workers(conf).driver == Worker(vcpu, memory_gb)
-
-    @pytest.mark.parametrize(
-        ("sizes", "message"),
-        [
-            (
-                {"max_executors": 8},
-                "a job with a driver and 8 executors (max_executors) needs maximum_vcpu = 17: choose smaller workers, "
-                "or raise these settings",
-            ),
-            (
-                {"driver": {"vcpu": 2, "memory_gb": 16}, "executor": {"vcpu": 4, "memory_gb": 16}, "max_executors": 1},
-                "3 jobs (concurrent_runs) with a driver and an executor each needs maximum_vcpu = 18, "
-                "maximum_memory_gb = 96: choose smaller workers, or raise these settings",
-            ),
-        ],
-    )
-    def test_workers_of_a_pipeline_that_exceed_the_application_are_refused(
-        self, sizes: dict[str, Any], message: str
-    ) -> None:
-        pipeline = Pipeline.model_validate({**yaml.safe_load(_PIPELINE), "spark": sizes})
-        with pytest.raises(DefinitionError) as error:
-            check_project(Project(sources={}, pipelines={"heights": pipeline}), Settings())
-        assert str(error.value) == f"pipelines/heights.yaml: spark: {message}"
 
     def test_the_disk_of_a_job_that_fetches_a_large_file_is_the_one_that_is_counted(self) -> None:
         machine = (ROOT / "step_functions" / "pull_source.asl.json").read_text()

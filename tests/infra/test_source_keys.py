@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from aws_cdk import App
@@ -15,34 +14,22 @@ from infra.stacks.storage import StorageStack, source_keys
 from slackwater.errors import DefinitionError
 from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
-from tests.infra.assembly import Assembly, parts_of, settings_of, synthesised
+from tests.infra.assembly import Assembly, parts_of, settings_of
+from tests.infra.conftest import FLIGHTS_KEY as FLIGHTS
+from tests.infra.conftest import UNREAD_KEY as UNREAD
 from tests.infra.rights import granted
 from tests.rights import calls
 
 pytestmark = pytest.mark.infra
 
-FLIGHTS, UNREAD = (f"arn:aws:kms:eu-west-1:123456789012:key/{name}" for name in ("flights", "unread"))
 KEYS = {"flights": FLIGHTS, "unread": UNREAD}
-_UNREAD_SOURCE = "source: unread\ntimestamp: {field: at}\nfields: {at: timestamp}\npush: {}\n"
 
 
 def a_project(*names: str) -> Project:
     return Project(sources={name: a_source(source=name) for name in names}, pipelines={})
 
 
-@pytest.fixture(scope="module")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The example, with a key for `flights` and for a source that no pipeline reads, and none for `weather`."""
-    scratch = tmp_path_factory.mktemp("keyed")
-    example, project = Path("examples/nyc_flights"), scratch / "project"
-    for path in example.glob("*/*.yaml"):
-        (project / path.parent.name).mkdir(parents=True, exist_ok=True)
-        (project / path.parent.name / path.name).write_bytes(path.read_bytes())
-    (project / "sources" / "unread.yaml").write_text(_UNREAD_SOURCE)
-    return synthesised(scratch, project=str(project), source_kms_keys=KEYS)
-
-
-def test_every_role_may_use_exactly_the_keys_of_the_sources_that_it_reads_or_writes(keyed: Assembly) -> None:
+def test_every_role_may_use_exactly_the_keys_of_the_sources_that_it_reads_or_writes(prod: Assembly) -> None:
     writes, reads = "kms:Decrypt,GenerateDataKey {0} {1}", "kms:Decrypt {0} {1}"
     rows = {
         **dict.fromkeys(("receiveevents", "storeevents", "fetchfile", "PullJob"), writes),
@@ -50,23 +37,23 @@ def test_every_role_may_use_exactly_the_keys_of_the_sources_that_it_reads_or_wri
         **dict.fromkeys(("freezeinputs", "AnyPipelineJob"), reads),
         **dict.fromkeys(("checkdays", "PipelinedailydelaysJob"), "kms:Decrypt {0}"),
     }
-    assert uses(keyed) == {role: set(calls((row.format(FLIGHTS, UNREAD),))) for role, row in rows.items()}
+    assert uses(prod) == {role: set(calls((row.format(FLIGHTS, UNREAD),))) for role, row in rows.items()}
 
 
 def uses(deployed: Assembly) -> dict[str, set[tuple[str, str]]]:
-    """The uses of keys by role, without roles that may use none."""
-    found = {role: {pair for pair in pairs if pair[0].startswith("kms:")} for role, pairs in granted(deployed).items()}
+    """The uses of these keys by role, without roles that may use none."""
+    found = {role: {pair for pair in pairs if pair[1] in KEYS.values()} for role, pairs in granted(deployed).items()}
     return {role: pairs for role, pairs in found.items() if pairs}
 
 
-def test_the_functions_and_the_job_that_write_get_the_keys(keyed: Assembly) -> None:
+def test_the_functions_and_the_job_that_write_get_the_keys(prod: Assembly) -> None:
     value = f"flights={FLIGHTS},unread={UNREAD}"
-    functions = keyed.properties("AWS::Lambda::Function", "FunctionName")
+    functions = prod.properties("AWS::Lambda::Function", "FunctionName")
     variables = {name: of["Environment"]["Variables"] for name, of in functions.items()}
     assert {name: of["SOURCE_KMS_KEYS"] for name, of in variables.items() if "SOURCE_KMS_KEYS" in of} == {
-        f"slackwater-{name}": value for name in ("receive-events", "store-events", "fetch-file")
+        f"slackwater-prod-{name}": value for name in ("receive-events", "store-events", "fetch-file")
     }
-    assert job_argument(keyed) == f"--source-kms-keys={value}"
+    assert job_argument(prod) == f"--source-kms-keys={value}"
 
 
 def job_argument(deployed: Assembly) -> str:
@@ -77,7 +64,6 @@ def job_argument(deployed: Assembly) -> str:
 
 
 def test_without_the_setting_nobody_gets_a_key(assembly: Assembly) -> None:
-    assert uses(assembly) == {}
     assert "SOURCE_KMS_KEYS" not in json.dumps(assembly.templates)
     assert job_argument(assembly) == "--source-kms-keys="
 

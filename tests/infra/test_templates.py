@@ -5,37 +5,31 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from annotated_types import Le
-from aws_cdk import App, Duration, Stack
+from aws_cdk import Duration, Stack
 from aws_cdk.assertions import Template
 from aws_cdk.aws_s3 import Bucket
+from constructs import Construct
 
 from infra.app import ROOT
 from infra.constructs.arrivals import Arrivals
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.queues import EventBuffer
-from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
-from infra.project_checks import check_project
 from infra.settings import Settings
-from infra.stacks.storage import JOB_MINUTES, longest_run_days
 from lambdas.receive_events import RESPONSE_SECONDS
 from slackwater.aws.clients import SHORT_CONFIG
 from slackwater.aws.deployment import OPTIONAL_STACKS, STACKS, Deployment
-from slackwater.errors import DefinitionError
 from slackwater.local.emr.billing import read_workers
-from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.retries import LAMBDA, RETRIES, SPARK_JOB
-from slackwater.project.project import Project
-from tests.fakes_receiver import FILE_TABLE, a_source
+from slackwater.pipeline.retries import LAMBDA, SPARK_JOB
+from tests.fakes_receiver import FILE_TABLE
 from tests.fakes_runs import RUN_TABLE
 from tests.function_variables import VARIABLES
-from tests.infra.assembly import Assembly, settings_of, submit_parameters
+from tests.infra.assembly import Assembly, submit_parameters
 from tests.infra.rights import resource_name, without_hash
 from tests.machines import tasks_of
 
@@ -45,16 +39,6 @@ pytestmark = pytest.mark.infra
 _PROPERTIES: list[tuple[str, str, dict[str, Any]]] = [
     # Partners may not be able to send events again.
     ("AWS::S3::Bucket", "Raw", {"VersioningConfiguration.Status": "Enabled"}),
-    (
-        "AWS::Lambda::EventSourceMapping",
-        "storeevents",
-        {"BatchSize": 1000, "MaximumBatchingWindowInSeconds": 5, "FunctionResponseTypes": ["ReportBatchItemFailures"]},
-    ),
-    (
-        "AWS::Lambda::EventSourceMapping",
-        "checkarrivals",
-        {"MaximumBatchingWindowInSeconds": 300, "FunctionResponseTypes": ["ReportBatchItemFailures"]},
-    ),
     # A day's manifests in memory, and a whole vCPU.
     ("AWS::Lambda::Function", "checkdays", {"MemorySize": 1769}),
     ("AWS::Lambda::Function", "compareversions", {"MemorySize": 512}),
@@ -63,53 +47,10 @@ _PROPERTIES: list[tuple[str, str, dict[str, Any]]] = [
         "AWS::Events::Rule",
         "ArrivalsRule",
         {
-            "State": "ENABLED",
-            "EventPattern.detail.object": {"key": [{"prefix": "raw/source="}]},
             "EventPattern.detail-type": ["Object Created"],
-            "Targets.0.InputTransformer.InputPathsMap": {
-                "id": "$.id",
-                "key": "$.detail.object.key",
-                "time": "$.time",
-            },
+            "EventPattern.detail.object.key": [{"prefix": "raw/source="}],
             "Targets.0.InputTransformer.InputTemplate": '{"id": <id>, "key": <key>, "time": <time>}',
-        },
-    ),
-    *(
-        (
-            "AWS::DynamoDB::Table",
-            table,
-            {
-                "KeySchema": [{"AttributeName": key, "KeyType": kind} for key, kind in keys.items()],
-                "BillingMode": "PAY_PER_REQUEST",
-                "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
-            },
-        )
-        for table, keys in (
-            ("FileTable", {"source": "HASH", "path": "RANGE"}),
-            ("RunTable", {"pipeline": "HASH", "item": "RANGE"}),
-            ("TokenTable", {"token_hash": "HASH"}),
-        )
-    ),
-    ("AWS::ApiGateway::Method", "RestReceiver", {"HttpMethod": "POST", "Integration.Type": "AWS_PROXY"}),
-    (
-        "AWS::ApiGateway::Stage",
-        "RestReceiver",
-        {
-            "MethodSettings.0.HttpMethod": "*",
-            "MethodSettings.0.ResourcePath": "/*",
-            "MethodSettings.0.ThrottlingRateLimit": 50,
-            "MethodSettings.0.ThrottlingBurstLimit": 100,
-        },
-    ),
-    (
-        "AWS::ApiGateway::RestApi",
-        "RestReceiver",
-        {
-            "EndpointConfiguration.Types": ["REGIONAL"],
-            "BinaryMediaTypes": ["*/*"],  # every body is passed as bytes
-            "MinimumCompressionSize": None,
-            "SecurityPolicy": "SecurityPolicy_TLS13_1_2_2021_06",
-            "EndpointAccessMode": "STRICT",
+            "Targets.0.InputTransformer.InputPathsMap.key": "$.detail.object.key",
         },
     ),
     (
@@ -158,15 +99,23 @@ def test_only_our_own_functions_run(assembly: Assembly) -> None:
         assert ("ReservedConcurrentExecutions" in of, of["MemorySize"] <= 3008) == (False, True)
 
 
+def a_function(folder: Path, name: str, *, lambdas: Path = ROOT / "lambdas", **settings: Any) -> LibraryFunction:
+    """A function in a stack of its own."""
+    library = Library(Stack(), "Library", settings=Settings(**settings), artefact=folder, lambdas=lambdas)
+    return LibraryFunction(library, name, description="Any", environment={}, timeout=Duration.minutes(1))
+
+
+def created(construct: Construct, kind: str) -> dict[str, Any]:
+    """The properties of the one resource of this type in the stack of the construct."""
+    [resource] = Template.from_stack(Stack.of(construct)).find_resources(kind).values()
+    properties: dict[str, Any] = resource["Properties"]
+    return properties
+
+
 def test_a_changed_function_changes_no_other_and_neither_does_bytecode(tmp_path: Path) -> None:
     def assets() -> list[str]:
-        stack = Stack()
-        library = Library(stack, "Library", settings=Settings(), artefact=tmp_path, lambdas=lambdas)
-        for name in ("check_days", "record_run"):
-            LibraryFunction(library, name, description="Any", environment={}, timeout=Duration.minutes(1))
-        functions = Template.from_stack(stack).find_resources("AWS::Lambda::Function").values()
-        by_name = {function["Properties"]["Handler"]: function["Properties"]["Code"]["S3Key"] for function in functions}
-        return [by_name["check_days.handler"], by_name["record_run.handler"]]
+        functions = [a_function(tmp_path, name, lambdas=lambdas) for name in ("check_days", "record_run")]
+        return [created(function, "AWS::Lambda::Function")["Code"]["S3Key"] for function in functions]
 
     lambdas = tmp_path / "lambdas"
     shutil.copytree(ROOT / "lambdas", lambdas, ignore=shutil.ignore_patterns("__pycache__"))
@@ -180,13 +129,10 @@ def test_a_changed_function_changes_no_other_and_neither_does_bytecode(tmp_path:
 
 
 @pytest.mark.parametrize(("level", "passed"), [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("ERROR", "INFO")])
-def test_lambda_passes_what_the_setting_logs_and_never_drops_metrics(tmp_path: Path, level: Any, passed: str) -> None:
+def test_lambda_passes_what_the_setting_logs_and_never_drops_metrics(tmp_path: Path, level: str, passed: str) -> None:
     """Lambda filters JSON logs, by default below `INFO`. Lines of metrics have no level and count as `INFO`."""
-    stack = Stack()
-    library = Library(stack, "Library", settings=Settings(log_level=level), artefact=tmp_path, lambdas=ROOT / "lambdas")
-    LibraryFunction(library, "record_run", description="Any", environment={}, timeout=Duration.minutes(1))
-    [function] = Template.from_stack(stack).find_resources("AWS::Lambda::Function").values()
-    assert function["Properties"]["LoggingConfig"]["ApplicationLogLevel"] == passed
+    function = created(a_function(tmp_path, "record_run", log_level=level), "AWS::Lambda::Function")
+    assert function["LoggingConfig"]["ApplicationLogLevel"] == passed
 
 
 def test_every_function_has_exactly_the_environment_variables_that_it_needs(assembly: Assembly) -> None:
@@ -205,10 +151,15 @@ def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "function"), [("EventBufferQueue", "storeevents"), ("ArrivalsQueue", "checkarrivals")]
+    ("queue", "function", "batch"),
+    [("EventBufferQueue", "storeevents", (1000, 5)), ("ArrivalsQueue", "checkarrivals", (10_000, 300))],
 )
-def test_messages_are_retried_before_they_become_dead_letters(assembly: Assembly, queue: str, function: str) -> None:
+def test_messages_are_retried_one_by_one_before_they_become_dead_letters(
+    assembly: Assembly, queue: str, function: str, batch: tuple[int, int]
+) -> None:
     mapping, of = assembly.one("AWS::Lambda::EventSourceMapping", function), assembly.one("AWS::SQS::Queue", queue)
+    assert (mapping["BatchSize"], mapping["MaximumBatchingWindowInSeconds"]) == batch
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     # AWS recommends this minimum, so that no message is delivered again while it is being handled.
     timeout = assembly.one("AWS::Lambda::Function", function)["Timeout"]
     assert of["VisibilityTimeout"] >= 6 * timeout + mapping["MaximumBatchingWindowInSeconds"]
@@ -238,11 +189,10 @@ def test_events_that_the_queue_of_arrivals_does_not_take_are_kept_in_its_dead_le
 
 @pytest.mark.parametrize(("minutes", "state", "window"), [(0, "DISABLED", 1), (1, "ENABLED", 60), (5, "ENABLED", 300)])
 def test_arrivals_are_collected_for_the_minutes_of_the_setting(minutes: int, state: str, window: int) -> None:
-    stack, settings = Stack(App(), "stack"), Settings(collect_minutes=minutes)
+    stack, settings = Stack(), Settings(collect_minutes=minutes)
     arrivals = Arrivals(stack, "Arrivals", settings=settings, raw=Bucket.from_bucket_name(stack, "Raw", "raw"))
     assert arrivals.window.to_seconds() == window
-    [rule] = Template.from_stack(stack).find_resources("AWS::Events::Rule").values()
-    assert rule["Properties"]["State"] == state
+    assert created(arrivals, "AWS::Events::Rule")["State"] == state
 
 
 def test_buckets_are_private_and_encrypted_and_the_queue_of_events_too(assembly: Assembly) -> None:
@@ -279,52 +229,15 @@ def test_no_resource_that_outlives_its_stack_has_a_fixed_name(of: str, request: 
         assert (name, resource["DeletionPolicy"]) == (name, policy)
 
 
-_FTP = {
-    "url": "sftp://files.example/x",
-    "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk2sL++5mySabi+ODUdHJUi/kpIlwq+KFPdtRylkMtc",
-    "credentials": "ssm:/acme/sftp",
-}
-
-
-def _files_of(**pull: Any) -> Project:
-    return Project(sources={"things": a_source(pull={"files": "{date}", **pull})}, pipelines={})
-
-
-@pytest.mark.parametrize("pull", [{"url": "https://files.example/x"}, _FTP, {**_FTP, "max_file_mb": 1025}])
-def test_a_source_whose_large_files_no_job_can_reach_is_refused_with_the_remedy(pull: dict[str, Any]) -> None:
-    """A job of the local cloud reaches every partner; on AWS it would wait for the connection and fail."""
-    with pytest.raises(DefinitionError) as refused:
-        check_project(_files_of(**pull), Settings())
-    assert str(refused.value).startswith("sources/things.yaml: pull.url: without the setting job_subnets")
-    assert "set job_subnets to private subnets with a NAT gateway" in str(refused.value)
-    assert "set pull.max_file_mb to at most 1024" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("pull", "subnets"),
-    [
-        ({"url": "https://files.example/x", "max_file_mb": 1024}, ()),
-        ({"url": "https://files.example/x"}, ("subnet-1",)),
-        ({"url": "s3://exports/acme"}, ()),
-        ({"url": "s3://exports/acme", "role": "arn:aws:iam::210987654321:role/exports"}, ()),
-    ],
-)
-def test_a_source_is_deployed_if_functions_or_jobs_can_fetch_all_its_files(
-    pull: dict[str, Any], subnets: tuple[str, ...]
-) -> None:
-    check_project(_files_of(**pull), Settings(job_subnets=subnets, job_security_groups=["sg-1"] if subnets else []))
-
-
 @pytest.mark.parametrize(("requests", "functions"), [(1, 2), (149, 2), (250, 5), (100_000, 10)])
 def test_an_api_with_a_higher_limit_has_more_functions_that_store_its_events(
     tmp_path: Path, requests: int, functions: int
 ) -> None:
-    stack, settings = Stack(), Settings(api_requests_per_second=requests)
-    library = Library(stack, "Library", settings=settings, artefact=tmp_path, lambdas=ROOT / "lambdas")
-    function = LibraryFunction(library, "store_events", description="Any", environment={}, timeout=Duration.minutes(1))
-    EventBuffer(stack, "Buffer", settings=settings, key=None).feed(function)
-    [mapping] = Template.from_stack(stack).find_resources("AWS::Lambda::EventSourceMapping").values()
-    assert mapping["Properties"]["ScalingConfig"] == {"MaximumConcurrency": functions}
+    function = a_function(tmp_path, "store_events", api_requests_per_second=requests)
+    settings = Settings(api_requests_per_second=requests)
+    EventBuffer(Stack.of(function), "Buffer", settings=settings, key=None).feed(function)
+    mapping = created(function, "AWS::Lambda::EventSourceMapping")
+    assert mapping["ScalingConfig"] == {"MaximumConcurrency": functions}
 
 
 @pytest.mark.parametrize("name", ["receiveevents", "storeevents", "recordrun", "compareversions", "notifychange"])
@@ -355,53 +268,14 @@ def test_every_task_ends_some_time_after_what_it_waits_for_has_to(assembly: Asse
             assert seconds <= 2 * 86_400, name
 
 
-def test_raw_objects_keep_their_versions_and_exchanged_files_expire(assembly: Assembly, scheduled: Assembly) -> None:
-    raw, exchange = assembly.one("AWS::S3::Bucket", "Raw"), assembly.one("AWS::S3::Bucket", "Exchange")
-    # Without its receipt, a batch that is sent again could be stored twice.
-    assert not [rule for rule in raw["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule]
-    assert expirations(exchange) == dict.fromkeys(("arrow/", "pulls/", "logs/", "projects/"), 30)
-    # With `intermediate_days: 0`, runs of the next day, which take a day themselves, can keep stages of failed runs.
-    assert expirations(scheduled.one("AWS::S3::Bucket", "Exchange"))["arrow/"] == 2
-    kept = [variables_of(each)["freeze-inputs"] for each in (assembly, scheduled)]
-    assert [(each["KEPT_DAYS"], each["INTERMEDIATE_DAYS"]) for each in kept] == [("29", "30"), ("1", "0")]
-    assert [rule for rule in exchange["LifecycleConfiguration"]["Rules"] if "AbortIncompleteMultipartUpload" in rule]
-
-
-def expirations(bucket: dict[str, Any]) -> dict[str, int]:
-    rules = bucket["LifecycleConfiguration"]["Rules"]
-    return {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if "Prefix" in rule}
-
-
-def test_no_arrow_file_expires_while_its_run_may_read_it() -> None:
-    steps = {
-        name: {"step": "sql", "depends_on": [read], "with": {"query": "SELECT 1"}, "exchange": True}
-        for read, name in pairwise(("s", "a", "b", "c"))
-    }
-    pipeline = Pipeline.model_validate(
-        {"pipeline": "p", "sources": ["s"], "steps": steps, "publish": {"step": "c", "key": ["date"]}}
-    )
-    project = Project(sources={}, pipelines={"p": pipeline})
-    days = {minutes: longest_run_days(project, Settings(queue_minutes=minutes)) for minutes in (15, 330, 331, 720)}
-    assert days == {15: 1, 330: 1, 331: 2, 720: 2}
-
-
-def test_the_longest_stage_includes_its_time_limit_and_all_retries() -> None:
-    frame = json.loads((ROOT / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
-    limit = frame["States"]["Run <stage>"]["Arguments"]["ExecutionTimeoutMinutes"]
-    pauses = 0.0
-    for retry in (RETRIES[SPARK_JOB], RETRIES[LAMBDA]):
-        delays = [retry["IntervalSeconds"] * retry["BackoffRate"] ** attempt for attempt in range(retry["MaxAttempts"])]
-        pauses += sum(min(delay, retry.get("MaxDelaySeconds", delay)) for delay in delays)
-    calls = 60 * (1 + RETRIES[LAMBDA]["MaxAttempts"])
-    assert limit + (pauses + calls) / 60 <= JOB_MINUTES
-
-
 @pytest.mark.parametrize(("table", "tested"), [("FileTable", FILE_TABLE), ("RunTable", RUN_TABLE)])
 def test_a_table_has_the_indexes_that_its_tests_query(assembly: Assembly, table: str, tested: dict[str, Any]) -> None:
     properties = assembly.one("AWS::DynamoDB::Table", table)
     defined = {item["AttributeName"]: item["AttributeType"] for item in properties["AttributeDefinitions"]}
     assert defined == {item["AttributeName"]: item["AttributeType"] for item in tested["AttributeDefinitions"]}
+    # test_stateful.py compares the keys of the tables themselves. cdk-nag checks that they can be restored.
     assert properties["KeySchema"] == tested["KeySchema"]
+    assert properties["BillingMode"] == "PAY_PER_REQUEST"
     assert properties["GlobalSecondaryIndexes"] == tested["GlobalSecondaryIndexes"]
 
 
@@ -425,44 +299,17 @@ def test_each_source_has_a_raw_table_of_its_fields(assembly: Assembly) -> None:
     )
 
 
-def test_the_api_has_one_route_and_a_log(assembly: Assembly) -> None:
-    assert set(assembly.properties("AWS::ApiGateway::Resource", "PathPart")) == {"events", "sources", "v1", "{source}"}
-    log = assembly.one("AWS::ApiGateway::Stage", "RestReceiver")["AccessLogSetting"]["Format"]
-    assert json.loads(log)["status"] == "$context.status"
-    # One role for the logs of all APIs of the account: a stack of ours would replace that of others.
-    assert not assembly.resources("AWS::ApiGateway::Account")
-
-
-def test_the_function_answers_before_the_api_gives_up(assembly: Assembly) -> None:
-    # API Gateway waits 30 seconds for its integration, and a cold start is part of them.
-    assert assembly.one("AWS::Lambda::Function", "receiveevents")["Timeout"] + 5 <= 30
-    permissions = json.dumps(list(assembly.resources("AWS::Lambda::Permission").values()))
-    assert "/POST/v1/sources/*/events" in permissions
-    assert "test-invoke-stage" not in permissions
-
-
-def test_the_url_names_the_stage(assembly: Assembly) -> None:
-    outputs = assembly.templates["slackwater-receiver"]["Outputs"]
-    [api], [stage] = assembly.resources("AWS::ApiGateway::RestApi"), assembly.resources("AWS::ApiGateway::Stage")
-    host = [".execute-api.", {"Ref": "AWS::Region"}, ".", {"Ref": "AWS::URLSuffix"}, "/"]
-    assert outputs["ApiUrl"]["Value"] == {"Fn::Join": ["", ["https://", {"Ref": api}, *host, {"Ref": stage}]]}
-    assert not [name for name in outputs if "Endpoint" in name]
-
-
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.properties("AWS::Logs::LogGroup").values()
     assert (len(groups), {group["RetentionInDays"] for group in groups}) == (20, {30})
 
 
-def test_no_job_names_a_jar_because_the_release_has_iceberg_on_its_class_path(assembly: Assembly) -> None:
+def test_jobs_name_only_the_jars_of_the_settings(assembly: Assembly, scheduled: Assembly) -> None:
+    """The release has Iceberg on its class path."""
     assert "spark.jars" not in json.dumps(assembly.templates)
-
-
-def test_jars_of_the_image_reach_every_job_if_they_are_set() -> None:
-    settings = settings_of(spark_jars="/usr/lib/first.jar, /usr/lib/second.jar")
-    spark = SparkApplication(Stack(), "Spark", settings=settings)
-    parameters = spark.submit_parameters(archive="s3://code/a.zip", warehouse="s3://warehouse/", region="eu-west-1")
-    assert "--conf spark.jars=/usr/lib/first.jar,/usr/lib/second.jar" in parameters
+    machine = scheduled.one("AWS::StepFunctions::StateMachine", "Pipelinedailydelays")
+    jars = "--conf spark.jars=s3://code/iceberg.jar,/usr/lib/first.jar"
+    assert jars in submit_parameters(machine, scheduled.folder)
 
 
 def test_every_job_is_submitted_with_the_archive_and_the_catalog(assembly: Assembly) -> None:
@@ -505,26 +352,17 @@ def test_state_machines_are_logged_and_named_after_pipelines(assembly: Assembly)
 
 
 def test_the_outputs_are_those_that_the_library_reads(assembly: Assembly) -> None:
-    outputs = {name for template in assembly.templates.values() for name in template.get("Outputs", {})}
-    assert {field.alias for field in Deployment.model_fields.values() if field.is_required()} <= outputs
-
-
-def test_the_number_of_jobs_in_the_outputs_is_that_of_the_application(assembly: Assembly) -> None:
-    outputs = assembly.templates["slackwater-processing"]["Outputs"]
+    outputs = {name: of for template in assembly.templates.values() for name, of in template.get("Outputs", {}).items()}
+    assert {field.alias for field in Deployment.model_fields.values() if field.is_required()} <= outputs.keys()
     scheduler = assembly.one("AWS::EMRServerless::Application", "Spark")["SchedulerConfiguration"]
     assert outputs["ConcurrentRuns"]["Value"] == str(scheduler["MaxConcurrentRuns"])
-
-
-def test_the_parameters_of_jobs_fit_into_an_output(assembly: Assembly) -> None:
     # "CloudFormation quotas": an output's value has at most 4,096 characters. A reference becomes a bucket's name.
-    value = assembly.templates["slackwater-processing"]["Outputs"]["SparkSubmitParameters"]["Value"]
-    assert len(json.dumps(value)) < 4096
+    assert len(json.dumps(outputs["SparkSubmitParameters"]["Value"])) < 4096
 
 
-def test_the_stacks_are_those_that_the_library_knows(scheduled: Assembly, divided: Assembly) -> None:
-    optional = {f"slackwater-{name}" for name in OPTIONAL_STACKS}
-    assert set(scheduled.templates) | set(divided.templates) == {f"slackwater-{name}" for name in STACKS} | optional
-
-
-def test_a_project_of_the_size_of_the_example_has_five_stacks_and_one_for_its_scheduler(assembly: Assembly) -> None:
+def test_the_stacks_are_those_that_the_library_knows(
+    assembly: Assembly, scheduled: Assembly, divided: Assembly
+) -> None:
     assert set(assembly.templates) == {f"slackwater-{name}" for name in (*STACKS, "schedule")}
+    all_stacks = {f"slackwater-{name}" for name in (*STACKS, *OPTIONAL_STACKS)}
+    assert set(scheduled.templates) | set(divided.templates) == all_stacks

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from lambdas import fetch_file, list_files, receive_events, record_run
+from lambdas import list_files, receive_events, record_run
 from slackwater.aws.emf import put_metric
 from slackwater.local.services.monitoring import read_metrics
 from slackwater.metrics import Metric, Subject, Unit
@@ -16,9 +17,9 @@ from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import error_response
-from slackwater.runs.outcome import Failure, RecordedPublication
-from slackwater.runs.record import Publication, Run
+from slackwater.runs.record import publication_uri
 from tests.example_project import example_project
+from tests.fakes_check import PIPELINE, PUBLICATION, World
 from tests.fakes_functions import resources_of, use_resources
 from tests.fakes_receiver import MemoryEventCounts
 
@@ -83,9 +84,14 @@ def test_the_page_for_operators_names_every_metric_with_unit_and_dimension(metri
 def event_counts(monkeypatch):
     """The counts to which functions add the events of batches and files."""
     counts = MemoryEventCounts()
-    for function in (receive_events, fetch_file):
-        use_resources(monkeypatch, function, event_counts=counts)
+    use_resources(monkeypatch, receive_events, event_counts=counts)
     return counts
+
+
+@pytest.fixture
+def fetched(event_counts):
+    """Report a fetched file of the source `flights`."""
+    return partial(resources_of(event_counts=event_counts).report_fetched, "flights")
 
 
 def test_a_batch_is_counted_by_the_outcome_of_its_events(capsys):
@@ -99,8 +105,8 @@ def test_a_batch_that_was_refused_counts_for_no_source(capsys):
     assert read_put_metrics(capsys) == []
 
 
-def test_a_stored_file_is_counted_with_its_events(capsys):
-    fetch_file.count_file("flights", FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
+def test_a_stored_file_is_counted_with_its_events(capsys, fetched):
+    fetched(FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
     assert read_put_metrics(capsys) == [
         ("FilesStored", {}, (1.0,)),
         ("EventsAccepted", {}, (7.0,)),
@@ -108,28 +114,28 @@ def test_a_stored_file_is_counted_with_its_events(capsys):
     ]
 
 
-def test_pushed_and_pulled_events_are_added_to_the_counts_of_their_source(event_counts):
+def test_pushed_and_pulled_events_are_added_to_the_counts_of_their_source(event_counts, fetched):
     body = {"batch_id": "b", "accepted": 3, "duplicates": 4, "rejected": [{"index": 0, "reason": "r"}]}
     receive_events.count_events("weather", body)
     receive_events.count_events("unknown", error_response(404, "no_such_source", "there is none")[1])
-    fetch_file.count_file("flights", FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
+    fetched(FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
     assert {source: list(hours.values()) for source, hours in event_counts.by_source.items()} == {
         "weather": [EventCount(8, 1)],
         "flights": [EventCount(9, 2)],
     }
 
 
-def test_events_that_cannot_be_counted_are_stored_nevertheless(event_counts):
+def test_events_that_cannot_be_counted_are_stored_nevertheless(event_counts, fetched):
     event_counts.broken = True
     body = {"accepted": 1, "duplicates": 0, "rejected": []}
     receive_events.count_events("weather", body)
-    fetch_file.count_file("flights", FetchResult(path="f.csv", state="stored", rows=7))
+    fetched(FetchResult(path="f.csv", state="stored", rows=7))
     assert event_counts.by_source == {}
 
 
 @pytest.mark.parametrize("state", ["unchanged", "duplicate", "vanished", "busy"])
-def test_a_file_that_was_not_stored_is_not_counted(capsys, state):
-    fetch_file.count_file("flights", FetchResult(path="f.csv", state=state, bytes=10))
+def test_a_file_that_was_not_stored_is_not_counted(capsys, fetched, state):
+    fetched(FetchResult(path="f.csv", state=state, bytes=10))
     assert read_put_metrics(capsys) == []
 
 
@@ -162,61 +168,31 @@ def test_a_pull_of_a_past_date_does_not_fire_the_alarm_of_files_that_are_left(ca
     assert read_put_metrics(capsys) == [("HoursNotTaken", {"source": "flights"}, (0.0,))]
 
 
-class Ended:
-    """A recorder of one run, which ends when its end is recorded."""
-
-    def __init__(self, *, is_transient=False):
-        self.calls, self.is_transient = 0, is_transient
-
-    def record_published(self, run):
-        self.calls += 1
-        publication = Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
-        return RecordedPublication(publication, is_new=self.calls == 1)
-
-    def record_cost(self, run):
-        assert self.calls
-
-    def record_failure(self, run, *, error, cause):
-        self.calls += 1
-        return Failure("why", self.is_transient, is_new=self.calls == 1)
+@pytest.fixture
+def end(monkeypatch):
+    """Record the end of a run that has published its day, with these parts of the event."""
+    world = World()
+    world.add("flights", "2013-03-08", "12")
+    run = world.freeze("2013-03-08")
+    world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
+    use_resources(monkeypatch, record_run, {"intermediate_days": "30"}, store=world.store, run_table=world.table)
+    return lambda **event: record_run.handler({**event, "run": run.model_dump()}, None)
 
 
-RUN = Run(
-    pipeline="daily_delays",
-    date="2013-03-08",
-    run_id="0" * 32,
-    attempt=1,
-    correlation_id="c",
-    manifest="s3://exchange/m.json",
-    prefix="s3://exchange/runs/",
-    files=1,
-    rows=1,
-    bytes=1,
-)
+FAILED = {"event": "failed", "error": "States.TaskFailed", "cause": "", "retried": False}
 
 
-@pytest.mark.parametrize(
-    ("event", "counted"),
-    [
-        ({"event": "failed", "error": "States.TaskFailed", "cause": "", "retried": False}, "RunsFailed"),
-        ({"event": "published"}, "RunsPublished"),
-    ],
-)
-def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(capsys, monkeypatch, event, counted):
-    recorder = Ended()
-    use_resources(monkeypatch, record_run, {"intermediate_days": "30"}, recorder=recorder)
+@pytest.mark.parametrize(("event", "counted"), [(FAILED, "RunsFailed"), ({"event": "published"}, "RunsPublished")])
+def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(capsys, end, event, counted):
     for _ in range(2):
-        record_run.handler({**event, "run": RUN.model_dump()}, None)
-    assert read_put_metrics(capsys) == [(counted, {"pipeline": "daily_delays"}, (1.0,))]
+        end(**event)
+    assert read_put_metrics(capsys) == [(counted, {"pipeline": PIPELINE}, (1.0,))]
 
 
 @pytest.mark.parametrize(("retried", "counted"), [(False, []), (True, ["RunsFailed"])])
-def test_a_failure_after_which_the_day_runs_once_more_is_not_counted(capsys, monkeypatch, retried, counted):
-    recorder = Ended(is_transient=True)
-    use_resources(monkeypatch, record_run, {"intermediate_days": "30"}, recorder=recorder)
-    event = {"event": "failed", "error": "States.TaskFailed", "cause": "", "retried": retried}
-    answer = record_run.handler({**event, "run": RUN.model_dump()}, None)
-    assert answer == {"reason": "why", "retry": not retried}
+def test_a_failure_after_which_the_day_runs_once_more_is_not_counted(capsys, end, retried, counted):
+    answer = end(**FAILED | {"cause": '{"State": "FAILED", "StateDetails": "lost"}', "retried": retried})
+    assert answer["retry"] is not retried
     assert [metric for metric, _, _ in read_put_metrics(capsys)] == counted
 
 

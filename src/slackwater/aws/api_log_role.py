@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import code_of, translated, unless_refused
 from slackwater.errors import CloudError
 
 _NAME = "api-gateway-logs"
@@ -54,11 +55,6 @@ def ensure_log_role(apigateway: Any, iam: Any, *, sleep: Callable[[float], None]
 
 def _create_role(iam: Any) -> dict[str, Any]:
     """Return the new role, or the one that exists, because another region needed it before."""
-    try:
-        created = iam.create_role(RoleName=_NAME, AssumeRolePolicyDocument=json.dumps(_TRUST))
-    except ClientError as error:
-        if code_of(error) != "EntityAlreadyExists":
-            raise
-        created = iam.get_role(RoleName=_NAME)
-    role: dict[str, Any] = created["Role"]
+    create = partial(iam.create_role, RoleName=_NAME, AssumeRolePolicyDocument=json.dumps(_TRUST))
+    role: dict[str, Any] = (unless_refused("EntityAlreadyExists", create) or iam.get_role(RoleName=_NAME))["Role"]
     return role

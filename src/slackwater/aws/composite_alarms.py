@@ -4,56 +4,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import translated, unless_refused
 
 _TYPE = "AWS::CloudWatch::CompositeAlarm"
 _CONDITION = re.compile(r'ALARM\("([^"]+)"\)')
 _KEPT = ("AlarmDescription", "ActionsEnabled", "AlarmActions", "OKActions", "InsufficientDataActions")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompositeAlarmRules:
-    """The rules of the composite alarms of a stack, over a CloudFormation and a CloudWatch client."""
+def release_alarms(cloudformation: Any, cloudwatch: Any, *, stack: str, alarms: Collection[str]) -> list[str]:
+    """Take the alarms that a deployment deletes out of the deployed rules of a stack; return their names.
 
-    cloudformation: Any
-    cloudwatch: Any
+    CloudWatch deletes no alarm that a rule names, and CloudFormation changes the rules after it has deleted the alarms,
+    because a rule cannot name an alarm before it exists. CloudFormation would not fail, but leave the alarm behind, and
+    could not create it again later. An alarm that is about to be deleted counts as not in ALARM.
 
-    def release(self, stack: str, *, alarms: Collection[str]) -> list[str]:
-        """Take the alarms that a deployment deletes out of the deployed rules; return their names.
+    `alarms` are the full names of the alarms of the new templates. Raises `SlackwaterError`.
+    """
+    with translated(f"read the template of stack {stack}"):
+        # CloudFormation's answer for a stack that does not exist
+        template = unless_refused("ValidationError", lambda: cloudformation.get_template(StackName=stack))
+    resources = template["TemplateBody"].get("Resources", {}).values() if template else ()
+    deployed = [resource["Properties"] for resource in resources if resource["Type"] == _TYPE]
+    named = {alarm["AlarmName"]: set(_CONDITION.findall(alarm["AlarmRule"])) for alarm in deployed}
+    released: set[str] = set()
+    for composite, children in named.items():
+        if removed := children - set(alarms):
+            _release(cloudwatch, composite, removed)
+            released |= removed
+    return sorted(released)
 
-        CloudWatch deletes no alarm that a rule names, and CloudFormation changes the rules after it has deleted the
-        alarms, because a rule cannot name an alarm before it exists. CloudFormation would not fail, but leave the alarm
-        behind, and could not create it again later. An alarm that is about to be deleted counts as not in ALARM.
 
-        `alarms` are the full names of the alarms of the new templates. Raises `SlackwaterError`.
-        """
-        with translated(f"read the template of stack {stack}"):
-            try:
-                template = self.cloudformation.get_template(StackName=stack)["TemplateBody"]
-            except ClientError as error:
-                if code_of(error) == "ValidationError":  # CloudFormation's answer for a stack that does not exist
-                    return []
-                raise
-        resources = template.get("Resources", {}).values()
-        deployed = [resource["Properties"] for resource in resources if resource["Type"] == _TYPE]
-        named = {alarm["AlarmName"]: set(_CONDITION.findall(alarm["AlarmRule"])) for alarm in deployed}
-        released: set[str] = set()
-        for composite, children in named.items():
-            if removed := children - set(alarms):
-                self._release(composite, removed)
-                released |= removed
-        return sorted(released)
-
-    def _release(self, composite: str, removed: Collection[str]) -> None:
-        with translated(f"change the rule of the composite alarm {composite}"):
-            described = self.cloudwatch.describe_alarms(AlarmNames=[composite], AlarmTypes=["CompositeAlarm"])
-            # None if somebody has deleted it.
-            for alarm in described["CompositeAlarms"]:
-                rule = _CONDITION.sub(lambda match: "FALSE" if match[1] in removed else match[0], alarm["AlarmRule"])
-                kept = {key: alarm[key] for key in _KEPT if key in alarm}
-                self.cloudwatch.put_composite_alarm(AlarmName=composite, AlarmRule=rule, **kept)
+def _release(cloudwatch: Any, composite: str, removed: Collection[str]) -> None:
+    with translated(f"change the rule of the composite alarm {composite}"):
+        described = cloudwatch.describe_alarms(AlarmNames=[composite], AlarmTypes=["CompositeAlarm"])
+        # None if somebody has deleted it.
+        for alarm in described["CompositeAlarms"]:
+            rule = _CONDITION.sub(lambda match: "FALSE" if match[1] in removed else match[0], alarm["AlarmRule"])
+            kept = {key: alarm[key] for key in _KEPT if key in alarm}
+            cloudwatch.put_composite_alarm(AlarmName=composite, AlarmRule=rule, **kept)

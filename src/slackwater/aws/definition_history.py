@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import translated, unless_refused
 from slackwater.errors import CloudError, ObjectMissing
 from slackwater.project.history import DefinitionHistory
 from slackwater.project.project import Project
@@ -66,10 +65,5 @@ class HistoryStore:
 
     def _has_table(self, pipeline: str) -> bool:
         with translated(f"read the table {self.warehouse_database}.{pipeline}"):
-            try:
-                self.glue.get_table(DatabaseName=self.warehouse_database, Name=pipeline)
-            except ClientError as error:
-                if code_of(error) == "EntityNotFoundException":
-                    return False
-                raise
-        return True
+            key = {"DatabaseName": self.warehouse_database, "Name": pipeline}
+            return unless_refused("EntityNotFoundException", lambda: self.glue.get_table(**key)) is not None

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from botocore.exceptions import ClientError
-
 from slackwater.aws.deployment import OPTIONAL_STACKS, STACKS
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import translated, unless_refused
 from slackwater.errors import CloudError
 
 _ALARM_TYPES = {"AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm", "AWS::CDK::Metadata"}
@@ -99,14 +97,11 @@ class StackDeletion:
 
     def _stack(self, name: str) -> DeployedStack | None:
         with translated(f"read the stack {name}"):
-            try:
-                (stack,) = self.cloudformation.describe_stacks(StackName=name)["Stacks"]
-            except ClientError as error:
-                if code_of(error) == "ValidationError":  # CloudFormation's answer for a stack that does not exist
-                    return None
-                raise
-            if stack["StackStatus"] == "DELETE_COMPLETE":
+            # CloudFormation's answer for a stack that does not exist
+            found = unless_refused("ValidationError", lambda: self.cloudformation.describe_stacks(StackName=name))
+            if found is None or found["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE":
                 return None
+            (stack,) = found["Stacks"]
             template = self.cloudformation.get_template(StackName=name)["TemplateBody"]
             pages = self.cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
             summaries = [summary for page in pages for summary in page["StackResourceSummaries"]]

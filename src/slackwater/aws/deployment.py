@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from botocore.exceptions import ClientError
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_pascal
 
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import translated, unless_refused
 from slackwater.errors import NotDeployed
 
 STACKS = ("storage", "receiver", "processing", "late", "monitoring")
@@ -123,12 +122,8 @@ def bootstrap_version(ssm: Any, *, qualifier: str) -> int:
     # The stacks' templates check this parameter too. The name of the bootstrap's own stack can be chosen.
     name = f"/cdk-bootstrap/{qualifier}/version"
     with translated(f"read the parameter {name}"):
-        try:
-            return int(ssm.get_parameter(Name=name)["Parameter"]["Value"])
-        except ClientError as error:
-            if code_of(error) == "ParameterNotFound":
-                return 0
-            raise
+        found = unless_refused("ParameterNotFound", lambda: ssm.get_parameter(Name=name))
+    return int(found["Parameter"]["Value"]) if found else 0
 
 
 def stack_states(cloudformation: Any, *, prefix: str) -> dict[str, str]:
@@ -149,10 +144,6 @@ def _outputs(cloudformation: Any, stack: str) -> dict[str, str] | None:
 def _describe(cloudformation: Any, stack: str) -> dict[str, Any] | None:
     """Return the description of a stack; None when it does not exist."""
     with translated(f"describe stack {stack}"):
-        try:
-            [description] = cloudformation.describe_stacks(StackName=stack)["Stacks"]
-            return dict(description)
-        except ClientError as error:
-            if code_of(error) == "ValidationError":  # CloudFormation's answer for a stack that does not exist
-                return None
-            raise
+        # CloudFormation's answer for a stack that does not exist
+        found = unless_refused("ValidationError", lambda: cloudformation.describe_stacks(StackName=stack))
+    return dict(found["Stacks"][0]) if found else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, NoCredentialsError
@@ -61,6 +62,7 @@ _CONNECTION_ERRORS = (
 # transaction itself has to change: ConditionalCheckFailed, ValidationError, ItemCollectionSizeLimitExceeded.
 _TEMPORARY_REASONS = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded", "TransactionConflict"})
 
+Result = TypeVar("Result")
 _LOOPBACK = re.compile(r"https?://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(?=/|$)")
 
 
@@ -79,6 +81,20 @@ def code_of(error: ClientError) -> str:
     'NoSuchKey'
     """
     return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def unless_refused(code: str, call: Callable[[], Result]) -> Result | None:
+    """Return the result of a call of a service; None if the service refuses it with this error code.
+
+    >>> unless_refused("NoSuchKey", lambda: 1)
+    1
+    """
+    try:
+        return call()
+    except ClientError as error:
+        if code_of(error) != code:
+            raise
+        return None
 
 
 def error_type(code: str) -> type[SlackwaterError]:

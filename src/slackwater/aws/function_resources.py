@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ from aws_lambda_powertools import Logger
 from botocore.config import Config
 from pydantic import BaseModel
 
-from slackwater.aws.clients import CONFIG, SINGLE_CONFIG, Clients
-from slackwater.aws.emf import put_metric
+from slackwater.aws.clients import CONFIG, SHORT_CONFIG, SINGLE_CONFIG, Clients
+from slackwater.aws.emf import put_counts, put_metric
 from slackwater.aws.function import best_effort, warn
 from slackwater.aws.queue import ArrivalQueue, SqsEventQueue
 from slackwater.aws.resources import Resources, utc_now
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from slackwater.late.comparison import Comparison
     from slackwater.late.ledger import Ledger
     from slackwater.late.monitor import Monitor
+    from slackwater.receiver.pull.fetch import FetchResult
+    from slackwater.receiver.pull.large_files import FunctionFetcher
     from slackwater.receiver.pull.stale_objects import StaleObjects
     from slackwater.receiver.push.receive import Receiver
     from slackwater.receiver.push.request import EventsApi
@@ -53,6 +55,11 @@ class FunctionResources(Resources):
     def once(self) -> FunctionResources:
         """The same, but no request is repeated: for what a later call makes up for."""
         return FunctionResources(self.settings, Clients(SINGLE_CONFIG))
+
+    @cached_property
+    def short(self) -> FunctionResources:
+        """The same, whose clients wait for seconds only."""
+        return FunctionResources(self.settings, Clients(SHORT_CONFIG))
 
     @cached_property
     def arrivals(self) -> ArrivalQueue:
@@ -118,6 +125,39 @@ class FunctionResources(Resources):
         )
 
     @cached_property
+    def function_fetcher(self) -> FunctionFetcher:
+        """Fetches files of partners."""
+        from slackwater.receiver.pull.fetch import LEASE
+        from slackwater.receiver.pull.large_files import FunctionFetcher
+
+        return FunctionFetcher(
+            source=self.project.source,
+            store=self.store,
+            fetch_file=partial(self.fetch_file, lease=LEASE),
+            on_fetched=self.report_fetched,
+        )
+
+    def report_fetched(self, source: str, fetched: FetchResult) -> None:
+        """Put the metrics of a fetched file, count its events, and have the days checked whose rows it has changed.
+
+        An unchanged or busy file has no metrics. An error is only logged: the file itself is stored.
+        """
+        from slackwater.receiver.commits import file_committed
+        from slackwater.receiver.event_counts import EventCount
+        from slackwater.receiver.pull.fetch import FetchState
+
+        counts = {
+            Metric.FILES_STORED: int(fetched.state is FetchState.STORED),
+            Metric.EVENTS_ACCEPTED: fetched.rows,
+            Metric.EVENTS_REJECTED: fetched.rejected,
+        }
+        put_counts(counts, source=source)
+        with best_effort("the events of the file were not counted"):
+            count = EventCount(fetched.rows + fetched.rejected, fetched.rejected)
+            self.once.event_counts.add(source, count, at=utc_now())
+        self.short.request_checks(file_committed(source, fetched.partitions, time=utc_now()))
+
+    @cached_property
     def stale_objects(self) -> StaleObjects:
         """Deletes objects of pulled files that nobody reads any more."""
         from slackwater.receiver.pull.stale_objects import StaleObjects
@@ -156,6 +196,9 @@ class FunctionResources(Resources):
         """Records the outcome of runs."""
         from slackwater.late.arrival_messages import day_published
         from slackwater.runs.outcome import RunRecorder
+        from slackwater.runs.record import RunState
+
+        metrics = {RunState.PUBLISHED: Metric.RUNS_PUBLISHED, RunState.FAILED: Metric.RUNS_FAILED}
 
         def request_checks(run: Run) -> None:
             # Not repeated, because the time of the function is short.
@@ -168,6 +211,9 @@ class FunctionResources(Resources):
             # What they read of AWS is not repeated: the next check of the days records what is missing.
             costs=replace(self.once.costs, table=self.run_table),
             on_changed=request_checks,
+            on_ended=lambda pipeline, state: put_metric(metrics[state], 1, pipeline=pipeline),
+            warn=warn,
+            keeps_arrow_files=int(self.settings.intermediate_days) > 0,
         )
 
     @cached_property

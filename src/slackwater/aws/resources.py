@@ -5,9 +5,10 @@ Each object is made, and its module imported, when it is used first: a function 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from slackwater.aws.clients import Clients
 from slackwater.aws.objects import S3ObjectStore
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from slackwater.aws.executions.state_machines import StateMachines
     from slackwater.aws.warehouse import Warehouse
     from slackwater.late.check.checker import Checker
+    from slackwater.receiver.pull.fetch import FetchResult
+    from slackwater.receiver.pull.plan import WorkItem
     from slackwater.receiver.writing.raw_writer import RawWriter
     from slackwater.runs.inputs.listing import InputListing
+    from slackwater.sources.definition import Source
 
 
 class Resources:
@@ -69,6 +73,29 @@ class Resources:
         from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 
         return DynamoFileCache(self.clients("dynamodb"), self.settings.file_table)
+
+    def fetch_file(
+        self, source: Source, item: WorkItem, *, max_file_bytes: int, correlation_id: str, lease: timedelta
+    ) -> FetchResult:
+        """Fetch a file of a partner. The lease must be longer than the process may run.
+
+        Raises what `FileFetcher.fetch` raises: `FileTooLarge` for a file of more than `max_file_bytes`.
+        """
+        from slackwater.aws.connect import connector_of
+        from slackwater.receiver.pull.fetch import FileFetcher
+
+        with connector_of(source, allow=self.settings.outbound_allow, max_file_bytes=max_file_bytes) as partner:
+            fetcher = FileFetcher(
+                source=source,
+                partner=partner,
+                cache=self.file_cache,
+                raw_writer=self.raw_writer,
+                now=utc_now,
+                # The UUID makes each attempt an owner of its own: a retry may overlap with the attempt that it repeats.
+                owner=f"{correlation_id}/{uuid4()}",
+                lease=lease,
+            )
+            return fetcher.fetch(item)
 
     @cached_property
     def event_counts(self) -> DynamoEventCounts:

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import translated, unless_refused
 from slackwater.errors import CloudError
 
 _TYPE = "AWS::EMRServerless::Application"
@@ -34,15 +32,12 @@ class SparkApplications:
         also of a tag. Raises `CloudError`.
         """
         with translated(f"read the template of stack {stack}"):
-            try:
-                deployed = self.cloudformation.get_template(StackName=stack)["TemplateBody"]
-            except ClientError as error:
-                if code_of(error) == "ValidationError":  # CloudFormation's answer for a stack that does not exist
-                    return []
-                raise
+            # CloudFormation's answer for a stack that does not exist
+            found = unless_refused("ValidationError", lambda: self.cloudformation.get_template(StackName=stack))
+            deployed = found["TemplateBody"].get("Resources", {}) if found else {}
             changed = [
                 name
-                for name, resource in deployed.get("Resources", {}).items()
+                for name, resource in deployed.items()
                 if resource["Type"] == _TYPE
                 and template["Resources"].get(name, {}).get("Properties") != resource["Properties"]
             ]
@@ -84,10 +79,7 @@ class SparkApplications:
 
     def _state(self, application: str) -> str:
         with translated(f"read the state of the Spark application {application}"):
-            try:
-                state: str = self.emr.get_application(applicationId=application)["application"]["state"]
-            except ClientError as error:
-                if code_of(error) == "ResourceNotFoundException":
-                    return "TERMINATED"
-                raise
-        return state
+            found = unless_refused(
+                "ResourceNotFoundException", lambda: self.emr.get_application(applicationId=application)
+            )
+        return str(found["application"]["state"]) if found else "TERMINATED"

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from slackwater.aws.api_log_role import ensure_log_role
 from slackwater.aws.clients import client
-from slackwater.aws.composite_alarms import CompositeAlarmRules
+from slackwater.aws.composite_alarms import release_alarms
 from slackwater.aws.definition_history import HistoryStore
 from slackwater.aws.deletion import StackDeletion, StackResource
 from slackwater.aws.deployment import (
@@ -155,8 +155,7 @@ def release_removed_alarms(assembly: Path, *, stack: str) -> None:
     templates = [json.loads(file.read_text(encoding="utf-8")) for file in assembly.glob("*.template.json")]
     resources = [resource for template in templates for resource in template.get("Resources", {}).values()]
     alarms = {item["Properties"]["AlarmName"] for item in resources if item["Type"] == "AWS::CloudWatch::Alarm"}
-    rules = CompositeAlarmRules(cloudformation=client("cloudformation"), cloudwatch=client("cloudwatch"))
-    rules.release(stack, alarms=alarms)
+    release_alarms(client("cloudformation"), client("cloudwatch"), stack=stack, alarms=alarms)
 
 
 def delete_obsolete_alarms(assembly: Path, *, prefix: str, on_note: OnNote) -> None:

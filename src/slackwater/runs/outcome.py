@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-from slackwater.errors import AuditFailed, CloudError, DataError, DayChanged, ObjectMissing
+from slackwater.errors import AuditFailed, CloudError, DataError, DayChanged, ObjectMissing, SlackwaterError
 from slackwater.runs.cost_recorder import CostRecorder, is_final
 from slackwater.runs.finished_stages import finished_stages, stage_names
 from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
@@ -49,6 +50,14 @@ class Failure(NamedTuple):
     """Whether this call has recorded it: a repeated call has not."""
 
 
+class EndedInFailure(NamedTuple):
+    """What the state machine needs to know of a run that has failed."""
+
+    reason: str
+    retry: bool
+    """Whether to run the day once more."""
+
+
 class RecordedPublication(NamedTuple):
     """What a run has published."""
 
@@ -72,6 +81,50 @@ class RunRecorder:
     on_changed: Callable[[Run], None] | None = None
     """Called after a run has published other rows than the day had: pipelines may have read the earlier ones. It must
     not raise. A repeated call of `record_published` calls it again."""
+    on_ended: Callable[[str, RunState], None] | None = None
+    """Called once for each run that has ended, with its pipeline and its state, unless the day runs once more."""
+    warn: Callable[..., None] | None = None
+    """Logs a message with fields."""
+    keeps_arrow_files: bool = True
+    """Whether Arrow files stay for some days after their run has published its day."""
+
+    def end_published(self, run: Run) -> Publication:
+        """Record the publication of a run and its cost, remove its Arrow files unless they stay, and return it.
+
+        An error in the last two is only logged: the next check of the days records a cost that is missing, and the
+        bucket's lifecycle rule removes files that are left. Raises what `record_published` raises.
+        """
+        publication, is_new = self.record_published(run)
+        if is_new and self.on_ended:
+            self.on_ended(run.pipeline, RunState.PUBLISHED)
+        with self._best_effort("the cost of the run was not recorded"):
+            self.record_cost(run)
+        if not self.keeps_arrow_files:
+            with self._best_effort("the Arrow files of the run were not removed"):
+                self.remove_arrow_files(run)
+        return publication
+
+    def end_failed(self, run: Run, *, error: str, cause: str, retried: bool) -> EndedInFailure:
+        """Record why the run failed, and its cost; return the reason, and whether to run the day once more.
+
+        `error` and `cause` come from Step Functions. `retried` is whether the execution has run the day a second time
+        already. An error in recording the cost is only logged. Raises what `record_failure` raises.
+        """
+        failure = self.record_failure(run, error=error, cause=cause)
+        ended = EndedInFailure(failure.reason, retry=failure.is_transient and not retried)
+        if failure.is_new and self.on_ended and not ended.retry:
+            self.on_ended(run.pipeline, RunState.FAILED)
+        with self._best_effort("the cost of the run was not recorded"):
+            self.record_cost(run)
+        return ended
+
+    @contextmanager
+    def _best_effort(self, message: str) -> Iterator[None]:
+        try:
+            yield
+        except SlackwaterError as error:
+            if self.warn:
+                self.warn(message, reason=str(error))
 
     def record_published(self, run: Run) -> RecordedPublication:
         """Record and return the run's publication, make it the day's published run, and release the day.

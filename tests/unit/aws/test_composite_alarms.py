@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.composite_alarms import CompositeAlarmRules
+from slackwater.aws.composite_alarms import release_alarms
 from slackwater.deploy import deploy as deployment
 from slackwater.errors import AccessDenied
 
@@ -51,42 +51,51 @@ class Account:
 
 def release(rules: dict[str, str], alarms: set[str]) -> tuple[list[str], dict[str, str]]:
     account = Account(rules)
-    released = CompositeAlarmRules(cloudformation=account, cloudwatch=account).release(STACK, alarms=alarms)
-    return released, account.put
+    return release_alarms(account, account, stack=STACK, alarms=alarms), account.put
 
 
-def test_alarms_that_stay_change_no_rule():
-    assert release({"c": 'ALARM("a") OR ALARM("b")'}, {"a", "b", "new"}) == ([], {})
+_BOTH = 'ALARM("a") OR ALARM("b")'
 
 
-def test_a_removed_alarm_counts_as_not_in_alarm():
-    rules = {"c": 'ALARM("a") OR ALARM("a-2") OR ALARM("b")', "d": 'ALARM("b")'}
-    assert release(rules, {"a-2", "b"}) == (["a"], {"c": 'FALSE OR ALARM("a-2") OR ALARM("b")'})
-
-
-def test_the_removed_alarm_of_a_source_keeps_no_other_alarm_from_paging():
-    rule = '(ALARM("overdue") AND NOT (ALARM("gone") OR ALARM("silent")))'
-    expected = '(ALARM("overdue") AND NOT (FALSE OR ALARM("silent")))'
-    assert release({"c": rule}, {"overdue", "silent"}) == (["gone"], {"c": expected})
-
-
-def test_a_composite_alarm_of_a_removed_pipeline_has_a_rule_without_alarms_until_it_is_deleted():
-    assert release({"c": 'ALARM("a") OR ALARM("b")'}, set()) == (["a", "b"], {"c": "FALSE OR FALSE"})
-
-
-def test_a_composite_alarm_that_somebody_has_deleted_needs_no_change():
-    assert release({"deleted": 'ALARM("a")'}, set()) == (["a"], {})
+@pytest.mark.parametrize(
+    ("rules", "alarms", "released", "changed"),
+    [
+        ({"c": _BOTH}, {"a", "b", "new"}, [], {}),
+        # A removed alarm counts as not in ALARM.
+        (
+            {"c": 'ALARM("a") OR ALARM("a-2") OR ALARM("b")', "d": 'ALARM("b")'},
+            {"a-2", "b"},
+            ["a"],
+            {"c": 'FALSE OR ALARM("a-2") OR ALARM("b")'},
+        ),
+        # The removed alarm of a source keeps no other alarm from paging.
+        (
+            {"c": '(ALARM("overdue") AND NOT (ALARM("gone") OR ALARM("silent")))'},
+            {"overdue", "silent"},
+            ["gone"],
+            {"c": '(ALARM("overdue") AND NOT (FALSE OR ALARM("silent")))'},
+        ),
+        # The composite alarm of a removed pipeline has a rule without alarms until it is deleted.
+        ({"c": _BOTH}, set(), ["a", "b"], {"c": "FALSE OR FALSE"}),
+        # Somebody has deleted the composite alarm.
+        ({"deleted": 'ALARM("a")'}, set(), ["a"], {}),
+    ],
+)
+def test_alarms_that_a_deployment_removes_are_taken_out_of_the_rules(
+    rules: dict[str, str], alarms: set[str], released: list[str], changed: dict[str, str]
+) -> None:
+    assert release(rules, alarms) == (released, changed)
 
 
 def test_the_first_deployment_has_nothing_to_change():
     account = Account({}, code="ValidationError")
-    assert CompositeAlarmRules(cloudformation=account, cloudwatch=account).release(STACK, alarms=set()) == []
+    assert release_alarms(account, account, stack=STACK, alarms=set()) == []
 
 
 def test_a_refusal_names_the_stack():
     account = Account({}, code="AccessDenied")
     with pytest.raises(AccessDenied, match=STACK):
-        CompositeAlarmRules(cloudformation=account, cloudwatch=account).release(STACK, alarms=set())
+        release_alarms(account, account, stack=STACK, alarms=set())
 
 
 def test_a_deployment_reads_the_names_of_its_alarms_from_all_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

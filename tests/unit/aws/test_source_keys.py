@@ -14,12 +14,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from glue_jobs import fetch_file as fetch_job
-from lambdas import fetch_file as fetch_function
-from slackwater.aws import objects
+from slackwater.aws import connect, objects
 from slackwater.aws.dynamodb import file_cache
 from slackwater.aws.function_resources import function_resources
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.project.project import Project
+from slackwater.receiver.pull import large_files
 from slackwater.sources.definition import Source
 from slackwater.sources.kms_keys import format_source_keys, parse_source_keys
 from tests.fakes_receiver import MemoryConnector, MemoryFileCache, a_source
@@ -74,7 +74,8 @@ class S3:
 def s3(monkeypatch: pytest.MonkeyPatch) -> S3:
     """The bucket of functions whose environment has a key for the source `things`."""
     s3 = S3()
-    clients = {"s3": s3, "glue": SimpleNamespace(batch_create_partition=lambda **_: {})}
+    nothing = SimpleNamespace(batch_create_partition=lambda **_: {}, update_item=lambda **_: {})
+    clients = {"s3": s3, "glue": nothing, "dynamodb": nothing}
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: clients.get(service))
     names = ("TOKEN_TABLE", "EVENT_QUEUE_URL", "RAW_DATABASE", "FILE_TABLE", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL")
     values = {"RAW_BUCKET": "raw", "PROJECT_URI": "s3://assets/project.json", "SOURCE_KMS_KEYS": f"things={KEY}"}
@@ -99,8 +100,8 @@ def test_events_of_the_queue(s3: S3, source: str, encryption: tuple[Any, ...]) -
 
 
 def fetch_with_function(source: Source) -> None:
-    request = fetch_function.FetchFileRequest(source=source.source, work="s3://x/work", index=0, correlation_id="c")
-    fetch_function.fetch(function_resources.__wrapped__(), source, request)
+    fetcher = function_resources.__wrapped__().function_fetcher
+    fetcher.fetch(source=source.source, work="s3://x/work", index=0, correlation_id="c")
 
 
 def fetch_with_job(source: Source) -> None:
@@ -115,10 +116,10 @@ def fetch_with_job(source: Source) -> None:
 @pytest.fixture(params=[fetch_with_function, fetch_with_job])
 def fetch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, s3: S3) -> Callable[[Source], None]:
     """What fetches a source's only file."""
-    for module in (fetch_function, fetch_job):
-        [item] = Pull({FIRST: FILE}).plan().items
-        monkeypatch.setattr(module, "read_item", lambda *_, item=item: item)
-        monkeypatch.setattr(module, "connector_of", lambda *_, **__: nullcontext(MemoryConnector({FIRST: FILE})))
+    [item] = Pull({FIRST: FILE}).plan().items
+    for module in (large_files, fetch_job):
+        monkeypatch.setattr(module, "read_item", lambda *_: item)
+    monkeypatch.setattr(connect, "connector_of", lambda *_, **__: nullcontext(MemoryConnector({FIRST: FILE})))
     monkeypatch.setattr(file_cache, "DynamoFileCache", lambda *_: MemoryFileCache())
     function: Callable[[Source], None] = request.param
     return function

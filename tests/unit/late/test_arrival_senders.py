@@ -28,7 +28,7 @@ from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days
 from tests.fakes_functions import resources_of, use_resources
 from tests.fakes_ledger import ArrivalQueueFake
 from tests.fakes_receiver import MemoryEventCounts, a_source
-from tests.fakes_runs import LONGEST_RUN
+from tests.fakes_runs import LONGEST_RUN, DictStore
 from tests.pulling import FIRST, SECOND, Setup, csv_of, row
 
 pytestmark = pytest.mark.unit
@@ -139,10 +139,17 @@ class TestPull:
 
     def fetch(self, monkeypatch, fetched: FetchResult, arrivals: ArrivalQueueFake):
         """The answer of the function when it has fetched a file with this result."""
-        project = Project(sources={"things": a_source()}, pipelines={})
-        use_resources(monkeypatch, fetch_file, arrivals=arrivals, project=project, event_counts=MemoryEventCounts())
-        monkeypatch.setattr(fetch_file, "fetch", lambda *_: fetched)
-        event = {"source": "things", "work": "s3://x/work", "index": 0, "correlation_id": "c"}
+        project, store = Project(sources={"things": a_source()}, pipelines={}), DictStore()
+        store.put("s3://x/answer", fetched.model_dump_json().encode())
+        ports = {"arrivals": arrivals, "project": project, "store": store, "event_counts": MemoryEventCounts()}
+        use_resources(monkeypatch, fetch_file, **ports)
+        event = {
+            "source": "things",
+            "work": "s3://x/work",
+            "index": 0,
+            "correlation_id": "c",
+            "answer": "s3://x/answer",
+        }
         return fetch_file.handler(event, None)
 
 
@@ -177,14 +184,18 @@ class TestRun:
     def test_the_function_sends_one_message(self, monkeypatch):
         arrivals = ArrivalQueueFake()
         monkeypatch.setattr(function_resources, "utc_now", lambda: NOW)
-        resources_of(store=None, run_table=None, arrivals=arrivals).recorder.on_changed(LONGEST_RUN)
+        resources_of({"intermediate_days": "1"}, store=None, run_table=None, arrivals=arrivals).recorder.on_changed(
+            LONGEST_RUN
+        )
         (message,) = arrivals.messages
         assert isinstance(message, DayPublished)
         assert (message.pipeline, message.date, message.time) == (LONGEST_RUN.pipeline, LONGEST_RUN.date, NOW)
 
     def test_a_message_that_cannot_be_sent_does_not_fail_the_run(self, reasons):
         arrivals = ArrivalQueueFake(CloudError("no queue"))
-        resources_of(store=None, run_table=None, arrivals=arrivals).recorder.on_changed(LONGEST_RUN)
+        resources_of({"intermediate_days": "1"}, store=None, run_table=None, arrivals=arrivals).recorder.on_changed(
+            LONGEST_RUN
+        )
         assert reasons == ["no queue"]
 
 

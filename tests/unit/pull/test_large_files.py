@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from slackwater.errors import CloudError, FileTooLarge, PartnerError
 from slackwater.receiver.connectors.connector import ListedFile
 from slackwater.receiver.pull.fetch import FetchResult, FetchState
 from slackwater.receiver.pull.file_cache import FileDecision
-from slackwater.receiver.pull.large_files import expect_function_size, failure_reason_uri, job_result, new_job
+from slackwater.receiver.pull.large_files import FunctionFetcher, expect_function_size, failure_reason_uri, job_result
 from slackwater.receiver.pull.plan import WorkItem
-from tests.fakes_receiver import MemoryStore
+from tests.fakes_receiver import MemoryStore, a_source
 
 pytestmark = pytest.mark.unit
 
@@ -36,13 +38,18 @@ def test_a_function_refuses_a_file_above_its_limit():
 
 
 def test_every_job_has_its_own_id_and_answer_uri():
-    jobs = [new_job(source="things", work=WORK, index=3, correlation_id="c-1") for _ in range(2)]
+    store, large = MemoryStore(), item(10**12)
+    store.put(WORK, f"[{large.model_dump_json()}]".encode())
+    source = a_source(pull={"url": "https://files.example", "files": "{date}.csv"})
+    fetcher = FunctionFetcher(source=lambda _: source, store=store, fetch_file=Mock(), on_fetched=Mock())
+    jobs = [fetcher.fetch(source="things", work=WORK, index=0, correlation_id="c-1") for _ in range(2)]
     for job in jobs:
+        assert job.reason.startswith("a.csv: 1,000,000,000,000 bytes")
         assert job.model_dump(mode="json") == {
             "state": "large",
             "source": "things",
             "work": WORK,
-            "index": 3,
+            "index": 0,
             "correlation_id": "c-1",
             "job": job.job,
             "answer": f"s3://exchange/pulls/things/c-1/{job.job}.json",

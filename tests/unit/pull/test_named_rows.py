@@ -110,6 +110,18 @@ def test_an_attempt_of_the_release_before_that_ended_at_any_write_is_repaired(fa
     assert writes > 9
 
 
+def test_partitions_that_the_release_before_has_changed_and_not_reported_are_reported(tmp_path):
+    """It kept the lease after its commit, without the partitions."""
+    setup = Setup({FIRST: BODY}, UTC)
+    assert attempt_before(setup, FIRST, tmp_path, writes=8, fails=False) == 9
+    assert read(setup) == HOURS
+    setup.clock.pass_by(seconds=LEASE.total_seconds())
+    (item,) = setup.plan().items
+    fetched = setup.fetch(item)
+    assert (fetched.state, [hour for _, hour in fetched.partitions]) == ("unchanged", ["12", "13"])
+    assert setup.partner.fetched == []
+
+
 @pytest.mark.parametrize("leftover", [{"superseded": ["0" * 32]}, {"writing": "0" * 32}])
 @pytest.mark.parametrize("state", [FileState.STORED, FileState.GIVEN_UP])
 def test_a_file_that_an_earlier_release_had_to_clean_up_leaves_the_index_of_due_files(state, leftover):

@@ -17,6 +17,7 @@ from lambdas import fetch_file, list_files
 from slackwater.errors import DataError, FileTooLarge, UnknownName
 from slackwater.pipeline.retries import with_retries
 from slackwater.project.project import Project
+from slackwater.receiver.pull import large_files
 from slackwater.receiver.pull.plan import MAX_ITEMS
 from slackwater.receiver.pull.removed_files import read_doubtful
 from slackwater.receiver.writing.raw_writer import RawWriter
@@ -300,7 +301,7 @@ class TestFunctions:
 
     def test_a_function_tries_a_file_again_that_killed_it_twice_if_no_job_can_fetch_it(self, pull, monkeypatch):
         listing, files = pull()
-        item = fetch_file.read_item(self.store, listing["work"], 3)
+        item = large_files.read_item(self.store, listing["work"], 3)
         killed = item.model_copy(update={"killed_attempts": 2})
-        monkeypatch.setattr(fetch_file, "read_item", lambda *_: killed)
+        monkeypatch.setattr(large_files, "read_item", lambda *_: killed)
         assert files[3]()["state"] == "stored"

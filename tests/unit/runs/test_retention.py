@@ -129,9 +129,10 @@ class TestTheFunctionThatRecordsRuns:
     """`lambdas/record_run`, with the setting `intermediate_days`."""
 
     @pytest.fixture
-    def record(self, world, recorder, monkeypatch):
+    def record(self, world, monkeypatch):
         def record(run, *, intermediate_days, event="published", **more):
-            use_resources(monkeypatch, record_run, {"intermediate_days": intermediate_days}, recorder=recorder)
+            settings = {"intermediate_days": intermediate_days}
+            use_resources(monkeypatch, record_run, settings, store=world.store, run_table=world.table)
             return record_run.handler({"event": event, "run": run.model_dump(), **more}, None)
 
         return record

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from slackwater.aws.dynamodb.items import RunTableItems, item_key
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import translated, unless_refused
 from slackwater.runs.pipeline_records import MOST_DAYS, MOST_OBJECTS, LateDay
 
 _ADDED = "attribute_not_exists(objects) OR size(objects) < :most"
@@ -44,20 +43,10 @@ class LateDayItems(RunTableItems):
         values: dict[str, Any] | None = None,
     ) -> bool:
         """Write when the day was seen, and return whether the condition held."""
-        try:
-            self._dynamodb.update_item(
-                TableName=self._table,
-                Key=item_key(pipeline, f"late#{date}"),
-                UpdateExpression=_SEEN + add,
-                ConditionExpression=condition,
-                ExpressionAttributeNames={"#last": "last"},
-                ExpressionAttributeValues={":at": {"S": _sortable(at)}, **(values or {})},
-            )
-        except ClientError as error:
-            if code_of(error) != "ConditionalCheckFailedException":
-                raise
-            return False
-        return True
+        request = self._if(pipeline, date, condition, at)
+        request["ExpressionAttributeValues"] |= values or {}
+        update = partial(self._dynamodb.update_item, **request, UpdateExpression=_SEEN + add)
+        return unless_refused("ConditionalCheckFailedException", update) is not None
 
     def late_day(self, pipeline: str, date: str) -> LateDay | None:
         """Return the day as it is listed, or None."""
@@ -84,17 +73,18 @@ class LateDayItems(RunTableItems):
     def _remove(self, pipeline: str, date: str, condition: str, at: datetime) -> None:
         """Delete the item if the condition about `#last` and `:at` holds."""
         with translated(f"remove {date} of {pipeline} from the late days"):
-            try:
-                self._dynamodb.delete_item(
-                    TableName=self._table,
-                    Key=item_key(pipeline, f"late#{date}"),
-                    ConditionExpression=condition,
-                    ExpressionAttributeNames={"#last": "last"},
-                    ExpressionAttributeValues={":at": {"S": _sortable(at)}},
-                )
-            except ClientError as error:
-                if code_of(error) != "ConditionalCheckFailedException":
-                    raise
+            delete = partial(self._dynamodb.delete_item, **self._if(pipeline, date, condition, at))
+            unless_refused("ConditionalCheckFailedException", delete)
+
+    def _if(self, pipeline: str, date: str, condition: str, at: datetime) -> dict[str, Any]:
+        """Return the arguments of a write of a day's item if the condition about `#last` and `:at` holds."""
+        return {
+            "TableName": self._table,
+            "Key": item_key(pipeline, f"late#{date}"),
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": {"#last": "last"},
+            "ExpressionAttributeValues": {":at": {"S": _sortable(at)}},
+        }
 
 
 def _late_day(item: dict[str, Any]) -> LateDay:

@@ -35,12 +35,20 @@ class Transition:
 def read_history(states: Any, execution: str) -> Iterator[Event]:
     """Generate the events of the execution with this ARN, oldest first, page by page. Raises `CloudError`."""
     with translated_execution(f"read the history of {execution}"):
-        # Without inputs and outputs, which may be 256 KB per event; 1,000 events are the largest page.
-        pages = states.get_paginator("get_execution_history").paginate(
-            executionArn=execution, includeExecutionData=False, PaginationConfig={"PageSize": 1000}
-        )
-        for page in pages:
-            yield from page["events"]
+        yield from history_events(states, execution, with_data=False)
+
+
+def history_events(states: Any, execution: str, *, with_data: bool) -> Iterator[Event]:
+    """Generate the events of an execution; inputs and outputs, `with_data`, may be 256 KB per event.
+
+    Raises botocore's errors.
+    """
+    # 1,000 events are the largest page.
+    pages = states.get_paginator("get_execution_history").paginate(
+        executionArn=execution, includeExecutionData=with_data, PaginationConfig={"PageSize": 1000}
+    )
+    for page in pages:
+        yield from page["events"]
 
 
 @contextmanager

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from slackwater.aws.executions.execution_history import FINAL_EVENTS, Event, with_states
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.executions.execution_history import FINAL_EVENTS, Event, history_events, with_states
+from slackwater.aws.failures import translated, unless_refused
 from slackwater.costs.cost import BilledHours, RunUsage
 from slackwater.errors import CloudError
 from slackwater.runs.comparison_run import ComparisonRun
@@ -35,9 +34,11 @@ class RunUsageReader:
 
     def usage(self, record: RunRecord | ComparisonRun) -> RunUsage | UsageGone:
         """Return what an attempt or a comparison has used: one read of the history, and one of each Spark job."""
-        try:
-            events = list(self._history(record.execution))
-        except _Gone:
+        with translated(f"read the history of {record.execution}"):
+            # With their data: the ids of jobs, and the number of the attempt.
+            pages = partial(history_events, self.states, record.execution, with_data=True)
+            events = unless_refused("ExecutionDoesNotExist", lambda: list(pages()))
+        if events is None:
             return UsageGone("Step Functions keeps no history of its execution any more")
         if not events:  # the history is eventually consistent
             raise CloudError(f"Step Functions does not know the history of {record.execution} yet: try again")
@@ -47,10 +48,12 @@ class RunUsageReader:
         for application, job in _jobs(part):
             if application != self.application:
                 return UsageGone("its Spark application was deleted")
-            try:
-                job_run = self._job_run(job)
-            except _Gone:
+            read_job = partial(self.emr.get_job_run, applicationId=self.application, jobRunId=job)
+            with translated(f"read the Spark job {job}"):
+                found = unless_refused("ResourceNotFoundException", read_job)
+            if found is None:
                 return UsageGone(f"EMR Serverless does not know its job {job} any more")
+            job_run = found["jobRun"]
             jobs.append(_billed(job_run))
             queued_seconds = max(queued_seconds, job_run.get("queuedDurationMilliseconds", 0) / 1000)
         seconds = _function_seconds(part)
@@ -63,35 +66,6 @@ class RunUsageReader:
             ended=has_ended and (run is None or run.ended_at is not None),
             queued_seconds=queued_seconds,
         )
-
-    def _history(self, execution: str) -> Iterator[Event]:
-        """Generate the events of an execution with their data: the ids of jobs, and the number of the attempt."""
-        with translated(f"read the history of {execution}"):
-            try:
-                pages = self.states.get_paginator("get_execution_history").paginate(
-                    executionArn=execution, includeExecutionData=True, PaginationConfig={"PageSize": 1000}
-                )
-                for page in pages:
-                    yield from page["events"]
-            except ClientError as error:
-                if code_of(error) == "ExecutionDoesNotExist":
-                    raise _Gone from error
-                raise
-
-    def _job_run(self, job: str) -> dict[str, Any]:
-        """Return a job as `GetJobRun` describes it."""
-        with translated(f"read the Spark job {job}"):
-            try:
-                run: dict[str, Any] = self.emr.get_job_run(applicationId=self.application, jobRunId=job)["jobRun"]
-            except ClientError as error:
-                if code_of(error) == "ResourceNotFoundException":
-                    raise _Gone from error
-                raise
-        return run
-
-
-class _Gone(Exception):
-    """AWS does not know an execution or a job."""
 
 
 def _billed(job_run: Mapping[str, Any]) -> BilledHours | None:

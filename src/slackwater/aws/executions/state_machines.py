@@ -18,7 +18,7 @@ from slackwater.aws.executions.execution_history import (
     translated_execution,
     with_states,
 )
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import code_of, translated, unless_refused
 from slackwater.errors import NotDeployed
 
 _FINAL_STATUSES = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED"})
@@ -115,13 +115,9 @@ class StateMachines:
         Raises `CloudError`.
         """
         with translated(f"start {machine}"):
-            try:
-                self.states.start_execution(stateMachineArn=machine, name=name, input=json.dumps(payload))
-            except ClientError as error:
-                if code_of(error) == "ExecutionAlreadyExists":
-                    return False
-                raise
-        return True
+            execution = {"stateMachineArn": machine, "name": name, "input": json.dumps(payload)}
+            started = unless_refused("ExecutionAlreadyExists", lambda: self.states.start_execution(**execution))
+        return started is not None
 
     def create(self, name: str, *, definition: str, role: str) -> str:
         """Create a state machine with the role of this ARN, and return the machine's ARN. Raises `CloudError`."""
@@ -146,25 +142,21 @@ class StateMachines:
 
         This is one call, however long the history is. Raises `CloudError`.
         """
-        with translated(f"follow {execution}"):
-            try:
-                return _view(execution, self.states.describe_execution(executionArn=execution))
-            except ClientError as error:
-                if code_of(error) == "ExecutionDoesNotExist":
-                    return None
-                raise
+        description = self._describe(execution)
+        return _view(execution, description) if description else None
 
     def is_running(self, execution: str) -> bool | None:
         """Return whether the execution with this ARN is running; None if Step Functions does not know it (yet)."""
+        description = self._describe(execution)
+        return description["status"] in {"RUNNING", "PENDING_REDRIVE"} if description else None
+
+    def _describe(self, execution: str) -> dict[str, Any] | None:
+        """Return the description of an execution; None if Step Functions does not know it (yet)."""
         with translated(f"describe {execution}"):
-            try:
-                status = self.states.describe_execution(executionArn=execution)["status"]
-            except ClientError as error:
-                # Reads are eventually consistent, so this may be an execution that has just been started.
-                if code_of(error) == "ExecutionDoesNotExist":
-                    return None
-                raise
-        return bool(status in {"RUNNING", "PENDING_REDRIVE"})
+            # Reads are eventually consistent, so this may be an execution that has just been started.
+            return unless_refused(
+                "ExecutionDoesNotExist", lambda: self.states.describe_execution(executionArn=execution)
+            )
 
     def stop(self, execution: str, *, cause: str) -> None:
         """Stop the execution with this ARN, unless it has ended or was never started. Raises `CloudError`."""

@@ -132,8 +132,12 @@ class FileFetcher:
         """
         entry = self._records.entry(item.path) or FileEntry(source=self.source.source, path=item.path)
         if self._is_only_to_report(entry, item):
+            changed = entry.changed
+            if entry.lease and entry.content and (committed := self._committed_version(entry.content)):
+                # An earlier release has committed: it kept its lease until it had reported, and recorded no `changed`.
+                changed = tuple(sorted({*changed, *committed.partitions}))
             self._finish(entry)
-            return FetchResult(path=item.path, state=FetchState.UNCHANGED, partitions=entry.changed)
+            return FetchResult(path=item.path, state=FetchState.UNCHANGED, partitions=changed)
         leased = self._acquire_lease(entry, item)
         if leased is None:
             return FetchResult(path=item.path, state=FetchState.BUSY)

@@ -6,14 +6,17 @@ the function again, which reads the job's result.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from slackwater.errors import CloudError, FileTooLarge, ObjectMissing, PartnerError
 from slackwater.receiver.pull.fetch import FetchResult, FetchState
-from slackwater.receiver.pull.plan import WorkItem
+from slackwater.receiver.pull.plan import WorkItem, read_item
+from slackwater.sources.definition import Source
 from slackwater.storage import ObjectStore, stored_reason
 
 # Attempts of a function that may be killed, by its limits or by a fault of AWS, before a job fetches the file.
@@ -36,6 +39,58 @@ class LargeFileJob(BaseModel):
     """Unique id, sent to EMR as the client token: a repeated request to start the job starts no second one."""
     answer: str
     """URI of the job's `FetchResult`."""
+    reason: str = Field(default="", exclude=True)
+    """Why the file is too large for a function, for its log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionFetcher:
+    """Fetches files of work lists in a function, and leaves those to jobs that are too large for it."""
+
+    source: Callable[[str], Source]
+    """Returns the definition of a source. Raises `UnknownName`."""
+    store: ObjectStore
+    fetch_file: Callable[..., FetchResult]
+    """`slackwater.aws.resources.Resources.fetch_file`, with the lease of the function."""
+    on_fetched: Callable[[str, FetchResult], None]
+    """Called with the name of the source and the result of each file that a function or a job has fetched."""
+
+    def fetch(
+        self, *, source: str, work: str, index: int, correlation_id: str, answer: str | None = None, job_error: str = ""
+    ) -> FetchResult | LargeFileJob:
+        """Fetch the file at `index` of the work list `work`, or return the job that has to.
+
+        With `answer`, return the result that such a job has stored there; `job_error` is the error with which it ended.
+        Raises `PartnerError`, `DataError` or `CloudError` when the file cannot be fetched.
+        """
+        definition = self.source(source)
+        pull = definition.require_pull()
+        try:
+            if answer:
+                fetched = job_result(self.store, answer, job_error=job_error)
+            else:
+                item = read_item(self.store, work, index)
+                max_bytes = min(pull.function_mb, pull.max_file_mb or pull.function_mb) * 10**6
+                # Without jobs, a file of any size is attempted, so that the file cache gets the reason of the failure.
+                if pull.needs_jobs:
+                    expect_function_size(item, max_bytes=max_bytes)
+                fetched = self.fetch_file(definition, item, max_file_bytes=max_bytes, correlation_id=correlation_id)
+        except FileTooLarge as error:
+            if not pull.needs_jobs:
+                raise
+            # Not a failure: some listings show no size, and then only the download shows that the file is too large.
+            job = uuid4().hex
+            return LargeFileJob(
+                source=source,
+                work=work,
+                index=index,
+                correlation_id=correlation_id,
+                job=job,
+                answer=f"{work.removesuffix('.json')}/{job}.json",
+                reason=str(error),
+            )
+        self.on_fetched(source, fetched)
+        return fetched
 
 
 def expect_function_size(item: WorkItem, *, max_bytes: int) -> None:
@@ -47,13 +102,6 @@ def expect_function_size(item: WorkItem, *, max_bytes: int) -> None:
         raise FileTooLarge(f"{item.path}: its function was killed {item.killed_attempts} times")
     if item.listed and (item.listed.size or 0) > max_bytes:
         raise FileTooLarge(f"{item.path}: {item.listed.size:,} bytes, and a function fetches up to {max_bytes:,}")
-
-
-def new_job(*, source: str, work: str, index: int, correlation_id: str) -> LargeFileJob:
-    """Return a new job for one item of a work list."""
-    job = uuid4().hex
-    answer = f"{work.removesuffix('.json')}/{job}.json"
-    return LargeFileJob(source=source, work=work, index=index, correlation_id=correlation_id, job=job, answer=answer)
 
 
 def failure_reason_uri(answer: str) -> str:

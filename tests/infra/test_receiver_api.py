@@ -1,4 +1,4 @@
-"""The setting `waf`: a web ACL before the push API."""
+"""The push API, and the web ACL before it with the setting `waf`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,77 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from aws_cdk import App
 from pydantic import ValidationError
 
 from infra.environments import PRESETS
-from infra.lint import nag_findings, template_findings
+from infra.lint import placeholder_artefacts, written
 from infra.settings import Settings
-from tests.infra.assembly import Assembly, settings_of, synthesised
+from infra.stacks.receiver import ReceiverStack
+from infra.stacks.storage import StorageStack
+from slackwater.project.project import Project
+from tests.infra.assembly import Assembly, parts_of, settings_of
 from tests.infra.test_environments import fixed_names
 
 pytestmark = pytest.mark.infra
 
 
 @pytest.fixture(scope="module")
-def protected(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    return synthesised(tmp_path_factory.mktemp("protected"), waf=True, waf_requests_per_ip=600)
+def protected(tmp_path_factory: pytest.TempPathFactory, project: Project) -> Assembly:
+    """The stacks of the API. cdk-nag and cfn-lint check the web ACL of the fixture `prod`."""
+    folder = tmp_path_factory.mktemp("protected")
+    app = App(outdir=str(folder))
+    parts = parts_of(settings_of(waf=True, waf_requests_per_ip=600), project, placeholder_artefacts(folder))
+    ReceiverStack(app, parts, StorageStack(app, parts))
+    return Assembly(folder, written(app, folder))
 
 
 def rules(protected: Assembly) -> dict[str, Any]:
     return {rule["Name"]: rule for rule in protected.one("AWS::WAFv2::WebACL", "RestReceiver")["Rules"]}
+
+
+def test_the_api_is_regional_throttled_and_gets_every_body_as_bytes(assembly: Assembly) -> None:
+    expected: dict[str, dict[str, Any]] = {
+        "Method": {"HttpMethod": "POST"},
+        "RestApi": {
+            "EndpointConfiguration": {"Types": ["REGIONAL"]},
+            "BinaryMediaTypes": ["*/*"],
+            "MinimumCompressionSize": None,
+            "SecurityPolicy": "SecurityPolicy_TLS13_1_2_2021_06",
+            "EndpointAccessMode": "STRICT",
+        },
+    }
+    for kind, values in expected.items():
+        properties = assembly.one(f"AWS::ApiGateway::{kind}", "RestReceiver")
+        assert {name: properties.get(name) for name in values} == values
+    assert assembly.one("AWS::ApiGateway::Method", "RestReceiver")["Integration"]["Type"] == "AWS_PROXY"
+    [throttled] = assembly.one("AWS::ApiGateway::Stage", "RestReceiver")["MethodSettings"]
+    of_all = {"HttpMethod": "*", "ResourcePath": "/*", "DataTraceEnabled": False}
+    assert throttled == {**of_all, "ThrottlingRateLimit": 50, "ThrottlingBurstLimit": 100}
+
+
+def test_the_api_has_one_route_and_a_log(assembly: Assembly) -> None:
+    assert set(assembly.properties("AWS::ApiGateway::Resource", "PathPart")) == {"events", "sources", "v1", "{source}"}
+    log = assembly.one("AWS::ApiGateway::Stage", "RestReceiver")["AccessLogSetting"]["Format"]
+    assert json.loads(log)["status"] == "$context.status"
+    # One role for the logs of all APIs of the account: a stack of ours would replace that of others.
+    assert not assembly.resources("AWS::ApiGateway::Account")
+
+
+def test_the_function_answers_before_the_api_gives_up(assembly: Assembly) -> None:
+    # API Gateway waits 30 seconds for its integration, and a cold start is part of them.
+    assert assembly.one("AWS::Lambda::Function", "receiveevents")["Timeout"] + 5 <= 30
+    permissions = json.dumps(list(assembly.resources("AWS::Lambda::Permission").values()))
+    assert "/POST/v1/sources/*/events" in permissions
+    assert "test-invoke-stage" not in permissions
+
+
+def test_the_url_names_the_stage(assembly: Assembly) -> None:
+    outputs = assembly.templates["slackwater-receiver"]["Outputs"]
+    [api], [stage] = assembly.resources("AWS::ApiGateway::RestApi"), assembly.resources("AWS::ApiGateway::Stage")
+    host = [".execute-api.", {"Ref": "AWS::Region"}, ".", {"Ref": "AWS::URLSuffix"}, "/"]
+    assert outputs["ApiUrl"]["Value"] == {"Fn::Join": ["", ["https://", {"Ref": api}, *host, {"Ref": stage}]]}
+    assert not [name for name in outputs if "Endpoint" in name]
 
 
 def test_waf_is_off_by_default_and_in_each_preset(assembly: Assembly) -> None:
@@ -39,11 +92,6 @@ def test_by_default_an_address_may_send_twice_what_the_api_accepts() -> None:
     assert Settings().waf_limit == 2 * 60 * 50 + 100
     assert Settings(api_requests_per_second=1, api_burst=10).waf_limit == 130
     assert settings_of(waf_requests_per_ip="10").waf_limit == 10
-
-
-def test_the_templates_pass_cdk_nag_and_cfn_lint(protected: Assembly) -> None:
-    assert list(nag_findings(protected.folder)) == []
-    assert list(template_findings(protected.folder)) == []
 
 
 def test_the_web_acl_is_before_the_stage_of_the_api(protected: Assembly) -> None:
@@ -65,7 +113,7 @@ def test_the_setting_changes_neither_the_url_nor_any_other_resource(assembly: As
             if resource["Type"] != "AWS::ApiGateway::Deployment"
         }
 
-    assert ids(assembly) <= ids(protected)
+    assert {each for each in ids(assembly) if each[0] in protected.templates} <= ids(protected)
     added = sorted(kind for _, _, kind in ids(protected) - ids(assembly))
     waf = [f"AWS::WAFv2::{kind}" for kind in ("LoggingConfiguration", "WebACL", "WebACLAssociation")]
     assert added == ["AWS::ApiGateway::GatewayResponse", "AWS::Logs::LogGroup", *waf]
