@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -14,13 +13,13 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from slackwater.formatting import counted, escape_control_characters
-from slackwater.receiver.inference.sample import InferredField, Sample, identifier
+from slackwater.receiver.inference.columns import InferredField
+from slackwater.receiver.inference.sample import Sample
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.rejections import quote_name
 from slackwater.sources.fields import FieldDefinition
 from slackwater.sources.file_format import Json, Ndjson
 from slackwater.sources.file_pattern import FilePattern
-from slackwater.sources.strptime_format import strptime_format
 
 # Marks what a user has to decide. The second is no timezone, so a definition with it is not valid.
 UNDECIDED = "DECIDE"
@@ -30,29 +29,27 @@ _LINE_LENGTH = 110
 _QUOTED_ROWS = 3
 # Megabytes: larger files would need a job with a network, see `pull.max_file_mb`.
 _MAX_FILE_MB = 1024
-# Dates in names of files, with the placeholder for each. A number after it may be an hour, or the number of a part.
-_FILE_DATES = (("%Y-%m-%d", "{date}"), ("%Y_%m_%d", "{date:%Y_%m_%d}"), ("%Y%m%d", "{date:%Y%m%d}"))
-_FILE_DATE = r"(?<!\d)\d{{4}}{0}\d{{2}}{0}\d{{2}}(?!\d)"
-_NUMBER_AFTER_DATE = re.compile(r"^[-_T.]?\d+")
+# Dates in names of files, and the placeholder of `files` by the character between their parts.
+_FILE_DATE = re.compile(r"(?<!\d)[12]\d{3}(?P<separator>[-_]?)(0[1-9]|1[0-2])(?P=separator)(0[1-9]|[12]\d|3[01])(?!\d)")
+_PLACEHOLDERS = {"-": "{date}", "_": "{date:%Y_%m_%d}", "": "{date:%Y%m%d}"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class InferredSource:
-    """What a sample says about a source. Notes are what a user should know, one sentence each."""
+    """What a sample says about a source."""
 
     source: str
     sample: Sample
     trim: bool
     null_values: Sequence[str]
-    null_notes: Sequence[str]
     fields: Sequence[InferredField]
     timestamp: InferredField | None
     """The field with the event's timestamp; None if no column is one."""
-    timestamp_notes: Sequence[str]
     timezone: str | None
     """Of timestamps without an offset: `UTC`, `UNDECIDED_TIMEZONE`, or None if there are none."""
     event_id: str | None
-    event_id_notes: Sequence[str]
+    notes: Mapping[str, Sequence[str]]
+    """By key of the definition: what a user should know, one sentence each."""
 
     @property
     def undecided(self) -> dict[str, str]:
@@ -76,12 +73,12 @@ def write_definition(
     file, and `url` its URL, without a query, if it has one.
     """
     lines = [line for paragraph in _head(inferred, rejected, url or name) for line in _comment(paragraph)]
-    lines += [f"source: {_flow(inferred.source)}", *_timestamp(inferred), *_comments(inferred.event_id_notes)]
+    lines += [f"source: {_flow(inferred.source)}", *_timestamp(inferred), *_comments(inferred.notes["event_id"])]
     if inferred.event_id:
         lines.append(f"event_id: {_flow(inferred.event_id)}")
     if inferred.trim:
         lines.append("trim: true  # values have blanks around them")
-    lines += _comments(inferred.null_notes)
+    lines += _comments(inferred.notes["null_values"])
     if len(inferred.null_values) > 1:
         lines.append(f"null_values: {_flow(list(inferred.null_values))}")
     lines.append("fields:" if any(field.field for field in inferred.fields) else "fields: {}")
@@ -105,10 +102,14 @@ def _head(inferred: InferredSource, rejected: Sequence[RejectedEvent] | None, na
 
 def _timestamp(inferred: InferredSource) -> list[str]:
     if inferred.timestamp is None:
-        lines = _comments([f"{UNDECIDED} which field is the timestamp", *inferred.timestamp_notes])
+        lines = _comments([f"{UNDECIDED} which field is the timestamp", *inferred.notes["timestamp"]])
         # Without a field the definition is not valid.
         return [*lines, f"timestamp: {_flow({'timezone': inferred.timezone} if inferred.timezone else {})}"]
-    lines = ["timestamp:", *_comments(inferred.timestamp_notes, indent=2), f"  field: {_flow(inferred.timestamp.name)}"]
+    lines = [
+        "timestamp:",
+        *_comments(inferred.notes["timestamp"], indent=2),
+        f"  field: {_flow(inferred.timestamp.name)}",
+    ]
     if inferred.timezone == UNDECIDED_TIMEZONE:
         text = "For timestamps without an offset from UTC: an IANA name such as America/New_York, or UTC."
         lines += _comment(text, indent=2)
@@ -166,18 +167,12 @@ def _arrival(inferred: InferredSource, name: str, url: str | None) -> list[str]:
 def _file_pattern(file_name: str) -> tuple[str, bool]:
     """Return a pattern such as `flights-{date}*.csv` for a file's name, and whether the name contains a date."""
     name = re.sub(r"[{}*]", "*", file_name)
-    for date_format, placeholder in _FILE_DATES:
-        match = re.search(_FILE_DATE.format(date_format[2].strip("%")), name)
-        with suppress(ValueError):  # no date
-            if match and strptime_format(date_format).parse(match[0]):
-                return name[: match.start()] + placeholder + _NUMBER_AFTER_DATE.sub("*", name[match.end() :]), True
+    if match := _FILE_DATE.search(name):
+        # The number after a date may be an hour, or the number of a part.
+        rest = re.sub(r"^[-_T.]?\d+", "*", name[match.end() :])
+        return name[: match.start()] + _PLACEHOLDERS[match["separator"]] + rest, True
     stem, dot, suffixes = name.partition(".")
     return f"{stem}-{{date}}{dot}{suffixes}", False
-
-
-def source_name(file_name: str) -> str:
-    """Return a name for the source of a file: its name without suffixes, dates and other numbers."""
-    return identifier(re.sub(r"[^A-Za-z]+", " ", file_name.partition(".")[0]))[:63] or "source"
 
 
 def _flow(value: Any) -> str:

@@ -15,23 +15,10 @@ import pyarrow.compute as pc
 from slackwater.errors import DataError
 from slackwater.formatting import counted
 from slackwater.receiver.formats.read import read_file
-from slackwater.receiver.inference.columns import STRING, has_time_name, infer_column
-from slackwater.receiver.inference.definition_yaml import (
-    UNDECIDED_TIMEZONE,
-    InferredSource,
-    source_name,
-    write_definition,
-)
+from slackwater.receiver.inference.columns import STRING, InferredField, has_time_name, infer_column, read_examples
+from slackwater.receiver.inference.definition_yaml import UNDECIDED_TIMEZONE, InferredSource, write_definition
 from slackwater.receiver.inference.read_sample import read_sample, read_start
-from slackwater.receiver.inference.sample import (
-    InferredField,
-    Sample,
-    identifier,
-    read_examples,
-    reader_of,
-    unique_names,
-)
-from slackwater.receiver.parsing.columns import ColumnReader
+from slackwater.receiver.inference.sample import Sample, identifier, unique_names
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.patterns import WHITESPACE
 from slackwater.receiver.parsing.rejections import list_names, quote_name
@@ -85,7 +72,9 @@ def infer_definition(
         else:
             # The receiver's reader does not return what comes before the end of broken compressed data.
             file.write_bytes(read_start(path, name, is_whole=False)[0])
-        inferred = infer_source(read_sample(file, name, is_whole=is_whole), source or source_name(name))
+        # The name of a file without suffixes, dates and other numbers.
+        words = identifier(re.sub(r"[^A-Za-z]+", " ", name.partition(".")[0]))
+        inferred = _infer_source(read_sample(file, name, is_whole=is_whole), source or words[:63] or "source")
         rejected = _check(inferred, file, name, is_whole=is_whole)
     return InferredDefinition(
         source=inferred.source,
@@ -98,51 +87,46 @@ def infer_definition(
     )
 
 
-def infer_source(sample: Sample, source: str) -> InferredSource:
+def _infer_source(sample: Sample, source: str) -> InferredSource:
     """Return what the sample says about the source with this name."""
     fields, trim = _infer_fields(sample)
     null_strings = list(dict.fromkeys(string for field in fields for string in field.null_strings))
-    reader = reader_of(["", *null_strings], trim=trim)
-    arrays = {field.name: field.column.read(best, reader).array for field in fields if (best := field.best)}
+    arrays = {f.name: f.column.cleaned(null_strings).read(f.best).array for f in fields if f.best}
     timestamp, timestamp_notes = _find_timestamp(fields, arrays, sample.rows)
     timezone: str | None = None
     if timestamp.needs_timezone if timestamp else any(field.needs_timezone for field in fields):
         timezone = "UTC" if timestamp and timestamp.is_utc else UNDECIDED_TIMEZONE
     decided = [
-        timestamp if timestamp and field.name == timestamp.name else _in_timezone(field, timezone, reader)
-        for field in fields
+        timestamp if timestamp and field.name == timestamp.name else _in_timezone(field, timezone) for field in fields
     ]
     event_id, event_id_notes = _find_event_id(decided, arrays, source, sample.rows)
+    null_notes = _null_notes(decided, null_strings)
     return InferredSource(
         source=source,
         sample=sample,
         trim=trim,
         null_values=("", *null_strings),
-        null_notes=_null_notes(decided, null_strings, trim=trim),
         fields=decided,
         timestamp=timestamp,
-        timestamp_notes=timestamp_notes,
         timezone=timezone,
         event_id=event_id,
-        event_id_notes=event_id_notes,
+        notes={"timestamp": timestamp_notes, "event_id": event_id_notes, "null_values": null_notes},
     )
 
 
 def _infer_fields(sample: Sample) -> tuple[list[InferredField], bool]:
     """Return the fields, and whether the source has to trim strings to read them."""
-    fields, trim = [infer_column(column, trim=False) for column in sample.columns], False
-    names = [column.name.strip(WHITESPACE) for column in sample.columns]
-    if len(set(names)) == len(names):
-        has_blanks = [column.distinct(trim=False) != column.distinct(trim=True) for column in sample.columns]
-        trimmed = [
-            infer_column(field.column, trim=True) if is_padded else field
-            for field, is_padded in zip(fields, has_blanks, strict=True)
-        ]
-        if sum(field.has_type for field in trimmed) > sum(field.has_type for field in fields):
-            fields, trim = trimmed, True
-            # The receiver trims the header of a CSV file too.
-            if isinstance(sample.file_format, Csv):
-                fields = [replace(f, column=replace(f.column, name=n)) for f, n in zip(fields, names, strict=True)]
+    columns = [column.cleaned() for column in sample.columns]
+    fields, trim = list(map(infer_column, columns)), False
+    names = [column.name.strip(WHITESPACE) for column in columns]
+    trimmed = [column.cleaned(trim=True) for column in columns]
+    if len(set(names)) == len(names) and any(a.distinct != b.distinct for a, b in zip(columns, trimmed, strict=True)):
+        # The receiver trims the header of a CSV file too.
+        if isinstance(sample.file_format, Csv):
+            trimmed = [replace(column, name=name) for column, name in zip(trimmed, names, strict=True)]
+        trimmed_fields = list(map(infer_column, trimmed))
+        if sum(field.has_type for field in trimmed_fields) > sum(field.has_type for field in fields):
+            fields, trim = trimmed_fields, True
     for index, (field, name) in enumerate(zip(fields, unique_names([f.column.name for f in fields]), strict=True)):
         fields[index] = replace(field, name=name)
         if not field.column.name or field.column.name.encode(errors="ignore").decode() != field.column.name:
@@ -155,12 +139,9 @@ def _find_timestamp(
     fields: Sequence[InferredField], arrays: Mapping[str, pa.Array], rows: int
 ) -> tuple[InferredField | None, list[str]]:
     """Return the field with the event's timestamp, and what a user should know about the choice."""
-    candidates, with_nulls = list[InferredField](), list[str]()
-    for timestamp in filter(None, map(_as_timestamp, fields)):
-        if nulls := arrays[timestamp.name].null_count:
-            with_nulls.append(f"{timestamp.name} ({counted(nulls, 'row')} without a value)")
-        else:
-            candidates.append(timestamp)
+    timestamps = [(field, arrays[field.name].null_count) for field in map(_as_timestamp, fields) if field]
+    candidates = [field for field, nulls in timestamps if not nulls]
+    with_nulls = [f"{field.name} ({counted(nulls, 'row')} without a value)" for field, nulls in timestamps if nulls]
     notes = [f"Not possible, because an event needs a timestamp: {', '.join(with_nulls)}"] if with_nulls else []
     if not candidates:
         return None, ["No column has a timestamp in every row: the receiver cannot store the events", *notes]
@@ -175,9 +156,8 @@ def _all_rows(rows: int) -> str:
 
 
 def _name_rank(name: str) -> int:
-    return (
-        _TIMESTAMP_NAMES.index(name) if name in _TIMESTAMP_NAMES else len(_TIMESTAMP_NAMES) + (not has_time_name(name))
-    )
+    known = len(_TIMESTAMP_NAMES)
+    return _TIMESTAMP_NAMES.index(name) if name in _TIMESTAMP_NAMES else known + (not has_time_name(name))
 
 
 def _as_timestamp(field: InferredField) -> InferredField | None:
@@ -187,20 +167,19 @@ def _as_timestamp(field: InferredField) -> InferredField | None:
         return field if best and best.type is FieldType.TIMESTAMP else None
     dates = [reading.field for reading in field.readings] or [best]
     midnights = [FieldDefinition(type=FieldType.TIMESTAMP, formats=each.formats or ("%Y-%m-%d",)) for each in dates]
-    reader = reader_of(["", *field.null_strings], trim=True)
-    if any(field.column.read(midnight, reader).rejections.num_rows for midnight in midnights):
+    if any(field.column.read(midnight).rejections.num_rows for midnight in midnights):
         return None  # a column of dates in Parquet or Excel
-    return replace(field, readings=read_examples(field.column, midnights, reader), needs_timezone=True)
+    return replace(field, readings=read_examples(field.column, midnights))
 
 
-def _in_timezone(field: InferredField, timezone: str | None, reader: ColumnReader) -> InferredField:
+def _in_timezone(field: InferredField, timezone: str | None) -> InferredField:
     """Return the field; as a string if `timestamp.timezone` is not the one that its timestamps need."""
     if not field.needs_timezone or timezone == ("UTC" if field.is_utc else UNDECIDED_TIMEZONE):
         return field
     note = "timestamps without an offset from UTC: to read them as timestamps, set `timestamp.timezone` to theirs"
     if field.readings:
         return replace(field, notes=(*field.notes, note))
-    is_string = not field.column.read(STRING, reader).rejections.num_rows
+    is_string = not field.column.read(STRING).rejections.num_rows
     return replace(field, field=STRING if is_string else None, notes=(note, *field.notes), null_strings=())
 
 
@@ -226,7 +205,7 @@ def _find_event_id(
     return best, notes
 
 
-def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str], *, trim: bool) -> list[str]:
+def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str]) -> list[str]:
     """Return what a user should know about strings that mean "no value", or may mean it."""
     notes: list[str] = []
     for string in null_strings:
@@ -234,7 +213,7 @@ def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str], *,
         notes.append(f"{string!r} means no value in {list_names(typed)}: the other values have a type")
     others: dict[str, list[str]] = {}
     for field in fields:
-        for string in field.column.null_strings(trim=trim):
+        for string in field.column.null_strings:
             if string not in field.null_strings:
                 others.setdefault(string, []).append(quote_name(field.name))
     kept = "is kept as a string: add it if it means no value"
