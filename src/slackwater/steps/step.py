@@ -178,7 +178,7 @@ class Extract(Step):
     """A step without inputs, which reads rows from outside of the pipeline."""
 
     read: Callable[[Any, StepContext], DataFrame]
-    """Called with an instance of `parameters`. Raises `InputError` naming the place, the fault and the remedy."""
+    """Called with an instance of `parameters`. Raises `InputError` naming the field, the problem and the remedy."""
     inputs: tuple[str, ...] = field(default=(), init=False)
 
 

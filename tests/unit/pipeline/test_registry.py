@@ -36,7 +36,7 @@ def sql(query: Any, *inputs: str) -> dict[str, Any]:
     return {"step": "sql", "depends_on": list(inputs or ("a",)), "with": {"query": query}}
 
 
-def fault(**steps: Any) -> str:
+def problem(**steps: Any) -> str:
     with pytest.raises(DefinitionError) as caught:
         check_steps(pipeline(**steps))
     return str(caught.value)
@@ -66,13 +66,13 @@ def test_a_project_is_loaded_without_the_modules_of_steps_unless_these_are_check
 
 
 def test_an_unknown_step_is_reported_with_similar_ones():
-    assert fault(x={**JOIN, "step": "jion"}) == "steps.x.step: no step 'jion' (did you mean join?)"
-    assert "(expected one of aggregate, clean_nan, " in fault(x={**JOIN, "step": "zzz"})
+    assert problem(x={**JOIN, "step": "jion"}) == "steps.x.step: no step 'jion' (did you mean join?)"
+    assert "(expected one of aggregate, clean_nan, " in problem(x={**JOIN, "step": "zzz"})
 
 
 def test_helper_modules_are_no_steps():
-    assert "no step 'registry'" in fault(x={**JOIN, "step": "registry"})
-    assert "no step 'spark'" in fault(x={**JOIN, "step": "spark"})
+    assert "no step 'registry'" in problem(x={**JOIN, "step": "registry"})
+    assert "no step 'spark'" in problem(x={**JOIN, "step": "spark"})
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_helper_modules_are_no_steps():
     ],
 )
 def test_wrong_parameters_are_named(change, message):
-    assert message in fault(x={**JOIN, "with": {**JOIN["with"], **change}})
+    assert message in problem(x={**JOIN, "with": {**JOIN["with"], **change}})
 
 
-def test_all_faults_are_reported_at_once():
-    message = fault(x={**JOIN, "with": {}}, y=sql("SELECT 1 FROM nowhere"))
+def test_all_problems_are_reported_at_once():
+    message = problem(x={**JOIN, "with": {}}, y=sql("SELECT 1 FROM nowhere"))
     for one in ("steps.x.with.keys: missing", "steps.x.with.how: missing", "steps.y.with.query: nowhere"):
         assert one in message
 
@@ -140,13 +140,13 @@ def test_two_load_steps_that_replace_each_others_rows_are_refused(one, other, me
 
 @pytest.mark.parametrize("inputs", [["a"], ["a", "b", "c"]])
 def test_a_wrong_number_of_inputs_is_reported(inputs):
-    assert f"steps.x.depends_on: join reads 2 inputs (left, right), not {len(inputs)} ({', '.join(inputs)})" in fault(
+    assert f"steps.x.depends_on: join reads 2 inputs (left, right), not {len(inputs)} ({', '.join(inputs)})" in problem(
         x={**JOIN, "depends_on": inputs}
     )
 
 
 def test_an_input_named_twice_is_reported():
-    assert "steps.x.depends_on: an input is named twice (a, a)" in fault(x={**JOIN, "depends_on": ["a", "a"]})
+    assert "steps.x.depends_on: an input is named twice (a, a)" in problem(x={**JOIN, "depends_on": ["a", "a"]})
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_queries_over_the_inputs_are_allowed(query):
     ],
 )
 def test_other_sql_statements_are_refused(query, message):
-    assert message in fault(x=sql(query))
+    assert message in problem(x=sql(query))
 
 
 def test_the_error_for_a_misspelt_input_suggests_the_right_name():

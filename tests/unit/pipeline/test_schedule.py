@@ -91,7 +91,7 @@ def test_the_command_refuses_wrong_arguments(monkeypatch, capsys, arguments, exi
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("problem", "message"),
     [
         ("schedule: {process: '99 3 * * *'}", "pipelines/heights.yaml:7:21: schedule.process: "),
         ("schedule: {monitor: 6}", "pipelines/heights.yaml:7:21: schedule.monitor: "),
@@ -105,14 +105,14 @@ def test_the_command_refuses_wrong_arguments(monkeypatch, capsys, arguments, exi
         ("- heights", "pipelines/heights.yaml:1:1: "),
     ],
 )
-def test_a_fault_is_refused_before_the_file_is_written(tmp_path, fault, message):
-    pipeline = fault if fault.startswith("-") else f"{PIPELINE}{fault}\n"
+def test_a_problem_is_refused_before_the_file_is_written(tmp_path, problem, message):
+    pipeline = problem if problem.startswith("-") else f"{PIPELINE}{problem}\n"
     with pytest.raises(DefinitionError) as error:
         load_project(project_folder(tmp_path, pipeline=pipeline))
     assert f"/{message}" in str(error.value)
 
 
-def test_a_source_s_fault_is_refused_before_the_file_is_written(tmp_path):
+def test_a_source_s_problem_is_refused_before_the_file_is_written(tmp_path):
     source = SOURCE + PULL.rstrip()[:-1] + ", schedule: hourly}\n"
     with pytest.raises(DefinitionError, match=r"/sources/tides.yaml:4:74: pull\.schedule: "):
         load_project(project_folder(tmp_path, source=source))

@@ -17,7 +17,7 @@ from slackwater.client.workspace import project_of
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.validation.yaml_file import Problem
+    from slackwater.validation.yaml_file import FileProblem
 
 PipelineFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="The YAML file of the pipeline.", show_default=False)
@@ -123,7 +123,7 @@ def compile_(
     return Result(compile_machine(pipeline, frame))
 
 
-def relative_problems(problems: Sequence[Problem]) -> list[Problem]:
+def relative_problems(problems: Sequence[FileProblem]) -> list[FileProblem]:
     """Return the problems with paths that are relative to the current folder, if the files are in it."""
     current = Path.cwd()
     return [
