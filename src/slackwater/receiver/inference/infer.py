@@ -11,12 +11,21 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import yaml
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
 from slackwater.receiver.formats.read import read_file
 from slackwater.receiver.inference.columns import STRING, InferredField, has_time_name, infer_column, read_examples
-from slackwater.receiver.inference.definition_yaml import UNDECIDED_TIMEZONE, InferredSource, write_definition
+from slackwater.receiver.inference.definition_yaml import (
+    UNDECIDED_TIMEZONE,
+    arrival_lines,
+    comments,
+    field_lines,
+    flow,
+    head_lines,
+    timestamp_lines,
+)
 from slackwater.receiver.inference.read_sample import read_sample, read_start
 from slackwater.receiver.inference.sample import Sample, identifier, unique_names
 from slackwater.receiver.parsing.event_checks import RejectedEvent
@@ -72,23 +81,27 @@ def infer_definition(
         else:
             # The receiver's reader does not return what comes before the end of broken compressed data.
             file.write_bytes(read_start(path, name, is_whole=False)[0])
+        sample = read_sample(file, name, is_whole=is_whole)
         # The name of a file without suffixes, dates and other numbers.
         words = identifier(re.sub(r"[^A-Za-z]+", " ", name.partition(".")[0]))
-        inferred = _infer_source(read_sample(file, name, is_whole=is_whole), source or words[:63] or "source")
-        rejected = _check(inferred, file, name, is_whole=is_whole)
+        source = source or words[:63] or "source"
+        fields, undecided, lines = _infer_source(sample, source)
+        lines += arrival_lines(sample, source, name=name, url=url)
+        rejected = _check("\n".join(lines), fields, sample, file, name, is_whole=is_whole)
+    head = head_lines(sample, rejected, name=url or name, is_undecided=bool(undecided))
     return InferredDefinition(
-        source=inferred.source,
-        definition=write_definition(inferred, rejected, name=name, url=url),
-        rows=inferred.sample.rows,
-        is_complete=inferred.sample.is_complete,
+        source=source,
+        definition="\n".join([*head, *lines]) + "\n",
+        rows=sample.rows,
+        is_complete=sample.is_complete,
         rejected=None if rejected is None else len(rejected),
-        fields={field.name: str(field.field.type) for field in inferred.fields if field.field},
-        undecided=inferred.undecided,
+        fields={field.name: str(field.field.type) for field in fields if field.field},
+        undecided=undecided,
     )
 
 
-def _infer_source(sample: Sample, source: str) -> InferredSource:
-    """Return what the sample says about the source with this name."""
+def _infer_source(sample: Sample, source: str) -> tuple[list[InferredField], dict[str, str], list[str]]:
+    """Return the fields, what the user has to decide, and the lines of the definition but for how data arrives."""
     fields, trim = _infer_fields(sample)
     null_strings = list(dict.fromkeys(string for field in fields for string in field.null_strings))
     arrays = {f.name: f.column.cleaned(null_strings).read(f.best).array for f in fields if f.best}
@@ -96,22 +109,27 @@ def _infer_source(sample: Sample, source: str) -> InferredSource:
     timezone: str | None = None
     if timestamp.needs_timezone if timestamp else any(field.needs_timezone for field in fields):
         timezone = "UTC" if timestamp and timestamp.is_utc else UNDECIDED_TIMEZONE
-    decided = [
+    fields = [
         timestamp if timestamp and field.name == timestamp.name else _in_timezone(field, timezone) for field in fields
     ]
-    event_id, event_id_notes = _find_event_id(decided, arrays, source, sample.rows)
-    null_notes = _null_notes(decided, null_strings)
-    return InferredSource(
-        source=source,
-        sample=sample,
-        trim=trim,
-        null_values=("", *null_strings),
-        fields=decided,
-        timestamp=timestamp,
-        timezone=timezone,
-        event_id=event_id,
-        notes={"timestamp": timestamp_notes, "event_id": event_id_notes, "null_values": null_notes},
-    )
+    event_id, event_id_notes = _find_event_id(fields, arrays, source, sample.rows)
+    undecided = {} if timestamp else {"timestamp.field": "no column has a timestamp in every row"}
+    if timezone == UNDECIDED_TIMEZONE:
+        undecided["timestamp.timezone"] = "there are timestamps without an offset from UTC"
+    for field in fields:
+        if count := len(field.readings):
+            what = f"{count} readings fit all values" if count > 1 else "a date without a time"
+            undecided[f"fields.{field.name}"] = what
+    lines = [
+        f"source: {flow(source)}",
+        *timestamp_lines(timestamp.name if timestamp else None, timezone, timestamp_notes),
+    ]
+    lines += [*comments(event_id_notes), *([f"event_id: {flow(event_id)}"] if event_id else [])]
+    lines += ["trim: true  # values have blanks around them"] if trim else []
+    lines += comments(_null_notes(fields, null_strings))
+    lines += [f"null_values: {flow(['', *null_strings])}"] if null_strings else []
+    lines.append("fields:" if any(field.field for field in fields) else "fields: {}")
+    return fields, undecided, lines + [line for field in fields for line in field_lines(field)]
 
 
 def _infer_fields(sample: Sample) -> tuple[list[InferredField], bool]:
@@ -223,26 +241,21 @@ def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str]) ->
     return notes
 
 
-def _check(inferred: InferredSource, path: Path, name: str, *, is_whole: bool) -> list[RejectedEvent] | None:
+def _check(
+    definition: str, fields: Sequence[InferredField], sample: Sample, path: Path, name: str, *, is_whole: bool
+) -> list[RejectedEvent] | None:
     """Return the rows of the sample that the receiver rejects; None if it does not read all rows of the sample.
 
     It reads none without a timestamp, and not the last rows of an incomplete JSON array. What the user has to decide
     is decided in some way.
     """
-    sample, timestamp = inferred.sample, inferred.timestamp
-    if timestamp is None or sample.list_key is not None:
+    content = yaml.safe_load(definition)
+    if "field" not in content["timestamp"] or sample.list_key is not None:
         return None
-    source = Source.model_validate(
-        {
-            "source": inferred.source,
-            "timestamp": {"field": timestamp.name, **({"timezone": "UTC"} if inferred.timezone else {})},
-            "event_id": inferred.event_id,
-            "trim": inferred.trim,
-            "null_values": inferred.null_values,
-            "fields": {f.name: f.named(f.best).model_dump(by_alias=True) for f in inferred.fields if f.best},
-            "pull": {"url": "https://partner.example", "files": "{date}", "format": sample.file_format},
-        }
-    )
+    content["timestamp"] |= {"timezone": "UTC"} if "timezone" in content["timestamp"] else {}
+    content["fields"] |= {f.name: f.named(f.best).model_dump(by_alias=True) for f in fields if f.readings and f.best}
+    content["pull"] = {"url": "https://partner.example", "files": "{date}", "format": sample.file_format}
+    source = Source.model_validate(content)
     rejected, rows = list[RejectedEvent](), 0
     try:
         for block in read_file(path, source, name=name, received_at=datetime.now(UTC)):
