@@ -92,12 +92,6 @@ class TestApi:
         assert len(answer.body["rejected"]) == 2
         assert len(setup.reject_records()) == 2
 
-    @pytest.mark.parametrize("codec", ["gzip", "zstd"])
-    def test_compressed_bodies_are_accepted(self, codec):
-        body = pa.compress(json.dumps(event()).encode(), codec=codec, asbytes=True)
-        assert Setup().post(body=body, content_encoding=codec).body["accepted"] == 1
-        assert Setup().post(body=body[:-1], content_encoding=codec).status == 400
-
     def test_an_empty_array_is_accepted(self):
         answer = Setup().post(body=b"[]", content_type="application/json")
         assert (answer.status, answer.body["accepted"], answer.body["rejected"]) == (202, 0, [])
