@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,16 +10,21 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from lambdas import receive_events
+from slackwater.errors import UnknownName
 from slackwater.receiver.push.body import Body, Limits
 from slackwater.receiver.push.receive import CheckedBatch, Receiver
+from slackwater.receiver.push.request import EventsApi
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
     RECEIVED,
     Clock,
     Fuse,
+    MemoryBuffer,
     MemoryPartitions,
     MemoryStore,
+    MemoryTokens,
     a_source,
 )
 from tests.reading import read_parquet
@@ -38,6 +44,9 @@ SOURCE = a_source()
 LIMITS = Limits()
 
 
+ALL_SOURCES = MemoryTokens({"good": ["*"]})
+
+
 class Answer(NamedTuple):
     """The response of `EventsApi.post`."""
 
@@ -46,16 +55,34 @@ class Answer(NamedTuple):
 
 
 class Setup:
-    """A receiver over fakes."""
+    """The API over fakes, with its receiver, its queue and the sources by name."""
 
-    def __init__(self, source: Source = SOURCE, **limits: int) -> None:
-        self.source = source
+    def __init__(self, *sources: Source, tokens: MemoryTokens = ALL_SOURCES, **limits: int) -> None:
+        self.sources = {source.source: source for source in sources or (SOURCE,)}
+        self.source = next(iter(self.sources.values()))
         self.fuse = Fuse()
         self.store = MemoryStore(self.fuse)
         self.partitions = MemoryPartitions(self.fuse)
+        self.queue = MemoryBuffer(self.fuse)
         self.clock = Clock()
         raw_writer = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
         self.receiver = Receiver(raw_writer=raw_writer, now=self.clock, limits=Limits(**limits))
+        self.api = EventsApi(
+            tokens=tokens, source=self.find_source, receiver=self.receiver, queue=self.queue, now=self.clock
+        )
+
+    def find_source(self, name: str) -> Source:
+        if name not in self.sources:
+            raise UnknownName(f"no source {name!r}")
+        return self.sources[name]
+
+    def post(self, *events: object, source: str = "things", body: bytes | None = None, **headers: str) -> Answer:
+        """Send events to the API, or a body; a header with an empty value is left out."""
+        all_headers = {"authorization": "Bearer good", "content-type": NDJSON}
+        all_headers |= {name.replace("_", "-"): value for name, value in headers.items()}
+        body = "\n".join(map(json.dumps, events)).encode() if body is None else body
+        sent = {name: value for name, value in all_headers.items() if value}
+        return Answer(*self.api.post(source, sent, body, "mine"))
 
     def push(self, events: list[object] | bytes, content_type: str = NDJSON, encoding: str | None = None):
         body = events if isinstance(events, bytes) else "\n".join(map(json.dumps, events)).encode()
@@ -89,6 +116,27 @@ def pushed_body(
     body: bytes, content_type: str | None = NDJSON, encoding: str | None = None, limits: Limits = LIMITS
 ) -> Body:
     return Body(content=body, content_type=content_type, content_encoding=encoding, origin="push:acme", limits=limits)
+
+
+def call_function(body: bytes, **headers: str | list[str]) -> dict[str, Any]:
+    """Call the function as API Gateway does: with `binaryMediaTypes: */*`, each body is in Base64."""
+    sent = {"Content-Type": NDJSON, "Authorization": "Bearer good"}
+    sent = {name: [value] if isinstance(value, str) else value for name, value in {**sent, **headers}.items()}
+    request = {
+        "resource": "/v1/sources/{source}/events",
+        "path": "/v1/sources/things/events",
+        "httpMethod": "POST",
+        "headers": {name: values[-1] for name, values in sent.items()},
+        "multiValueHeaders": sent,
+        "queryStringParameters": None,
+        "multiValueQueryStringParameters": None,
+        "pathParameters": {"source": "things"},
+        "stageVariables": None,
+        "requestContext": {"requestId": "request-1", "stage": "push", "identity": {"sourceIp": "192.0.2.1"}},
+        "body": base64.b64encode(body).decode() if body else None,
+        "isBase64Encoded": bool(body),
+    }
+    return receive_events.handler(request, FunctionContext())
 
 
 def event(at: str = "2013-03-08T12:00:00Z", **more: object) -> dict[str, object]:

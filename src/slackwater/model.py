@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from slackwater.faults import Fault, Faults, closest
 from slackwater.formatting import check_iso_date
+from slackwater.problems import Problem, Problems, closest
 
 # The name of a source, pipeline, step or column: characters that Glue and SQL accept without quotes. Glue stores names
 # in lower case, so upper case is refused.
@@ -34,7 +34,7 @@ def _check_timezone(value: str) -> str:
         by_city = {zone.rpartition("/")[2]: zone for zone in known_timezones()}
         similar = closest(value, known_timezones()) or by_city.get(closest(value, by_city), "")
         expected = "" if similar else "an IANA name such as America/New_York"
-        raise Faults(Fault(message=f"no such timezone: {value!r}", expected=expected, suggestion=similar))
+        raise Problems(Problem(message=f"no such timezone: {value!r}", expected=expected, suggestion=similar))
     return value
 
 

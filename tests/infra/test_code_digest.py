@@ -144,7 +144,7 @@ def test_imports_outside_of_the_followed_modules_are_listed() -> None:
         "slackwater.aws.objects",
         "slackwater.aws.secrets",
         "slackwater.errors",
-        "slackwater.faults",
+        "slackwater.problems",
         "slackwater.formatting",
         "slackwater.model",
         "slackwater.pipeline.definition",

@@ -20,7 +20,7 @@ from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.steps.step import StepContext
 from slackwater.validation.check_project import check_project
-from slackwater.validation.yaml_file import Problem
+from slackwater.validation.yaml_file import FileProblem
 
 # Seconds between two looks at the files, and between two that find the same files after a change: an editor may still
 # be writing.
@@ -33,7 +33,7 @@ Snapshot = dict[Path, tuple[int, int]]
 class InvalidDefinitions(DefinitionError):
     """The pipeline or its sources have problems, or the module of a step cannot be imported."""
 
-    def __init__(self, problems: tuple[Problem, ...] = (), error: str = "") -> None:
+    def __init__(self, problems: tuple[FileProblem, ...] = (), error: str = "") -> None:
         super().__init__("\n".join([*map(str, problems), error]).strip())
         self.problems, self.error = problems, error
 
@@ -95,7 +95,7 @@ class DevLoop:
         gets the outcome of each step when it is known. Problems and failures are part of the result.
         """
         began = time.monotonic()
-        problems: tuple[Problem, ...] = ()
+        problems: tuple[FileProblem, ...] = ()
         error, samples, steps, loads = "", dict[str, Sample](), list[StepOutcome](), dict[str, str]()
         try:
             self._code.reload()

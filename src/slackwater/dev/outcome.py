@@ -9,7 +9,7 @@ from typing import Any
 
 from slackwater.arrow.reference import StepRecord
 from slackwater.dev.sample import Sample
-from slackwater.validation.yaml_file import Problem
+from slackwater.validation.yaml_file import FileProblem
 
 
 class StepState(StrEnum):
@@ -46,7 +46,7 @@ class LoopResult:
     """What one loop did. There are no steps if the pipeline is not valid or an input has no rows."""
 
     seconds: float
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
     """Of the pipeline and its sources."""
     error: str = ""
     """Why no step could run."""

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from slackwater.faults import Fault, Faults, closest, unknown_name
 from slackwater.model import Cron, Model, Name, TimeZone
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
+from slackwater.problems import Problem, Problems, closest, unknown_name
 from slackwater.sources.definition import Source
 from slackwater.sources.late_thresholds import ANY_LATE_DATA, LateThresholds
 from slackwater.sources.pull_config import OnRemoved
@@ -118,7 +118,7 @@ class Late(Model):
         if not isinstance(value, dict) or "order" not in value:
             return value
         if value["order"] != "oldest":
-            raise Faults(Fault(path=("order",), at_key=True, message="the oldest days run again first: remove it"))
+            raise Problems(Problem(path=("order",), at_key=True, message="the oldest days run again first: remove it"))
         return {key: item for key, item in value.items() if key != "order"}
 
 
@@ -150,25 +150,25 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _check_names(self) -> Pipeline:
-        faults = list(self.name_faults())
-        if faults:
-            raise Faults(*faults)
+        problems = list(self.name_problems())
+        if problems:
+            raise Problems(*problems)
         return self
 
-    def name_faults(self) -> Iterator[Fault]:
-        """Yield the faults of names within the pipeline that have nothing to do with its graph."""
+    def name_problems(self) -> Iterator[Problem]:
+        """Yield the problems of names within the pipeline that have nothing to do with its graph."""
         if self.pipeline == LEDGER_TABLE:
-            yield Fault(path=("pipeline",), message="the table of late inputs has this name: rename the pipeline")
+            yield Problem(path=("pipeline",), message="the table of late inputs has this name: rename the pipeline")
         if not self.inputs:
-            yield Fault(path=(), message="it has no input: name a source in `sources`, or a pipeline in `tables`")
+            yield Problem(path=(), message="it has no input: name a source in `sources`, or a pipeline in `tables`")
         # `depends_on` names sources, tables and steps alike.
         for name in self.tables:
             if name in self.sources:
-                yield Fault(path=("tables", name), at_key=True, message="a source has this name: rename the table")
+                yield Problem(path=("tables", name), at_key=True, message="a source has this name: rename the table")
         for name in self.steps:
             if name in self.inputs:
                 of = "source" if name in self.sources else "table"
-                yield Fault(path=("steps", name), at_key=True, message=f"a {of} has this name: rename the step")
+                yield Problem(path=("steps", name), at_key=True, message=f"a {of} has this name: rename the step")
         if self.publish.step not in self.steps:
             yield unknown_name(
                 f"no step {self.publish.step!r} in this pipeline",
@@ -178,38 +178,38 @@ class Pipeline(Model):
             )
         # Publishing adds the column `date`: a row of the table is identified by its day and the rest of the key.
         if "date" not in self.publish.key:
-            yield Fault(
+            yield Problem(
                 path=("publish", "key"), message="it must contain `date`, the column by which the table is partitioned"
             )
         for name in self.publish.metrics:
             if name in self.publish.key:
                 message = "it is a column of publish.key, which identifies rows: remove it here"
-                yield Fault(path=("publish", "metrics", name), at_key=True, message=message)
-        yield from self._load_faults()
-        yield from self._late_faults()
+                yield Problem(path=("publish", "metrics", name), at_key=True, message=message)
+        yield from self._load_problems()
+        yield from self._late_problems()
 
-    def _late_faults(self) -> Iterator[Fault]:
+    def _late_problems(self) -> Iterator[Problem]:
         thresholds, on_removed = list(self.late.thresholds), list(self.late.on_removed)
         for key, names, possible in (("thresholds", thresholds, self.inputs), ("on_removed", on_removed, self.sources)):
             for name in sorted(set(names) - set(possible)):
                 message = f"{name} is not a source of this pipeline"
                 yield unknown_name(message, name, possible, path=("late", key, name), at_key=True)
 
-    def _load_faults(self) -> Iterator[Fault]:
+    def _load_problems(self) -> Iterator[Problem]:
         published = self.publish.step if self.publish.step in self.steps else closest(self.publish.step, self.steps)
         for name, use in self.load.items():
             if name in self.inputs or name in self.steps:
-                yield Fault(path=("load", name), at_key=True, message="a source or a step has this name: rename it")
+                yield Problem(path=("load", name), at_key=True, message="a source or a step has this name: rename it")
             if use.exchange:
                 message = "no step reads what a load step writes: remove it"
-                yield Fault(path=("load", name, "exchange"), message=message)
+                yield Problem(path=("load", name, "exchange"), message=message)
             for index, read in enumerate(use.depends_on):
                 path = ("load", name, "depends_on", index)
                 if read not in self.steps and read not in self.inputs:
                     yield unknown_name(f"no step {read!r}", read, self.steps, path=path)
                 # Other steps leave no files, so their rows would be computed a second time, and might differ.
                 elif published and read != published and not (read in self.steps and self.steps[read].exchange):
-                    yield Fault(path=path, message=f"{read} is neither publish.step nor a step with `exchange: true`")
+                    yield Problem(path=path, message=f"{read} is neither publish.step nor a step with `exchange: true`")
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from slackwater.faults import Fault, Faults
 from slackwater.model import Model, Name
+from slackwater.problems import Problem, Problems
 from slackwater.sources.pull_config import check_url
 
 # The names that Iceberg's catalog for Glue accepts.
@@ -73,13 +73,13 @@ class IcebergInput(Model):
     def _check_keys(cls, value: Any) -> Any:
         messages = {"table": "`iceberg` names the table: remove one of them"}
         messages |= dict.fromkeys(("days", "missing", "on_change"), "an Iceberg table is read as a whole: remove it")
-        faults = [
-            Fault(path=(key,), at_key=True, message=message)
+        problems = [
+            Problem(path=(key,), at_key=True, message=message)
             for key, message in messages.items()
             if isinstance(value, dict) and key in value
         ]
-        if faults:
-            raise Faults(*faults)
+        if problems:
+            raise Problems(*problems)
         return value
 
     @property

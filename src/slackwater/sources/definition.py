@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, model_validator
 
 from slackwater.errors import DefinitionError
-from slackwater.faults import Fault, Faults, Path, unknown_name
 from slackwater.model import Model, Name, TimeZone
+from slackwater.problems import Path, Problem, Problems, unknown_name
 from slackwater.sources.fields import (
     ConstantColumn,
     DatePartColumn,
@@ -104,14 +104,14 @@ class Source(Model):
 
     @model_validator(mode="after")
     def _check_references(self) -> Source:
-        faults = [*self._reference_faults(), *self._derived_column_faults()]
-        if faults:
-            raise Faults(*faults)
+        problems = [*self._reference_problems(), *self._derived_column_problems()]
+        if problems:
+            raise Problems(*problems)
         return self
 
-    def _reference_faults(self) -> Iterator[Fault]:
+    def _reference_problems(self) -> Iterator[Problem]:
         if self.push is None and self.pull is None:
-            yield Fault(message="a source needs `push` or `pull`: add the one by which its data arrives")
+            yield Problem(message="a source needs `push` or `pull`: add the one by which its data arrives")
         for path, name, types in (
             (("timestamp", "field"), self.timestamp.field, frozenset({FieldType.TIMESTAMP})),
             (("event_id",), self.event_id, _ID_TYPES),
@@ -125,13 +125,13 @@ class Source(Model):
             reader = readers.setdefault(self.partner_name(name), name)
             if reader != name:
                 message = f"{reader} is read from {self.partner_name(name)!r} too: change the `from` of one of them"
-                yield Fault(path=("fields", name), at_key=True, message=message)
+                yield Problem(path=("fields", name), at_key=True, message=message)
 
-    def _derived_column_faults(self) -> Iterator[Fault]:
+    def _derived_column_problems(self) -> Iterator[Problem]:
         for name, derived in self.enrich.items():
             if name in self.fields:
                 message = "a field already has this name: rename the derived column"
-                yield Fault(path=("enrich", name), at_key=True, message=message)
+                yield Problem(path=("enrich", name), at_key=True, message=message)
             match derived:
                 case LookupColumn() | DatePartColumn():
                     key, read = "of", {derived.of}
@@ -144,7 +144,7 @@ class Source(Model):
                 if field not in self.fields:
                     yield unknown_name(f"no field {field!r}", field, self.fields, path=path)
                 elif isinstance(derived, DatePartColumn) and self.fields[field].type is not FieldType.TIMESTAMP:
-                    yield Fault(path=path, message=f"{field!r} is not a timestamp field")
+                    yield Problem(path=path, message=f"{field!r} is not a timestamp field")
 
     def partner_name(self, field: str) -> str:
         """Return the name that the partner uses for `field`, one of `fields`."""

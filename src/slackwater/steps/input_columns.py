@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slackwater.faults import Fault, Path, unknown_name
+from slackwater.problems import Path, Problem, unknown_name
 
 Columns = tuple[str, ...]
 """The names of the columns of a frame, in order."""
 
 
 class InputColumns:
-    """The columns of the inputs of one step, and the faults of its parameters that they show."""
+    """The columns of the inputs of one step, and the problems of its parameters that they show."""
 
     def __init__(
         self, inputs: Mapping[str, Columns | None], *, sources: Mapping[str, Columns | None] | None = None
@@ -22,7 +22,7 @@ class InputColumns:
         """
         self.by_name = inputs
         self.sources = sources or {}
-        self.faults: list[Fault] = []
+        self.problems: list[Problem] = []
 
     def __getitem__(self, index: int) -> Columns | None:
         """Return the columns of an input by its position; None if they are not known."""
@@ -37,7 +37,7 @@ class InputColumns:
         for path, name in names.items():
             if columns is not None and name not in columns:
                 message = f"no column {name!r} in {of}"
-                self.faults.append(unknown_name(message, name, columns, path=path, at_key=at_key))
+                self.problems.append(unknown_name(message, name, columns, path=path, at_key=at_key))
 
     def require_new(self, index: int, names: Sequence[str], *, path: Path) -> None:
         """Report that the input at this position has columns of these names already, regardless of case."""
@@ -45,7 +45,7 @@ class InputColumns:
         existing = [name for name in self[index] or () if name.lower() in new]
         if existing:
             message = f"{self.name(index)} has a column {', '.join(existing)} already"
-            self.faults.append(Fault(path=path, message=f"{message}: rename or delete it in a step before"))
+            self.problems.append(Problem(path=path, message=f"{message}: rename or delete it in a step before"))
 
     def name(self, index: int) -> str:
         """Return the name of the input at this position."""

@@ -103,13 +103,13 @@ def written_target(parameters: Parameters) -> tuple[str, str] | None:
 def parameters_of(place: str, use: StepUse) -> Parameters:
     """Return the checked parameters of a step.
 
-    `place` is where the pipeline uses the step, such as `steps.joined`. Raises `DefinitionError` naming each faulty
+    `place` is where the pipeline uses the step, such as `steps.joined`. Raises `DefinitionError` naming each invalid
     parameter or input.
     """
     step = step_of(place, use)
-    fault = inputs_fault(step, use.depends_on)
-    if fault:
-        raise DefinitionError(f"{place}.depends_on: {fault}")
+    problem = inputs_problem(step, use.depends_on)
+    if problem:
+        raise DefinitionError(f"{place}.depends_on: {problem}")
     parameters = validated(step, use.parameters, place=f"{place}.with")
     try:
         step.check(use.depends_on, parameters)
@@ -119,15 +119,15 @@ def parameters_of(place: str, use: StepUse) -> Parameters:
 
 
 def validated(step: Step, parameters: Mapping[str, object], *, place: str) -> Parameters:
-    """Return the parameters as the step's model. Raises `DefinitionError` naming each faulty one, below `place`."""
+    """Return the parameters as the step's model. Raises `DefinitionError` naming each invalid one, below `place`."""
     try:
         return step.parameters.model_validate(dict(parameters))
     except ValidationError as error:
-        faults = [
-            f"{'.'.join([place, *map(str, fault['loc'])])}: {fault['msg'].removeprefix('Value error, ')}"
-            for fault in error.errors()
+        problems = [
+            f"{'.'.join([place, *map(str, problem['loc'])])}: {problem['msg'].removeprefix('Value error, ')}"
+            for problem in error.errors()
         ]
-        raise DefinitionError("\n  ".join(faults)) from error
+        raise DefinitionError("\n  ".join(problems)) from error
 
 
 def step_of(place: str, use: StepUse) -> Step:
@@ -148,7 +148,7 @@ def find_step(name: str) -> Step:
     raise UnknownName(f"no step {name!r} ({hint})")
 
 
-def inputs_fault(step: Step, names: Collection[str]) -> str | None:
+def inputs_problem(step: Step, names: Collection[str]) -> str | None:
     """Return why the step does not accept these inputs: their number, or one that is named twice; None if it does."""
     least, most = len(step.inputs), len(step.inputs) + len(step.optional_inputs)
     if not (least <= len(names) and (len(names) <= most or step.many_inputs)):

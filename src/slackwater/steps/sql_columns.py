@@ -1,6 +1,6 @@
 """The columns that SQL reads and returns, found by a parser in Python before Spark plans the query.
 
-Only what is certain counts: a query that a run would accept has no fault here. Where the parser cannot tell which
+Only what is certain counts: a query that a run would accept has no problem here. Where the parser cannot tell which
 columns there are, they are unknown.
 """
 
@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
-from slackwater.faults import Fault, Path, unknown_name
+from slackwater.problems import Path, Problem, unknown_name
 from slackwater.steps.input_columns import Columns
 from slackwater.steps.sql_rules import position_of
 
@@ -35,8 +35,8 @@ FUNCTIONS_WITHOUT_BRACKETS = frozenset(
 _GENERATORS = (exp.Lateral, exp.Pivot, exp.UDTF, exp.Unnest, exp.Values, exp.Explode, exp.Inline, exp.Aliases)
 
 
-def condition_faults(condition: str, table: str, columns: Columns, *, path: Path) -> Iterator[Fault]:
-    """Yield a fault for each column that a condition over the rows of a table names and that it lacks."""
+def condition_problems(condition: str, table: str, columns: Columns, *, path: Path) -> Iterator[Problem]:
+    """Yield a problem for each column that a condition over the rows of a table names and that it lacks."""
     statement = sqlglot.parse_one(condition, dialect="spark")
     for column in statement.find_all(exp.Column):
         qualifier = column.table.lower()
@@ -46,8 +46,8 @@ def condition_faults(condition: str, table: str, columns: Columns, *, path: Path
 
 def query_columns(
     query: str, inputs: Mapping[str, Columns | None], *, path: Path
-) -> tuple[Columns | None, list[Fault]]:
-    """Return the columns of a query's result, None if they are not known, and faults of columns that it reads.
+) -> tuple[Columns | None, list[Problem]]:
+    """Return the columns of a query's result, None if they are not known, and problems of columns that it reads.
 
     `inputs` are the columns of the tables that it may read, by name.
     """
@@ -59,15 +59,15 @@ def query_columns(
     except SqlglotError:  # such as two tables of one name
         return None, []
     results = _Results(inputs)
-    faults: list[Fault] = []
+    problems: list[Problem] = []
     for scope in scopes:  # the inner ones first
         found = [
             _unknown_column(column, table, columns, query, path)
             for column, table, columns in _missing_columns(scope, results)
         ]
         results.add(scope, None if found else _result(scope, results))
-        faults += found
-    return results.of(scopes[-1]) if scopes else None, faults
+        problems += found
+    return results.of(scopes[-1]) if scopes else None, problems
 
 
 class _Results:
@@ -174,7 +174,7 @@ def _is_missing(column: exp.Column, columns: Columns) -> bool:
     return name not in FUNCTIONS_WITHOUT_BRACKETS and all(name != known.lower() for known in columns)
 
 
-def _unknown_column(column: exp.Column, table: str, columns: Columns, sql: str, path: Path) -> Fault:
+def _unknown_column(column: exp.Column, table: str, columns: Columns, sql: str, path: Path) -> Problem:
     names = dict.fromkeys(columns)
-    fault = unknown_name(f"no column {column.name!r} in {table}", column.name, names, path=path)
-    return replace(fault, position=position_of(column, sql))
+    problem = unknown_name(f"no column {column.name!r} in {table}", column.name, names, path=path)
+    return replace(problem, position=position_of(column, sql))

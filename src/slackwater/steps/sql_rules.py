@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlglot
 from sqlglot import TokenType, exp
 
-from slackwater.faults import Fault, Faults
+from slackwater.problems import Problem, Problems
 
 # Table functions that a query may read from: they turn values into rows, and read no other data. All others are
 # refused, also those of later Spark versions.
@@ -34,33 +34,33 @@ FORBIDDEN_FUNCTIONS = frozenset({"reflect", "try_reflect", "java_method"})
 def check_query(query: str) -> str:
     """Return the query unchanged if it is one SELECT or WITH statement that reads nothing but inputs.
 
-    The names of the inputs are not known yet: `check` compares them. Raises `ValueError` that names the fault.
+    The names of the inputs are not known yet: `check` compares them. Raises `ValueError` that names the problem.
     """
     for node in select_statement(query, "spark").walk():
-        fault = _fault(node)
-        if fault:
-            raise Faults(Fault(message=fault, position=position_of(node, query)))
+        problem = _problem(node)
+        if problem:
+            raise Problems(Problem(message=problem, position=position_of(node, query)))
     return query
 
 
 def check_condition(condition: str) -> str:
     """Return the condition unchanged if it is one expression over the columns of a row.
 
-    Raises `ValueError` that names the fault, such as a subquery, an aggregate or a window function.
+    Raises `ValueError` that names the problem, such as a subquery, an aggregate or a window function.
     """
     expression = _only_statement(condition, "spark")
     if any(token.token_type == TokenType.SEMICOLON for token in sqlglot.tokenize(condition, read="spark")):
         raise ValueError("a condition has no `;`: remove it")
     for node in expression.walk():
-        fault = _fault(node)
+        problem = _problem(node)
         if isinstance(node, (exp.Query, exp.Table)):
-            fault = "a subquery is not allowed in a condition: use an sql step"
+            problem = "a subquery is not allowed in a condition: use an sql step"
         elif isinstance(node, (exp.AggFunc, exp.Window, exp.UDTF)):
-            fault = f"{node.sql('spark')}: a condition calls only functions of one row's values: use an sql step"
-        if fault:
-            raise Faults(Fault(message=fault, position=position_of(node, condition)))
+            problem = f"{node.sql('spark')}: a condition calls only functions of one row's values: use an sql step"
+        if problem:
+            raise Problems(Problem(message=problem, position=position_of(node, condition)))
     if not isinstance(expression, exp.Condition):
-        raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's fault
+        raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's problem
             f"a condition such as `distance > 0` is expected, not {expression.key.upper()}"
         )
     return condition
@@ -70,7 +70,7 @@ def select_statement(query: str, dialect: str) -> exp.Expr:
     """Return the parsed query. Raises `ValueError` unless it is one SELECT or WITH statement of this SQL dialect."""
     statement = _only_statement(query, dialect)
     if not isinstance(statement, (exp.Select, exp.SetOperation, exp.Subquery)):
-        raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's fault
+        raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's problem
             f"a SELECT or WITH statement is expected, not {statement.key.upper()}"
         )
     return statement
@@ -81,7 +81,7 @@ def _only_statement(sql: str, dialect: str) -> exp.Expr:
     try:
         statements = [statement for statement in sqlglot.parse(sql, dialect=dialect) if statement is not None]
     except sqlglot.errors.SqlglotError as error:
-        raise Faults(_first_fault(error, sql)) from error
+        raise Problems(_first_problem(error, sql)) from error
     except RecursionError as error:
         raise ValueError("more nested than Python can read: split it into several steps") from error
     if len(statements) != 1:
@@ -89,21 +89,21 @@ def _only_statement(sql: str, dialect: str) -> exp.Expr:
     return statements[0]
 
 
-def _fault(node: exp.Expr) -> str | None:
+def _problem(node: exp.Expr) -> str | None:
     """Return why a node of the parsed query is not allowed, or None."""
-    fault = None
+    problem = None
     # DML and DDL change data or tables, TRANSFORM runs a program, a Command is a statement that sqlglot cannot parse.
     if isinstance(node, (exp.DML, exp.DDL, exp.QueryTransform, exp.Into, exp.Command)):
-        fault = f"{node.key.upper()} is not allowed in a query"
+        problem = f"{node.key.upper()} is not allowed in a query"
     elif isinstance(node, exp.Table) and (node.db or node.catalog):
-        fault = f"{node.sql('spark')}: a query reads its inputs by their bare names, not files and not other tables"
+        problem = f"{node.sql('spark')}: a query reads its inputs by their bare names, not files and not other tables"
     elif isinstance(node, exp.Table) and isinstance(node.this, exp.Func):
         name = _function(node.this)
         if name not in ROW_FUNCTIONS:
-            fault = f"the table function {name} is not allowed (allowed: {', '.join(sorted(ROW_FUNCTIONS))})"
+            problem = f"the table function {name} is not allowed (allowed: {', '.join(sorted(ROW_FUNCTIONS))})"
     elif isinstance(node, exp.Func) and _function(node) in FORBIDDEN_FUNCTIONS:
-        fault = f"the function {_function(node)} is not allowed in a query"
-    return fault
+        problem = f"the function {_function(node)} is not allowed in a query"
+    return problem
 
 
 def _function(node: exp.Func) -> str:
@@ -123,17 +123,17 @@ def _position(index: int, sql: str) -> tuple[int, int]:
     return sql.count("\n", 0, index) + 1, index - line_start + 1
 
 
-def _first_fault(error: sqlglot.errors.SqlglotError, sql: str) -> Fault:
-    """Return the first fault of SQL that cannot be parsed, with its position if sqlglot reports one."""
-    faults = getattr(error, "errors", None)
-    if not faults:
-        return Fault(message=f"not readable as SQL: {error}")
-    first = faults[0]
-    # sqlglot reports where the faulty token ends.
+def _first_problem(error: sqlglot.errors.SqlglotError, sql: str) -> Problem:
+    """Return the first problem of SQL that cannot be parsed, with its position if sqlglot reports one."""
+    problems = getattr(error, "errors", None)
+    if not problems:
+        return Problem(message=f"not readable as SQL: {error}")
+    first = problems[0]
+    # sqlglot reports where the invalid token ends.
     lines = sql.split("\n")
     end = sum(len(line) + 1 for line in lines[: first["line"] - 1]) + first["col"]
     token = first["highlight"] or " "
     description = first["description"]
     if description.startswith("Required keyword"):  # sqlglot names its own classes
         description = f"something is missing after {token}"
-    return Fault(message=f"not readable as SQL: {description}", position=_position(max(end - len(token), 0), sql))
+    return Problem(message=f"not readable as SQL: {description}", position=_position(max(end - len(token), 0), sql))

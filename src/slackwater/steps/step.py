@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import InputError
-from slackwater.faults import Faults
 from slackwater.outbound.credentials import Secrets
+from slackwater.problems import Problems
 from slackwater.runs.day import Day
 from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
@@ -140,7 +140,7 @@ class Extract(Step):
     """A step without inputs, which reads rows from outside of the pipeline."""
 
     read: Callable[[Any, StepContext], DataFrame]
-    """Called with an instance of `parameters`. Raises `InputError` naming the place, the fault and the remedy."""
+    """Called with an instance of `parameters`. Raises `InputError` naming the field, the problem and the remedy."""
     inputs: tuple[str, ...] = field(default=(), init=False)
 
 
@@ -187,8 +187,8 @@ class Transform(Step):
         """Return what `apply` returns. Raises what it raises, and `DefinitionError` for what `columns` reports."""
         inputs = InputColumns({name: tuple(frame.columns) for name, frame in frames.items()})
         self.columns(inputs, parameters)
-        if inputs.faults:
-            raise Faults(*inputs.faults)
+        if inputs.problems:
+            raise Problems(*inputs.problems)
         return self.apply(frames, parameters, context)
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slackwater.errors import DefinitionError
-from slackwater.faults import Fault
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
+from slackwater.problems import Problem
 from slackwater.sources.definition import Source
-from slackwater.validation.graph import graph_faults, table_faults, with_meant_names
-from slackwater.validation.structure import Structure, check_structure, rule_faults
-from slackwater.validation.yaml_file import Problem, YamlFile
+from slackwater.validation.graph import graph_problems, table_problems, with_meant_names
+from slackwater.validation.structure import Structure, check_structure, rule_problems
+from slackwater.validation.yaml_file import FileProblem, YamlFile
 
 if TYPE_CHECKING:
     from slackwater.steps.input_columns import Columns
@@ -33,7 +33,7 @@ class CheckedProject:
 
     sources: dict[str, Source]
     pipelines: dict[str, Pipeline]
-    problems: tuple[Problem, ...]
+    problems: tuple[FileProblem, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def check_project(folder: Path, *, steps: bool = True) -> CheckedProject:
     )
 
 
-def check_pipeline(folder: Path, path: Path) -> tuple[Pipeline | None, tuple[Problem, ...]]:
+def check_pipeline(folder: Path, path: Path) -> tuple[Pipeline | None, tuple[FileProblem, ...]]:
     """Check the file of one pipeline, which may be anywhere, with the project in `folder` around it.
 
     The pipeline is None if it cannot be read. The problems are those of this file. Raises `DefinitionError` as
@@ -84,11 +84,11 @@ def check_pipeline(folder: Path, path: Path) -> tuple[Pipeline | None, tuple[Pro
     for index, name in enumerate(checked.content.sources):
         if name in sources and sources[name].definition is None:
             message = f"the source has problems: see {folder / 'sources' / name}.yaml"
-            checked.file.report(Fault(path=("sources", index), message=message))
+            checked.file.report(Problem(path=("sources", index), message=message))
     return checked.structure.definition, tuple(sorted(set(checked.file.problems)))
 
 
-def check_source(path: Path) -> tuple[Source | None, tuple[Problem, ...]]:
+def check_source(path: Path) -> tuple[Source | None, tuple[FileProblem, ...]]:
     """Check the file of one source. Raises `DefinitionError` if there is no such file."""
     if not path.is_file():
         raise DefinitionError(f"{path}: no such file")
@@ -112,12 +112,12 @@ def _check_source(file: YamlFile) -> _CheckedSource:
         return _CheckedSource(definition=None, columns=None)
     structure = check_structure(file, Source)
     if not structure.rules_are_checked and all(structure.can_read_all((key,)) for key in _COMPARED):
-        faulty = [path for path in structure.faulty if path != ("source",)]
+        invalid = [path for path in structure.invalid if path != ("source",)]
         can_arrive = structure.can_read(("push",)) and structure.can_read_all(("pull",))
-        for fault in rule_faults(Source, {**file.value, "source": "any"}, faulty):
-            # Without its faulty `pull`, a source seems to have none.
-            if fault.path or can_arrive:
-                file.report(fault)
+        for problem in rule_problems(Source, {**file.value, "source": "any"}, invalid):
+            # Without its invalid `pull`, a source seems to have none.
+            if problem.path or can_arrive:
+                file.report(problem)
     _check_name(file, "source", structure)
     columns = None
     if structure.can_read_all(("fields",)) and structure.can_read_all(("enrich",)):
@@ -131,10 +131,10 @@ def _check_pipelines(
     """Return the pipelines in the files, by the names of the files."""
     checked = {path.stem: _check_pipeline(YamlFile(path, path.read_bytes())) for path in paths}
     for one in checked.values():
-        for fault in _name_faults(one, sources, checked):
-            one.file.report(fault)
-    for name, fault in table_faults({name: one.content for name, one in checked.items()}):
-        checked[name].file.report(fault)
+        for problem in _name_problems(one, sources, checked):
+            one.file.report(problem)
+    for name, problem in table_problems({name: one.content for name, one in checked.items()}):
+        checked[name].file.report(problem)
     if steps:
         # Imports a SQL parser, which Lambda functions lack, and which takes a third of a second.
         from slackwater.validation.columns import check_columns  # noqa: PLC0415
@@ -150,7 +150,7 @@ def _check_pipelines(
 
 def _check_pipeline(file: YamlFile) -> _CheckedPipeline:
     if not _is_mapping(file):
-        unreadable = Structure[Pipeline](definition=None, faulty=((),), rules_are_checked=False)
+        unreadable = Structure[Pipeline](definition=None, invalid=((),), rules_are_checked=False)
         return _CheckedPipeline(file=file, structure=unreadable, content=readable_pipeline(None))
     structure = check_structure(file, Pipeline)
     _check_name(file, "pipeline", structure)
@@ -158,29 +158,31 @@ def _check_pipeline(file: YamlFile) -> _CheckedPipeline:
     return _CheckedPipeline(file=file, structure=structure, content=content)
 
 
-def _name_faults(checked: _CheckedPipeline, sources: Collection[str], pipelines: Collection[str]) -> Iterator[Fault]:
-    """Yield the faults of names in a pipeline, except those that only follow from values that could not be read."""
+def _name_problems(
+    checked: _CheckedPipeline, sources: Collection[str], pipelines: Collection[str]
+) -> Iterator[Problem]:
+    """Yield the problems of names in a pipeline, except those that only follow from values that could not be read."""
     structure, pipeline = checked.structure, checked.content
-    faults = [] if structure.rules_are_checked else list(pipeline.name_faults())
+    problems = [] if structure.rules_are_checked else list(pipeline.name_problems())
     has_names = all(structure.can_read((key,)) for key in ("sources", "tables", "steps"))
     if has_names:
         is_complete = all(
             path[2:3] in (("step",), ("with",), ("exchange",))
-            for path in structure.faulty
+            for path in structure.invalid
             if not path or path[0] not in _OPERATIONAL
         )
-        faults += graph_faults(pipeline, sources, pipelines, is_complete=is_complete)
-    for fault in faults:
-        is_read = structure.can_read(fault.path) and (fault.at_key or structure.can_read_all(fault.path))
-        if is_read and (has_names or fault.path == ("publish", "key")):
-            yield fault
+        problems += graph_problems(pipeline, sources, pipelines, is_complete=is_complete)
+    for problem in problems:
+        is_read = structure.can_read(problem.path) and (problem.at_key or structure.can_read_all(problem.path))
+        if is_read and (has_names or problem.path == ("publish", "key")):
+            yield problem
 
 
 def _check_name(file: YamlFile, key: str, structure: Structure[_Definition]) -> None:
     """Report a definition that has another name than its file."""
     name = file.value.get(key)
     if structure.can_read((key,)) and name != file.path.stem:
-        file.report(Fault(path=(key,), message=f"it defines {name!r}: name the file {name}.yaml, or change the name"))
+        file.report(Problem(path=(key,), message=f"it defines {name!r}: name the file {name}.yaml, or change the name"))
 
 
 def _is_mapping(file: YamlFile) -> bool:
@@ -189,7 +191,7 @@ def _is_mapping(file: YamlFile) -> bool:
         return True
     if file.value is not None or not file.problems:
         found = "nothing" if file.value is None else "a list" if isinstance(file.value, list) else "a single value"
-        file.report(Fault(message=f"a mapping of keys is expected at the top, not {found}"))
+        file.report(Problem(message=f"a mapping of keys is expected at the top, not {found}"))
     return False
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 import sqlglot
 from sqlglot import exp
 
-from slackwater.faults import Fault, Path, unknown_name
 from slackwater.pipeline.definition import Pipeline
+from slackwater.problems import Path, Problem, unknown_name
 from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.transform.aggregate import Aggregate
 from slackwater.steps.transform.clean_nan import CleanNan
@@ -57,8 +57,8 @@ def check_columns(
                 use, step = pipeline.steps[name], checked[name]
                 inputs = InputColumns({read: columns_of(read) for read in use.depends_on}, sources=frozen)
                 known[name] = step.step.columns(inputs, step.parameters)
-                for fault in inputs.faults:
-                    file.report(fault, below=("steps", name, "with"))
+                for problem in inputs.problems:
+                    file.report(problem, below=("steps", name, "with"))
         return known[name]
 
     for name in pipeline.steps:
@@ -80,7 +80,7 @@ def _check_published(file: YamlFile, pipeline: Pipeline, rows: Columns) -> None:
     for name in rows:
         if name.lower() == "date":
             message = f"{step} has a column {name!r}, and publishing adds `date` itself: rename the column"
-            file.report(Fault(path=("publish", "step"), message=message))
+            file.report(Problem(path=("publish", "step"), message=message))
 
 
 def _check_values(file: YamlFile, pipeline: Pipeline, rows: Columns | None, types: Types) -> None:
@@ -101,10 +101,10 @@ def _check_values(file: YamlFile, pipeline: Pipeline, rows: Columns | None, type
             file.report(unknown_name(message, name, rows or (), path=path, at_key=at_key))
         elif data_type and aggregation in ("sum", "mean", "min", "max") and not is_number(data_type):
             message = f"{name} is of type {data_type}, and {aggregation} needs a number: cast it, or write none"
-            file.report(Fault(path=path, message=message))
+            file.report(Problem(path=path, message=message))
         elif data_type and not at_key and not has_hours(data_type):
             message = f"{name} is of type {data_type}: use a timestamp, or an integer with the local hour from 0 to 23"
-            file.report(Fault(path=path, message=message))
+            file.report(Problem(path=path, message=message))
 
 
 def is_number(data_type: str) -> bool:

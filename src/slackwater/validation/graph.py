@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from slackwater.faults import Fault, closest, unknown_name
 from slackwater.pipeline.definition import LEDGER_TABLE, Pipeline, StepUse
+from slackwater.problems import Problem, closest, unknown_name
 
 
-def graph_faults(
+def graph_problems(
     pipeline: Pipeline, sources: Collection[str], pipelines: Collection[str], *, is_complete: bool
-) -> Iterator[Fault]:
-    """Yield all faults of a pipeline's graph. `sources` and `pipelines` are the names of those of the project.
+) -> Iterator[Problem]:
+    """Yield all problems of a pipeline's graph. `sources` and `pipelines` are the names of those of the project.
 
     Where the definition could not be read completely (`is_complete`), what seems unused may be used.
     """
@@ -29,16 +29,16 @@ def graph_faults(
         # The warehouse of a deployment is the database `<prefix>_warehouse`.
         if database.endswith("_warehouse") and table_name in pipelines:
             message = f"a pipeline of this project publishes it: read its days with `table: {table_name}`"
-            yield Fault(path=("tables", name, "iceberg"), message=message)
+            yield Problem(path=("tables", name, "iceberg"), message=message)
         elif database.endswith("_warehouse") and table_name == LEDGER_TABLE:
             message = "the ledger changes with each run that reads it: query it with `slackwater query`"
-            yield Fault(path=("tables", name, "iceberg"), message=message)
+            yield Problem(path=("tables", name, "iceberg"), message=message)
     yield from _unknown_dependencies(pipeline, sources)
     only_steps = [name for name in pipeline.steps if name not in pipeline.inputs]
     steps = {step: [name for name in pipeline.steps[step].depends_on if name in only_steps] for step in only_steps}
     for cycle in cycles(steps):
         path = ("steps", cycle[0], "depends_on", pipeline.steps[cycle[0]].depends_on.index(cycle[-1]))
-        yield Fault(path=path, message=f"the steps form a cycle: {' -> '.join([*cycle, cycle[0]])}")
+        yield Problem(path=path, message=f"the steps form a cycle: {' -> '.join([*cycle, cycle[0]])}")
     if is_complete:
         yield from _unused(pipeline, sources)
 
@@ -63,8 +63,8 @@ def with_meant_names(pipeline: Pipeline, sources: Collection[str]) -> Pipeline:
     return named.model_copy(update={**update, "publish": named.publish.model_copy(update={"step": step})})
 
 
-def table_faults(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Fault]]:
-    """Yield a pipeline's name and its fault for each cycle of pipelines that read each other's tables."""
+def table_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Problem]]:
+    """Yield a pipeline's name and its problem for each cycle of pipelines that read each other's tables."""
     reads = {
         name: [item.table for item in pipeline.published_tables.values() if item.table in pipelines]
         for name, pipeline in pipelines.items()
@@ -72,7 +72,7 @@ def table_faults(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Fault
     for cycle in cycles(reads):
         tables = pipelines[cycle[0]].published_tables
         path = ("tables", next(name for name, item in tables.items() if item.table == cycle[-1]), "table")
-        yield cycle[0], Fault(path=path, message=f"pipelines read each other: {' -> '.join([*cycle, cycle[0]])}")
+        yield cycle[0], Problem(path=path, message=f"pipelines read each other: {' -> '.join([*cycle, cycle[0]])}")
 
 
 def cycles(reads: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
@@ -95,9 +95,9 @@ def cycles(reads: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
         }
 
 
-def _unknown_dependencies(pipeline: Pipeline, sources: Collection[str]) -> Iterator[Fault]:
+def _unknown_dependencies(pipeline: Pipeline, sources: Collection[str]) -> Iterator[Problem]:
     known = [*pipeline.inputs, *pipeline.steps]
-    # A misspelt source is one fault, and not another one in each step that reads it.
+    # A misspelt source is one problem, and not another one in each step that reads it.
     meant = {closest(name, sources) for name in pipeline.sources if name not in sources}
     for step, use in pipeline.steps.items():
         for index, name in enumerate(use.depends_on):
@@ -105,31 +105,31 @@ def _unknown_dependencies(pipeline: Pipeline, sources: Collection[str]) -> Itera
             if name in known or name in meant:
                 continue
             if name in sources:
-                yield Fault(path=path, message=f"{name} is not one of the pipeline's sources: add it to `sources`")
+                yield Problem(path=path, message=f"{name} is not one of the pipeline's sources: add it to `sources`")
             else:
                 others = [other for other in known if other != step]
                 yield unknown_name(f"no source or step {name!r}", name, others, path=path)
 
 
-def _unused(pipeline: Pipeline, sources: Collection[str]) -> Iterator[Fault]:
+def _unused(pipeline: Pipeline, sources: Collection[str]) -> Iterator[Problem]:
     uses = [*pipeline.steps.values(), *pipeline.load.values()]
     names = [*pipeline.inputs, *pipeline.steps]
-    # A misspelt name is one fault, and not another one of what it was meant to name.
+    # A misspelt name is one problem, and not another one of what it was meant to name.
     written = [pipeline.publish.step, *(name for use in uses for name in use.depends_on)]
     read = {name if name in names else closest(name, names) for name in written}
     for step in pipeline.steps:
         if step not in read:
-            yield Fault(path=("steps", step), at_key=True, message="no step reads it: remove it or publish it")
+            yield Problem(path=("steps", step), at_key=True, message="no step reads it: remove it or publish it")
     # Some steps read a source that their parameters name.
     read |= {string for use in uses for string in _strings(use.parameters)}
     for index, name in enumerate(pipeline.sources):
         if name in sources and name not in read:
             message = f"no step reads {name}: remove it, or name it in `depends_on`"
-            yield Fault(path=("sources", index), message=message)
+            yield Problem(path=("sources", index), message=message)
     for name in pipeline.tables:
         if name not in read:
             message = "no step reads it: remove it, or name it in `depends_on`"
-            yield Fault(path=("tables", name), at_key=True, message=message)
+            yield Problem(path=("tables", name), at_key=True, message=message)
 
 
 def _strings(value: Any) -> Iterator[str]:

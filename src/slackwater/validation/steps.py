@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.errors import DefinitionError
-from slackwater.faults import Fault, Faults, Path, unknown_name
 from slackwater.pipeline.definition import Pipeline, StepUse
-from slackwater.steps.registry import inputs_fault, registry, written_target
+from slackwater.problems import Path, Problem, Problems, unknown_name
+from slackwater.steps.registry import inputs_problem, registry, written_target
 from slackwater.steps.step import Load, Parameters, Step
+from slackwater.validation.model_errors import value_at
 from slackwater.validation.structure import Structure, check_structure
-from slackwater.validation.wrong_values import value_at
 from slackwater.validation.yaml_file import YamlFile
 
 
@@ -44,7 +44,7 @@ def check_steps(file: YamlFile, pipeline: Pipeline, structure: Structure[Pipelin
         other = writers.setdefault(target, name) if target else name
         if other != name:
             message = f"load.{other} writes {target} too, and {name} would replace it: set another {field}"
-            file.report(Fault(path=("load", name, "with", field), message=message))
+            file.report(Problem(path=("load", name, "with", field), message=message))
     return checked["steps"]
 
 
@@ -54,14 +54,14 @@ def _find_step(file: YamlFile, path: Path, use: StepUse) -> Step | None:
         # `get` would take a `KeyError` of the module's code for a missing step.
         step = known[use.step] if use.step in known else None  # noqa: SIM401
     except DefinitionError as error:  # of a module that cannot be imported
-        file.report(Fault(path=("step",), message=str(error)), below=path)
+        file.report(Problem(path=("step",), message=str(error)), below=path)
         return None
     if step is None:
         file.report(unknown_name(f"no step {use.step!r}", use.step, known, path=("step",)), below=path)
     elif isinstance(step, Load) != (path[0] == "load"):
         is_load = isinstance(step, Load)
         rule = "writes rows: move it to `load`" if is_load else "does not write rows: move it to `steps`"
-        file.report(Fault(path=("step",), message=f"{step.name} {rule}"), below=path)
+        file.report(Problem(path=("step",), message=f"{step.name} {rule}"), below=path)
     return step
 
 
@@ -70,39 +70,39 @@ def _check_use(
 ) -> Parameters | None:
     """Check the inputs and the parameters of a step. Return the parameters if both are valid."""
     can_read_inputs = structure.can_read_all((*path, "depends_on"))
-    fault = inputs_fault(step, use.depends_on) if can_read_inputs else None
-    if fault:
-        file.report(Fault(path=("depends_on",), message=fault), below=path)
+    problem = inputs_problem(step, use.depends_on) if can_read_inputs else None
+    if problem:
+        file.report(Problem(path=("depends_on",), message=problem), below=path)
     place = (*path, "with")
     if not structure.can_read(place):
         return None
     parameters = check_structure(file, step.parameters, at=place).definition
     has_inputs = can_read_inputs and {*use.depends_on} <= {*pipeline.inputs, *pipeline.steps}
-    if parameters is None or fault or not has_inputs:
+    if parameters is None or problem or not has_inputs:
         return None
-    faults = _own_faults(step, use, parameters, value_at(file.value, place))
-    for one in faults:
+    problems = _own_problems(step, use, parameters, value_at(file.value, place))
+    for one in problems:
         file.report(one, below=place)
-    return None if faults else parameters
+    return None if problems else parameters
 
 
-def _own_faults(step: Step, use: StepUse, parameters: Parameters, value: Any) -> Sequence[Fault]:
+def _own_problems(step: Step, use: StepUse, parameters: Parameters, value: Any) -> Sequence[Problem]:
     """Return what the step's own check finds. `value` is what the file states as parameters."""
     try:
         step.check(use.depends_on, parameters)
-    except Faults as error:
-        return error.faults
+    except Problems as error:
+        return error.problems
     except DefinitionError as error:
-        return [_fault_of(str(error), value)]
+        return [_problem_of(str(error), value)]
     return []
 
 
-def _fault_of(message: str, parameters: Any) -> Fault:
-    """Return the fault that a step reports as `FIELD: fault`, where FIELD may be `rules.0.min`."""
+def _problem_of(message: str, parameters: Any) -> Problem:
+    """Return the problem that a step reports as `FIELD: problem`, where FIELD may be `rules.0.min`."""
     field, separator, rest = message.partition(": ")
     if not separator or " " in field:
-        return Fault(message=message)
-    return Fault(path=tuple(_parts(field, parameters)), message=rest)
+        return Problem(message=message)
+    return Problem(path=tuple(_parts(field, parameters)), message=rest)
 
 
 def _parts(field: str, value: Any) -> list[str | int]:

@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from slackwater.faults import Fault, Faults, Path
-from slackwater.validation.wording import faults_of
-from slackwater.validation.wrong_values import cause, value_at, wrong_values
+from slackwater.problems import Path, Problem, Problems
+from slackwater.validation.model_errors import cause, model_errors, value_at
+from slackwater.validation.wording import problems_of
 from slackwater.validation.yaml_file import YamlFile
 
 _Definition = TypeVar("_Definition", bound=BaseModel)
@@ -23,18 +23,18 @@ class Structure(Generic[_Definition]):
 
     definition: _Definition | None
     """The definition without its unknown keys; None if it has other problems."""
-    faulty: tuple[Path, ...] = ()
+    invalid: tuple[Path, ...] = ()
     """Paths of values that cannot be used: they are missing, or have a wrong type."""
     rules_are_checked: bool = True
     """Whether the model has checked its own rules, which compare values; it does so only if it could read all."""
 
     def can_read(self, path: Path) -> bool:
-        """Whether neither the value at a path nor one that contains it is faulty."""
-        return not any(path[: len(faulty)] == faulty for faulty in self.faulty)
+        """Whether neither the value at a path nor one that contains it is invalid."""
+        return not any(path[: len(invalid)] == invalid for invalid in self.invalid)
 
     def can_read_all(self, path: Path) -> bool:
-        """Whether no value at a path, in it or around it is faulty."""
-        return self.can_read(path) and not any(faulty[: len(path)] == path for faulty in self.faulty)
+        """Whether no value at a path, in it or around it is invalid."""
+        return self.can_read(path) and not any(invalid[: len(path)] == path for invalid in self.invalid)
 
 
 def check_structure(file: YamlFile, model: type[_Definition], *, at: Path = ()) -> Structure[_Definition]:
@@ -49,40 +49,40 @@ def check_structure(file: YamlFile, model: type[_Definition], *, at: Path = ()) 
         try:
             return Structure(definition=model.model_validate(value))
         except ValidationError as error:
-            errors = wrong_values(error, value)
+            errors = model_errors(error, value)
         unknown = [one for one in errors if one.type == "extra_forbidden"]
-        faults = [fault for one in unknown or errors for fault in faults_of(one, model, value)]
-        for fault in faults:
-            file.report(fault, below=at)
+        problems = [problem for one in unknown or errors for problem in problems_of(one, model, value)]
+        for problem in problems:
+            file.report(problem, below=at)
         if not unknown:
-            if all(one.path == () and isinstance(cause(one.details), Faults) for one in errors):
+            if all(one.path == () and isinstance(cause(one.details), Problems) for one in errors):
                 return Structure(definition=None)
-            faulty = tuple(fault.path for fault in faults if not fault.at_key)
-            return Structure(definition=None, faulty=faulty, rules_are_checked=False)
-        for fault in faults:
-            if fault.suggestion:
-                file.rename((*at, *fault.path), fault.suggestion)
+            invalid = tuple(problem.path for problem in problems if not problem.at_key)
+            return Structure(definition=None, invalid=invalid, rules_are_checked=False)
+        for problem in problems:
+            if problem.suggestion:
+                file.rename((*at, *problem.path), problem.suggestion)
             else:
-                file.remove((*at, *fault.path))
+                file.remove((*at, *problem.path))
 
 
-def rule_faults(model: type[BaseModel], value: Any, faulty: Iterable[Path]) -> tuple[Fault, ...]:
-    """Return the faults that the model's own rules find in a value without its faulty parts.
+def rule_problems(model: type[BaseModel], value: Any, invalid: Iterable[Path]) -> tuple[Problem, ...]:
+    """Return the problems that the model's own rules find in a value without its invalid parts.
 
     Empty if the model needs these parts.
     """
     while True:
-        value = _without(value, faulty)
+        value = _without(value, invalid)
         try:
             model.model_validate(value)
         except ValidationError as error:
             causes = [cause(details) for details in error.errors()]
-            rules = [one for one in causes if isinstance(one, Faults)]
+            rules = [one for one in causes if isinstance(one, Problems)]
             if len(rules) == len(causes):
-                return tuple(fault for one in rules for fault in one.faults)
-            # A part that contains a faulty one needs it.
-            faulty = {one.path[:-1] for one in wrong_values(error, value) if one.type == "missing"}
-            if not faulty or () in faulty:
+                return tuple(problem for one in rules for problem in one.problems)
+            # A part that contains an invalid one needs it.
+            invalid = {one.path[:-1] for one in model_errors(error, value) if one.type == "missing"}
+            if not invalid or () in invalid:
                 return ()
         else:
             return ()

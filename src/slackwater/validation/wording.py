@@ -1,4 +1,4 @@
-"""The fault that an error of a model describes, in the words of a definition; the JSON Schema has what is expected."""
+"""The problem that an error of a model describes; the JSON Schema of the model says what is expected."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from slackwater.faults import Fault, Faults, Path, closest, listed, unknown_name
 from slackwater.model import NAME_PATTERN
-from slackwater.validation import wrong_values
-from slackwater.validation.wrong_values import KEY, WrongValue, cause, value_at
+from slackwater.problems import Path, Problem, Problems, closest, listed, unknown_name
+from slackwater.validation import model_errors
+from slackwater.validation.model_errors import KEY, ModelError, cause, value_at
 
 _Schema = Mapping[str, Any]
 _WORDS = {
@@ -54,52 +54,52 @@ _EXPECTED = {
 }
 
 
-def faults_of(error: WrongValue, model: type[BaseModel], value: Any) -> Sequence[Fault]:
-    """Return the fault of an error; several, if a validator of the model has found several at once.
+def problems_of(error: ModelError, model: type[BaseModel], value: Any) -> Sequence[Problem]:
+    """Return the problem of an error; several, if a validator of the model has found several at once.
 
     `value` is what the model has refused.
     """
     raised = cause(error.details)
-    if isinstance(raised, Faults):
-        return raised.below(*error.path).faults
+    if isinstance(raised, Problems):
+        return raised.below(*error.path).problems
     match error.type:
         case "value_error":
-            fault = _own_fault(str(raised), error)
+            problem = _own_problem(str(raised), error)
         case "extra_forbidden":
-            fault = _unknown_key(error, model, value)
+            problem = _unknown_key(error, model, value)
         case "missing":
-            fault = Fault(path=error.path, message="missing", expected=words_at(model, error.path, value))
+            problem = Problem(path=error.path, message="missing", expected=words_at(model, error.path, value))
         case "union_tag_not_found":
             tag = error.details["ctx"]["discriminator"].strip("'")
             path = (*error.path, tag)
-            fault = Fault(path=path, message="missing", expected=words_at(model, path, value))
+            problem = Problem(path=path, message="missing", expected=words_at(model, path, value))
         case "union_tag_invalid":
-            fault = _unknown_tag(error, value)
+            problem = _unknown_tag(error, value)
         case "string_pattern_mismatch":
-            fault = _wrong_form(error)
-        case wrong_values.NO_MEMBER:
+            problem = _wrong_form(error)
+        case model_errors.NO_MEMBER:
             message = _wrong(value_at(value, error.path))
-            fault = Fault(path=error.path, message=message, expected=_expected_of_members(error))
+            problem = Problem(path=error.path, message=message, expected=_expected_of_members(error))
         case _:
-            fault = _wrong_value(error)
-    return [fault]
+            problem = _wrong_value(error)
+    return [problem]
 
 
-def _own_fault(message: str, error: WrongValue) -> Fault:
-    """Return the fault of a validator's own message; in a mapping, `field: message` is about one of its fields."""
+def _own_problem(message: str, error: ModelError) -> Problem:
+    """Return the problem of a validator's own message; in a mapping, `field: message` is about one of its fields."""
     field, _, rest = message.partition(": ")
     if isinstance(error.details["input"], Mapping) and field in error.details["input"]:
-        return Fault(path=(*error.path, field), message=rest)
-    return Fault(path=error.path, message=message)
+        return Problem(path=(*error.path, field), message=rest)
+    return Problem(path=error.path, message=message)
 
 
-def _unknown_key(error: WrongValue, model: type[BaseModel], value: Any) -> Fault:
+def _unknown_key(error: ModelError, model: type[BaseModel], value: Any) -> Problem:
     *parents, key = error.path
     member = error.members[-1][1] if error.members else ""
     known = keys_at(model, tuple(parents), value, member=member)
     mapping = value_at(value, parents)
     similar = closest(str(key), [name for name in known if name not in mapping])
-    return Fault(
+    return Problem(
         path=error.path,
         at_key=True,
         message="unknown key",
@@ -108,8 +108,8 @@ def _unknown_key(error: WrongValue, model: type[BaseModel], value: Any) -> Fault
     )
 
 
-def _unknown_tag(error: WrongValue, value: Any) -> Fault:
-    """Return the fault of a value that has to name one of several types."""
+def _unknown_tag(error: ModelError, value: Any) -> Problem:
+    """Return the problem of a value that has to name one of several types."""
     context = error.details["ctx"]
     # A short form, such as `format: csv`, has no key that names the type.
     is_mapping = isinstance(value_at(value, error.path), Mapping)
@@ -118,15 +118,15 @@ def _unknown_tag(error: WrongValue, value: Any) -> Fault:
     return unknown_name(_wrong(context["tag"]), context["tag"], names, path=path)
 
 
-def _wrong_form(error: WrongValue) -> Fault:
+def _wrong_form(error: ModelError) -> Problem:
     given, pattern = error.details["input"], error.details["ctx"]["pattern"]
     expected = f"a match of {pattern}"
     if pattern == NAME_PATTERN:
         expected = "up to 63 lower-case letters, digits and _, beginning with a letter"
-    return Fault(path=error.path, at_key=_is_key(error), message=_wrong(given), expected=expected)
+    return Problem(path=error.path, at_key=_is_key(error), message=_wrong(given), expected=expected)
 
 
-def _wrong_value(error: WrongValue) -> Fault:
+def _wrong_value(error: ModelError) -> Problem:
     given, context = error.details["input"], error.details.get("ctx", {})
     suggestion = ""
     if error.type == "string_type" and isinstance(given, bool | int | float | date):
@@ -137,12 +137,12 @@ def _wrong_value(error: WrongValue) -> Fault:
         expected = error.details["msg"].removeprefix("Input should be ")
     if error.type in ("literal_error", "enum") and isinstance(given, str):
         suggestion = closest(given, [option.strip("'") for option in expected.replace(" or ", ", ").split(", ")])
-    return Fault(
+    return Problem(
         path=error.path, at_key=_is_key(error), message=_wrong(given), expected=expected, suggestion=suggestion
     )
 
 
-def _expected_of_members(error: WrongValue) -> str:
+def _expected_of_members(error: ModelError) -> str:
     """Return what the members of a union expect: values, or else keys."""
     values = [_EXPECTED[one.type] for one in error.alternatives if one.type in _EXPECTED]
     if values:
@@ -155,7 +155,7 @@ def _expected_of_members(error: WrongValue) -> str:
     return f"the keys {forms}" if forms else "the keys of only one of its forms"
 
 
-def _is_key(error: WrongValue) -> bool:
+def _is_key(error: ModelError) -> bool:
     return error.type == "invalid_key" or error.details["loc"][-1:] == (KEY,)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from slackwater.faults import Fault, Path, dotted, hint
+from slackwater.problems import Path, Problem, dotted, hint
 
 _PLAIN_TAGS = {
     ScalarNode: "tag:yaml.org,2002:str",
@@ -19,7 +19,7 @@ _PLAIN_TAGS = {
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
-class Problem:
+class FileProblem:
     """One problem of a project. Problems are ordered by their position."""
 
     file: FilePath
@@ -28,12 +28,12 @@ class Problem:
     column: int
     """From 1, in characters."""
     place: str
-    """The keys that lead to the faulty value, such as `steps.joined.depends_on`; empty for the whole file."""
+    """The keys that lead to the invalid value, such as `steps.joined.depends_on`; empty for the whole file."""
     message: str
     expected: str = ""
     """What the value could be."""
     suggestion: str = ""
-    """The valid name that is closest to the faulty one."""
+    """The valid name that is closest to the invalid one."""
 
     @property
     def description(self) -> str:
@@ -57,7 +57,7 @@ class YamlFile:
     def __init__(self, path: FilePath, content: bytes) -> None:
         """Parse the content. What cannot be read is a problem, and the value is then None."""
         self.path = path
-        self.problems: list[Problem] = []
+        self.problems: list[FileProblem] = []
         self.value: Any = None
         """The content as plain values; None if it cannot be read."""
         self._root: Node | None = None
@@ -80,16 +80,16 @@ class YamlFile:
             self._root = self.value = None
             self._unreadable("", "nested too deeply")
 
-    def report(self, fault: Fault, *, below: Path = ()) -> None:
-        """Add the problem of a fault in the value at the path `below`."""
-        path = (*below, *fault.path)
-        mark = self._mark(path, at_key=fault.at_key)
+    def report(self, problem: Problem, *, below: Path = ()) -> None:
+        """Add a problem in the value at the path `below`."""
+        path = (*below, *problem.path)
+        mark = self._mark(path, at_key=problem.at_key)
         line, column = (mark.line, mark.column) if mark else (0, 0)
-        if fault.position:
-            line, column = self._inside(path, fault.position) or (line, column)
+        if problem.position:
+            line, column = self._inside(path, problem.position) or (line, column)
         # The keys as the file has them: YAML reads the key `no` as false.
         keys = [key.value if key else part for (key, _), part in zip(self._find(path)[1:], path, strict=False)]
-        self._add_at(line, column, replace(fault, path=(*keys, *path[len(keys) :])))
+        self._add_at(line, column, replace(problem, path=(*keys, *path[len(keys) :])))
 
     def rename(self, path: Path, key: str) -> None:
         """Rename the key at the end of a path, so that its value is checked as the one of `key`."""
@@ -211,25 +211,25 @@ class YamlFile:
 
     def _unreadable(self, before: str, message: str) -> None:
         """Add a problem that follows the text `before`."""
-        self._add_at(before.count("\n"), len(before) - before.rfind("\n") - 1, Fault(message=message))
+        self._add_at(before.count("\n"), len(before) - before.rfind("\n") - 1, Problem(message=message))
 
     def _add(self, mark: yaml.Mark | None, message: str, path: Path = ()) -> None:
         line, column = (mark.line, mark.column) if mark else (0, 0)
-        self._add_at(line, column, Fault(message=message, path=path))
+        self._add_at(line, column, Problem(message=message, path=path))
 
-    def _add_at(self, line: int, column: int, fault: Fault) -> None:
-        """Add the problem of a fault; line and column count from 0."""
+    def _add_at(self, line: int, column: int, problem: Problem) -> None:
+        """Add a problem; line and column count from 0."""
         # The position shows which item of a list it is.
-        is_item = fault.path and isinstance(fault.path[-1], int)
+        is_item = problem.path and isinstance(problem.path[-1], int)
         self.problems.append(
-            Problem(
+            FileProblem(
                 file=self.path,
                 line=line + 1,
                 column=column + 1,
-                place=dotted(fault.path[:-1] if is_item else fault.path),
-                message=fault.message,
-                expected=fault.expected,
-                suggestion=fault.suggestion,
+                place=dotted(problem.path[:-1] if is_item else problem.path),
+                message=problem.message,
+                expected=problem.expected,
+                suggestion=problem.suggestion,
             )
         )
 

@@ -27,10 +27,10 @@ def frames(spark) -> dict[str, DataFrame]:
 
 
 def stated(step: Transform, frames: dict[str, DataFrame], parameters: Any) -> tuple[Columns | None, list[str]]:
-    """Return the columns that the step states, and its faults."""
+    """Return the columns that the step states, and its problems."""
     inputs = InputColumns({name: tuple(frame.columns) for name, frame in frames.items()})
     columns = step.columns(inputs, parameters)
-    return columns, [fault.message for fault in inputs.faults]
+    return columns, [problem.message for problem in inputs.problems]
 
 
 def returned(step: Any, frames: dict[str, DataFrame], parameters: Any) -> Columns | None:
@@ -45,16 +45,16 @@ def returned(step: Any, frames: dict[str, DataFrame], parameters: Any) -> Column
 
 
 def compared(name: str, frames: dict[str, DataFrame], values: dict[str, Any]) -> tuple[Columns | None, list[str]]:
-    """Return what the step states, after a comparison with Spark: no fault of what it accepts, and no other columns."""
+    """Return what the step states, after a comparison with Spark: no problem in what it accepts, no other columns."""
     step = registry()[name]
     assert isinstance(step, Transform)
     parameters = step.parameters.model_validate(values)
-    columns, faults = stated(step, frames, parameters)
+    columns, problems = stated(step, frames, parameters)
     expected = returned(step, frames, parameters)
-    assert not faults or expected is None, f"Spark returns {expected}, and the step reports {faults}"
-    if columns is not None and not faults:
+    assert not problems or expected is None, f"Spark returns {expected}, and the step reports {problems}"
+    if columns is not None and not problems:
         assert columns == expected
-    return columns, faults
+    return columns, problems
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_the_columns_of_steps(frames, name, values, expected):
 )
 def test_columns_that_an_input_lacks(frames, name, values, missing):
     inputs = 2 if name in ("join", "lookup") else 1
-    _, faults = compared(name, dict(list(frames.items())[:inputs]), values)
-    assert sorted(fault.split("'")[1] for fault in faults) == sorted(missing)
+    _, problems = compared(name, dict(list(frames.items())[:inputs]), values)
+    assert sorted(problem.split("'")[1] for problem in problems) == sorted(missing)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_columns_that_an_input_lacks(frames, name, values, missing):
 def test_results_that_no_table_has(frames, name, values):
     """Two columns of one name, or no column at all."""
     inputs = 1 if name == "delete_columns" else 2
-    _, faults = compared(name, dict(list(frames.items())[:inputs]), values)
-    assert len(faults) == 1
+    _, problems = compared(name, dict(list(frames.items())[:inputs]), values)
+    assert len(problems) == 1
 
 
 QUERIES = [
@@ -210,8 +210,8 @@ QUERIES = [
 def test_the_columns_of_queries(frames, query, expected):
     step = registry()["sql"]
     assert returned(step, frames, step.parameters.model_validate({"query": query})) is not None, "Spark refuses it"
-    columns, faults = compared("sql", frames, {"query": query})
-    assert faults == []
+    columns, problems = compared("sql", frames, {"query": query})
+    assert problems == []
     assert expected is None or columns == expected
 
 
@@ -232,5 +232,5 @@ def test_the_columns_of_queries(frames, query, expected):
     ],
 )
 def test_columns_that_a_query_reads_and_no_input_has(frames, query, missing):
-    _, faults = compared("sql", frames, {"query": query})
-    assert sorted(fault.split("'")[1] for fault in faults) == sorted(missing)
+    _, problems = compared("sql", frames, {"query": query})
+    assert sorted(problem.split("'")[1] for problem in problems) == sorted(missing)

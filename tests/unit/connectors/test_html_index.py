@@ -228,10 +228,9 @@ def test_a_broken_page_is_parsed_in_linear_time(piece):
     assert work(2**18) < 200 * work(2**13)
 
 
-@pytest.mark.timeout(60)  # A quadratic parser needs hours. These are the slowest pieces; the test above has all.
-@pytest.mark.parametrize("piece", ["<a ", "<", "<a = "])
-def test_the_largest_broken_page_is_parsed_in_time(piece):
-    assert index_names(broken(piece, MAX_INDEX_BYTES), FOLDER_URL) == []
+@pytest.mark.timeout(60)  # A quadratic parser needs hours. This is the slowest piece; the test above has all.
+def test_the_largest_broken_page_is_parsed_in_time():
+    assert index_names(broken("<a ", MAX_INDEX_BYTES), FOLDER_URL) == []
 
 
 @pytest.mark.timeout(60)  # A parser that builds a tree needs minutes and gigabytes for such pages.

@@ -8,11 +8,11 @@ import pytest
 
 from slackwater.client.holds import HoldDecisions
 from slackwater.errors import DayChanged, DefinitionError
-from slackwater.faults import Faults
 from slackwater.late.check.facts import late_amount, reached_thresholds
 from slackwater.late.check.read_facts import late_waits
 from slackwater.late.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline
+from slackwater.problems import Problems
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
@@ -110,7 +110,7 @@ def test_a_pipeline_replaces_what_its_source_says():
 def test_a_name_that_is_no_source_is_refused():
     definition = five_days().project.pipelines[PIPELINE].model_dump(by_alias=True)
     definition["late"]["on_removed"] = {"flight": "drop"}
-    with pytest.raises((Faults, DefinitionError, ValueError), match="flight is not a source of this pipeline"):
+    with pytest.raises((Problems, DefinitionError, ValueError), match="flight is not a source of this pipeline"):
         Pipeline.model_validate(definition)
 
 

@@ -36,7 +36,7 @@ def sql(query: Any, *inputs: str) -> dict[str, Any]:
     return {"step": "sql", "depends_on": list(inputs or ("a",)), "with": {"query": query}}
 
 
-def fault(**steps: Any) -> str:
+def problem(**steps: Any) -> str:
     with pytest.raises(DefinitionError) as caught:
         check_steps(pipeline(**steps))
     return str(caught.value)
@@ -73,7 +73,7 @@ assert "slackwater.steps.registry" in sys.modules
     ],
 )
 def test_wrong_parameters_are_named(change, message):
-    assert message in fault(x={**JOIN, "with": {**JOIN["with"], **change}})
+    assert message in problem(x={**JOIN, "with": {**JOIN["with"], **change}})
 
 
 def test_dates_without_quotes_stay_the_same_in_a_stored_pipeline():
@@ -164,4 +164,4 @@ def test_queries_over_the_inputs_are_allowed(query):
     ],
 )
 def test_other_sql_statements_are_refused(query, message):
-    assert message in fault(x=sql(query))
+    assert message in problem(x=sql(query))

@@ -187,10 +187,6 @@ class TestFetch:
         ("content", "message"),
         [
             (b"", "empty: a header"),
-            (b"\n\n", "empty: a header"),
-            (b"id,count\na,1\n", r"its header lacks at \(it has: id, count\)"),
-            (b"at\n2013-03-11T12:00:00Z\n", "its header lacks id"),
-            (b"id,at,id\n", "two columns have the same name: id"),
             (b"id,\xe9,at\n", "header is not readable"),
         ],
     )

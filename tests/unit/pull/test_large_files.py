@@ -20,21 +20,30 @@ WORK = "s3://exchange/pulls/things/c-1.json"
 ANSWER = "s3://exchange/pulls/things/c-1/job.json"
 
 
-def item(size: int | None, *, is_listed: bool = True) -> WorkItem:
+def item(size: int | None, *, is_listed: bool = True, killed: int = 0) -> WorkItem:
     listed = ListedFile(name="a.csv", size=size) if is_listed else None
-    return WorkItem(path="a.csv", decision=FileDecision.NEW, listed=listed)
+    return WorkItem(path="a.csv", decision=FileDecision.NEW, listed=listed, killed_attempts=killed)
 
 
 @pytest.mark.parametrize(
-    "small_item", [item(9), item(None), item(None, is_listed=False)], ids=["9", "unknown", "unlisted"]
+    "small_item",
+    [item(9), item(None), item(None, is_listed=False), item(1, killed=1)],
+    ids=["9", "unknown", "unlisted", "killed"],
 )
 def test_a_function_fetches_small_files_and_files_of_unknown_size(small_item):
     expect_function_size(small_item, max_bytes=9)
 
 
-def test_a_function_refuses_a_file_above_its_limit():
-    with pytest.raises(FileTooLarge, match=r"^a.csv: 10 bytes, and a function fetches up to 9$"):
-        expect_function_size(item(10), max_bytes=9)
+@pytest.mark.parametrize(
+    ("large_item", "message"),
+    [
+        (item(10), "^a.csv: 10 bytes, and a function fetches up to 9$"),
+        (item(1, killed=2), "its function was killed 2 times"),
+    ],
+)
+def test_a_function_refuses_a_file_above_its_limit_or_that_has_killed_two(large_item, message):
+    with pytest.raises(FileTooLarge, match=message):
+        expect_function_size(large_item, max_bytes=9)
 
 
 def test_every_job_has_its_own_id_and_answer_uri():
@@ -78,18 +87,11 @@ def test_a_long_reason_of_a_job_is_cut_and_names_its_object():
     assert str(raised.value) == "y" * 4000 + f"... (300,000 characters; all: {failure_reason_uri(ANSWER)})"
 
 
-def test_a_job_without_result_or_reason_is_an_error():
-    with pytest.raises(CloudError, match=f"left neither a result nor a reason at {ANSWER}: read the job's logs"):
-        job_result(MemoryStore(), ANSWER)
-
-
-def test_a_job_that_could_not_be_started_is_reported_with_the_error_of_the_call():
-    refused = "EMRServerless.AccessDeniedException: not authorized to perform: iam:PassRole"
-    with pytest.raises(CloudError, match=f"^{refused}; the job left neither a result nor a reason at {ANSWER}"):
+@pytest.mark.parametrize(
+    "refused", ["", "EMRServerless.AccessDeniedException: not authorized to perform: iam:PassRole"]
+)
+def test_a_job_without_result_or_reason_is_an_error_with_that_of_the_call_that_starts_it(refused):
+    start = f"{refused}; " if refused else ""
+    message = f"^{start}the job left neither a result nor a reason at {ANSWER}: read the job's logs"
+    with pytest.raises(CloudError, match=message):
         job_result(MemoryStore(), ANSWER, job_error=refused)
-
-
-def test_a_file_whose_function_was_killed_twice_is_fetched_by_a_job():
-    expect_function_size(item(1).model_copy(update={"killed_attempts": 1}), max_bytes=9)
-    with pytest.raises(FileTooLarge, match="its function was killed 2 times"):
-        expect_function_size(item(1).model_copy(update={"killed_attempts": 2}), max_bytes=9)

@@ -322,14 +322,6 @@ def test_the_batch_id_depends_on_the_body():
     assert len(batch_id.batch_id) == 32
 
 
-def test_ten_thousand_lines_keep_their_indexes():
-    body = "\n".join(json.dumps({"n": n}) for n in range(10_000))
-    batch = a_body(body.encode())
-    assert [event["n"] for event in batch.events()] == list(range(10_000))
-    texts, lines = batch.originals([9_999])
-    assert (texts.to_pylist(), lines.to_pylist()) == (['{"n": 9999}'], [10_000])
-
-
 @pytest.mark.parametrize(
     "string",
     [

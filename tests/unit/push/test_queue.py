@@ -6,33 +6,21 @@ import gzip
 import io
 import json
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lambdas import store_events
-from slackwater.errors import CloudError, UnknownName
+from slackwater.errors import CloudError
 from slackwater.receiver.push import queue
-from slackwater.receiver.push.body import Limits
 from slackwater.receiver.push.queue import MAX_MESSAGE_BYTES, BufferedBatch, store_messages
-from slackwater.receiver.push.receive import Receipt, Receiver
-from slackwater.receiver.push.request import EventsApi
-from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.receiver.push.receive import Receipt
 from slackwater.sources.definition import GENERATED_ID, Source
+from tests import pushing
 from tests.fakes_functions import use_resources
-from tests.fakes_receiver import (
-    RECEIVED,
-    Clock,
-    Crash,
-    Fuse,
-    MemoryBuffer,
-    MemoryPartitions,
-    MemoryStore,
-    MemoryTokens,
-    a_source,
-)
-from tests.pushing import Answer
+from tests.fakes_receiver import RECEIVED, Crash, a_source
 from tests.reading import counted_events, stored_events
 
 pytestmark = pytest.mark.unit
@@ -44,41 +32,16 @@ FIELDS = {name: field.model_dump(by_alias=True) for name, field in THINGS.fields
 OTHERS = a_source(source="others", push=QUEUE, event_id="id")
 
 
-class Setup:
+class Setup(pushing.Setup):
     """The API, a queue and the function that stores its messages, with fakes."""
 
     def __init__(self, *sources: Source, **limits: int) -> None:
-        self.sources = {source.source: source for source in sources or (THINGS, OTHERS)}
-        self.fuse = Fuse()
-        self.store = MemoryStore(self.fuse)
-        self.partitions = MemoryPartitions(self.fuse)
-        self.queue = MemoryBuffer(self.fuse)
-        self.clock = Clock()
-        raw_writer = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
-        self.receiver = Receiver(raw_writer=raw_writer, now=self.clock, limits=Limits(**limits))
-        self.api = EventsApi(
-            tokens=MemoryTokens({"good": ["*"]}),
-            source=self.source,
-            receiver=self.receiver,
-            queue=self.queue,
-            now=self.clock,
-        )
-
-    def source(self, name: str) -> Source:
-        if name not in self.sources:
-            raise UnknownName(f"no source {name!r}")
-        return self.sources[name]
-
-    def post(self, *events: object, source: str = "things", body: bytes | None = None, **headers: str) -> Answer:
-        request_headers = {"authorization": "Bearer good", "content-type": NDJSON}
-        request_headers |= {name.replace("_", "-"): value for name, value in headers.items()}
-        body = "\n".join(map(json.dumps, events)).encode() if body is None else body
-        return Answer(*self.api.post(source, request_headers, body, "mine"))
+        super().__init__(*(sources or (THINGS, OTHERS)), **limits)
 
     def deliver(self, *indexes: int) -> dict[int, str]:
         """Store the messages with these indexes, or all; return the failures by index."""
         messages = {str(index): self.queue.messages[index] for index in indexes or range(len(self.queue.messages))}
-        results = list(store_messages(messages, source=self.source, receiver=self.receiver))
+        results = list(store_messages(messages, source=self.find_source, receiver=self.receiver))
         assert sorted(message_id for message_id, _, _ in results) == sorted(messages)
         return {int(message_id): failure for message_id, _, failure in results if failure is not None}
 
@@ -391,7 +354,8 @@ class TestHandler:
         setup = Setup()
         self.logs = io.StringIO()
         monkeypatch.setattr(store_events.logger.registered_handler, "stream", self.logs)
-        use_resources(monkeypatch, store_events, project=setup, receiver=setup.receiver)
+        project = SimpleNamespace(source=setup.find_source)
+        use_resources(monkeypatch, store_events, project=project, receiver=setup.receiver)
         return setup
 
     def handle(self, setup):

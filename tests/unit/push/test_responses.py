@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 from collections.abc import Callable
@@ -11,15 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lambdas import receive_events
 from slackwater.receiver.parsing.rejections import quote_name, quote_value, truncate
-from slackwater.receiver.push.body import Limits
-from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.request import EventsApi
-from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
-from tests.fakes_receiver import Clock, MemoryBuffer, MemoryPartitions, MemoryStore, MemoryTokens, a_source
-from tests.pushing import FunctionContext
+from tests.fakes_receiver import a_source
+from tests.pushing import Setup, call_function
 
 pytestmark = pytest.mark.unit
 
@@ -28,39 +23,17 @@ LARGEST = 5_500_000
 AT = "2013-03-08T12:00:00Z"
 
 
-class World:
+class World(Setup):
     """The function over fakes."""
 
     def __init__(self, source: Source, use_api: Callable[[EventsApi], object]) -> None:
-        self.source, self.store, self.queue, clock = source, MemoryStore(), MemoryBuffer(), Clock()
-        raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
-        api = EventsApi(
-            tokens=MemoryTokens({"good": ["*"]}),
-            source=lambda _: self.source,
-            receiver=Receiver(raw_writer=raw_writer, now=clock, limits=Limits()),
-            queue=self.queue,
-            now=clock,
-        )
-        use_api(api)
+        super().__init__(source)
+        use_api(self.api)
 
-    def post(self, events: list[object], **headers: str) -> dict[str, object]:
-        body = "\n".join(map(json.dumps, events))
-        request_headers = {
-            "authorization": "Bearer good",
-            "content-type": "application/x-ndjson",
-            "content-encoding": "gzip",
-            **{name.replace("_", "-"): value for name, value in headers.items()},
-        }
-        return receive_events.handler(
-            {
-                "multiValueHeaders": {name: [value] for name, value in request_headers.items()},
-                "pathParameters": {"source": "things"},
-                "requestContext": {"requestId": "ours"},
-                "body": base64.b64encode(gzip.compress(body.encode(), mtime=0)).decode(),
-                "isBase64Encoded": True,
-            },
-            FunctionContext(),
-        )
+    def call(self, events: list[object], **headers: str) -> dict[str, object]:
+        body = gzip.compress("\n".join(map(json.dumps, events)).encode(), mtime=0)
+        sent = {name.title().replace("_", "-"): value for name, value in headers.items()}
+        return call_function(body, **{"Content-Encoding": "gzip", **sent})
 
 
 SIGNS = {
@@ -99,7 +72,7 @@ def max_response_bytes(answer: dict[str, object]) -> int:
 def test_a_rejected_event_adds_few_bytes_to_the_response(use_api, sign, unknown_fields):
     source, bad = source_and_rejected_event(SIGNS[sign], unknown_fields)
     world = World(source, use_api)
-    single, many = world.post([bad]), world.post([bad] * 101)
+    single, many = world.call([bad]), world.call([bad] * 101)
     assert (single["statusCode"], many["statusCode"]) == (422, 422)
     each = (max_response_bytes(many) - max_response_bytes(single)) / 100
     assert 100 < each < (LARGEST - 10_000) / 10_000
@@ -107,7 +80,7 @@ def test_a_rejected_event_adds_few_bytes_to_the_response(use_api, sign, unknown_
 
 def test_ten_thousand_rejected_events_fit_in_one_response(use_api):
     source, bad = source_and_rejected_event(SIGNS["quote"], "reject")
-    answer = World(source, use_api).post([bad] * 10_000)
+    answer = World(source, use_api).call([bad] * 10_000)
     assert answer["statusCode"] == 422
     assert len(json.loads(str(answer["body"]))["rejected"]) == 10_000
     assert max_response_bytes(answer) < LARGEST
@@ -148,7 +121,7 @@ def test_every_combination_of_headers_gets_a_response(use_api, headers, correlat
         headers["authorization"] = f"Bearer {headers['authorization']}"
     if "content_type" in headers:
         headers["content_type"] = f"application/x-ndjson;{headers['content_type']}"
-    answer = world.post([{"id": "a", "at": AT}], **headers, **{"x-correlation-id": correlation_id})
+    answer = world.call([{"id": "a", "at": AT}], **headers, **{"x-correlation-id": correlation_id})
     assert answer["statusCode"] in {202, 400, 401, 415}
     json.dumps(answer, ensure_ascii=False).encode()
 
@@ -158,17 +131,17 @@ def test_every_combination_of_headers_gets_a_response(use_api, headers, correlat
     [
         ("7f-1", "7f-1"),
         ("x" * 200, "x" * 200),
-        ("", "ours"),
-        ("x" * 201, "ours"),
-        ("a\nb", "ours"),
-        ("a\uffff", "ours"),
-        ("\ud800", "ours"),
-        ("\u00e9", "ours"),
+        ("", "request-1"),
+        ("x" * 201, "request-1"),
+        ("a\nb", "request-1"),
+        ("a\uffff", "request-1"),
+        ("\ud800", "request-1"),
+        ("\u00e9", "request-1"),
     ],
 )
 def test_the_correlation_id_of_the_partner_is_used_if_it_is_a_valid_header_value(use_api, requested, used):
     world = World(a_source(push={"buffer": "queue"}), use_api)
-    answer = world.post([{"id": "a", "at": AT}], **{"x-correlation-id": requested})
+    answer = world.call([{"id": "a", "at": AT}], **{"x-correlation-id": requested})
     assert answer["headers"]["x-correlation-id"] == used
     assert json.loads(world.queue.messages[0])["correlation_id"] == used
 
@@ -179,7 +152,7 @@ def test_a_batch_with_events_of_too_many_hours_is_refused(use_api, buffer):
     timestamps = [
         f"2013-{1 + hour // 600:02d}-{1 + hour // 24 % 25:02d}T{hour % 24:02d}:59:00Z" for hour in range(1_001)
     ]
-    answer = world.post([{"id": "a", "at": at} for at in timestamps])
+    answer = world.call([{"id": "a", "at": at} for at in timestamps])
     assert answer["statusCode"] == 413
     error = json.loads(str(answer["body"]))["error"]
     assert error == {
@@ -188,6 +161,6 @@ def test_a_batch_with_events_of_too_many_hours_is_refused(use_api, buffer):
     }
     assert world.store.objects == {}
     assert world.queue.messages == []
-    answer = world.post([{"id": "a", "at": at} for at in timestamps[1:] * 2])
+    answer = world.call([{"id": "a", "at": at} for at in timestamps[1:] * 2])
     assert answer["statusCode"] == 202
     assert json.loads(str(answer["body"]))["accepted"] == 2_000

@@ -204,7 +204,7 @@ def test_errors_name_options_that_do_not_fit_together(pull, message):
 def test_errors_do_not_repeat_credentials():
     with pytest.raises(ValidationError) as caught:
         Source.model_validate(changed("pull.url", "https://user:hunter2@files.example/x"))
-    rejections = [fault["msg"] for fault in caught.value.errors()]
+    rejections = [problem["msg"] for problem in caught.value.errors()]
     assert "hunter2" not in " ".join(rejections)
 
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.faults import Fault
+from slackwater.problems import Problem
 from slackwater.validation.yaml_file import YamlFile
 
 pytestmark = pytest.mark.unit
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.unit
 PATH = Path("file.yaml")
 
 
-def position(text: str, path: tuple[str | int, ...], **fault) -> tuple[int, int]:
+def position(text: str, path: tuple[str | int, ...], **problem) -> tuple[int, int]:
     file = YamlFile(PATH, text.encode())
     assert file.problems == []
-    file.report(Fault(message="", path=path, **fault))
+    file.report(Problem(message="", path=path, **problem))
     (problem,) = file.problems
     return problem.line, problem.column
 
@@ -50,7 +50,7 @@ def test_a_value_is_found_where_it_is_written(text, path, expected):
     assert position(text, path) == expected
 
 
-def test_the_key_is_shown_if_it_is_at_fault():
+def test_the_key_is_shown_if_it_is_the_problem():
     assert position("a: {bb: [x]}", ("a", "bb"), at_key=True) == (1, 5)
 
 

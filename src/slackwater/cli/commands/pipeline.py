@@ -15,7 +15,7 @@ from slackwater.client.workspace import project_of
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.validation.yaml_file import Problem
+    from slackwater.validation.yaml_file import FileProblem
 
 PipelineFile = Annotated[Path, argument("FILE", "The YAML file of the pipeline.")]
 
@@ -109,7 +109,7 @@ def compile_(file: PipelineFile, *, session: Session) -> Result:
     return Result(compile_machine(load_pipeline(file, project_of(file, session.folder)), pipeline_frame()))
 
 
-def relative_problems(problems: Sequence[Problem]) -> list[Problem]:
+def relative_problems(problems: Sequence[FileProblem]) -> list[FileProblem]:
     """Return the problems with paths that are relative to the current folder, if the files are in it."""
     current = Path.cwd()
     return [

@@ -6,24 +6,31 @@ If the values have several readings, the user decides, and until then the column
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache, cached_property
+from itertools import product
 from operator import itemgetter
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.formatting import counted
-from slackwater.receiver.inference.sample import InferredField, SampleColumn, identifier, read_examples, reader_of
-from slackwater.receiver.inference.time_formats import formats_of
+from slackwater.receiver.inference.sample import SampleColumn, identifier
 from slackwater.receiver.parsing import patterns
+from slackwater.receiver.parsing.json_values import format_as_strings
 from slackwater.receiver.parsing.rejections import NO_REJECTIONS, quote_value
 from slackwater.sources.fields import EPOCH_MS, EPOCH_S, FieldDefinition, FieldType
+from slackwater.sources.strptime_format import strptime_format
 
+STRING, INT64, DOUBLE, BOOLEAN, TIMESTAMP, DATE = (FieldDefinition(type=field_type) for field_type in FieldType)
+# The fields of columns that have values of these kinds, and none that reads all of them.
+_LAST_FIELDS = (({"string"}, STRING), ({"integer", "float"}, DOUBLE), ({"timestamp"}, TIMESTAMP), ({"date"}, DATE))
 # Words for true and false, in any case.
 _PAIRS = (("yes", "no"), ("y", "n"), ("t", "f"))
+
 _INTEGER, _LEADING_ZERO = re.compile(r"[+-]?[0-9]+"), re.compile(r"[+-]?0[0-9]")
 # Without what int64 drops: leading zeros and a plus.
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
@@ -31,28 +38,92 @@ _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _FRACTION_OR_GROUPS = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
 # Every decimal number with this many digits is different from its neighbours as a double.
 _EXACT_DIGITS = 15
+
 # A type that at least this share of the values has is worth a note.
 _NEARLY_ALL = 0.9
 # Rows that show whether a type fits at all.
 _FIRST_ROWS = 100
+# Distinct strings whose formats are tried on all of them, and the length of the longest one that may be a date.
+_TRIED_STRINGS, _LONGEST_DATE = 20, 60
 
-# Distinct strings whose formats are tried on all of them.
-_TRIED_STRINGS = 20
 # Words in names of columns with times.
 _TIME_WORD = re.compile(
     "at|created|day|dt|epoch|modified|occurred|ts|unix|updated|when|[a-z0-9]*(time|date|timestamp)|datetime"
 )
-# Numbers in these ranges may be dates: the years 1900 to 2100, and for epochs the years 1990 to 2100.
-_COMPACT_FORMATS = (
-    (FieldType.DATE, "%Y%m%d", 19_000_101, 21_001_231),
-    (FieldType.TIMESTAMP, "%Y%m%d%H%M", 190_001_010_000, 210_012_312_359),
-    (FieldType.TIMESTAMP, "%Y%m%d%H%M%S", 19_000_101_000_000, 21_001_231_235_959),
-)
+# In seconds: the years 1990 to 2100.
 _FIRST_EPOCH, _LAST_EPOCH = 631_152_000, 4_102_444_800
+# Numbers in these ranges may be dates: the years 1900 to 2100. Of epochs, the range makes one of two units unlikely,
+# and not impossible.
+_NUMERIC_TIMES = (
+    ("date", "%Y%m%d", 19_000_101, 21_001_231),
+    ("timestamp", "%Y%m%d%H%M", 190_001_010_000, 210_012_312_359),
+    ("timestamp", "%Y%m%d%H%M%S", 19_000_101_000_000, 21_001_231_235_959),
+    *(("timestamp", u, _FIRST_EPOCH * n, _LAST_EPOCH * n) for n in (1, 1_000) for u in (EPOCH_S, EPOCH_MS)),
+)
+# Day first and month first for each separator, because only the values can decide.
+_ORDERS = product("/-.", ("dm", "md"), "Yy")
+_DATES = (
+    *("%Y/%m/%d", "%Y.%m.%d", "%Y%m%d", *(f"%{o[0]}{separator}%{o[1]}{separator}%{y}" for separator, o, y in _ORDERS)),
+    *("%y/%m/%d", "%y-%m-%d", "%y.%m.%d", "%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%d/%b/%Y", "%b %d, %Y", "%b %d %Y"),
+    *("%d %B %Y", "%B %d, %Y", "%B %d %Y", "%a, %d %b %Y", "%A, %d %B %Y", "%A, %B %d, %Y"),
+)
+_CLOCKS = ("%H:%M:%S", "%H:%M", "%H:%M:%S.%f", "%H:%M:%S,%f", "%I:%M:%S %p", "%I:%M %p", "%H%M%S")
+# Strings that are no offsets for the receiver: they need `timestamp.timezone`.
+_LITERAL_UTC = (" UTC", " GMT")
+_TIMES = [clock + zone for clock in _CLOCKS for zone in ("", "%z", " %z", *_LITERAL_UTC)]
+_PARTS = re.compile(r"(?P<date>.+?)(?P<separator>[T:]|, ?| )(?P<time>[0-9]{1,2}:[0-9]{2}.*|(?<=T)[0-9]{6}.*)")
 
-STRING, INT64, DOUBLE, BOOLEAN, TIMESTAMP, DATE = (FieldDefinition(type=field_type) for field_type in FieldType)
-# The fields of columns that have values of these kinds, and none that reads all of them.
-_LAST_FIELDS = (({"string"}, STRING), ({"integer", "float"}, DOUBLE), ({"timestamp"}, TIMESTAMP), ({"date"}, DATE))
+
+class Reading(NamedTuple):
+    """One of several ways to read a column."""
+
+    field: FieldDefinition
+    example: str
+    """What it makes of one value, such as `'01/02/2013' is 2013-02-01`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferredField:
+    """What a sample says about one column."""
+
+    column: SampleColumn
+    field: FieldDefinition | None
+    """None if no type reads the values: the column is then stored as JSON, like all fields without a definition."""
+    name: str = ""
+    """The name in the definition."""
+    notes: Sequence[str] = ()
+    readings: Sequence[Reading] = ()
+    """Ways to read the values between which the user has to decide; empty if there is nothing to decide."""
+    null_strings: Sequence[str] = ()
+    """Strings that mean "no value": without them, the column would be a string."""
+
+    @property
+    def best(self) -> FieldDefinition | None:
+        """The first reading if the user has to decide, else `field`."""
+        return self.readings[0].field if self.readings else self.field
+
+    @property
+    def has_type(self) -> bool:
+        """Whether the best reading is more than a string."""
+        return self.best is not None and self.best.type is not FieldType.STRING
+
+    @property
+    def is_utc(self) -> bool:
+        """Whether the values say that they are in UTC, without an offset."""
+        formats = self.best.formats if self.best else ()
+        return bool(formats) and all(format_.endswith(_LITERAL_UTC) for format_ in formats)
+
+    @cached_property
+    def needs_timezone(self) -> bool:
+        """Whether timestamps without an offset are among the values."""
+        if self.best is None or self.best.type is not FieldType.TIMESTAMP:
+            return False
+        without, in_utc = (len(self.column.read(self.best, timezone=zone).rejections) for zone in (None, "UTC"))
+        return without > in_utc
+
+    def named(self, field: FieldDefinition) -> FieldDefinition:
+        """Return a definition of the column with the partner's name, if that differs."""
+        return field.model_copy(update={"partner_name": None if self.column.name == self.name else self.column.name})
 
 
 def has_time_name(name: str) -> bool:
@@ -60,67 +131,79 @@ def has_time_name(name: str) -> bool:
     return any(map(_TIME_WORD.fullmatch, identifier(name).split("_")))
 
 
-def infer_column(column: SampleColumn, *, trim: bool) -> InferredField:
-    """Find the type of a column. `trim` is that of the source."""
-    if null_strings := column.null_strings(trim=trim):
-        inferred = _ColumnInference(column, ["", *null_strings], trim=trim).infer()
+def read_examples(column: SampleColumn, fields: Sequence[FieldDefinition]) -> list[Reading]:
+    """Return a reading for each field, all with the same value: the first that they read differently."""
+    rows = list(zip(*(format_as_strings(column.read(field).array).to_pylist() for field in fields), strict=True))
+    valid = [index for index, row in enumerate(rows) if row[0] is not None]
+    index = next((index for index in valid if len(set(rows[index])) > 1), valid[0])
+    value = column.values[index].as_py() if isinstance(column.values, pa.Array) else column.values[index]
+    readings = []
+    for field, result in zip(fields, rows[index], strict=True):
+        # Without an offset or an epoch, the values do not say that they are in UTC.
+        is_utc = any("%z" in format_ or format_ in patterns.EPOCH_UNITS for format_ in field.formats)
+        readings.append(Reading(field, f"{quote_value(value)} is {result if is_utc else result.removesuffix('Z')}"))
+    return readings
+
+
+def infer_column(column: SampleColumn) -> InferredField:
+    """Find the type of a column."""
+    if null_strings := column.null_strings:
+        inferred = _ColumnInference(column.cleaned(null_strings)).infer()
         if inferred.has_type:
-            return replace(inferred, null_strings=tuple(null_strings))
-    return _ColumnInference(column, [""], trim=trim).infer()
+            return replace(inferred, null_strings=null_strings)
+    return _ColumnInference(column).infer()
 
 
 class _ColumnInference:
     """Tries types on one column."""
 
-    def __init__(self, column: SampleColumn, null_values: Sequence[str], *, trim: bool) -> None:
-        self._column, self._reader = column, reader_of(null_values, trim=trim)
-        self._without_timezone = reader_of(null_values, trim=trim, timezone=None)
-        values = [value for value in column.distinct(trim=trim) if value not in null_values]
-        self._texts = list(map(str, values))
+    def __init__(self, column: SampleColumn) -> None:
+        self._column, self._kinds = column, column.kinds
+        self._texts = list(map(str, column.distinct))
         self._numbers = [text.strip() for text in self._texts]
-        self._kinds = column.kinds if any(isinstance(value, str) for value in values) else column.kinds - {"string"}
         self._zero = next(filter(_LEADING_ZERO.match, self._numbers), None)
         self._rejected = cache(self._read_rejected)
 
     def infer(self) -> InferredField:
         """Return the first type that fits, else what keeps most rows."""
         if not self._kinds:
-            return self._as(STRING, "no value in the sample")
-        # Fields that are equally good, and the field until the user decides between those that fit.
-        attempts: tuple[tuple[Callable[[], Iterable[FieldDefinition]], FieldDefinition], ...] = (
-            (self._booleans, STRING),
-            (lambda: self._numeric_times if has_time_name(self._column.name) else (), self._number or STRING),
-            (lambda: filter(None, [self._number]), STRING),
-            (self._separated, STRING),
-            (self._typed_times, STRING),
-            (lambda: self._times if self._kinds == {"string"} else (), STRING),
-        )
-        for candidates, undecided in attempts:
-            fitting = [field for field in candidates() if self._fits(field)]
+            return InferredField(column=self._column, field=STRING, notes=["no value in the sample"])
+        for candidates, undecided in self._candidates():
+            fitting = list(filter(self._fits, candidates))
             fitting = [field for field in fitting if len(field.formats) == min(len(other.formats) for other in fitting)]
             if len(fitting) > 1:
-                return self._as(undecided, readings=fitting)
+                readings = read_examples(self._column, fitting)
+                return InferredField(column=self._column, field=undecided, readings=readings)
             if fitting:
-                return self._as(fitting[0], *self._evidence(fitting[0]))
+                return InferredField(column=self._column, field=fitting[0], notes=self._evidence(fitting[0]))
         return self._fallback()
 
-    def _as(
-        self, field: FieldDefinition | None, *notes: str, readings: Sequence[FieldDefinition] = ()
-    ) -> InferredField:
-        examples = read_examples(self._column, readings, self._reader) if readings else ()
-        inferred = InferredField(column=self._column, field=field, notes=notes, readings=examples)
-        if inferred.best is None or inferred.best.type is not FieldType.TIMESTAMP:
-            return inferred
-        rejected = [self._column.read(inferred.best, r).rejections for r in (self._without_timezone, self._reader)]
-        return replace(inferred, needs_timezone=rejected[0].num_rows > rejected[1].num_rows)
+    def _candidates(self) -> Iterator[tuple[Sequence[FieldDefinition], FieldDefinition]]:
+        """Yield fields that are equally good, and the field until the user decides between those that fit."""
+        is_text = self._kinds == {"string"}
+        words = {text.casefold(): text for text in self._texts} if is_text else {}
+        pairs = [pair for pair in _PAIRS if words.keys() == set(pair)]
+        updates = ({"true_values": (words[true],), "false_values": (words[false],)} for true, false in pairs)
+        yield [BOOLEAN, *(BOOLEAN.model_copy(update=update) for update in updates)], STRING
+        number = self._number
+        if has_time_name(self._column.name):
+            yield self._numeric_times, number[0] if number else STRING
+        if number:
+            yield [number[0]], STRING
+        if is_text:
+            yield [] if self._zero else list(_separated_fields(self._texts)), STRING
+            yield self._times, STRING
+        if self._kinds <= {"timestamp", "date"}:
+            # Excel has no dates: they are timestamps at midnight.
+            is_excel = not isinstance(self._column.values, pa.Array)
+            yield [DATE if (is_excel or self._kinds == {"date"}) and self._fits(DATE) else TIMESTAMP], STRING
 
     def _read_rejected(self, field: FieldDefinition) -> pa.Table | None:
         """Return the rejections of the receiver's reader; None if it rejects most of the first rows."""
         # Rejections are slow, because each has a reason.
-        cells = self._column.cells and self._column.cells[:_FIRST_ROWS]
-        head = replace(self._column, values=self._column.values[:_FIRST_ROWS], cells=cells).read(field, self._reader)
+        head = replace(self._column, values=self._column.values[:_FIRST_ROWS]).read(field)
         is_hopeless = head.rejections.num_rows > len(head.array) // 2
-        return None if is_hopeless else self._column.read(field, self._reader).rejections
+        return None if is_hopeless else self._column.read(field).rejections
 
     def _fits(self, field: FieldDefinition) -> bool:
         return (rejected := self._rejected(field)) is not None and not rejected.num_rows
@@ -132,9 +215,9 @@ class _ColumnInference:
         if field.has_separators:
             return [f"such as {quote_value(self._texts[0])}"]
         if field.formats:
-            return [reading.example for reading in read_examples(self._column, [field], self._reader)]
+            return [reading.example for reading in read_examples(self._column, [field])]
         if field == STRING:
-            return [self._lost_digits]
+            return [self._number[1]] if self._number else []
         notes = self._time_notes() if field in (INT64, DOUBLE) else []
         if field == DOUBLE:
             if rounded := next(filter(_is_rounded, self._numbers), None):
@@ -143,91 +226,61 @@ class _ColumnInference:
                 notes.insert(0, 'the point is read as the decimal point; if it groups thousands, set thousands to "."')
         return notes
 
-    def _booleans(self) -> Sequence[FieldDefinition]:
-        folded = {text.casefold(): text for text in self._texts} if self._kinds == {"string"} else {}
-        words = [
-            {"true_values": (folded[t],), "false_values": (folded[f],)} for t, f in _PAIRS if folded.keys() == {t, f}
-        ]
-        return [BOOLEAN, *(BOOLEAN.model_copy(update=update) for update in words)]
-
     @cached_property
     def _range(self) -> tuple[float, float]:
         """The smallest and the largest number; two negative ones if there is another value."""
         if not self._kinds <= {"string", "integer", "float"} or not self._fits(DOUBLE):
             return -1, -1
-        extremes = pc.min_max(self._column.read(DOUBLE, self._reader).array).as_py()
+        extremes = pc.min_max(self._column.read(DOUBLE).array).as_py()
         return extremes["min"], extremes["max"]
-
-    def _is_epoch(self, *scales: int) -> bool:
-        smallest, largest = self._range
-        return any(_FIRST_EPOCH * scale <= smallest <= largest <= _LAST_EPOCH * scale for scale in scales)
 
     @cached_property
     def _numeric_times(self) -> Sequence[FieldDefinition]:
         """The formats by which numbers such as 20130308 may be dates or timestamps."""
-        smallest, largest = self._range
-        fields = [
-            FieldDefinition(type=field_type, formats=(format_,))
-            for field_type, format_, first, last in _COMPACT_FORMATS
-            if first <= smallest <= largest <= last
-        ]
-        if not fields and self._is_epoch(1, 1_000):
-            # Both: the range makes one of them unlikely, and not impossible.
-            fields = [TIMESTAMP.model_copy(update={"formats": (unit,)}) for unit in patterns.EPOCH_UNITS]
-        return [field for field in fields if self._fits(field)]
+        (smallest, largest), times = self._range, _NUMERIC_TIMES
+        possible = [(field_type, format_) for field_type, format_, a, z in times if a <= smallest <= largest <= z]
+        fields = [FieldDefinition(type=FieldType(field_type), formats=(format_,)) for field_type, format_ in possible]
+        return list(filter(self._fits, fields))
 
     def _time_notes(self) -> list[str]:
         """Return notes about numbers that may be times, although the name of the column does not say so."""
-        if has_time_name(self._column.name) and self._is_epoch(10**6, 10**9):
+        smallest, largest = self._range
+        is_small = any(_FIRST_EPOCH * unit <= smallest <= largest <= _LAST_EPOCH * unit for unit in (10**6, 10**9))
+        if is_small and has_time_name(self._column.name):
             return [f"microseconds or nanoseconds since 1970? Only {EPOCH_S} and {EPOCH_MS} can be read"]
         if not self._numeric_times:
             return []
-        readings = read_examples(self._column, self._numeric_times, self._reader)
+        readings = read_examples(self._column, self._numeric_times)
         shown = "; ".join(f"with {field.formats[0]}, {example}" for field, example in readings)
         return [f"may also be a {readings[0].field.type}: {shown}"]
 
     @cached_property
-    def _number(self) -> FieldDefinition | None:
-        """An integer or a double; a string if digits would be lost; None if there are other values."""
+    def _number(self) -> tuple[FieldDefinition, str] | None:
+        """An integer or a double, or a string if digits would be lost, and which; None if there are other values."""
         if not self._kinds <= {"string", "integer", "float", "decimal"}:
             return None
-        return STRING if self._lost_digits and self._fits(STRING) else INT64 if self._are_integers else DOUBLE
-
-    @cached_property
-    def _are_integers(self) -> bool:
-        return "float" not in self._kinds and all(map(_INTEGER.fullmatch, self._numbers))
-
-    @cached_property
-    def _lost_digits(self) -> str:
-        """Which digits a type of numbers would lose; empty if none, or if there are other values."""
-        field, numbers = (INT64 if self._are_integers else DOUBLE), self._numbers
+        numbers, lost = self._numbers, ""
+        are_integers = "float" not in self._kinds and all(map(_INTEGER.fullmatch, numbers))
+        field = INT64 if are_integers else DOUBLE
         if not self._fits(field):
-            too_long = f"integers of more than 64 bits, such as {max(numbers, key=len, default='')[:60]}"
-            return too_long if self._are_integers else ""
-        if self._zero:
-            return f"numbers with leading zeros, such as {quote_value(self._zero)}, which {field.type} would drop"
-        if self._are_integers:
-            sign = next((number for number in numbers if not _PLAIN_INTEGER.fullmatch(number)), None)
-            return f"numbers with signs, such as {quote_value(sign)}, which int64 would drop" if sign else ""
-        rounded = next(filter(_is_rounded, numbers), None)
-        return f"numbers with more digits than a double has, such as {quote_value(rounded)}" if rounded else ""
-
-    def _separated(self) -> Iterable[FieldDefinition]:
-        """Return numbers with separators."""
-        return _separated_fields(self._texts) if self._kinds == {"string"} and not self._zero else ()
-
-    def _typed_times(self) -> Sequence[FieldDefinition]:
-        """Return the dates or timestamps of Parquet and Excel."""
-        if not self._kinds <= {"timestamp", "date"}:
-            return []
-        # Excel has no dates: they are timestamps at midnight.
-        return [DATE if (self._column.cells or self._kinds == {"date"}) and self._fits(DATE) else TIMESTAMP]
+            lost = (
+                f"integers of more than 64 bits, such as {max(numbers, key=len, default='')[:60]}"
+                if are_integers
+                else ""
+            )
+        elif self._zero:
+            lost = f"numbers with leading zeros, such as {quote_value(self._zero)}, which {field.type} would drop"
+        elif are_integers and (sign := next((each for each in numbers if not _PLAIN_INTEGER.fullmatch(each)), None)):
+            lost = f"numbers with signs, such as {quote_value(sign)}, which int64 would drop"
+        elif not are_integers and (rounded := next(filter(_is_rounded, numbers), None)):
+            lost = f"numbers with more digits than a double has, such as {quote_value(rounded)}"
+        return STRING if lost and self._fits(STRING) else field, lost
 
     @cached_property
     def _times(self) -> Sequence[FieldDefinition]:
         """The formats of some of the strings."""
         texts = self._texts[:: max(1, len(self._texts) // _TRIED_STRINGS)]
-        fields = dict.fromkeys(field for text in texts for field in formats_of(text))
+        fields = dict.fromkeys(field for text in texts for field in _formats_of(text))
         # Programs that drop a fraction of zero write two formats.
         for field in [field for field in fields if "%S" in "".join(field.formats)]:
             whole = re.sub("[.,]%f", "", field.formats[0])
@@ -238,20 +291,21 @@ class _ColumnInference:
     def _fallback(self) -> InferredField:
         """Return the type for values of no single type: a string, or none."""
         if self._fits(STRING):
-            return self._as(STRING, *self._nearly())
+            return InferredField(column=self._column, field=STRING, notes=self._nearly())
         field = next((field for kinds, field in _LAST_FIELDS if self._kinds <= kinds), None)
         if field is None:
-            kinds = ", ".join(sorted(self._kinds))
-            return self._as(None, f"values are {kinds}: stored as JSON in the column `_extra`", *self._nearly())
-        rejected = self._column.read(field, self._reader).rejections
-        return self._as(field, f"rejects {counted(rejected.num_rows, 'row')}; {self._first(rejected)}")
+            kinds = f"values are {', '.join(sorted(self._kinds))}: stored as JSON in the column `_extra`"
+            return InferredField(column=self._column, field=None, notes=[kinds, *self._nearly()])
+        rejected = self._column.read(field).rejections
+        notes = [f"rejects {counted(rejected.num_rows, 'row')}; {self._first(rejected)}"]
+        return InferredField(column=self._column, field=field, notes=notes)
 
     def _nearly(self) -> Sequence[str]:
         """Return a note about the type that nearly all values have, and a value that has not."""
         fields = [*([] if self._zero else [BOOLEAN, INT64, DOUBLE]), *self._times]
         tried = [(rejected.num_rows, field, rejected) for field in fields if (rejected := self._rejected(field))]
         count, field, rejected = min(tried, key=itemgetter(0), default=(0, STRING, NO_REJECTIONS))
-        read = self._column.read(STRING, self._reader)
+        read = self._column.read(STRING)
         values = len(read.array) - read.array.null_count + read.rejections.num_rows
         if not count or count > (1 - _NEARLY_ALL) * values:
             return []
@@ -285,3 +339,32 @@ def _separated_fields(texts: Sequence[str]) -> Iterator[FieldDefinition]:
             yield DOUBLE.model_copy(update={"decimal": decimal, "thousands": thousands})
         if thousands and not decimals:
             yield INT64.model_copy(update={"decimal": "," if thousands == "." else ".", "thousands": thousands})
+
+
+def _formats_of(text: str) -> list[FieldDefinition]:
+    """Return the dates and timestamps that a string may be, each with its format."""
+    if patterns.DATE.fullmatch(text) or patterns.TIMESTAMP.fullmatch(text):
+        return [DATE if patterns.DATE.fullmatch(text) else TIMESTAMP]
+    # For numbers, see `_NUMERIC_TIMES`.
+    if len(text) > _LONGEST_DATE or text.isdigit() or not any(map(str.isdigit, text)):
+        return []
+    fields = [FieldDefinition(type=FieldType.DATE, formats=(format_,)) for format_ in _matching(_DATES, text)]
+    if parts := _PARTS.fullmatch(text):
+        days, times = _matching(("%Y-%m-%d", *_DATES), parts["date"]), _matching(_TIMES, parts["time"], is_time=True)
+        formats = [f"{day}{parts['separator']}{time}" for day, time in product(days, times)]
+        fields += [FieldDefinition(type=FieldType.TIMESTAMP, formats=(format_,)) for format_ in formats]
+    return fields
+
+
+def _matching(formats: Sequence[str], text: str, *, is_time: bool = False) -> list[str]:
+    """Return the formats that the text has. A time is read after a date, because a format needs one."""
+    matching: list[str] = []
+    for format_ in formats:
+        try:
+            parsed = strptime_format(f"%Y%m%d {format_}" if is_time else format_).parse("20000101 " * is_time + text)
+        except ValueError:
+            continue
+        # The month "May" has both formats.
+        if parsed and format_.replace("%B", "%b").replace("%A", "%a") not in matching:
+            matching.append(format_)
+    return matching

@@ -1,26 +1,24 @@
-"""An inferred definition, and its YAML with the evidence for each choice as comments."""
+"""The YAML of an inferred definition, with the evidence for each choice as comments."""
 
 from __future__ import annotations
 
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
 
 from slackwater.formatting import counted, escape_control_characters
-from slackwater.receiver.inference.sample import InferredField, Sample, identifier
+from slackwater.receiver.inference.columns import InferredField
+from slackwater.receiver.inference.sample import Sample
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.rejections import quote_name
 from slackwater.sources.fields import FieldDefinition
 from slackwater.sources.file_format import Json, Ndjson
 from slackwater.sources.file_pattern import FilePattern
-from slackwater.sources.strptime_format import strptime_format
 
 # Marks what a user has to decide. The second is no timezone, so a definition with it is not valid.
 UNDECIDED = "DECIDE"
@@ -30,92 +28,40 @@ _LINE_LENGTH = 110
 _QUOTED_ROWS = 3
 # Megabytes: larger files would need a job with a network, see `pull.max_file_mb`.
 _MAX_FILE_MB = 1024
-# Dates in names of files, with the placeholder for each. A number after it may be an hour, or the number of a part.
-_FILE_DATES = (("%Y-%m-%d", "{date}"), ("%Y_%m_%d", "{date:%Y_%m_%d}"), ("%Y%m%d", "{date:%Y%m%d}"))
-_FILE_DATE = r"(?<!\d)\d{{4}}{0}\d{{2}}{0}\d{{2}}(?!\d)"
-_NUMBER_AFTER_DATE = re.compile(r"^[-_T.]?\d+")
+# Dates in names of files, and the placeholder of `files` by the character between their parts.
+_FILE_DATE = re.compile(r"(?<!\d)[12]\d{3}(?P<separator>[-_]?)(0[1-9]|1[0-2])(?P=separator)(0[1-9]|[12]\d|3[01])(?!\d)")
+_PLACEHOLDERS = {"-": "{date}", "_": "{date:%Y_%m_%d}", "": "{date:%Y%m%d}"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class InferredSource:
-    """What a sample says about a source. Notes are what a user should know, one sentence each."""
-
-    source: str
-    sample: Sample
-    trim: bool
-    null_values: Sequence[str]
-    null_notes: Sequence[str]
-    fields: Sequence[InferredField]
-    timestamp: InferredField | None
-    """The field with the event's timestamp; None if no column is one."""
-    timestamp_notes: Sequence[str]
-    timezone: str | None
-    """Of timestamps without an offset: `UTC`, `UNDECIDED_TIMEZONE`, or None if there are none."""
-    event_id: str | None
-    event_id_notes: Sequence[str]
-
-    @property
-    def undecided(self) -> dict[str, str]:
-        """What the user has to decide, by the field of the definition."""
-        found = {} if self.timestamp else {"timestamp.field": "no column has a timestamp in every row"}
-        if self.timezone == UNDECIDED_TIMEZONE:
-            found["timestamp.timezone"] = "there are timestamps without an offset from UTC"
-        for field in self.fields:
-            if readings := len(field.readings):
-                problem = f"{readings} readings fit all values" if readings > 1 else "a date without a time"
-                found[f"fields.{field.name}"] = problem
-        return found
-
-
-def write_definition(
-    inferred: InferredSource, rejected: Sequence[RejectedEvent] | None, *, name: str, url: str | None
-) -> str:
-    """Return the YAML of a definition.
-
-    `rejected` are the rows that the receiver rejects, or None if that is not known, `name` is the name of the sample
-    file, and `url` its URL, without a query, if it has one.
-    """
-    lines = [line for paragraph in _head(inferred, rejected, url or name) for line in _comment(paragraph)]
-    lines += [f"source: {_flow(inferred.source)}", *_timestamp(inferred), *_comments(inferred.event_id_notes)]
-    if inferred.event_id:
-        lines.append(f"event_id: {_flow(inferred.event_id)}")
-    if inferred.trim:
-        lines.append("trim: true  # values have blanks around them")
-    lines += _comments(inferred.null_notes)
-    if len(inferred.null_values) > 1:
-        lines.append(f"null_values: {_flow(list(inferred.null_values))}")
-    lines.append("fields:" if any(field.field for field in inferred.fields) else "fields: {}")
-    lines += [line for field in inferred.fields for line in _field(field)]
-    return "\n".join([*lines, *_arrival(inferred, name, url)]) + "\n"
-
-
-def _head(inferred: InferredSource, rejected: Sequence[RejectedEvent] | None, name: str) -> list[str]:
-    rows = counted(inferred.sample.rows, "row")
-    partly = f"only its first {rows}. The others were not read."
-    part = f"{rows}, all of the file." if inferred.sample.is_complete else partly
+def head_lines(sample: Sample, rejected: Sequence[RejectedEvent] | None, *, name: str, is_undecided: bool) -> list[str]:
+    """Return the comment at the top; `rejected` are the rows that the receiver rejects, or None if not known."""
+    rows = counted(sample.rows, "row")
+    part = f"{rows}, all of the file." if sample.is_complete else f"only its first {rows}. The others were not read."
     head = [f"Written by `slackwater source infer` from {name}: {part}"]
-    if inferred.undecided:
+    if is_undecided:
         head.append(f"{UNDECIDED} marks what the values do not decide.")
     if rejected:
         head.append(f"The receiver rejects {counted(len(rejected), 'row')} of them:")
-        return head + [f"- row {event.index + 1:,}: {event.reason}" for event in rejected[:_QUOTED_ROWS]]
-    after = " after the decisions" if inferred.undecided else ""
-    return head if rejected is None else [*head, f"The receiver accepts all of these rows{after}."]
+        head += [f"- row {event.index + 1:,}: {event.reason}" for event in rejected[:_QUOTED_ROWS]]
+    elif rejected is not None:
+        head.append(f"The receiver accepts all of these rows{' after the decisions' if is_undecided else ''}.")
+    return [line for paragraph in head for line in _comment(paragraph)]
 
 
-def _timestamp(inferred: InferredSource) -> list[str]:
-    if inferred.timestamp is None:
-        lines = _comments([f"{UNDECIDED} which field is the timestamp", *inferred.timestamp_notes])
-        # Without a field the definition is not valid.
-        return [*lines, f"timestamp: {_flow({'timezone': inferred.timezone} if inferred.timezone else {})}"]
-    lines = ["timestamp:", *_comments(inferred.timestamp_notes, indent=2), f"  field: {_flow(inferred.timestamp.name)}"]
-    if inferred.timezone == UNDECIDED_TIMEZONE:
+def timestamp_lines(field: str | None, timezone: str | None, notes: Sequence[str]) -> list[str]:
+    """Return `timestamp`. Without a field, it is not valid."""
+    if field is None:
+        lines = comments([f"{UNDECIDED} which field is the timestamp", *notes])
+        return [*lines, f"timestamp: {flow({'timezone': timezone} if timezone else {})}"]
+    lines = ["timestamp:", *comments(notes, indent=2), f"  field: {flow(field)}"]
+    if timezone == UNDECIDED_TIMEZONE:
         text = "For timestamps without an offset from UTC: an IANA name such as America/New_York, or UTC."
         lines += _comment(text, indent=2)
-    return [*lines, f"  timezone: {_flow(inferred.timezone)}"] if inferred.timezone else lines
+    return [*lines, f"  timezone: {flow(timezone)}"] if timezone else lines
 
 
-def _field(field: InferredField) -> list[str]:
+def field_lines(field: InferredField) -> list[str]:
+    """Return the line of a field, with its notes, and with its readings if the user has to decide."""
     note = "; ".join(field.notes)
     if field.field is None:
         return _comment(f"No field for {quote_name(field.column.name)!r}: {note}.", indent=2)
@@ -125,7 +71,7 @@ def _field(field: InferredField) -> list[str]:
         what = f"{count} readings fit all values" if count > 1 else "a date, at midnight, is a timestamp too"
         decide = _comment(f"{UNDECIDED} how to read {field.name}: {what}. Replace its line by:", indent=2)
         readings = [f"  # {_definition(field, each.field)}  # {_printable(each.example)}" for each in field.readings]
-        return [*decide, *readings, *_comments(field.notes, indent=2), line]
+        return [*decide, *readings, *comments(field.notes, indent=2), line]
     if len(line) + len(_printable(note)) <= _LINE_LENGTH:
         return [f"{line}  # {_printable(note)}" if note else line]
     return [*_comment(f"{field.name}: {note}.", indent=2), line]
@@ -133,16 +79,19 @@ def _field(field: InferredField) -> list[str]:
 
 def _definition(field: InferredField, definition: FieldDefinition) -> str:
     options = field.named(definition).model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return f"  {_flow(field.name)}: {_flow(options['type'] if len(options) == 1 else options)}"
+    return f"  {flow(field.name)}: {flow(options['type'] if len(options) == 1 else options)}"
 
 
-def _arrival(inferred: InferredSource, name: str, url: str | None) -> list[str]:
-    """Return `pull`, or `push` for events that the receiver cannot read from the file."""
-    sample, parts = inferred.sample, urlsplit(url or "")
+def arrival_lines(sample: Sample, source: str, *, name: str, url: str | None) -> list[str]:
+    """Return `pull`, or `push` for events that the receiver cannot read from the file.
+
+    `name` is the name of the sample file, and `url` its URL, without a query, if it has one.
+    """
     if sample.list_key is not None:
         key = quote_name(sample.list_key)
         text = f"The receiver reads no object with the list {key!r}: have its elements pushed, or sent as one array."
         return [*_comment(text), "push: {}"]
+    parts = urlsplit(url or "")
     folder, _, file_name = parts.path.rpartition("/")
     pattern, has_date = _file_pattern(unquote(file_name) if url else name)
     folder = parts._replace(path=folder, query="", fragment="").geturl()
@@ -150,13 +99,13 @@ def _arrival(inferred: InferredSource, name: str, url: str | None) -> list[str]:
     file_format = {"type": sample.file_format.type, **options} if options else sample.file_format.type
     lines = ["pull:"]
     lines += [] if url else _comment("Set `url` to the folder of the partner's files.", indent=2)
-    lines.append(f"  url: {_flow(folder if url else f'https://partner.example/{inferred.source}')}")
+    lines.append(f"  url: {flow(folder if url else f'https://partner.example/{source}')}")
     if not has_date:
         lines += _comment("Set where the date is in names of files: the sample's name has none.", indent=2)
-    lines.append(f"  files: {_flow(pattern)}")
+    lines.append(f"  files: {flow(pattern)}")
     if url and FilePattern(pattern).is_exact:
         lines.append("  listing: none  # requests each possible name; if the server lists its files: json or html")
-    lines += [*_comments(sample.notes, indent=2), f"  format: {_flow(file_format)}"]
+    lines += [*comments(sample.notes, indent=2), f"  format: {flow(file_format)}"]
     lines.append(f"  max_file_mb: {_MAX_FILE_MB}  # larger files need a job with a network")
     if isinstance(sample.file_format, Json | Ndjson):
         lines += _comment("If the partner pushes its events, replace `pull` by `push: {}`.")
@@ -166,21 +115,15 @@ def _arrival(inferred: InferredSource, name: str, url: str | None) -> list[str]:
 def _file_pattern(file_name: str) -> tuple[str, bool]:
     """Return a pattern such as `flights-{date}*.csv` for a file's name, and whether the name contains a date."""
     name = re.sub(r"[{}*]", "*", file_name)
-    for date_format, placeholder in _FILE_DATES:
-        match = re.search(_FILE_DATE.format(date_format[2].strip("%")), name)
-        with suppress(ValueError):  # no date
-            if match and strptime_format(date_format).parse(match[0]):
-                return name[: match.start()] + placeholder + _NUMBER_AFTER_DATE.sub("*", name[match.end() :]), True
+    if match := _FILE_DATE.search(name):
+        # The number after a date may be an hour, or the number of a part.
+        rest = re.sub(r"^[-_T.]?\d+", "*", name[match.end() :])
+        return name[: match.start()] + _PLACEHOLDERS[match["separator"]] + rest, True
     stem, dot, suffixes = name.partition(".")
     return f"{stem}-{{date}}{dot}{suffixes}", False
 
 
-def source_name(file_name: str) -> str:
-    """Return a name for the source of a file: its name without suffixes, dates and other numbers."""
-    return identifier(re.sub(r"[^A-Za-z]+", " ", file_name.partition(".")[0]))[:63] or "source"
-
-
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """Return a value as YAML on one line."""
     options: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": math.inf}
     text = str(yaml.safe_dump(value, allow_unicode=True, **options))
@@ -189,7 +132,8 @@ def _flow(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("...").removesuffix("\n")
 
 
-def _comments(sentences: Iterable[str], *, indent: int = 0) -> list[str]:
+def comments(sentences: Sequence[str], *, indent: int = 0) -> list[str]:
+    """Return a comment with these sentences; nothing if there are none."""
     text = ". ".join(sentences)
     return _comment(f"{text}.", indent=indent) if text else []
 

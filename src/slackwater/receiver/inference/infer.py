@@ -11,27 +11,23 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import yaml
 
 from slackwater.errors import DataError
 from slackwater.formatting import counted
 from slackwater.receiver.formats.read import read_file
-from slackwater.receiver.inference.columns import STRING, has_time_name, infer_column
+from slackwater.receiver.inference.columns import STRING, InferredField, has_time_name, infer_column, read_examples
 from slackwater.receiver.inference.definition_yaml import (
     UNDECIDED_TIMEZONE,
-    InferredSource,
-    source_name,
-    write_definition,
+    arrival_lines,
+    comments,
+    field_lines,
+    flow,
+    head_lines,
+    timestamp_lines,
 )
 from slackwater.receiver.inference.read_sample import read_sample, read_start
-from slackwater.receiver.inference.sample import (
-    InferredField,
-    Sample,
-    identifier,
-    read_examples,
-    reader_of,
-    unique_names,
-)
-from slackwater.receiver.parsing.columns import ColumnReader
+from slackwater.receiver.inference.sample import Sample, identifier, unique_names
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.patterns import WHITESPACE
 from slackwater.receiver.parsing.rejections import list_names, quote_name
@@ -85,64 +81,70 @@ def infer_definition(
         else:
             # The receiver's reader does not return what comes before the end of broken compressed data.
             file.write_bytes(read_start(path, name, is_whole=False)[0])
-        inferred = infer_source(read_sample(file, name, is_whole=is_whole), source or source_name(name))
-        rejected = _check(inferred, file, name, is_whole=is_whole)
+        sample = read_sample(file, name, is_whole=is_whole)
+        # The name of a file without suffixes, dates and other numbers.
+        words = identifier(re.sub(r"[^A-Za-z]+", " ", name.partition(".")[0]))
+        source = source or words[:63] or "source"
+        fields, undecided, lines = _infer_source(sample, source)
+        lines += arrival_lines(sample, source, name=name, url=url)
+        rejected = _check("\n".join(lines), fields, sample, file, name, is_whole=is_whole)
+    head = head_lines(sample, rejected, name=url or name, is_undecided=bool(undecided))
     return InferredDefinition(
-        source=inferred.source,
-        definition=write_definition(inferred, rejected, name=name, url=url),
-        rows=inferred.sample.rows,
-        is_complete=inferred.sample.is_complete,
+        source=source,
+        definition="\n".join([*head, *lines]) + "\n",
+        rows=sample.rows,
+        is_complete=sample.is_complete,
         rejected=None if rejected is None else len(rejected),
-        fields={field.name: str(field.field.type) for field in inferred.fields if field.field},
-        undecided=inferred.undecided,
+        fields={field.name: str(field.field.type) for field in fields if field.field},
+        undecided=undecided,
     )
 
 
-def infer_source(sample: Sample, source: str) -> InferredSource:
-    """Return what the sample says about the source with this name."""
+def _infer_source(sample: Sample, source: str) -> tuple[list[InferredField], dict[str, str], list[str]]:
+    """Return the fields, what the user has to decide, and the lines of the definition but for how data arrives."""
     fields, trim = _infer_fields(sample)
     null_strings = list(dict.fromkeys(string for field in fields for string in field.null_strings))
-    reader = reader_of(["", *null_strings], trim=trim)
-    arrays = {field.name: field.column.read(best, reader).array for field in fields if (best := field.best)}
+    arrays = {f.name: f.column.cleaned(null_strings).read(f.best).array for f in fields if f.best}
     timestamp, timestamp_notes = _find_timestamp(fields, arrays, sample.rows)
     timezone: str | None = None
     if timestamp.needs_timezone if timestamp else any(field.needs_timezone for field in fields):
         timezone = "UTC" if timestamp and timestamp.is_utc else UNDECIDED_TIMEZONE
-    decided = [
-        timestamp if timestamp and field.name == timestamp.name else _in_timezone(field, timezone, reader)
-        for field in fields
+    fields = [
+        timestamp if timestamp and field.name == timestamp.name else _in_timezone(field, timezone) for field in fields
     ]
-    event_id, event_id_notes = _find_event_id(decided, arrays, source, sample.rows)
-    return InferredSource(
-        source=source,
-        sample=sample,
-        trim=trim,
-        null_values=("", *null_strings),
-        null_notes=_null_notes(decided, null_strings, trim=trim),
-        fields=decided,
-        timestamp=timestamp,
-        timestamp_notes=timestamp_notes,
-        timezone=timezone,
-        event_id=event_id,
-        event_id_notes=event_id_notes,
-    )
+    event_id, event_id_notes = _find_event_id(fields, arrays, source, sample.rows)
+    undecided = {} if timestamp else {"timestamp.field": "no column has a timestamp in every row"}
+    if timezone == UNDECIDED_TIMEZONE:
+        undecided["timestamp.timezone"] = "there are timestamps without an offset from UTC"
+    for field in fields:
+        if count := len(field.readings):
+            what = f"{count} readings fit all values" if count > 1 else "a date without a time"
+            undecided[f"fields.{field.name}"] = what
+    lines = [
+        f"source: {flow(source)}",
+        *timestamp_lines(timestamp.name if timestamp else None, timezone, timestamp_notes),
+    ]
+    lines += [*comments(event_id_notes), *([f"event_id: {flow(event_id)}"] if event_id else [])]
+    lines += ["trim: true  # values have blanks around them"] if trim else []
+    lines += comments(_null_notes(fields, null_strings))
+    lines += [f"null_values: {flow(['', *null_strings])}"] if null_strings else []
+    lines.append("fields:" if any(field.field for field in fields) else "fields: {}")
+    return fields, undecided, lines + [line for field in fields for line in field_lines(field)]
 
 
 def _infer_fields(sample: Sample) -> tuple[list[InferredField], bool]:
     """Return the fields, and whether the source has to trim strings to read them."""
-    fields, trim = [infer_column(column, trim=False) for column in sample.columns], False
-    names = [column.name.strip(WHITESPACE) for column in sample.columns]
-    if len(set(names)) == len(names):
-        has_blanks = [column.distinct(trim=False) != column.distinct(trim=True) for column in sample.columns]
-        trimmed = [
-            infer_column(field.column, trim=True) if is_padded else field
-            for field, is_padded in zip(fields, has_blanks, strict=True)
-        ]
-        if sum(field.has_type for field in trimmed) > sum(field.has_type for field in fields):
-            fields, trim = trimmed, True
-            # The receiver trims the header of a CSV file too.
-            if isinstance(sample.file_format, Csv):
-                fields = [replace(f, column=replace(f.column, name=n)) for f, n in zip(fields, names, strict=True)]
+    columns = [column.cleaned() for column in sample.columns]
+    fields, trim = list(map(infer_column, columns)), False
+    names = [column.name.strip(WHITESPACE) for column in columns]
+    trimmed = [column.cleaned(trim=True) for column in columns]
+    if len(set(names)) == len(names) and any(a.distinct != b.distinct for a, b in zip(columns, trimmed, strict=True)):
+        # The receiver trims the header of a CSV file too.
+        if isinstance(sample.file_format, Csv):
+            trimmed = [replace(column, name=name) for column, name in zip(trimmed, names, strict=True)]
+        trimmed_fields = list(map(infer_column, trimmed))
+        if sum(field.has_type for field in trimmed_fields) > sum(field.has_type for field in fields):
+            fields, trim = trimmed_fields, True
     for index, (field, name) in enumerate(zip(fields, unique_names([f.column.name for f in fields]), strict=True)):
         fields[index] = replace(field, name=name)
         if not field.column.name or field.column.name.encode(errors="ignore").decode() != field.column.name:
@@ -155,12 +157,9 @@ def _find_timestamp(
     fields: Sequence[InferredField], arrays: Mapping[str, pa.Array], rows: int
 ) -> tuple[InferredField | None, list[str]]:
     """Return the field with the event's timestamp, and what a user should know about the choice."""
-    candidates, with_nulls = list[InferredField](), list[str]()
-    for timestamp in filter(None, map(_as_timestamp, fields)):
-        if nulls := arrays[timestamp.name].null_count:
-            with_nulls.append(f"{timestamp.name} ({counted(nulls, 'row')} without a value)")
-        else:
-            candidates.append(timestamp)
+    timestamps = [(field, arrays[field.name].null_count) for field in map(_as_timestamp, fields) if field]
+    candidates = [field for field, nulls in timestamps if not nulls]
+    with_nulls = [f"{field.name} ({counted(nulls, 'row')} without a value)" for field, nulls in timestamps if nulls]
     notes = [f"Not possible, because an event needs a timestamp: {', '.join(with_nulls)}"] if with_nulls else []
     if not candidates:
         return None, ["No column has a timestamp in every row: the receiver cannot store the events", *notes]
@@ -175,9 +174,8 @@ def _all_rows(rows: int) -> str:
 
 
 def _name_rank(name: str) -> int:
-    return (
-        _TIMESTAMP_NAMES.index(name) if name in _TIMESTAMP_NAMES else len(_TIMESTAMP_NAMES) + (not has_time_name(name))
-    )
+    known = len(_TIMESTAMP_NAMES)
+    return _TIMESTAMP_NAMES.index(name) if name in _TIMESTAMP_NAMES else known + (not has_time_name(name))
 
 
 def _as_timestamp(field: InferredField) -> InferredField | None:
@@ -187,20 +185,19 @@ def _as_timestamp(field: InferredField) -> InferredField | None:
         return field if best and best.type is FieldType.TIMESTAMP else None
     dates = [reading.field for reading in field.readings] or [best]
     midnights = [FieldDefinition(type=FieldType.TIMESTAMP, formats=each.formats or ("%Y-%m-%d",)) for each in dates]
-    reader = reader_of(["", *field.null_strings], trim=True)
-    if any(field.column.read(midnight, reader).rejections.num_rows for midnight in midnights):
+    if any(field.column.read(midnight).rejections.num_rows for midnight in midnights):
         return None  # a column of dates in Parquet or Excel
-    return replace(field, readings=read_examples(field.column, midnights, reader), needs_timezone=True)
+    return replace(field, readings=read_examples(field.column, midnights))
 
 
-def _in_timezone(field: InferredField, timezone: str | None, reader: ColumnReader) -> InferredField:
+def _in_timezone(field: InferredField, timezone: str | None) -> InferredField:
     """Return the field; as a string if `timestamp.timezone` is not the one that its timestamps need."""
     if not field.needs_timezone or timezone == ("UTC" if field.is_utc else UNDECIDED_TIMEZONE):
         return field
     note = "timestamps without an offset from UTC: to read them as timestamps, set `timestamp.timezone` to theirs"
     if field.readings:
         return replace(field, notes=(*field.notes, note))
-    is_string = not field.column.read(STRING, reader).rejections.num_rows
+    is_string = not field.column.read(STRING).rejections.num_rows
     return replace(field, field=STRING if is_string else None, notes=(note, *field.notes), null_strings=())
 
 
@@ -226,7 +223,7 @@ def _find_event_id(
     return best, notes
 
 
-def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str], *, trim: bool) -> list[str]:
+def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str]) -> list[str]:
     """Return what a user should know about strings that mean "no value", or may mean it."""
     notes: list[str] = []
     for string in null_strings:
@@ -234,7 +231,7 @@ def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str], *,
         notes.append(f"{string!r} means no value in {list_names(typed)}: the other values have a type")
     others: dict[str, list[str]] = {}
     for field in fields:
-        for string in field.column.null_strings(trim=trim):
+        for string in field.column.null_strings:
             if string not in field.null_strings:
                 others.setdefault(string, []).append(quote_name(field.name))
     kept = "is kept as a string: add it if it means no value"
@@ -244,26 +241,21 @@ def _null_notes(fields: Sequence[InferredField], null_strings: Sequence[str], *,
     return notes
 
 
-def _check(inferred: InferredSource, path: Path, name: str, *, is_whole: bool) -> list[RejectedEvent] | None:
+def _check(
+    definition: str, fields: Sequence[InferredField], sample: Sample, path: Path, name: str, *, is_whole: bool
+) -> list[RejectedEvent] | None:
     """Return the rows of the sample that the receiver rejects; None if it does not read all rows of the sample.
 
     It reads none without a timestamp, and not the last rows of an incomplete JSON array. What the user has to decide
     is decided in some way.
     """
-    sample, timestamp = inferred.sample, inferred.timestamp
-    if timestamp is None or sample.list_key is not None:
+    content = yaml.safe_load(definition)
+    if "field" not in content["timestamp"] or sample.list_key is not None:
         return None
-    source = Source.model_validate(
-        {
-            "source": inferred.source,
-            "timestamp": {"field": timestamp.name, **({"timezone": "UTC"} if inferred.timezone else {})},
-            "event_id": inferred.event_id,
-            "trim": inferred.trim,
-            "null_values": inferred.null_values,
-            "fields": {f.name: f.named(f.best).model_dump(by_alias=True) for f in inferred.fields if f.best},
-            "pull": {"url": "https://partner.example", "files": "{date}", "format": sample.file_format},
-        }
-    )
+    content["timestamp"] |= {"timezone": "UTC"} if "timezone" in content["timestamp"] else {}
+    content["fields"] |= {f.name: f.named(f.best).model_dump(by_alias=True) for f in fields if f.readings and f.best}
+    content["pull"] = {"url": "https://partner.example", "files": "{date}", "format": sample.file_format}
+    source = Source.model_validate(content)
     rejected, rows = list[RejectedEvent](), 0
     try:
         for block in read_file(path, source, name=name, received_at=datetime.now(UTC)):

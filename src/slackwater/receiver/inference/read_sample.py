@@ -6,12 +6,14 @@ import codecs
 import csv
 import io
 import re
+import sys
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,6 @@ import pyarrow as pa
 
 from slackwater.errors import DataError
 from slackwater.receiver.formats.blocks import check_columns
-from slackwater.receiver.formats.csv_file import parse_record
-from slackwater.receiver.formats.csv_records import CsvRecordFormat, Utf8Stream
 from slackwater.receiver.formats.json_file import read_elements
 from slackwater.receiver.formats.parquet_file import open_parquet, read_batches
 from slackwater.receiver.formats.xlsx_file import (
@@ -106,44 +106,41 @@ def _read(path: Path, name: str, *, is_whole: bool) -> Sample:
 def _read_csv(data: bytes, path: Path, name: str, *, is_complete: bool) -> Sample:
     """Read a CSV file; `path` is where DuckDB gets it in UTF-8."""
     encoding, notes = _find_encoding(data, is_complete=is_complete)
-    utf8 = Utf8Stream(io.BytesIO(data), encoding).read(-1).removeprefix(codecs.BOM_UTF8)
     # Rows that are not UTF-8 are rejected by the receiver's reader. Here they only must not stop the inference.
-    utf8 = utf8.decode(errors="replace").encode()
-    delimiter, _ = _sniff(utf8, path)
-    divided = Csv(delimiter=delimiter, encoding=encoding)
-    record_format = CsvRecordFormat(divided)
-    if not is_complete:
-        utf8 = utf8[: record_format.complete_length(utf8)]
-    width = _most_common_width(utf8, delimiter)[0]
-    cells = ((parse_record(utf8[a:b].decode(), divided), a, b) for a, b in record_format.spans(utf8))
-    header, start, end = next((found for found in cells if len(found[0]) == width), ([], 0, 0))
-    if not header:
+    text = data.decode(encoding, errors="replace").removeprefix("\ufeff")
+    delimiter, _ = _sniff(text, path)
+    width, _ = _most_common_width(text, delimiter)
+    reader, skipped = _csv_reader(text, delimiter), 0
+    for header in reader:
+        if header and len(header) == width:
+            break
+        skipped = reader.line_num if header or skipped else 0
+    else:
         raise DataError(f"{name}: no row that can be read as CSV: send a sample with at least one row")
-    skipped = record_format.count_line_ends(utf8[:start]) if utf8[:start].strip() else 0
-    columns: Sequence[str] = ()
+    header_end, first, columns = reader.line_num, list[list[str]](), tuple[str, ...]()
     if skipped:
         notes.append(f"The first {skipped} lines are skipped: the header is line {skipped + 1}")
-    if not _sniff(utf8[start:], path)[1]:
-        columns = [f"column_{number}" for number in range(1, width + 1)]
-        end = start
+    if not _sniff("".join(islice(_lines(text), skipped, None)), path)[1]:
+        columns, first = tuple(f"column_{number}" for number in range(1, width + 1)), [header]
         notes.append(
             f"There is no header: the first row is like the others ({quote_value(header[0])} ...). Name the `columns` "
             f"here and in `fields`; if the first row is the header, remove `columns`"
         )
     elif renamed := [name for name in header if header.count(name) > 1 or not name.strip(WHITESPACE)]:
-        # The header may contain line ends in quotes.
-        columns, skipped = unique_names(header), record_format.count_line_ends(utf8[:end]) + 1
+        columns, skipped = tuple(unique_names(header)), header_end
         notes.append(
             f"The header has the name {quote_value(renamed[0])} twice, or a column without a name, which the receiver "
             f"refuses: it is skipped, and `columns` names the columns by position"
         )
-    records = list(islice(_records(utf8[end:], delimiter), MAX_ROWS + 1))
+    records = list(islice(chain(first, filter(None, reader)), MAX_ROWS + 2))
+    # The last record of an incomplete sample is usually cut.
+    records = records if is_complete else records[:-1]
     # The receiver rejects rows of another width.
     rows = {n: record for n, record in enumerate(records[:MAX_ROWS], start=1) if len(record) == width}
     values = list(zip(*rows.values(), strict=True)) or [()] * width
-    arrays = (pa.array(cells, pa.string()) for cells in values)
+    arrays = [pa.array(cells, pa.string()) for cells in values]
     return Sample(
-        file_format=divided.model_copy(update={"skip_lines": skipped, "columns": tuple(columns)}),
+        file_format=Csv(delimiter=delimiter, encoding=encoding, skip_lines=skipped, columns=columns),
         columns=[SampleColumn(each, array, list(rows)) for each, array in zip(columns or header, arrays, strict=True)],
         rows=len(records) if rows else 0,
         is_complete=is_complete,
@@ -151,50 +148,53 @@ def _read_csv(data: bytes, path: Path, name: str, *, is_complete: bool) -> Sampl
     )
 
 
-def _records(utf8: bytes, delimiter: str) -> Any:
-    return filter(None, csv.reader(io.StringIO(utf8.decode(), newline=""), delimiter=delimiter))
+def _lines(text: str) -> io.StringIO:
+    return io.StringIO(text, newline="")
 
 
-def _sniff(utf8: bytes, path: Path) -> tuple[str, bool]:
+def _csv_reader(text: str, delimiter: str) -> Any:
+    csv.field_size_limit(sys.maxsize)
+    return csv.reader(_lines(text), delimiter=delimiter)
+
+
+def _sniff(text: str, path: Path) -> tuple[str, bool]:
     """Return the delimiter that DuckDB finds, and whether the first row is a header."""
     import duckdb
 
-    path.write_bytes(utf8)
+    path.write_text(text, encoding="utf-8", newline="")
     with duckdb.connect() as connection:
         try:
             delimiter, has_header, width = connection.execute(_SNIFF, [str(path)]).fetchall()[0]
         except duckdb.Error:  # no dialect fits
             delimiter, has_header, width = ",", True, 1
     if width == 1:  # DuckDB reads one column if a quote is not closed, or if there are other lines before the header
-        widths = {each: _most_common_width(utf8, each) for each in _DELIMITERS}
+        widths = {each: _most_common_width(text, each) for each in _DELIMITERS}
         delimiter = max(_DELIMITERS, key=lambda each: widths[each][1] if widths[each][0] > 1 else 0)
     return delimiter, has_header
 
 
-def _most_common_width(utf8: bytes, delimiter: str) -> tuple[int, int]:
+def _most_common_width(text: str, delimiter: str) -> tuple[int, int]:
     """Return how many cells most of the first records have, and how many records have so many."""
-    widths = Counter(len(record) for record in islice(_records(utf8, delimiter), _COUNTED_RECORDS))
-    return (widths.most_common(1) or [(0, 0)])[0]
+    records = islice(filter(None, _csv_reader(text, delimiter)), _COUNTED_RECORDS)
+    return (Counter(map(len, records)).most_common(1) or [(0, 0)])[0]
 
 
 def _find_encoding(data: bytes, *, is_complete: bool) -> tuple[str, list[str]]:
     """Return the encoding and what a user should know about it."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16", []
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(data, final=is_complete)
-    except UnicodeDecodeError:
-        text = data.decode(errors="replace")
-        characters = Counter(character == "\ufffd" for character in text if not character.isascii())
-        # If most characters are UTF-8, the others are broken, and the receiver rejects their rows.
-        for encoding in _OTHER_ENCODINGS if characters[False] <= characters[True] else ():
-            try:
-                word = re.search(r"\w*[^\x00-\x7f]+\w*", data.decode(encoding))
-            except UnicodeDecodeError:
-                continue
-            shown = quote_value(word[0] if word else "")
-            return encoding, [f"Not UTF-8. In {encoding} it contains {shown}: if that is wrong, set another `encoding`"]
-    return "utf-8", []
+    # At the end of an incomplete sample, a character may be cut.
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=is_complete)
+    invalid = text.count("\ufffd")
+    # If most characters are UTF-8, the others are broken, and the receiver rejects their rows.
+    if not invalid or sum(not character.isascii() for character in text) > 2 * invalid:
+        return "utf-8", []
+    for encoding in _OTHER_ENCODINGS:
+        with suppress(UnicodeDecodeError):
+            word = re.search(r"\w*[^\x00-\x7f]+\w*", data.decode(encoding))
+            break
+    shown = quote_value(word[0] if word else "")
+    return encoding, [f"Not UTF-8. In {encoding} it contains {shown}: if that is wrong, set another `encoding`"]
 
 
 def _read_json(data: bytes, name: str, *, is_complete: bool, is_ndjson: bool) -> Sample:
@@ -270,11 +270,10 @@ def _read_workbook(path: Path, name: str) -> Sample:
         header, *rows = [*islice(read_rows(find_sheet(workbook, None, name)), MAX_ROWS + 2)] or [SheetRow(0, [])]
     names = ["" if cell is None else str(to_json_value(cell)).strip() for cell in header.cells]
     check_columns([column for column in names if column], None, name=name, part="header")
-    columns, numbers = list[SampleColumn](), [row.number for row in rows]
+    numbers = [row.number for row in rows]
+    columns = []
     for index, column in enumerate(names):
         cells = [row.cells[index] if index < len(row.cells) else None for row in rows[:MAX_ROWS]]
-        values = [to_json_value(cell) for cell in cells]
-        temporal = [cell if isinstance(cell, date) else value for cell, value in zip(cells, values, strict=True)]
-        if column:
-            columns.append(SampleColumn(column, values, numbers, temporal))
+        values = [cell if isinstance(cell, date) else to_json_value(cell) for cell in cells]
+        columns += [SampleColumn(column, values, numbers)] if column else []
     return Sample(file_format=Xlsx(), columns=columns, rows=len(rows), is_complete=True)

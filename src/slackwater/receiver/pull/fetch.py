@@ -1,6 +1,6 @@
 """Fetch one file of a pull, so that a crash at any point loses no row and stores no row twice.
 
-`FileFetcher.fetch` does these steps, in this order:
+`FileFetcher.fetch` and `_fetch_leased` do these steps, in this order:
 
 1. Lease the file in the file cache, so that no other pull works on it.
 2. Download it and keep it, unchanged, under `landing/`.
@@ -52,7 +52,7 @@ from slackwater.receiver.pull.file_cache import (
 )
 from slackwater.receiver.pull.plan import WorkItem
 from slackwater.receiver.pull.records import Changed, Records
-from slackwater.receiver.pull.stage_file import stage_file
+from slackwater.receiver.pull.stage_file import StagedFile, stage_file
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition
@@ -184,47 +184,71 @@ class FileFetcher:
             return None
 
     def _fetch_leased(self, entry: FileEntry, item: WorkItem, path: Path) -> FetchResult:
-        """Step 2: download to `path`. Then store the file, unless it vanished or is unchanged."""
+        """Steps 2 to 6, with a download at `path`; fewer for a file that vanished or is unchanged."""
         try:
             with path.open("wb") as file:
                 download = self.partner.fetch(item.path, file)
         except FileVanished as error:
-            changes: dict[str, object] = {"state": FileState.VANISHED, "reason": str(error), "not_taken_since": None}
-            if entry.state is FileState.FAILED or (entry.attempts > 1 and entry.state is not FileState.VANISHED):
-                # Its rows were never stored, so a person has to know: the file stays a failed one until it is given up.
-                first_reason = (entry.reason or "the attempt was interrupted").removeprefix(_REMOVED)
-                changes = {"state": FileState.FAILED, "reason": _REMOVED + first_reason}
-            # The next pull fetches a file that is back, but does not ask at once for one that had failed before.
-            attempts = max(2, entry.attempts) if changes["state"] is FileState.FAILED else entry.attempts
-            self._records.save(entry, lease=None, changed=(), due=self.now() + retry_delay(attempts), **changes)
+            self._record_vanished(entry, str(error))
             return FetchResult(path=item.path, state=FetchState.VANISHED, partitions=entry.changed)
-        content_id = download.sha256[:32]
+        sha256, size, recorded = download.sha256, download.size, identity_of(item, download)
+        content_id = sha256[:32]
         committed = self._committed_version(content_id)
         if entry.content == content_id and committed:
-            changes = {
-                **identity_of(item, download),
-                "attempted": None,
-                "state": FileState.DUPLICATE if entry.duplicate_of else FileState.STORED,
-                "rows": committed.rows,
-                "rejected": committed.rejected,
-                "reason": None,
-            }
-            self._finish(entry, **changes)
-            return FetchResult(
-                path=item.path, state=FetchState.UNCHANGED, bytes=download.size, partitions=entry.changed
-            )
-        return self._store(entry, item, path, download)
-
-    def _store(self, entry: FileEntry, item: WorkItem, path: Path, download: Download) -> FetchResult:
-        """Steps 2 (the copy under `landing/`) and 3 to 6, for the download at `path`."""
-        bucket, sha256 = self.raw_writer.raw_bucket, download.sha256
-        content_id = sha256[:32]
+            recorded |= {"state": FileState.DUPLICATE if entry.duplicate_of else FileState.STORED, "reason": None}
+            recorded |= {"attempted": None, "rows": committed.rows, "rejected": committed.rejected}
+            self._finish(entry, **recorded)
+            return FetchResult(path=item.path, state=FetchState.UNCHANGED, bytes=size, partitions=entry.changed)
         # The digest is part of the key: a changed file does not overwrite the file whose rows readers still see.
-        landing_uri = f"s3://{bucket}/landing/source={entry.source}/{sha256}/{entry.path}"
+        landing_uri = f"s3://{self.raw_writer.raw_bucket}/landing/source={entry.source}/{sha256}/{entry.path}"
         self.raw_writer.store.put_new_file(landing_uri, path)
 
-        first_received_at = self._first_received_at(entry)
-        received = self._records.update_content(content_id, lambda each: each.with_first_receipt(first_received_at))
+        entry, received, staged = self._stage(entry, path, sha256)
+        version = staged.version.model_copy(update={"attempt": attempt_id(entry, self.owner)})
+
+        is_stored = received.committed is not None and received.committed.digest == version.digest
+        if not is_stored:
+            # Not with the attempt: each rejected row is stored once, whatever attempts there were.
+            rejects = f"{content_id}-{version.digest}"
+            self.raw_writer.write_rejects_file(
+                self.source, staged.rejects, received_at=received.received_at, batch_id=rejects
+            )
+            self.raw_writer.write_files(self.source, staged.files, origin=f"{content_id}-{version.attempt}")
+
+        recorded |= {"landing_uri": landing_uri}
+        entry = self._commit(entry, received, version, is_stored=is_stored, recorded=recorded)
+
+        if entry.changed:
+            self._finish(entry)
+        is_first = entry.state is FileState.STORED
+        return FetchResult(
+            path=entry.path,
+            state=FetchState.STORED if is_first else FetchState.DUPLICATE,
+            rows=entry.rows if is_first else 0,
+            rejected=entry.rejected if is_first else 0,
+            bytes=size,
+            partitions=entry.changed,
+        )
+
+    def _record_vanished(self, entry: FileEntry, reason: str) -> None:
+        """Release the lease of a file that the partner has deleted."""
+        changes: dict[str, object] = {"state": FileState.VANISHED, "reason": reason, "not_taken_since": None}
+        attempts = entry.attempts
+        if entry.state is FileState.FAILED or (entry.attempts > 1 and entry.state is not FileState.VANISHED):
+            # Its rows were never stored, so a person has to know: the file stays a failed one until it is given up.
+            first_reason = (entry.reason or "the attempt was interrupted").removeprefix(_REMOVED)
+            changes = {"state": FileState.FAILED, "reason": _REMOVED + first_reason}
+            # The next pull fetches a file that is back, but does not ask at once for one that had failed before.
+            attempts = max(2, attempts)
+        self._records.save(entry, lease=None, changed=(), due=self.now() + retry_delay(attempts), **changes)
+
+    def _stage(self, entry: FileEntry, path: Path, sha256: str) -> tuple[FileEntry, Content, StagedFile]:
+        """Step 3: parse the file. Returns its entry, and the record of its content, with the times of their receipt."""
+        # When the first content of the file was received, or the earliest known one; None if there is none.
+        first_received_at = entry.first_received_at
+        if not first_received_at and entry.content:
+            first_received_at = self._records.content(entry.content).received_at
+        received = self._records.update_content(sha256[:32], lambda each: each.with_first_receipt(first_received_at))
         staged = stage_file(
             path,
             self.source,
@@ -239,16 +263,23 @@ class FileFetcher:
         if entry.first_received_at != first_received_at:
             # Before the commit: a later attempt may find another content.
             entry = self._records.save(entry, first_received_at=first_received_at)
+        return entry, received, staged
 
-        version = staged.version.model_copy(update={"attempt": attempt_id(entry, self.owner)})
-        is_stored = received.committed is not None and received.committed.digest == version.digest
-        if not is_stored:
-            # Not with the attempt: each rejected row is stored once, whatever attempts there were.
-            rejects = f"{content_id}-{version.digest}"
-            self.raw_writer.write_rejects_file(
-                self.source, staged.rejects, received_at=received.received_at, batch_id=rejects
-            )
-            self.raw_writer.write_files(self.source, staged.files, origin=f"{content_id}-{version.attempt}")
+    def _commit(
+        self,
+        entry: FileEntry,
+        received: Content,
+        version: ContentVersion,
+        *,
+        is_stored: bool,
+        recorded: Mapping[str, object],
+    ) -> FileEntry:
+        """Step 5: let readers see the version. Returns the entry, with the partitions that this has changed.
+
+        `received` is the content's record when the file was parsed; `is_stored`, whether it had an equal version, so
+        that no objects were written; `recorded` are values of the entry.
+        """
+        content_id = received.id
 
         # The commit is one transaction, so at every instant readers see exactly one content of the file: the old or
         # the new one. They also see exactly one version of the content, whatever files have it.
@@ -278,12 +309,11 @@ class FileFetcher:
                 *(changed_partitions(contents[each], after) for each, after in committed.items())
             )
             changes = {
-                **identity_of(item, download),
+                **recorded,
                 "state": FileState.DUPLICATE if is_duplicate else FileState.STORED,
                 "content": content_id,
                 "changed": tuple(sorted(changed)),
                 "duplicate_of": others[0] if is_duplicate and others else None,
-                "landing_uri": landing_uri,
                 "rows": version.rows,
                 "rejected": version.rejected,
                 "stored_at": now,
@@ -298,18 +328,7 @@ class FileFetcher:
             }
             return entry.model_copy(update=changes), committed.values()
 
-        entry = self._records.transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
-        if entry.changed:
-            self._finish(entry)
-        is_first = entry.state is FileState.STORED
-        return FetchResult(
-            path=entry.path,
-            state=FetchState.STORED if is_first else FetchState.DUPLICATE,
-            rows=entry.rows if is_first else 0,
-            rejected=entry.rejected if is_first else 0,
-            bytes=download.size,
-            partitions=entry.changed,
-        )
+        return self._records.transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
 
     def _is_only_to_report(self, entry: FileEntry, item: WorkItem) -> bool:
         """Whether only step 6 of an earlier pull is missing: the file is given up, or stored and unchanged since."""
@@ -359,12 +378,6 @@ class FileFetcher:
         """Return the version of the content that readers see, if the present definition has read it."""
         committed = self._records.content(content_id).committed
         return committed if committed and committed.definition == self.source.reading_digest else None
-
-    def _first_received_at(self, entry: FileEntry) -> datetime | None:
-        """Return when the first content of the file was received, or the earliest known one; None if there is none."""
-        if entry.first_received_at or not entry.content:
-            return entry.first_received_at
-        return self._records.content(entry.content).received_at
 
 
 def changed_partitions(before: Content, after: Content) -> set[Partition]:

@@ -104,47 +104,6 @@ class Receiver:
         """
         return self.store(self.check(body, source))
 
-    def store(self, checked: CheckedBatch) -> BatchResult:
-        """Write the rejected and the accepted events of a batch, and return its result. Raises `CloudError`."""
-        # The order is: receipt (in `check`), rejected events, accepted events, catalog. After a crash between any two
-        # of these writes, the partner's retry reads the same receipt, so it rejects the same events and writes objects
-        # with the same names: it adds what is missing and duplicates nothing.
-        self.write_rejects(checked)
-        return checked.result(self.write_events([checked]))
-
-    def write_events(self, batches: Sequence[CheckedBatch]) -> int:
-        """Write the accepted events of batches that were checked by one definition, one object per partition.
-
-        Of the events with one id in one partition, only the first received is written.
-        Returns the number of events in the objects that are new. Raises `CloudError`; then some objects may be written,
-        and the same call again writes the others.
-        """
-        definition, splits = batches[0].receipt.definition, []
-        for batch in sorted(batches, key=lambda batch: (batch.receipt.received_at, batch.batch_id)):
-            table, received_at = batch.split.table, batch.receipt.received_at
-            table = add_metadata(table, definition, received_at=received_at, batch_id=batch.batch_id)
-            splits.append(HourSplit(table, batch.split.hours))
-        # One batch has each id once in an hour.
-        split = splits[0] if len(splits) == 1 else merge(splits)
-        if definition.id_column and len(splits) > 1:
-            split = drop_duplicates(split, definition.id_column)
-        return self.raw_writer.write_events(
-            definition,
-            split,
-            batch_ids=[batch.batch_id for batch in batches],
-            has_named_rows=all(batch.receipt.rows is not None for batch in batches),
-        )
-
-    def write_rejects(self, checked: CheckedBatch) -> None:
-        """Write the rejected events of a batch. Raises `CloudError`."""
-        self.raw_writer.write_rejects(
-            checked.receipt.definition,
-            checked.rejects,
-            received_at=checked.receipt.received_at,
-            batch_id=checked.batch_id,
-            origin=checked.origin,
-        )
-
     def check(self, body: Body, source: Source) -> CheckedBatch:
         """Decode a body and check its events; write nothing but a receipt.
 
@@ -198,6 +157,47 @@ class Receiver:
             split=split,
             accepted=table.num_rows,
             rejects=checked.located(*body.originals(indexes.to_pylist())).rejections,
+        )
+
+    def store(self, checked: CheckedBatch) -> BatchResult:
+        """Write the rejected and the accepted events of a batch, and return its result. Raises `CloudError`."""
+        # The order is: receipt (in `check`), rejected events, accepted events, catalog. After a crash between any two
+        # of these writes, the partner's retry reads the same receipt, so it rejects the same events and writes objects
+        # with the same names: it adds what is missing and duplicates nothing.
+        self.write_rejects(checked)
+        return checked.result(self.write_events([checked]))
+
+    def write_rejects(self, checked: CheckedBatch) -> None:
+        """Write the rejected events of a batch. Raises `CloudError`."""
+        self.raw_writer.write_rejects(
+            checked.receipt.definition,
+            checked.rejects,
+            received_at=checked.receipt.received_at,
+            batch_id=checked.batch_id,
+            origin=checked.origin,
+        )
+
+    def write_events(self, batches: Sequence[CheckedBatch]) -> int:
+        """Write the accepted events of batches that were checked by one definition, one object per partition.
+
+        Of the events with one id in one partition, only the first received is written.
+        Returns the number of events in the objects that are new. Raises `CloudError`; then some objects may be written,
+        and the same call again writes the others.
+        """
+        definition, splits = batches[0].receipt.definition, []
+        for batch in sorted(batches, key=lambda batch: (batch.receipt.received_at, batch.batch_id)):
+            table, received_at = batch.split.table, batch.receipt.received_at
+            table = add_metadata(table, definition, received_at=received_at, batch_id=batch.batch_id)
+            splits.append(HourSplit(table, batch.split.hours))
+        # One batch has each id once in an hour.
+        split = splits[0] if len(splits) == 1 else merge(splits)
+        if definition.id_column and len(splits) > 1:
+            split = drop_duplicates(split, definition.id_column)
+        return self.raw_writer.write_events(
+            definition,
+            split,
+            batch_ids=[batch.batch_id for batch in batches],
+            has_named_rows=all(batch.receipt.rows is not None for batch in batches),
         )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slackwater.faults import unknown_name
 from slackwater.model import Name
+from slackwater.problems import unknown_name
 from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.step import Extract, Parameters, StepContext
 
@@ -28,7 +28,7 @@ def result_columns(inputs: InputColumns, parameters: ReadPartition) -> Columns |
     """Return the columns of the source, which has to be one of the pipeline's."""
     if parameters.source not in inputs.sources:
         message = f"{parameters.source} is not one of the pipeline's sources: correct it, or add it to `sources`"
-        inputs.faults.append(unknown_name(message, parameters.source, inputs.sources, path=("source",)))
+        inputs.problems.append(unknown_name(message, parameters.source, inputs.sources, path=("source",)))
     return inputs.sources.get(parameters.source)
 
 

@@ -27,7 +27,7 @@ from pydantic import Field, model_validator
 from sqlglot import TokenType, exp
 
 from slackwater.errors import DataError, DefinitionError, InputError
-from slackwater.faults import Fault, Faults
+from slackwater.problems import Problem, Problems
 from slackwater.steps.files import ProjectFiles, ProjectPath
 from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.io.frames import frame_of_parts
@@ -103,7 +103,7 @@ class ReadSql(Parameters, json_schema_extra={"examples": _EXAMPLES}):
         try:
             _check_select(self.query, self.dialect)
         except ValueError as error:
-            found = error if isinstance(error, Faults) else Faults(Fault(message=str(error)))
+            found = error if isinstance(error, Problems) else Problems(Problem(message=str(error)))
             raise found.below("query") from error
         return self
 

@@ -113,7 +113,7 @@ def result_columns(inputs: InputColumns, parameters: Aggregate) -> Columns | Non
     for name, measure in parameters.measures.items():
         read = {"column": measure.column, "order_by": measure.order_by}
         inputs.require(0, {("measures", name, field): column for field, column in read.items() if column is not None})
-    return (*parameters.group_by, *parameters.measures) if not inputs.faults else None
+    return (*parameters.group_by, *parameters.measures) if not inputs.problems else None
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Aggregate, _context: StepContext) -> DataFrame:

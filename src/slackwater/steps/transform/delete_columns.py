@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater.faults import Fault
+from slackwater.problems import Problem
 from slackwater.steps.columns import ColumnNames, all_quoted, require_distinct
 from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Effect, Parameters, StepContext, Transform, always, any_input
@@ -32,12 +32,12 @@ def check(_inputs: Sequence[str], parameters: DeleteColumns) -> None:
 def result_columns(inputs: InputColumns, parameters: DeleteColumns) -> Columns | None:
     """Return the other columns. They are not known if one of those to remove is missing."""
     inputs.require(0, each(parameters.columns, "columns"))
-    if inputs[0] is None or inputs.faults:
+    if inputs[0] is None or inputs.problems:
         return None
     others = tuple(name for name in inputs[0] if name not in parameters.columns)
     if not others:
         message = f"{inputs.name(0)} has no other columns, so none would remain"
-        inputs.faults.append(Fault(path=("columns",), message=message))
+        inputs.problems.append(Problem(path=("columns",), message=message))
     return others
 
 

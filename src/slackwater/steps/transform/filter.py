@@ -19,7 +19,7 @@ from slackwater.arrow.names import quoted
 from slackwater.steps.columns import all_quoted
 from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.merged_sql import is_condition_of_row
-from slackwater.steps.sql_columns import condition_faults
+from slackwater.steps.sql_columns import condition_problems
 from slackwater.steps.sql_rules import FORBIDDEN_FUNCTIONS, check_condition
 from slackwater.steps.step import Parameters, StepContext, Transform, any_input
 
@@ -39,7 +39,7 @@ class Filter(Parameters, json_schema_extra={"examples": [{"where": "dep_time IS 
 def result_columns(inputs: InputColumns, parameters: Filter) -> Columns | None:
     """Return the columns of the input."""
     if inputs[0] is not None:
-        inputs.faults += condition_faults(parameters.where, inputs.name(0), inputs[0], path=("where",))
+        inputs.problems += condition_problems(parameters.where, inputs.name(0), inputs[0], path=("where",))
     return inputs[0]
 
 

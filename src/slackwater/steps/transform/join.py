@@ -108,7 +108,7 @@ def result_columns(inputs: InputColumns, parameters: Join) -> Columns | None:
     take = parameters.take
     if take is None and right is not None:
         take = tuple(name for name in right if name not in _keys(parameters)[1])
-    if left is None or take is None or inputs.faults:
+    if left is None or take is None or inputs.problems:
         return None
     inputs.require_new(0, take, path=("take",))
     return (*left, *take)

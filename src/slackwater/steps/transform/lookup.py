@@ -76,7 +76,7 @@ def result_columns(inputs: InputColumns, parameters: Lookup) -> Columns | None:
     # Without `reference_column`, the reference has a column of the same name.
     key = "column" if parameters.reference_column is None else "reference_column"
     inputs.require(1, {(key,): parameters.reference_column or column, **each(values, "values")})
-    if inputs[0] is None or inputs.faults:
+    if inputs[0] is None or inputs.problems:
         return None
     others = [name for name in inputs[0] if name != column]
     inputs.require_new(0, [name for name in values if name.lower() in map(str.lower, others)], path=("values",))

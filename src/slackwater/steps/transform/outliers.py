@@ -90,7 +90,7 @@ def result_columns(inputs: InputColumns, parameters: Outliers) -> Columns | None
         return inputs[0]
     flags = [f"{name}_outlier" for name in parameters.columns]
     inputs.require_new(0, flags, path=("columns",))
-    return (*inputs[0], *flags) if not inputs.faults else None
+    return (*inputs[0], *flags) if not inputs.problems else None
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Outliers, context: StepContext) -> DataFrame:

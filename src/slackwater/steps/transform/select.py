@@ -81,7 +81,7 @@ def result_columns(inputs: InputColumns, parameters: Select) -> Columns | None:
         for field, names in (("rename", parameters.rename), ("cast", parameters.cast)):
             inputs.require(0, {(field, name): name for name in names}, at_key=True)
     columns = parameters.columns or inputs[0]
-    return None if columns is None or inputs.faults else tuple(parameters.rename.get(name, name) for name in columns)
+    return None if columns is None or inputs.problems else tuple(parameters.rename.get(name, name) for name in columns)
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Select, _context: StepContext) -> DataFrame:

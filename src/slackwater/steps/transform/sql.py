@@ -15,7 +15,7 @@ import sqlglot
 from pydantic import AfterValidator
 from sqlglot import exp
 
-from slackwater.faults import Faults, unknown_name
+from slackwater.problems import Problems, unknown_name
 from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.merged_sql import merges_of_query
 from slackwater.steps.sql_columns import query_columns
@@ -40,19 +40,19 @@ def check(inputs: Sequence[str], parameters: Sql) -> None:
     """Raise `DefinitionError` for a table that is not an input of the step."""
     statement = sqlglot.parse_one(parameters.query, dialect="spark")
     known = {*(name.lower() for name in inputs), *(cte.alias.lower() for cte in statement.find_all(exp.CTE))}
-    faults = []
+    problems = []
     for table in statement.find_all(exp.Table):
         if not isinstance(table.this, exp.Func) and table.name.lower() not in known:
-            fault = unknown_name(f"{table.name} is not an input of the step", table.name, inputs, path=("query",))
-            faults.append(replace(fault, position=position_of(table, parameters.query)))
-    if faults:
-        raise Faults(*faults)
+            problem = unknown_name(f"{table.name} is not an input of the step", table.name, inputs, path=("query",))
+            problems.append(replace(problem, position=position_of(table, parameters.query)))
+    if problems:
+        raise Problems(*problems)
 
 
 def result_columns(inputs: InputColumns, parameters: Sql) -> Columns | None:
     """Return the columns of the query's result, if they do not depend on what only Spark knows."""
-    columns, faults = query_columns(parameters.query, inputs.by_name, path=("query",))
-    inputs.faults += faults
+    columns, problems = query_columns(parameters.query, inputs.by_name, path=("query",))
+    inputs.problems += problems
     return columns
 
 

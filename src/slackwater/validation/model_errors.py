@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from slackwater.faults import Path, closest
+from slackwater.problems import Path, closest
 
 KEY = "[key]"
 """The last part of pydantic's location of an error in a key."""
@@ -22,7 +22,7 @@ NO_MEMBER = "no_member"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrongValue:
+class ModelError:
     """An error of a model."""
 
     path: Path
@@ -33,14 +33,14 @@ class WrongValue:
     """All that pydantic says."""
     members: tuple[tuple[int, str], ...] = ()
     """The members of unions that the error belongs to: after how many parts of the path, and which member."""
-    alternatives: tuple[WrongValue, ...] = ()
+    alternatives: tuple[ModelError, ...] = ()
     """For `NO_MEMBER`: the errors of the members that it may be meant to be."""
 
 
-def wrong_values(error: ValidationError, value: Any) -> list[WrongValue]:
+def model_errors(error: ValidationError, value: Any) -> list[ModelError]:
     """Return the errors of a value, without those that only follow from others."""
     located = [_located(details, value) for details in error.errors()]
-    # A list seems too short without its faulty items.
+    # A list seems too short without its invalid items.
     return _of_one_member([one for one in located if one.type != "too_short" or not one.details["input"]])
 
 
@@ -62,7 +62,7 @@ def value_at(value: Any, path: Iterable[str | int]) -> Any:
     return value
 
 
-def _located(details: Mapping[str, Any], value: Any) -> WrongValue:
+def _located(details: Mapping[str, Any], value: Any) -> ModelError:
     path: list[str | int] = []
     members = []
     location = details["loc"]
@@ -76,7 +76,7 @@ def _located(details: Mapping[str, Any], value: Any) -> WrongValue:
             path.append(part)
         elif part != KEY:
             members.append((len(path), str(part)))
-    return WrongValue(path=tuple(path), type=details["type"], details=details, members=tuple(members))
+    return ModelError(path=tuple(path), type=details["type"], details=details, members=tuple(members))
 
 
 def _is_part(value: Any, part: str | int, *, is_last: bool) -> bool:
@@ -89,10 +89,10 @@ def _is_part(value: Any, part: str | int, *, is_last: bool) -> bool:
     return is_last or isinstance(value[part], Mapping | list) or part not in value.values()
 
 
-def _of_one_member(errors: Sequence[WrongValue], level: int = 0) -> list[WrongValue]:
+def _of_one_member(errors: Sequence[ModelError], level: int = 0) -> list[ModelError]:
     """Return the errors of one member of each union; `level` is how many unions contain the errors already."""
     kept = [error for error in errors if len(error.members) <= level]
-    unions: dict[Path, dict[str, list[WrongValue]]] = defaultdict(lambda: defaultdict(list))
+    unions: dict[Path, dict[str, list[ModelError]]] = defaultdict(lambda: defaultdict(list))
     for error in errors:
         if len(error.members) > level:
             depth, member = error.members[level]
@@ -102,7 +102,7 @@ def _of_one_member(errors: Sequence[WrongValue], level: int = 0) -> list[WrongVa
     return kept
 
 
-def _best(path: Path, members: Sequence[list[WrongValue]]) -> list[WrongValue]:
+def _best(path: Path, members: Sequence[list[ModelError]]) -> list[ModelError]:
     """Return the errors of the member with the fewest wrong keys; one error if that does not tell the members apart."""
     costs = [_cost(errors) for errors in members]
     if len(members) == 1 or costs.count(min(costs)) == 1:
@@ -114,7 +114,7 @@ def _best(path: Path, members: Sequence[list[WrongValue]]) -> list[WrongValue]:
     return [replace(every[0], path=path, type=NO_MEMBER, alternatives=every)]
 
 
-def _cost(errors: Sequence[WrongValue]) -> int:
+def _cost(errors: Sequence[ModelError]) -> int:
     """Return how many keys are missing or unknown; a misspelt key is one of them, and not both."""
     missing = [str(error.path[-1]) for error in errors if error.type == "missing"]
     unknown = [str(error.path[-1]) for error in errors if error.type == "extra_forbidden"]

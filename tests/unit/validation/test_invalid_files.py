@@ -1,4 +1,4 @@
-"""Each file in `faulty/` is checked as a part of one small project. Its last lines state all problems, with positions.
+"""Each file in `invalid/` is checked as a part of one small project. Its last lines state all problems, with positions.
 
 A file whose name ends with `.source.yaml` is the source `feed`, any other one the pipeline `daily`.
 """
@@ -22,7 +22,7 @@ from slackwater.validation.pipeline_schema import pipeline_schema
 
 pytestmark = pytest.mark.unit
 
-FILES = sorted((Path(__file__).parent / "faulty").glob("*.yaml"))
+FILES = sorted((Path(__file__).parent / "invalid").glob("*.yaml"))
 FLIGHTS = """
 source: flights
 timestamp: {field: time_hour}
@@ -145,7 +145,7 @@ def test_a_metric_of_a_left_column_has_not_the_type_of_a_right_one_that_the_resu
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_stated_position_is_that_of_the_faulty_name(path):
+def test_the_stated_position_is_that_of_the_invalid_name(path):
     """Independently of our reader: the name that a message calls unknown is at the position."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     for problem in expected(path)[0]:

@@ -1,6 +1,6 @@
 """What is wrong with a definition, and where in it.
 
-Models and steps report faults by their path in the definition. `slackwater.validation` adds file, line and column.
+Models and steps report problems by their path in the definition. `slackwater.validation` adds file, line and column.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _MOST_NAMES = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
-    """One fault of a definition."""
+class Problem:
+    """One problem of a definition."""
 
     message: str
     """What is wrong, without a remedy if `expected` or `suggestion` states it."""
@@ -29,9 +29,9 @@ class Fault:
     expected: str = ""
     """What the value could be."""
     suggestion: str = ""
-    """The valid name that is closest to the faulty one."""
+    """The valid name that is closest to the invalid one."""
     at_key: bool = False
-    """Whether the key is at fault, and not its value."""
+    """Whether the key is the problem, and not its value."""
     position: tuple[int, int] | None = None
     """For SQL: line and column within the string, from 1."""
 
@@ -42,16 +42,16 @@ class Fault:
         return f"{place}{self.message}{position}{hint(self.expected, self.suggestion)}"
 
 
-class Faults(DefinitionError, ValueError):
-    """Faults of a definition. It is a `ValueError` as well, so that the validators of a model can raise it."""
+class Problems(DefinitionError, ValueError):
+    """Problems of a definition. It is a `ValueError` as well, so that the validators of a model can raise it."""
 
-    def __init__(self, *faults: Fault) -> None:
-        super().__init__("\n  ".join(map(str, faults)))
-        self.faults = faults
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n  ".join(map(str, problems)))
+        self.problems = problems
 
-    def below(self, *path: str | int) -> Faults:
-        """Return the same faults, for a definition that contains the checked value at `path`."""
-        return Faults(*(replace(fault, path=(*path, *fault.path)) for fault in self.faults))
+    def below(self, *path: str | int) -> Problems:
+        """Return the same problems, for a definition that contains the checked value at `path`."""
+        return Problems(*(replace(problem, path=(*path, *problem.path)) for problem in self.problems))
 
 
 def hint(expected: str, suggestion: str) -> str:
@@ -77,15 +77,15 @@ def closest(name: str, names: Iterable[str]) -> str:
     return by_lower_case[similar[0]] if similar else ""
 
 
-def unknown_name(message: str, name: str, names: Iterable[str], *, path: Path, at_key: bool = False) -> Fault:
-    """Return the fault of a name that is none of `names`: it suggests the closest one, or else lists them.
+def unknown_name(message: str, name: str, names: Iterable[str], *, path: Path, at_key: bool = False) -> Problem:
+    """Return the problem of a name that is none of `names`: it suggests the closest one, or else lists them.
 
     >>> unknown_name("no such source", "filghts", ["flights", "weather"], path=("inputs", "filghts")).suggestion
     'flights'
     """
     known = list(names)
     similar = closest(name, known)
-    return Fault(
+    return Problem(
         message=message, path=path, expected="" if similar else listed(known), suggestion=similar, at_key=at_key
     )
 
