@@ -232,7 +232,7 @@ def test_the_check_of_a_pipeline_with_years_of_days_makes_the_same_requests_as_a
     )
     world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
     young = check_and_count()
-    add_published_days(world, 800)
+    add_published_days(world, 400)
     assert check_and_count() == young
     assert young[0].count(("Query", 1)) == 1
     assert young[1].overdue == ("2013-03-13", "2013-03-14")
