@@ -31,7 +31,7 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.check.limits import usage_date
 from slackwater.late.check.tasks import DayAction, day_tasks
 from slackwater.late.comparison import Comparison, MetricChange, RowCounts, Totals, comparison_uri
-from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
+from slackwater.late.decision import MAX_FAILURES, CheckReport, DecisionRule, LateDecision
 from slackwater.late.ledger import Ledger
 from slackwater.late.monitor import Monitor
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
@@ -301,7 +301,7 @@ class LateWorld(World):
                 (usage_date(self.project.pipelines[self.pipeline], report.checked_at), day.date, day.figures.attempt)
                 for day in report.days
                 if day.decision is LateDecision.RERUN
-                and (day.rule is not DecisionRule.OUTCOME_UNKNOWN or day.keeps_failing)
+                and (day.rule is not DecisionRule.OUTCOME_UNKNOWN or day.figures.attempt - day.attempt > MAX_FAILURES)
             }
             meanwhile()
             for task in day_tasks(report):

@@ -208,13 +208,6 @@ class DayDecision(Record):
             reasons = (*reasons[: _MOST_REASONS - 2], others, reasons[-1])
         return "; ".join(reasons)
 
-    @property
-    def keeps_failing(self) -> bool:
-        """Whether the latest `MAX_FAILURES` attempts have failed, with any inputs, since the day was published."""
-        if self.figures is None or self.attempt is None:
-            return False
-        return self.figures.attempt - 1 - self.attempt >= MAX_FAILURES
-
 
 class CheckReport(Record):
     """The result of one check of a pipeline."""

@@ -63,11 +63,15 @@ def new_entries(
         if (item.date, item.attempt) not in written
         for entry in run_entries(item, led_to_runs, pipeline, timezone)
     ]
-    history = _History([*known, *result])
+    history = defaultdict[tuple[date, InputKey], list[LedgerEntry]](list)
+    for entry in (*known, *result):
+        history[entry.date, entry.key].append(entry)
     for item in decided:
         for late in item.day.inputs:
             entry = _entry(late, item, timezone)
-            if history.add_decision(entry, published_attempt=item.day.attempt):
+            rows = history[entry.date, entry.key]
+            if _is_new(entry, rows, published_attempt=item.day.attempt):
+                rows.append(entry)
                 result.append(entry)
     return sorted(result, key=lambda entry: (entry.decided_at, entry.date, entry.source, entry.uri, entry.etag))
 
@@ -151,33 +155,21 @@ def cost_shares(inputs: Sequence[LateInput] | Sequence[LedgerEntry], cost_usd: f
     return [cost_usd * weight / sum(weights) for weight in weights]
 
 
-class _History:
-    """The rows that the ledger has of each input of each day."""
+def _is_new(entry: LedgerEntry, rows: Sequence[LedgerEntry], *, published_attempt: int) -> bool:
+    """Return whether the decision of a row differs from those before and after it, among the rows of its input.
 
-    def __init__(self, known: Iterable[LedgerEntry]) -> None:
-        self._rows: defaultdict[tuple[date, InputKey], list[LedgerEntry]] = defaultdict(list)
-        for entry in known:
-            self._rows[entry.date, entry.key].append(entry)
-
-    def add_decision(self, entry: LedgerEntry, *, published_attempt: int) -> bool:
-        """Add the row of a decision, unless the decisions before or after it are equal.
-
-        Nor is a row added for a re-run that has published: it has the row of its attempt.
-        """
-        rows = self._rows[entry.date, entry.key]
-        if entry.decision == LateDecision.RERUN and any((row.attempt or 0) > published_attempt for row in rows):
-            return False
-        earlier = [row for row in rows if row.decided_at <= entry.decided_at]
-        later = [row for row in rows if row.decided_at > entry.decided_at]
-        neighbours = [
-            *([max(earlier, key=lambda row: row.decided_at)] if earlier else []),
-            *([min(later, key=lambda row: row.decided_at)] if later else []),
-        ]
-        handling = entry.decision, entry.rule, entry.attempt
-        if any((row.decision, row.rule, row.attempt) == handling for row in neighbours):
-            return False
-        rows.append(entry)
-        return True
+    The decision for a re-run that has published is not new: it has the row of its attempt.
+    """
+    if entry.decision == LateDecision.RERUN and any((row.attempt or 0) > published_attempt for row in rows):
+        return False
+    earlier = [row for row in rows if row.decided_at <= entry.decided_at]
+    later = [row for row in rows if row.decided_at > entry.decided_at]
+    neighbours = [
+        max(earlier, key=lambda row: row.decided_at, default=None),
+        min(later, key=lambda row: row.decided_at, default=None),
+    ]
+    handling = entry.decision, entry.rule, entry.attempt
+    return all(row is None or (row.decision, row.rule, row.attempt) != handling for row in neighbours)
 
 
 def _entry(late: LateInput, decided: Decided, timezone: str) -> LedgerEntry:

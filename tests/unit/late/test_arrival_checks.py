@@ -282,14 +282,6 @@ def test_a_deferred_day_that_has_left_the_window_starts_nothing(world, checks, m
     assert (machine.started, result.failed, result.older, world.table.late) == ({}, {}, {}, {})
 
 
-def test_a_deferred_day_that_runs_is_looked_at_again_later(world, checks, machine, queue):
-    world.add("flights", "2013-03-10", "20", name="late", rows=500)
-    world.freeze("2013-03-10")
-    message = day_deferred(PIPELINE, "2013-03-10", not_before=world.now()).model_dump_json()
-    checks.start_checks({"m1": message})
-    assert (machine.started, queue.bodies, queue.delays) == ({}, [message], [300])
-
-
 def upstream_published(world, on_change="auto"):
     """The body of the message that the day of a table has been published, of which the pipeline's days are the same."""
     definition = world.project.pipelines[PIPELINE]
@@ -465,9 +457,3 @@ def test_a_due_notification_waits_for_the_complete_check(world):
     world.publish("2013-03-10")
     assert day_tasks(check(world, "2013-03-10")) == ()
     assert [task.action for task in day_tasks(world.check())] == [DayAction.NOTIFY]
-
-
-def test_a_second_check_of_a_day_that_is_running_again_starts_nothing(world):
-    world.add("flights", "2013-03-10", "20", name="late", rows=500)
-    world.freeze("2013-03-10")
-    assert [day.rule for day in check(world, "2013-03-10").days] == [DecisionRule.RUNNING]

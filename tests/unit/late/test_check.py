@@ -232,7 +232,7 @@ def test_the_check_of_a_pipeline_with_years_of_days_makes_the_same_requests_as_a
     )
     world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
     young = check_and_count()
-    add_published_days(world, 800)
+    add_published_days(world, 400)
     assert check_and_count() == young
     assert young[0].count(("Query", 1)) == 1
     assert young[1].overdue == ("2013-03-13", "2013-03-14")
@@ -241,11 +241,10 @@ def test_the_check_of_a_pipeline_with_years_of_days_makes_the_same_requests_as_a
 def test_a_notification_that_is_due_for_an_old_day_is_still_sent(dynamodb):
     _, table = dynamodb
     world = five_days(table)
-    add_published_days(world, 400)
-    old = "2012-03-01"
-    record = table.day(PIPELINE, old)
+    old, record = "2012-03-01", table.day(PIPELINE, "2013-03-08")
     again = record.published.run.model_copy(update={"attempt": 2})
-    table.save(record.model_copy(update={"published": record.published.model_copy(update={"run": again})}))
+    published = record.published.model_copy(update={"run": again})
+    table.save(record.model_copy(update={"date": old, "version": 0, "published": published}))
     assert day_tasks(world.check()) == (DayTask(date=old, action=DayAction.NOTIFY),)
     table.save(table.day(PIPELINE, old).model_copy(update={"notified_attempt": 2}))
     assert day_tasks(world.check()) == ()

@@ -155,10 +155,10 @@ def test_a_day_that_changes_before_its_hold_ends_is_left_to_the_next_check(world
     world.time += timedelta(hours=1)
     save = world.table.save
 
-    def overtaken(day):
+    def refuse(day):
         raise DayChanged(day.date)
 
-    world.table.save = overtaken
+    world.table.save = refuse
     assert world.rules()[DAY] is DecisionRule.CHANGING
     world.table.save = save
     assert listed(world) == [(DAY, "audit")]

@@ -111,15 +111,6 @@ def test_days_that_were_never_published_are_not_listed(world, arrive):
     assert listed(world) == []
 
 
-def test_a_table_that_cannot_be_written_fails_the_messages(world, arrive, monkeypatch):
-    def fail(*_, **__):
-        raise Throttled("too many requests")
-
-    world.time = AFTER
-    monkeypatch.setattr(world.table, "record_late_day", fail)
-    assert arrive("late").failed == {"late": "daily_delays 2013-03-10: too many requests"}
-
-
 def test_a_deferred_day_that_leaves_the_window_is_not_forgotten(world):
     with_late(world, max_reruns_per_day=1)
     for day in ("2013-03-08", "2013-03-09"):

@@ -189,10 +189,10 @@ def test_the_checks_of_one_day_share_the_largest_number_of_re_runs():
     assert reruns() == ["2013-03-10", "2013-03-11"]
 
 
-def test_a_year_of_late_days_runs_again_from_the_oldest_day_on_as_many_each_day_as_the_limit_allows():
+def test_many_late_days_run_again_from_the_oldest_day_on_as_many_each_day_as_the_limit_allows():
     # The second check is on the next day: the window still has the oldest day.
-    world, first = with_policy(World(), window_days=366), NOW.date() - timedelta(days=365)
-    dates = [(first + timedelta(days=number)).isoformat() for number in range(365)]
+    world, first = with_policy(World(), window_days=121), NOW.date() - timedelta(days=120)
+    dates = [(first + timedelta(days=number)).isoformat() for number in range(120)]
     for date in dates:
         world.add("weather", date, "17", rows=1000)
         world.publish(date)
@@ -213,30 +213,30 @@ def test_a_year_of_late_days_runs_again_from_the_oldest_day_on_as_many_each_day_
 def test_of_two_parallel_checks_only_one_counts_the_last_re_run():
     world = with_policy(five_days(), max_reruns_per_day=1)
     world.add("weather", DAY, "18", name="late", rows=5)
-    table, overtaken = world.table, []
+    table, superseded = world.table, []
 
-    class Overtaken:
-        """The table of a check, whose first count another check overtakes with a day of its own."""
+    class Superseded:
+        """The table of a check, whose first count another check supersedes with a day of its own."""
 
         def __getattr__(self, name):
             return getattr(table, name)
 
         def save_rerun_usage(self, usage):
-            if not overtaken:
-                overtaken.append(usage)
+            if not superseded:
+                superseded.append(usage)
                 world.table = table
                 world.add("weather", "2013-03-09", "18", name="late", rows=5)
                 assert decision_of(world, "2013-03-09").decision is LateDecision.RERUN
                 world.table = self
             table.save_rerun_usage(usage)
 
-    world.table = Overtaken()
+    world.table = Superseded()
     day = decision_of(world)
     assert (day.decision, day.rule) == (LateDecision.DEFER, DecisionRule.TOO_MANY)
     [usage] = table.usage.values()
     assert [item.date for item in usage.reruns] == ["2013-03-09"]
     with pytest.raises(DayChanged):
-        table.save_rerun_usage(overtaken[0])
+        table.save_rerun_usage(superseded[0])
 
 
 def test_attempts_whose_execution_died_count_as_failed():

@@ -46,11 +46,11 @@ def test_a_crash_before_the_hold_of_an_older_day_ends_loses_no_late_data(world, 
     world.add("weather", DAY, "20", name="late", rows=500)
     world.time += timedelta(days=30)
 
-    def overtaken(day):
+    def refuse(day):
         raise DayChanged(day.date)
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.table, "save", overtaken)
+        patch.setattr(world.table, "save", refuse)
         world.check()
     assert [day.date for day in days_on_hold(world.table, [PIPELINE])] == [DAY]
     world.check()

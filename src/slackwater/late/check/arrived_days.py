@@ -19,7 +19,7 @@ from slackwater.late.check.window_dates import check_window
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
-from slackwater.runs.day import HOUR, Day, partition_of
+from slackwater.runs.day import HOUR
 from slackwater.sources.partitions import Partition
 
 # The key of an object of a partition, as `slackwater.sources.partitions.object_uri` writes it.
@@ -114,31 +114,19 @@ def _arrived(
 ) -> ArrivedDays:
     """Return what arrived for a pipeline: `partitions` of its sources by message, and `of_days`, message and day."""
     window = check_window(pipeline, None, now)
-    dates, first = _dates_of_partitions(window), partition_of(window[0].start)
-    first_day, current = window[0].date.isoformat(), window[-1].date.isoformat()
+    first, current = window[0].date.isoformat(), window[-1].date.isoformat()
     days, older_days = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    for event, (_, changed) in partitions.items():
-        for partition in changed:
-            for day in dates.get(partition, ()):
-                days[day].add(event)
-            if partition <= first:
-                for day in _local_dates(partition, pipeline.timezone):
-                    if day < first_day:
-                        older_days[day].add(event)
-    for event, day in of_days:
+    of_partitions = (
+        (event, day)
+        for event, (_, changed) in partitions.items()
+        for partition in changed
+        for day in _local_dates(partition, pipeline.timezone)
+    )
+    for event, day in (*of_partitions, *of_days):
         if day <= current:
-            (older_days if day < first_day else days)[day].add(event)
+            (older_days if day < first else days)[day].add(event)
     current_day = {current: days.pop(current)} if current in days else {}
     return ArrivedDays(days=_in_order(days), older_days=_in_order(older_days), current_day=_in_order(current_day))
-
-
-def _dates_of_partitions(window: Iterable[Day]) -> dict[Partition, list[str]]:
-    """Return the days of each partition: where a timezone's offset is not a whole hour, an hour belongs to two days."""
-    dates: defaultdict[Partition, list[str]] = defaultdict(list)
-    for day in window:
-        for partition in day.partitions():
-            dates[partition].append(day.date.isoformat())
-    return dates
 
 
 def _local_dates(partition: Partition, timezone: str) -> set[str]:

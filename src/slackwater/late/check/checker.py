@@ -27,7 +27,6 @@ from slackwater.project.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.window_listing import WindowListing
-from slackwater.runs.record import DayRecord
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
 
@@ -141,7 +140,10 @@ class Checker:
     ) -> CheckReport:
         """Return the report of a check of the whole window with what only such a check finds."""
         first, now = self.table.first_published(report.pipeline), report.checked_at
-        self._update_older_holds(report.pipeline, first=report.days[0].date, execution=execution)
+        for date in older_days(self.table.held(report.pipeline), first=report.days[0].date):
+            # After an error, a later check looks at the day.
+            with suppress(SlackwaterError, ValidationError):
+                self.update_hold(pipeline=report.pipeline, date=date, execution=execution)
         arrivals = last_arrivals(definition, checked, project=self.project, inputs=self.inputs, now=now)
         more = {
             "overdue": overdue_days(definition, [item.facts for item in checked[:-1]], first, now),
@@ -206,12 +208,6 @@ class Checker:
             self._record_hold(facts, decision, execution=execution)
         return decision
 
-    def _update_older_holds(self, pipeline: str, *, first: str, execution: str) -> None:
-        """Update the holds of days before the ISO date `first`; after an error, a later check looks at the day."""
-        for date in older_days(self.table.held(pipeline), first=first):
-            with suppress(SlackwaterError, ValidationError):
-                self.update_hold(pipeline=pipeline, date=date, execution=execution)
-
     def _record_hold(self, facts: DayFacts, decision: DayDecision, *, execution: str) -> None:
         """Record that the decision puts the day on hold, or that the cause of its hold is gone.
 
@@ -232,16 +228,13 @@ class Checker:
         def is_due(date: str) -> bool:
             try:
                 record = self.table.day(pipeline, date)
-                return record.notification_due and not self._is_running(record)
+                return record.notification_due and not is_running(self.executions, record.active, now=self.now())
             except (SlackwaterError, ValidationError):
                 return True
 
         # Others each day: days whose comparison fails stay due, and must not block the others.
         dates = self.table.notifications_due(pipeline, before=before)
         return tuple(sorted(filter(is_due, older_days(dates, first=before, most=_MAX_DAYS_TO_NOTIFY))))
-
-    def _is_running(self, record: DayRecord) -> bool:
-        return is_running(self.executions, record.active, now=self.now())
 
 
 def _raise_if_all_failed(checked: Sequence[CheckedDay]) -> None:

@@ -222,8 +222,9 @@ class DayFacts:
 
     @property
     def is_kept(self) -> bool:
-        """Whether a person keeps the published version with the present inputs."""
-        return decision_about(self.record, self.digest) is ResolutionAction.KEPT
+        """Whether a person keeps the published version with the present inputs, and a run would change it."""
+        made = decision_about(self.record, self.digest) is ResolutionAction.KEPT
+        return made and not self.is_outcome_unknown and (self.audit_holds or self.would_run)
 
     @property
     def is_outcome_unknown(self) -> bool:

@@ -26,11 +26,6 @@ class Rule(NamedTuple):
 _HOLD, _IGNORE, _DEFER, _RERUN = LateDecision.HOLD, LateDecision.IGNORE, LateDecision.DEFER, LateDecision.RERUN
 
 
-def _is_kept(facts: DayFacts) -> bool:
-    """Return whether the decision to keep the version counts: the version is known, and something would change it."""
-    return facts.is_kept and not facts.is_outcome_unknown and (facts.audit_holds or facts.would_run)
-
-
 def _is_too_expensive(facts: DayFacts) -> bool:
     limits, most = facts.cooled_limits, facts.worth_usd
     if limits is None or limits.price is None or most is None or limits.price <= most:
@@ -73,7 +68,7 @@ RULES = (
     Rule(DecisionRule.ROLLED_BACK, _HOLD, lambda facts: facts.is_rolled_back, reasons.of_hold),
     Rule(DecisionRule.NEVER_PUBLISHED, _IGNORE, lambda facts: facts.record.published is None, reasons.never_published),
     Rule(DecisionRule.MANIFEST_GONE, _HOLD, lambda facts: facts.compared is None, reasons.manifest_gone),
-    Rule(DecisionRule.KEPT, _IGNORE, _is_kept, reasons.kept),
+    Rule(DecisionRule.KEPT, _IGNORE, lambda facts: facts.is_kept, reasons.kept),
     Rule(DecisionRule.AUDIT, _HOLD, lambda facts: facts.audit_holds, reasons.of_hold),
     Rule(
         DecisionRule.VANISHED,
