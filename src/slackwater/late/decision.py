@@ -33,72 +33,83 @@ class LateDecision(StrEnum):
 
 
 class DecisionRule(StrEnum):
-    """The rule that led to the decision."""
+    """The rule that led to the decision; `when` says when it applies."""
 
-    GROWN = "grown"
-    """Late data reaches a threshold of its source."""
-    BELOW = "below"
-    """There is late data, below every threshold of its source."""
-    AGED = "aged"
-    """There is late data, below every threshold, and the oldest of it has waited as long as the pipeline allows."""
-    COOL_DOWN = "cool_down"
-    """The day was run again a short time ago."""
-    TOO_MANY = "too_many"
-    """The checks of today have started as many re-runs as the pipeline allows."""
-    OVER_BUDGET = "over_budget"
-    """The re-run is estimated to cost more than what is left of today's budget."""
-    TOO_EXPENSIVE = "not_worth"
-    """The re-run is estimated to cost more than `late.worth_per_percent` allows for the late data."""
-    TABLE_NOTIFIED = "table_notified"
-    """Only days of other pipelines have changed, and the definition of a table only notifies people of that."""
-    TABLE_IGNORED = "table_ignored"
-    """Only days of other pipelines have changed, and the definition of their tables ignores that."""
-    NEW_DEFINITION = "new_definition"
-    """The definition has changed since the published run, and the pipeline runs such days again."""
-    DEFINITION_KEPT = "definition_kept"
-    """Only the definition has changed since the published run, and the pipeline keeps such days."""
-    UNCHANGED = "unchanged"
-    VANISHED = "vanished"
-    """Objects that the published run has read are gone without a replacement."""
-    REMOVED = "removed"
-    """The partner has removed files whose rows the published run has read, and the pipeline holds the day then."""
-    SHRANK = "shrank"
-    """A changed file has fewer rows than the published run has read from it."""
-    TABLE_CHANGED = "table_changed"
-    """A day of another pipeline has changed, and the definition of the table holds the day then."""
-    REPEATED = "repeated"
-    """Changed tables have run the day again too often within 24 hours: pipelines may change each other's inputs."""
-    MOVED_HOURS = "moved_hours"
-    """The day would run again, but the pipeline has another timezone since: its hours are no longer those of the days
-    around it, so a run of this day alone would publish events twice or leave some out."""
-    MANIFEST_GONE = "manifest_gone"
-    """The input manifest of the published run is gone, so there is nothing to compare with."""
-    UNREADABLE = "unreadable"
-    """The day cannot be checked because of an error; the other days are checked without it."""
-    CHANGING = "changing"
-    """Files or objects of the day kept changing while they were listed; the next check decides."""
-    FAILED = "failed"
-    """The day is late, but its latest attempts have failed with the same inputs and definition that a run has now."""
-    ROLLED_BACK = "rolled_back"
-    """A person has published an earlier version again; nothing undoes that until somebody releases the day."""
-    AUDIT = "audit"
-    """The rows of the latest attempt did not pass the audit or a rule of `data_quality`, and a run would have the same
-    inputs and definition."""
-    RELEASED = "released"
-    """Inputs are gone or have shrunk, and a person has released the day with them."""
-    KEPT = "rejected"
-    """A person keeps the published version as long as the inputs are the same."""
-    OUTCOME_UNKNOWN = "outcome_unknown"
-    """A later attempt has ended without an outcome and may have published.
+    when: str
 
-    The published table may then differ from the version in the run table; a new run makes both agree. No limit defers
-    it, unless the latest attempts have all failed.
-    """
-    NEVER_PUBLISHED = "never_published"
-    RUNNING = "running"
-    """A run of the day is active; its inputs are checked when it has ended."""
-    CURRENT = "current"
-    """The day has not ended yet."""
+    def __new__(cls, value: str, when: str) -> DecisionRule:
+        """Return the rule with this stored value."""
+        member = str.__new__(cls, value)
+        member._value_, member.when = value, when
+        return member
+
+    GROWN = ("grown", "late data reaches a threshold of its source")
+    BELOW = ("below", "there is late data, below every threshold")
+    AGED = (
+        "aged",
+        "late data is below every threshold, but the oldest of it has waited for `max_age_hours` of the "
+        "pipeline, or `late_max_age_hours` of its source",
+    )
+    COOL_DOWN = ("cool_down", "the day would run again, but it was run again less than `cool_down_hours` before")
+    TOO_MANY = ("too_many", "today's checks have started `max_reruns_per_day` re-runs")
+    OVER_BUDGET = ("over_budget", "the re-run is estimated to cost more than what is left of `budget_per_day`")
+    TOO_EXPENSIVE = (
+        "not_worth",
+        "the re-run is estimated to cost more than `worth_per_percent` allows for the late data",
+    )
+    TABLE_NOTIFIED = (
+        "table_notified",
+        "only days of other pipelines have changed, and a table has `on_change: notify`",
+    )
+    TABLE_IGNORED = (
+        "table_ignored",
+        "only days of other pipelines have changed, and their tables have `on_change: ignore`",
+    )
+    NEW_DEFINITION = ("new_definition", "the definition has changed, and `on_definition` is `rerun`")
+    DEFINITION_KEPT = (
+        "definition_kept",
+        "there is no new data, but the definition has changed, and `on_definition` is `keep`",
+    )
+    UNCHANGED = ("unchanged", "there is no new data")
+    VANISHED = ("vanished", "objects that the published run has read are gone")
+    REMOVED = ("removed", "the partner has removed files that the published run has read, and `on_removed` is `hold`")
+    SHRANK = ("shrank", "a changed file has fewer rows of the day than before")
+    TABLE_CHANGED = ("table_changed", "a day of another pipeline has changed, and the table has `on_change: hold`")
+    REPEATED = ("repeated", "a table has changed, and changed tables have run the day again ten times within 24 hours")
+    MOVED_HOURS = (
+        "moved_hours",
+        "the day would run again, but the timezone has changed: its hours are not those of the days around it",
+    )
+    MANIFEST_GONE = ("manifest_gone", "the input manifest of the published run is gone, so its inputs are unknown")
+    UNREADABLE = (
+        "unreadable",
+        "the day cannot be checked because of an error, such as an object that the receiver has not written "
+        "or a damaged manifest",
+    )
+    CHANGING = ("changing", "files or objects of the day kept changing while they were listed; the next check decides")
+    FAILED = (
+        "failed",
+        "the day would run again, but its last three attempts failed with the same inputs and definition",
+    )
+    ROLLED_BACK = ("rolled_back", "a person has published an earlier version again")
+    AUDIT = (
+        "audit",
+        "the rows of the latest attempt did not pass the audit or a rule of `data_quality`, and a run would "
+        "have the same inputs and definition",
+    )
+    RELEASED = (
+        "released",
+        "a person has released the day with these inputs, for example without the rows that are gone",
+    )
+    KEPT = ("rejected", "a person keeps the published version as long as the inputs are the same")
+    OUTCOME_UNKNOWN = (
+        "outcome_unknown",
+        "a later attempt ended without an outcome and may have published, so the table may not hold the "
+        "recorded version; no limit defers this repair, unless the last three attempts failed",
+    )
+    NEVER_PUBLISHED = ("never_published", "the day has no published run")
+    RUNNING = ("running", "a run of the day is active")
+    CURRENT = ("current", "the day has not ended yet")
 
 
 EARLY_RULES = frozenset(

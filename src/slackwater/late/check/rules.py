@@ -1,7 +1,11 @@
-"""The rules that decide about a day: the first one of `RULES` that applies decides, and nothing changes it later."""
+"""The rules that decide about a day: the first one of `RULES` that applies decides, and nothing changes it later.
+
+`python -m slackwater.late.check.rules` prints the table of docs/late-data.md.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -218,3 +222,14 @@ def _figures(facts: DayFacts, rule: Rule) -> DecisionFigures:
     ):
         update["not_before"] = limits.tomorrow
     return figures.model_copy(update=update)
+
+
+def rules_table() -> str:
+    """Return the table of docs/late-data.md: the rules in order."""
+    lines = ["| Decision | Rule | When |", "|---|---|---|"]
+    lines += [f"| `{rule.decision}` | `{rule.name}` | {rule.name.when} |" for rule in RULES]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(rules_table())
