@@ -89,7 +89,7 @@ class ClientResources(Resources):
     @cached_property
     def hold_decisions(self) -> HoldDecisions:
         """Releases and rejects days on hold."""
-        from slackwater.aws.identity import caller_arn
+        from slackwater.aws.clients import caller_arn
         from slackwater.client.holds import HoldDecisions
 
         return HoldDecisions(
