@@ -31,60 +31,50 @@ _JOB_RULE = "StepFunctionsGetEventsForEMRServerlessJobRule"
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 
-class MachineRole(Construct):
-    """The role of a state machine. It may call the given functions."""
+def machine_role(
+    scope: Construct,
+    id_: str,
+    *,
+    functions: Sequence[LibraryFunction] = (),
+    policies: Sequence[iam.IManagedPolicy] = (),
+) -> InlineRole:
+    """Create the role of a state machine, in a construct of its own. It may call the given functions."""
+    role = InlineRole(
+        Construct(scope, id_),
+        "Role",
+        assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
+        description="Permissions of a state machine",
+    )
+    if functions:
+        allow_functions(role, functions)
+    for policy in policies:
+        role.add_managed_policy(policy)
+    accept(role, {"AwsSolutions-IAM5[Resource::*]": "CloudWatch's log delivery has no resource-level permissions."})
+    return role
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        functions: Sequence[LibraryFunction] = (),
-        policies: Sequence[iam.IManagedPolicy] = (),
-    ) -> None:
-        super().__init__(scope, id_)
-        self.role = InlineRole(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
-            description="Permissions of a state machine",
-        )
-        if functions:
-            allow_functions(self.role, functions)
-        for policy in policies:
-            self.role.add_managed_policy(policy)
-        accept(
-            self.role,
-            {"AwsSolutions-IAM5[Resource::*]": "CloudWatch's log delivery has no resource-level permissions."},
-        )
 
-    def allow_jobs(self, application: SparkApplication, role: iam.IRole) -> None:
-        """Grant what `startJobRun.sync` needs: start, poll and cancel jobs of one application with that job role."""
-        allow_jobs(self.role, application)
-        self.pass_role(role)
+def pass_role(role: iam.Role, job_role: iam.IRole) -> None:
+    """Let a state machine's `role` start jobs with that job role."""
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["iam:PassRole"],
+            resources=[job_role.role_arn],
+            conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+        )
+    )
 
-    def pass_role(self, role: iam.IRole) -> None:
-        """Let the machine start jobs with that job role."""
-        self.role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["iam:PassRole"],
-                resources=[role.role_arn],
-                conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
-            )
-        )
 
-    def allow_executions(self, machines: str, *, wildcard: str = "") -> None:
-        """Grant what `startExecution.sync:2` needs, for the state machines whose full names match `machines`."""
-        grants.allow(
-            self.role, ["states:StartExecution"], [states_arn(self, "stateMachine", machines)], wildcard=wildcard
-        )
-        grants.allow(
-            self.role,
-            ["states:DescribeExecution", "states:StopExecution"],
-            [states_arn(self, "execution", f"{machines}:*")],
-            wildcard="Executions are named when they start.",
-        )
-        _allow_event_rule(self.role, _EXECUTION_RULE)
+def allow_executions(role: Grantee, machines: str) -> None:
+    """Grant what `startExecution.sync:2` needs, for the state machines whose full names match `machines`."""
+    arn = states_arn(role, "stateMachine", machines)
+    grants.allow(role, ["states:StartExecution"], [arn], wildcard="One machine for each pipeline.")
+    grants.allow(
+        role,
+        ["states:DescribeExecution", "states:StopExecution"],
+        [states_arn(role, "execution", f"{machines}:*")],
+        wildcard="Executions are named when they start.",
+    )
+    _allow_event_rule(role, _EXECUTION_RULE)
 
 
 def allow_functions(role: Grantee, functions: Sequence[LibraryFunction]) -> None:
@@ -163,7 +153,7 @@ class StateMachine(Construct):
         name: str,
         definition: Machine,
         values: Mapping[str, str],
-        role: MachineRole,
+        role: iam.Role,
     ) -> None:
         """Raises `DefinitionError` for a name that is too long, and for a placeholder that has no value."""
         super().__init__(scope, id_)
@@ -189,7 +179,7 @@ class StateMachine(Construct):
                 state_machine_name=full_name,
                 definition_body=stepfunctions.DefinitionBody.from_file(str(path)),
                 definition_substitutions=substitutions,
-                role=role.role,
+                role=role,
                 logs=logs,
             )
         # Built from the name, so that policies and other stacks can use it without an export.

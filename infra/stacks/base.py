@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from aws_cdk import Environment, Stack
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -18,7 +19,7 @@ from infra.artefacts import Artefacts, write_project
 from infra.constructs.arrivals import ARRIVALS
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.permissions import grants
-from infra.constructs.state_machine import MachineRole, StateMachine
+from infra.constructs.state_machine import StateMachine
 from infra.settings import Settings
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.retries import Machine, with_retries
@@ -97,9 +98,11 @@ class FunctionStack(DeploymentStack):
             function.function.add_environment("ARRIVAL_QUEUE_URL", url)
         return function
 
-    def machine(self, role: MachineRole, name: str, definition: Machine, values: Mapping[str, str]) -> StateMachine:
+    def machine(self, role: iam.Role, name: str, definition: Machine, values: Mapping[str, str]) -> StateMachine:
         """Create a state machine with the retries of its tasks."""
         definition = with_retries(definition)
+        # Beside the role: logical ids of deployed machines never change.
+        scope = cast("Construct", role.node.scope)
         return StateMachine(
-            role, "Machine", settings=self.settings, name=name, definition=definition, values=values, role=role
+            scope, "Machine", settings=self.settings, name=name, definition=definition, values=values, role=role
         )

@@ -10,7 +10,7 @@ from infra.constructs.arrivals import CHECK_TIMEOUT, Arrivals
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
-from infra.constructs.state_machine import MachineRole, StateMachine
+from infra.constructs.state_machine import StateMachine, allow_executions, allow_jobs, machine_role, pass_role
 from infra.stacks.base import FunctionStack, Parts
 from infra.stacks.processing import COMPARE_MB, ProcessingStack
 from infra.stacks.storage import StorageStack
@@ -28,7 +28,7 @@ class LateStack(FunctionStack):
     def __init__(self, scope: Construct, parts: Parts, storage: StorageStack, processing: ProcessingStack) -> None:
         super().__init__(scope, "late", parts, "detects, compares and reports late days")
         settings, project, self._storage = parts.settings, parts.project, storage
-        self._runs = {"EXCHANGE_BUCKET": storage.exchange.bucket_name, "RUN_TABLE": storage.run_table.table_name}
+        self._runs = storage.variables("EXCHANGE_BUCKET", "RUN_TABLE")
         self.changes = sns.Topic(
             self,
             "Changes",
@@ -67,9 +67,7 @@ class LateStack(FunctionStack):
             sends_arrivals=True,
             description="Compares the inputs that published days have read with their current inputs",
             environment={
-                **self._runs,
-                "RAW_BUCKET": storage.raw.bucket_name,
-                "FILE_TABLE": storage.file_table.table_name,
+                **storage.variables("EXCHANGE_BUCKET", "RUN_TABLE", "RAW_BUCKET", "FILE_TABLE"),
                 "PROJECT_URI": self.project.s3_object_url,
                 **processing.cost_values,
                 "CHANGE_TOPIC": self.changes.topic_arn,
@@ -97,7 +95,7 @@ class LateStack(FunctionStack):
             "check_arrivals",
             description="Starts a monitoring of the published days that new objects belong to",
             environment={
-                "RUN_TABLE": self._storage.run_table.table_name,
+                **self._storage.variables("RUN_TABLE"),
                 "PROJECT_URI": self.project.s3_object_url,
                 "MONITOR_MACHINE": self.monitor.arn,
                 "QUEUE_URL": self.arrivals.queue.queue_url,
@@ -145,9 +143,8 @@ class LateStack(FunctionStack):
             "write_ledger",
             description="Writes late inputs and their handling to the ledger",
             environment={
-                **self._runs,
+                **storage.variables("EXCHANGE_BUCKET", "RUN_TABLE", "WAREHOUSE_DATABASE"),
                 "PROJECT_URI": self.project.s3_object_url,
-                "WAREHOUSE_DATABASE": storage.warehouse_database,
             },
             timeout=Duration.minutes(5),
             memory_mb=1024,
@@ -171,8 +168,9 @@ class LateStack(FunctionStack):
             **processing.job_values,
             "JobRoleArn": processing.compare_role.role_arn,
         }
-        role = MachineRole(self, "Compare", functions=[self.compare_versions])
-        role.allow_jobs(processing.spark, processing.compare_role)
+        role = machine_role(self, "Compare", functions=[self.compare_versions])
+        allow_jobs(role, processing.spark)
+        pass_role(role, processing.compare_role)
         return self.machine(role, COMPARE_MACHINE, self.parts.machine("compare_day"), values)
 
     def _monitor(self) -> StateMachine:
@@ -187,16 +185,14 @@ class LateStack(FunctionStack):
             "PipelineMachinePrefix": states_arn(self, "stateMachine", self.settings.named(PIPELINE_MACHINE_PREFIX)),
             "CompareMachineArn": self.compare.arn,
         }
-        role = MachineRole(self, "Monitor", functions=[self.check_days, self.notify_change, self.write_ledger])
-        role.allow_executions(
-            self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"), wildcard="One machine for each pipeline."
-        )
-        role.allow_executions(self.settings.named(COMPARE_MACHINE))
+        role = machine_role(self, "Monitor", functions=[self.check_days, self.notify_change, self.write_ledger])
+        allow_executions(role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        allow_executions(role, self.settings.named(COMPARE_MACHINE))
         return self.machine(role, MONITOR_MACHINE, definition, values)
 
     def _backfill(self) -> StateMachine:
         pipelines = self.settings.named(PIPELINE_MACHINE_PREFIX)
-        role = MachineRole(self, "Backfill")
-        role.allow_executions(f"{pipelines}*", wildcard="One machine for each pipeline.")
+        role = machine_role(self, "Backfill")
+        allow_executions(role, f"{pipelines}*")
         values = {"PipelineMachinePrefix": states_arn(self, "stateMachine", pipelines)}
         return self.machine(role, BACKFILL_MACHINE, self.parts.machine("backfill"), values)

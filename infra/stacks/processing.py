@@ -15,7 +15,14 @@ from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants, job_permissions
 from infra.constructs.permissions.roles import Grantee, SharedPolicy
 from infra.constructs.spark_application import SparkApplication
-from infra.constructs.state_machine import MachineRole, StateMachine, allow_functions, allow_job_reads, allow_jobs
+from infra.constructs.state_machine import (
+    StateMachine,
+    allow_functions,
+    allow_job_reads,
+    allow_jobs,
+    machine_role,
+    pass_role,
+)
 from infra.stacks.base import FunctionStack, Parts
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.storage import StorageStack
@@ -65,8 +72,8 @@ class ProcessingStack(FunctionStack):
             "AnyPipelineJobRole", "Jobs of pipelines that are not deployed", self._run_stage, self._check_release
         )
         job_permissions.allow_any_pipeline(any_pipeline, project, storage=storage)
-        any_machine = MachineRole(self, "AnyPipeline", policies=[self._of_machines])
-        any_machine.pass_role(any_pipeline)
+        any_machine = machine_role(self, "AnyPipeline", policies=[self._of_machines])
+        pass_role(any_machine, any_pipeline)
         outputs(
             self,
             {
@@ -77,7 +84,7 @@ class ProcessingStack(FunctionStack):
                 "LogPrefix": self.log_uri,
                 "LibraryVersion": __version__,
                 "CheckReleaseUri": self._check_release.s3_object_url,
-                "AnyPipelineRoleArn": any_machine.role.role_arn,
+                "AnyPipelineRoleArn": any_machine.role_arn,
                 "JobRoleArn": any_pipeline.role_arn,
                 "FreezeInputsFunction": self.freeze_inputs.arn,
                 "RecordRunFunction": self.record_run.arn,
@@ -100,10 +107,7 @@ class ProcessingStack(FunctionStack):
             "freeze_inputs",
             description="Writes the input manifest of a run and claims its day",
             environment={
-                "RAW_BUCKET": storage.raw.bucket_name,
-                "EXCHANGE_BUCKET": storage.exchange.bucket_name,
-                "FILE_TABLE": storage.file_table.table_name,
-                "RUN_TABLE": storage.run_table.table_name,
+                **storage.variables("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE"),
                 "KEPT_DAYS": str(storage.kept_days),
                 "INTERMEDIATE_DAYS": str(self.settings.intermediate_days),
             },
@@ -132,7 +136,7 @@ class ProcessingStack(FunctionStack):
             sends_arrivals=True,
             description="Records the publication or the failure of a run",
             environment={
-                "RUN_TABLE": self._storage.run_table.table_name,
+                **self._storage.variables("RUN_TABLE"),
                 "INTERMEDIATE_DAYS": str(self.settings.intermediate_days),
                 **self.cost_values,
             },
@@ -185,15 +189,13 @@ class ProcessingStack(FunctionStack):
             "ListFilesFunction": receiver.list_files.arn,
             "FetchFileFunction": receiver.fetch_file.arn,
             "FetchFileUri": self._fetch_file.s3_object_url,
-            "RawBucket": self._storage.raw.bucket_name,
-            "RawDatabase": self._storage.raw_database,
             "SourceKmsKeys": self._storage.source_keys_value,
-            "FileTable": self._storage.file_table.table_name,
             **self.job_values,
             "JobRoleArn": self.pull_role.role_arn,
         }
-        role = MachineRole(self, "Pull", functions=[receiver.list_files, receiver.fetch_file])
-        role.allow_jobs(self.spark, self.pull_role)
+        role = machine_role(self, "Pull", functions=[receiver.list_files, receiver.fetch_file])
+        allow_jobs(role, self.spark)
+        pass_role(role, self.pull_role)
         return self.machine(role, PULL_MACHINE, self.parts.machine("pull_source"), values)
 
     def _pipeline(self, pipeline: Pipeline, definition: Machine) -> None:
@@ -201,13 +203,12 @@ class ProcessingStack(FunctionStack):
         job_role = self.spark.new_role(self, f"Pipeline-{name}-JobRole", f"Jobs of the pipeline {name}", inline=True)
         job_role.add_managed_policy(self._of_jobs)
         job_permissions.allow_pipeline(job_role, pipeline, storage=self._storage)
-        machine_role = MachineRole(self, f"Pipeline-{name}-Machine", policies=[self._of_machines])
-        machine_role.pass_role(job_role)
+        role = machine_role(self, f"Pipeline-{name}-Machine", policies=[self._of_machines])
+        pass_role(role, job_role)
         values = {
             "FreezeInputsFunction": self.freeze_inputs.arn,
             "RecordRunFunction": self.record_run.arn,
             **self.job_values,
-            "RunTable": self._storage.run_table.table_name,
             "VersionDays": str(self.settings.version_days),
             "JobRoleArn": job_role.role_arn,
             "SparkSubmitParameters": self._submit_parameters(pipeline.spark),
@@ -219,14 +220,14 @@ class ProcessingStack(FunctionStack):
             name=f"{PIPELINE_MACHINE_PREFIX}{name}",
             definition=definition,
             values=values,
-            role=machine_role,
+            role=role,
         )
 
     @property
     def job_values(self) -> dict[str, str]:
         """The placeholder values of every state machine that runs Spark jobs."""
-        storage = self._storage
         return {
+            **self._storage.values,
             "ApplicationId": self.spark.id,
             "RunStageUri": self._run_stage.s3_object_url,
             "CompareDayUri": self._compare_day.s3_object_url,
@@ -234,10 +235,6 @@ class ProcessingStack(FunctionStack):
             "ProjectUri": self.project.s3_object_url,
             "Region": self.region,
             "SparkSubmitParameters": self._submit_parameters(SparkSizes()),
-            "ExchangeBucket": storage.exchange.bucket_name,
-            "WarehouseBucket": storage.warehouse.bucket_name,
-            "WarehouseDatabase": storage.warehouse_database,
-            "FilesPrefix": storage.files_uri,
             "OutboundAllow": ",".join(self.settings.outbound_allow),
             "LogUri": self.log_uri,
         }

@@ -25,8 +25,7 @@ class ReceiverStack(FunctionStack):
         settings, self._storage = parts.settings, storage
         self._outbound = {"OUTBOUND_ALLOW": ",".join(settings.outbound_allow)}
         self._raw = {
-            "RAW_BUCKET": storage.raw.bucket_name,
-            "RAW_DATABASE": storage.raw_database,
+            **storage.variables("RAW_BUCKET", "RAW_DATABASE"),
             "PROJECT_URI": self.project.s3_object_url,
             **({"SOURCE_KMS_KEYS": keys} if (keys := storage.source_keys_value) else {}),
         }
@@ -51,9 +50,7 @@ class ReceiverStack(FunctionStack):
             description="Accepts a batch of pushed events and writes raw partitions",
             environment={
                 **self._raw,
-                "TOKEN_TABLE": self._storage.token_table.table_name,
-                "FILE_TABLE": self._storage.file_table.table_name,
-                "EVENT_QUEUE_URL": self._storage.buffer.queue.queue_url,
+                **self._storage.variables("TOKEN_TABLE", "FILE_TABLE", "EVENT_QUEUE_URL"),
                 **issuer,
             },
             # API Gateway waits 29 seconds for its integration. This includes a cold start, which the timeout does not.
@@ -86,8 +83,7 @@ class ReceiverStack(FunctionStack):
             "list_files",
             description="Lists a partner's files and writes the work list of those to fetch",
             environment={
-                "EXCHANGE_BUCKET": self._storage.exchange.bucket_name,
-                "FILE_TABLE": self._storage.file_table.table_name,
+                **self._storage.variables("EXCHANGE_BUCKET", "FILE_TABLE"),
                 "PROJECT_URI": self.project.s3_object_url,
                 **self._outbound,
             },
@@ -105,11 +101,7 @@ class ReceiverStack(FunctionStack):
             "fetch_file",
             sends_arrivals=True,
             description="Fetches one file of a partner and writes raw partitions",
-            environment={
-                **self._raw,
-                "FILE_TABLE": self._storage.file_table.table_name,
-                **self._outbound,
-            },
+            environment={**self._raw, **self._storage.variables("FILE_TABLE"), **self._outbound},
             timeout=Duration.minutes(15),  # Lambda's maximum
             memory_mb=1769,
             # Lambda's maximum: the disk holds the downloaded file and the partitions written from it.
@@ -126,9 +118,7 @@ class ReceiverStack(FunctionStack):
             "remove_stale",
             description="Deletes objects of pulled files that nobody reads any more",
             environment={
-                "RAW_BUCKET": storage.raw.bucket_name,
-                "EXCHANGE_BUCKET": storage.exchange.bucket_name,
-                "FILE_TABLE": storage.file_table.table_name,
+                **storage.variables("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE"),
                 "PROJECT_URI": self.project.s3_object_url,
             },
             timeout=Duration.minutes(15),

@@ -11,6 +11,7 @@ from aws_cdk import aws_glue as glue
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
+from pydantic.alias_generators import to_pascal
 
 from infra.constructs.common import accept, outputs, removal
 from infra.constructs.queues import EventBuffer
@@ -97,22 +98,24 @@ class StorageStack(DeploymentStack):
                 location_uri=f"s3://{self.warehouse.bucket_name}/{self.warehouse_database}",
             ),
         )
-        outputs(
-            self,
-            {
-                "RawBucket": self.raw.bucket_name,
-                "ExchangeBucket": self.exchange.bucket_name,
-                "WarehouseBucket": self.warehouse.bucket_name,
-                "FilesPrefix": self.files_uri,
-                "FileTable": self.file_table.table_name,
-                "RunTable": self.run_table.table_name,
-                "TokenTable": self.token_table.table_name,
-                "RawDatabase": self.raw_database,
-                "WarehouseDatabase": self.warehouse_database,
-                "EventQueueUrl": self.buffer.queue.queue_url,
-                "EventDeadLetterQueueUrl": self.buffer.dead_letters.queue_url,
-            },
-        )
+        self.values = {
+            "RawBucket": self.raw.bucket_name,
+            "ExchangeBucket": self.exchange.bucket_name,
+            "WarehouseBucket": self.warehouse.bucket_name,
+            "FilesPrefix": self.files_uri,
+            "FileTable": self.file_table.table_name,
+            "RunTable": self.run_table.table_name,
+            "TokenTable": self.token_table.table_name,
+            "RawDatabase": self.raw_database,
+            "WarehouseDatabase": self.warehouse_database,
+            "EventQueueUrl": self.buffer.queue.queue_url,
+        }
+        """What functions, jobs and state machines get: environment variables, placeholders and outputs."""
+        outputs(self, {**self.values, "EventDeadLetterQueueUrl": self.buffer.dead_letters.queue_url})
+
+    def variables(self, *names: str) -> dict[str, str]:
+        """Return these environment variables of a function, such as `RAW_BUCKET`."""
+        return {name: self.values[to_pascal(name.lower())] for name in names}
 
     def _bucket(self, id_: str, *, versioned: bool = False, rules: list[s3.LifecycleRule] | None = None) -> s3.Bucket:
         bucket = s3.Bucket(

@@ -169,7 +169,7 @@ def quick_and_deterministic() -> Iterator[None]:
         pytest.MonkeyPatch.context() as monkeypatch,
         patch.object(tempfile, "tempdir", str(memory) if memory.is_dir() else tempfile.gettempdir()),
     ):
-        record_pauses(monkeypatch, "slackwater.aws.dynamodb.file_cache", "slackwater.aws.objects")
+        record_pauses(monkeypatch, "slackwater.aws.dynamodb.requests", "slackwater.aws.objects")
         try:
             yield
         finally:

@@ -13,6 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoRegionError
 
+from slackwater.aws.failures import translated
 from slackwater.errors import InputError
 
 CONFIG = Config(
@@ -104,3 +105,9 @@ class Clients:
             for opened in self._clients.values():
                 opened.close()
             self._clients.clear()
+
+
+def caller_arn(sts: Any) -> str:
+    """Return the ARN of the user or role whose credentials the client `sts` has. Raises `CloudError`."""
+    with translated("read the identity of the caller"):
+        return str(sts.get_caller_identity()["Arn"])

@@ -105,7 +105,7 @@ class ClientResources(Resources):
     @cached_property
     def hold_decisions(self) -> HoldDecisions:
         """Releases days on hold, or keeps their versions."""
-        from slackwater.aws.identity import caller_arn
+        from slackwater.aws.clients import caller_arn
         from slackwater.client.holds import HoldDecisions
 
         return HoldDecisions(

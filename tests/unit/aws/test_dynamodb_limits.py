@@ -86,7 +86,7 @@ def test_a_transaction_has_at_most_4_mb(cache):
 
 
 def test_more_than_16_mb_of_records_are_read_in_several_responses(dynamodb, cache, monkeypatch):
-    pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.file_cache")
+    pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.requests")
     records = [entry(f"{number:02}", reason="x" * 390_000) for number in range(44)]
     for start in range(0, len(records), 10):
         cache.save(*records[start : start + 10])

@@ -73,7 +73,7 @@ class Unprocessed:
 
 
 def test_keys_that_stay_unprocessed_are_an_error(monkeypatch):
-    pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.event_counts")
+    pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.requests")
     with pytest.raises(Throttled, match="leaves keys unprocessed"):
         DynamoEventCounts(Unprocessed(), TABLE).hours("a", now=NOW)
     assert len(pauses) == 5

@@ -7,7 +7,7 @@ from botocore import exceptions
 from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 
-from slackwater.aws.failures import translated
+from slackwater.aws.failures import translated, unless_refused
 from slackwater.errors import AccessDenied, CloudError, ObjectMissing, Throttled, Unavailable
 
 pytestmark = pytest.mark.unit
@@ -40,6 +40,36 @@ def test_an_error_of_aws_says_whether_to_try_again_later(code, expected):
         raise ClientError({"Error": {"Code": code, "Message": "no"}}, "Call")
     assert type(raised.value) is expected
     assert str(raised.value) == f"could not do it: {code}: no"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        *(
+            (reasons, Throttled)
+            for reason in ("ThrottlingError", "ProvisionedThroughputExceeded", "TransactionConflict")
+            for reasons in ((reason, "None"), ("None", reason))
+        ),
+        (("ValidationError", "None"), CloudError),
+        (("ConditionalCheckFailed", "None"), CloudError),
+        (("ThrottlingError", "ItemCollectionSizeLimitExceeded"), CloudError),
+    ],
+)
+def test_a_transaction_that_was_cancelled_for_temporary_reasons_only_is_throttled(reasons, expected):
+    details = {"Error": {"Code": "TransactionCanceledException", "Message": f"reasons {reasons}"}}
+    with pytest.raises(expected) as raised, translated("do it"):
+        raise ClientError(details | {"CancellationReasons": [{"Code": reason} for reason in reasons]}, "Call")
+    assert type(raised.value) is expected
+    assert str(raised.value) == f"could not do it: TransactionCanceledException: reasons {reasons}"
+
+
+def test_a_call_is_refused_with_the_expected_code_or_raises_its_error():
+    def refuse():
+        raise ClientError({"Error": {"Code": "NotThere", "Message": "no"}}, "Call")
+
+    assert unless_refused("NotThere", refuse) is None
+    with pytest.raises(ClientError, match="NotThere"):
+        unless_refused("NotAllowed", refuse)
 
 
 @pytest.mark.parametrize(

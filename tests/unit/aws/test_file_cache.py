@@ -147,7 +147,7 @@ class TestBatches:
         assert local.calls == ["BatchGetItem"] * 3
 
     def test_keys_that_dynamodb_leaves_unprocessed_are_read_again(self, local, cache, monkeypatch):
-        pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.file_cache")
+        pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.requests")
         names = [f"{number:03}" for number in range(120)]
         for start in (0, 60):
             cache.save(*(entry(name) for name in names[start : start + 60]))
@@ -156,7 +156,7 @@ class TestBatches:
         assert pauses == [0.05, 0.1]
 
     def test_keys_that_stay_unprocessed_are_throttling(self, local, cache, monkeypatch):
-        pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.file_cache")
+        pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.requests")
         cache.save(entry("x"))
         leave_unprocessed(monkeypatch, local, beyond=0)
         with pytest.raises(Throttled, match="could not read the file cache of a"):
@@ -222,8 +222,6 @@ class TestRefusedWrites:
     @pytest.mark.parametrize(
         ("reasons", "error"),
         [
-            (["None", "ThrottlingError"], Throttled),
-            (["ProvisionedThroughputExceeded", "None"], Throttled),
             (["None", "TransactionConflict"], EntryChanged),
             (["ConditionalCheckFailed", "None"], EntryChanged),
             (["ThrottlingError", "ConditionalCheckFailed"], EntryChanged),
@@ -239,7 +237,6 @@ class TestRefusedWrites:
     @pytest.mark.parametrize(
         ("code", "error"),
         [
-            ("ThrottlingException", Throttled),
             ("TransactionConflictException", EntryChanged),
             ("ConditionalCheckFailedException", EntryChanged),
             ("ResourceNotFoundException", CloudError),

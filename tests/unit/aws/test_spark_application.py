@@ -75,27 +75,29 @@ def applications(emr: Emr) -> SparkApplications:
     return SparkApplications(cloudformation=CloudFormation(emr.application.id), emr=EmrClient(emr))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"MaximumCapacity": {"Cpu": "32 vCPU", "Memory": "64 GB"}}, {"Tags": [{"Key": "owner", "Value": "me"}]}],
-)
-def test_any_other_property_changes_the_application(emr, applications, changes):
-    assert applications.changed("slackwater-processing", template(**changes)) == [emr.application.id]
-
-
-def test_a_removed_application_is_changed(emr, applications):
-    assert applications.changed("slackwater-processing", {"Resources": {}}) == [emr.application.id]
-
-
-def test_an_application_with_the_same_properties_is_not_changed(applications):
+def elsewhere() -> dict[str, Any]:
+    """The template with changes outside of the application's properties."""
     same = template()
     same["Resources"]["Spark"]["Metadata"] = {"aws:cdk:path": "elsewhere"}
     same["Resources"]["Role"]["Properties"] = {"Description": "changed"}
-    assert applications.changed("slackwater-processing", same) == []
+    return same
 
 
-def test_a_first_deployment_changes_nothing(applications):
-    assert applications.changed("other-processing", template()) == []
+@pytest.mark.parametrize(
+    ("stack", "deployed", "is_changed"),
+    [
+        ("slackwater", template(MaximumCapacity={"Cpu": "32 vCPU", "Memory": "64 GB"}), True),
+        ("slackwater", template(Tags=[{"Key": "owner", "Value": "me"}]), True),
+        ("slackwater", {"Resources": {}}, True),
+        ("slackwater", elsewhere(), False),
+        # A first deployment.
+        ("other", template(), False),
+    ],
+)
+def test_a_removed_application_and_any_other_property_change_it(
+    emr: Emr, applications: SparkApplications, stack: str, deployed: dict[str, Any], *, is_changed: bool
+) -> None:
+    assert applications.changed(f"{stack}-processing", deployed) == [emr.application.id] * is_changed
 
 
 def test_an_idle_application_is_stopped(emr, applications):

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.response import StreamingBody
 from urllib3.exceptions import ProtocolError
 
-from slackwater.aws.assumed_role import role_session
+from slackwater.aws.connect import role_session
 from slackwater.aws.s3_connector import S3Connector
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
 from slackwater.receiver.connectors.connector import ATTEMPTS

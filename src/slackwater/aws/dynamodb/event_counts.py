@@ -6,12 +6,11 @@ and the attributes `events_HH` and `rejected_HH`.
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from slackwater.aws.dynamodb.requests import read_items
 from slackwater.aws.failures import translated
-from slackwater.errors import Throttled
 from slackwater.receiver.event_counts import HISTORY_DAYS, EventCount
 
 _MAX_REPEATS = 5
@@ -44,18 +43,11 @@ class DynamoEventCounts:
     def hours(self, source: str, *, now: datetime) -> dict[int, EventCount]:
         """Return the counts of today (UTC) and the 14 days before, by hour since 1970. Reads at most 15 items."""
         days = [now.astimezone(UTC) - timedelta(days=back) for back in range(HISTORY_DAYS + 1)]
-        request: Any = {"Keys": [_key(source, day) for day in days]}
+        keys, what = [_key(source, day) for day in days], f"the counts of the events of {source}"
         found: dict[int, EventCount] = {}
-        for repeat in range(_MAX_REPEATS):
-            with translated(f"read the counts of the events of {source}"):
-                response = self._dynamodb.batch_get_item(RequestItems={self._table: request})
-            for item in response["Responses"].get(self._table, []):
-                found |= _hours(item)
-            request = response.get("UnprocessedKeys", {}).get(self._table)
-            if not request:
-                return found
-            time.sleep(0.05 * 2**repeat)
-        raise Throttled(f"could not read the counts of the events of {source}: DynamoDB leaves keys unprocessed")
+        for item in read_items(self._dynamodb, self._table, keys, what=what, repeats=_MAX_REPEATS):
+            found |= _hours(item)
+        return found
 
 
 def _hours(item: dict[str, Any]) -> dict[int, EventCount]:

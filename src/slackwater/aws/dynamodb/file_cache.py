@@ -7,20 +7,16 @@ So no request reads more items than its answer has, whatever the age of the sour
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from slackwater.aws.dynamodb.requests import read_items, write_all
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
-from slackwater.errors import Throttled
 from slackwater.receiver.pull.file_cache import Content, EntryChanged, FileEntry, FileOfDate, FileState
 
-# BatchGetItem accepts 100 keys. It returns some of them unprocessed when it is throttled, or after 16 MB.
-_MAX_KEYS = 100
-_MAX_REPEATS = 10
 # Another writer is faster: codes of the errors of a single write, and reasons for cancelling a transaction.
 _CHANGED = frozenset({"ConditionalCheckFailedException", "TransactionConflictException"})
 _CHANGED_REASONS = frozenset({"ConditionalCheckFailed", "TransactionConflict"})
@@ -50,10 +46,7 @@ class DynamoFileCache:
         puts = [self._put(record) for record in records]
         with translated(f"write the file cache of {records[0].source}"):
             try:
-                if len(puts) == 1:
-                    self._dynamodb.put_item(**puts[0])
-                else:
-                    self._dynamodb.transact_write_items(TransactItems=[{"Put": put} for put in puts])
+                write_all(self._dynamodb, puts)
             except ClientError as error:
                 if code_of(error) in _CHANGED or cancellation_reasons(error) & _CHANGED_REASONS:
                     raise EntryChanged(f"{records[0].source}: another pull has changed the file cache") from error
@@ -98,20 +91,10 @@ class DynamoFileCache:
         return (FileEntry.model_validate_json(item["record"]["S"]) for item in items)
 
     def _records(self, partition_key: str, sort_keys: Iterable[str], *, source: str) -> list[str]:
-        records, keys = list[str](), [_key(partition_key, path) for path in dict.fromkeys(sort_keys)]
-        for start in range(0, len(keys), _MAX_KEYS):
-            request: Any = {"Keys": keys[start : start + _MAX_KEYS], "ConsistentRead": True}
-            for repeat in range(_MAX_REPEATS):
-                with translated(f"read the file cache of {source}"):
-                    response = self._dynamodb.batch_get_item(RequestItems={self._table: request})
-                records += [item["record"]["S"] for item in response["Responses"].get(self._table, [])]
-                request = response.get("UnprocessedKeys", {}).get(self._table)
-                if not request:
-                    break
-                time.sleep(min(0.05 * 2**repeat, 2))
-            else:
-                raise Throttled(f"could not read the file cache of {source}: DynamoDB leaves keys unprocessed")
-        return records
+        keys = [_key(partition_key, path) for path in dict.fromkeys(sort_keys)]
+        what = f"the file cache of {source}"
+        items = read_items(self._dynamodb, self._table, keys, what=what, ConsistentRead=True)
+        return [item["record"]["S"] for item in items]
 
     def _query(
         self, index: str, source: str, condition: str, values: Mapping[str, str], limit: int | None = None

@@ -12,6 +12,7 @@ is about 10,000 days: a few requests read all days that a pipeline may ever have
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -19,7 +20,8 @@ from botocore.exceptions import ClientError
 from slackwater.aws.dynamodb.cost_items import CostItems, cost_key, record_item, run_item
 from slackwater.aws.dynamodb.items import AFTER_SEPARATOR, item_key
 from slackwater.aws.dynamodb.late_days import LateDayItems
-from slackwater.aws.failures import cancellation_reasons, code_of, translated
+from slackwater.aws.dynamodb.requests import write_all
+from slackwater.aws.failures import cancellation_reasons, code_of, translated, unless_refused
 from slackwater.errors import DayChanged
 from slackwater.runs.pipeline_records import ArrivalHistory, DefinitionNotice, RerunUsage
 from slackwater.runs.record import DayRecord, RunRecord
@@ -135,10 +137,7 @@ class DynamoRunTable(LateDayItems, CostItems):
         of = records[0] if isinstance(records[0], DayRecord) else records[0].run
         with translated(f"record {of.date} of {of.pipeline}"):
             try:
-                if len(writes) == 1:
-                    self._dynamodb.put_item(**writes[0])
-                else:
-                    self._dynamodb.transact_write_items(TransactItems=[{"Put": put} for put in writes])
+                write_all(self._dynamodb, writes)
             except ClientError as error:
                 # The day has another version, or a transaction of another execution is writing it.
                 conflicts = {"ConditionalCheckFailedException", "TransactionConflictException"}
@@ -177,21 +176,19 @@ class DynamoRunTable(LateDayItems, CostItems):
     def _put_next(self, record: RerunUsage | DefinitionNotice, item: str, *, changed: str) -> None:
         """Write the record with the next version. Raises `DayChanged` if the stored version is another one."""
         written = record.model_copy(update={"version": record.version + 1})
-        try:
-            self._dynamodb.put_item(
-                TableName=self._table,
-                Item={
-                    **item_key(record.pipeline, item),
-                    "version": {"N": str(written.version)},
-                    "record": {"S": written.model_dump_json()},
-                },
-                ConditionExpression=_UNCHANGED,
-                ExpressionAttributeValues=_versions(record.version),
-            )
-        except ClientError as error:
-            if code_of(error) == "ConditionalCheckFailedException":
-                raise DayChanged(f"{record.pipeline}: {changed}") from error
-            raise
+        put = partial(
+            self._dynamodb.put_item,
+            TableName=self._table,
+            Item={
+                **item_key(record.pipeline, item),
+                "version": {"N": str(written.version)},
+                "record": {"S": written.model_dump_json()},
+            },
+            ConditionExpression=_UNCHANGED,
+            ExpressionAttributeValues=_versions(record.version),
+        )
+        if unless_refused("ConditionalCheckFailedException", put) is None:
+            raise DayChanged(f"{record.pipeline}: {changed}")
 
     def arrival_history(self, pipeline: str) -> ArrivalHistory:
         """Return the hours in which the sources of the pipeline have delivered; an empty history without one."""

@@ -64,31 +64,30 @@ class FunctionFetcher:
         Raises `PartnerError`, `DataError` or `CloudError` when the file cannot be fetched.
         """
         definition = self.source(source)
-        pull = definition.require_pull()
-        try:
-            if answer:
-                fetched = job_result(self.store, answer, job_error=job_error)
-            else:
-                item = read_item(self.store, work, index)
-                max_bytes = min(pull.function_mb, pull.max_file_mb or pull.function_mb) * 10**6
+        if answer:
+            fetched = job_result(self.store, answer, job_error=job_error)
+        else:
+            pull, item = definition.require_pull(), read_item(self.store, work, index)
+            max_bytes = min(pull.function_mb, pull.max_file_mb or pull.function_mb) * 10**6
+            try:
                 # Without jobs, a file of any size is attempted, so that the file cache gets the reason of the failure.
                 if pull.needs_jobs:
                     expect_function_size(item, max_bytes=max_bytes)
                 fetched = self.fetch_file(definition, item, max_file_bytes=max_bytes, correlation_id=correlation_id)
-        except FileTooLarge as error:
-            if not pull.needs_jobs:
-                raise
-            # Not a failure: some listings show no size, and then only the download shows that the file is too large.
-            job = uuid4().hex
-            return LargeFileJob(
-                source=source,
-                work=work,
-                index=index,
-                correlation_id=correlation_id,
-                job=job,
-                answer=f"{work.removesuffix('.json')}/{job}.json",
-                reason=str(error),
-            )
+            except FileTooLarge as error:
+                if not pull.needs_jobs:
+                    raise
+                # Not a failure: some listings show no size, and then only the download shows it.
+                job = uuid4().hex
+                return LargeFileJob(
+                    source=source,
+                    work=work,
+                    index=index,
+                    correlation_id=correlation_id,
+                    job=job,
+                    answer=f"{work.removesuffix('.json')}/{job}.json",
+                    reason=str(error),
+                )
         self.on_fetched(source, fetched)
         return fetched
 
