@@ -112,7 +112,7 @@ def commits(spark, table) -> list[dict[str, str]]:
 
 
 @pytest.mark.usefixtures("generated")
-def test_the_first_day_creates_the_table(spark, store, publish, table):
+def test_the_first_day_creates_the_table_and_its_snapshot_and_tag_name_the_run(spark, store, publish, table):
     publication = publish(ROWS)
     assert rows_of(spark, table) == [(date(2013, 3, 8), *row) for row in ROWS]
     assert (publication.rows, publication.replaced, publication.table) == (2, 0, table)
@@ -122,10 +122,6 @@ def test_the_first_day_creates_the_table(spark, store, publish, table):
     assert properties["format-version"] == "2"
     partitions = spark.table(f"{table}.partitions").select("partition.*", "record_count").collect()
     assert [tuple(partition) for partition in partitions] == [(date(2013, 3, 8), 2)]
-
-
-def test_the_snapshot_holds_the_identity_of_the_run_and_a_tag_names_it(spark, publish, table):
-    publication = publish(ROWS)
     (row,) = spark.table(f"{table}.snapshots").where(f"snapshot_id = {publication.snapshot_id}").collect()
     expected = {
         "pipeline": "daily_delays",

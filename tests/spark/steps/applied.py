@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import Column, DataFrame, Observation
 
+from slackwater.errors import DefinitionError
 from slackwater.runs.day import Day
 from slackwater.steps.registry import registry, validated
 from slackwater.steps.step import StepContext, Transform
@@ -64,3 +66,12 @@ def applied(
     model = validated(step, parameters, place="with")
     frames = {"rows": frames} if isinstance(frames, DataFrame) else frames
     return Applied(table, step.add_examples(frames, model, step.report(model, observed)), frame)
+
+
+def refused(
+    name: str, frames: DataFrame | Mapping[str, DataFrame], *, day: Day | None = None, **parameters: Any
+) -> str:
+    """Return the error of a step whose parameters do not fit the frames."""
+    with pytest.raises(DefinitionError) as caught:
+        described(name, frames, day=day, **parameters)
+    return str(caught.value)

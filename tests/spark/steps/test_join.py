@@ -13,7 +13,7 @@ from slackwater.steps.registry import registry
 from slackwater.steps.spark_errors import explain
 from slackwater.steps.transform.lookup import verify
 from tests.spark.frames import frame_of
-from tests.spark.steps.applied import applied, described
+from tests.spark.steps.applied import applied, described, refused
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -120,9 +120,7 @@ def test_a_repeated_key_fails(spark, sides, how, fault):
     ],
 )
 def test_join_refuses_what_does_not_fit(sides, parameters, message):
-    with pytest.raises(DefinitionError) as caught:
-        described("join", sides, **parameters)
-    assert str(caught.value).startswith(message)
+    assert refused("join", sides, **parameters).startswith(message)
 
 
 @pytest.fixture(scope="module")
@@ -189,9 +187,7 @@ def test_the_reference_has_each_key_once(carriers):
     ],
 )
 def test_lookup_refuses_what_does_not_fit(carriers, parameters, message):
-    with pytest.raises(DefinitionError) as caught:
-        described("lookup", carriers, **{"column": "carrier", "values": ["n"], **parameters})
-    assert str(caught.value).startswith(message)
+    assert refused("lookup", carriers, **{"column": "carrier", "values": ["n"], **parameters}).startswith(message)
     with pytest.raises(DefinitionError, match="values: flights has a column x already"):
         described(
             "lookup",

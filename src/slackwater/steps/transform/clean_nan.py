@@ -120,7 +120,10 @@ def apply(frames: Mapping[str, DataFrame], parameters: CleanNan, context: StepCo
     strategies = _strategies(frame, parameters)
     dropping = [missing(frame, name) for name, strategy in strategies.items() if strategy == "drop"]
     is_dropped = reduce(or_, dropping) if dropping else sf.lit(False)
-    constants = {n: _constant(s, frame, n) for n, s in strategies.items() if isinstance(s, Constant)}
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    constants = {
+        n: literal(s.constant, types[n]).cast(types[n]) for n, s in strategies.items() if isinstance(s, Constant)
+    }
     statistics = {n: _statistic(s, frame, n) for n, s in strategies.items() if s in ("mean", "median", "mode")}
     forward = [name for name, strategy in strategies.items() if strategy == "forward"]
     fills = {
@@ -212,11 +215,6 @@ def _is_exact(value: Scalar, data_type: DataType) -> bool:
         limit: int = 10**data_type.precision
         return units.denominator == 1 and abs(units) < limit
     return True
-
-
-def _constant(strategy: Constant, frame: DataFrame, name: str) -> Column:
-    data_type = frame.schema[name].dataType
-    return literal(strategy.constant, data_type).cast(data_type)
 
 
 def _statistic(strategy: Strategy, frame: DataFrame, name: str) -> Column:

@@ -59,7 +59,6 @@ from slackwater.steps.quality_rules import (
     Referential,
     Regex,
     RowCount,
-    RowRule,
     Rule,
     Unique,
     columns_of,
@@ -196,48 +195,35 @@ def _failed(index: int) -> str:
     return f"__failed_{index}"
 
 
-def _with_failed(
-    frame: DataFrame, index: int, rule: RowRule, frames: Mapping[str, DataFrame]
-) -> tuple[DataFrame, Column]:
+def _with_failed(frame: DataFrame, index: int, rule: Rule, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, Column]:
     """Return the frame with the column `_failed(index)`, and whether the rule applies to a row."""
-    from pyspark.sql import functions as sf
-
-    frame, applies, passes = _row_check(frame, rule, frames, f"rules.{index}")
-    return frame.withColumn(_failed(index), applies & ~sf.coalesce(passes, sf.lit(False))), applies
-
-
-def _row_check(
-    frame: DataFrame, rule: RowRule, frames: Mapping[str, DataFrame], field: str
-) -> tuple[DataFrame, Column, Column]:
-    """Return the frame with the columns that a rule needs, whether the rule applies to a row, and whether it passes."""
     from pyspark.sql import functions as sf
     from pyspark.sql import types as t
 
+    field, names = f"rules.{index}", columns_of(rule)
+    applies = reduce(and_, (sf.col(quoted(name)).isNotNull() for name in names))
+    column = sf.col(quoted(names[0]))
     match rule:
         case NotNull():
-            return frame, sf.lit(True), ~missing(frame, rule.column)
+            applies, passes = sf.lit(True), ~missing(frame, rule.column)
         case Range():
-            column = sf.col(quoted(rule.column))
-            passes = [~missing(frame, rule.column)]
+            passes = ~missing(frame, rule.column)
             if rule.min is not None:
-                passes.append(column >= _limit(frame, rule.column, rule.min, f"{field}.min"))
+                passes &= column >= _limit(frame, rule.column, rule.min, f"{field}.min")
             if rule.max is not None:
-                passes.append(column <= _limit(frame, rule.column, rule.max, f"{field}.max"))
-            return frame, column.isNotNull(), reduce(and_, passes)
+                passes &= column <= _limit(frame, rule.column, rule.max, f"{field}.max")
         case Regex():
             require_type(frame, rule.column, (t.StringType,), field=f"{field}.column", needs="strings")
-            pattern = _whole_string(frame, rule.pattern, f"{field}.pattern")
-            column = sf.col(quoted(rule.column))
-            return frame, column.isNotNull(), column.rlike(pattern)
+            passes = column.rlike(_whole_string(frame, rule.pattern, f"{field}.pattern"))
         case Allowed():
-            column = sf.col(quoted(rule.column))
-            values = [_limit(frame, rule.column, value, f"{field}.values") for value in rule.values]
-            return frame, column.isNotNull(), column.isin(*values)
+            passes = column.isin(*(_limit(frame, rule.column, value, f"{field}.values") for value in rule.values))
         case Unique():
-            return _unique(frame, rule, field)
+            frame, passes = _unique(frame, rule, field, applies)
         case Referential():
-            return _referential(frame, rule, frames, field)
-    raise TypeError(f"no such rule: {rule!r}")
+            frame, passes = _referential(frame, rule, frames, field)
+        case _:
+            raise TypeError(f"no such rule: {rule!r}")
+    return frame.withColumn(_failed(index), applies & ~sf.coalesce(passes, sf.lit(False))), applies
 
 
 def _limit(frame: DataFrame, name: str, value: Scalar, field: str) -> Column:
@@ -275,22 +261,23 @@ def _fault(jvm: Any, pattern: str) -> str | None:
     return None
 
 
-def _unique(frame: DataFrame, rule: Unique, field: str) -> tuple[DataFrame, Column, Column]:
+def _unique(frame: DataFrame, rule: Unique, field: str, complete: Column) -> tuple[DataFrame, Column]:
+    """Return the frame with a column of its own, and whether a row passes; `complete` rows have all columns."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
     require_sortable(frame, rule.columns, field=f"{field}.columns")
     copies = f"__copies_{field}"
-    complete = reduce(and_, (sf.col(quoted(name)).isNotNull() for name in rule.columns))
     # Rows that are not checked are spread over all tasks: otherwise one task would sort all rows without a key.
     spread = sf.when(~complete, sf.monotonically_increasing_id())
     window = Window.partitionBy(*all_quoted(rule.columns), spread)
-    return frame.withColumn(copies, sf.count(sf.lit(1)).over(window)), complete, sf.col(quoted(copies)) == 1
+    return frame.withColumn(copies, sf.count(sf.lit(1)).over(window)), sf.col(quoted(copies)) == 1
 
 
 def _referential(
     frame: DataFrame, rule: Referential, frames: Mapping[str, DataFrame], field: str
-) -> tuple[DataFrame, Column, Column]:
+) -> tuple[DataFrame, Column]:
+    """Return the frame with columns of its own, and whether a row passes."""
     from pyspark.sql import functions as sf
 
     (input_name, checked), (reference_name, reference) = frames.items()
@@ -304,8 +291,7 @@ def _referential(
     known = known.distinct().withColumn(exists, sf.lit(True))
     same = [sf.col(quoted(name)) == sf.col(quoted(key)) for name, key in zip(rule.columns, keys, strict=True)]
     joined = frame.join(known, on=reduce(and_, same), how="left")
-    complete = reduce(and_, (sf.col(quoted(name)).isNotNull() for name in rule.columns))
-    return joined, complete, sf.col(quoted(exists)).isNotNull()
+    return joined, sf.col(quoted(exists)).isNotNull()
 
 
 def _freshness_counts(frame: DataFrame, rule: Freshness, field: str, context: StepContext) -> dict[str, Column]:

@@ -107,7 +107,10 @@ def apply(frames: Mapping[str, DataFrame], parameters: Outliers, context: StepCo
     for name in columns:
         require_type(frame, name, (NumericType,), field="columns", needs="numbers")
     limited = _with_limits(frame, parameters)
-    outlier = {name: sf.coalesce(_below(name) | _above(name), sf.lit(False)) for name in columns}
+    outlier = {}
+    for name in columns:
+        number, low, high = _with_limits_of(name)
+        outlier[name] = sf.coalesce((number < low) | (number > high), sf.lit(False))
     is_dropped = reduce(or_, outlier.values())
     counts = {f"outliers.{name}": sf.count(sf.when(found, 1)) for name, found in outlier.items()}
     if action == "drop":
@@ -178,24 +181,12 @@ def _high(name: str) -> str:
     return f"__high_{name}"
 
 
-def _below(name: str) -> Column:
-    from pyspark.sql import functions as sf
-
-    return _number(name) < sf.col(quoted(_low(name)))
-
-
-def _above(name: str) -> Column:
-    from pyspark.sql import functions as sf
-
-    return _number(name) > sf.col(quoted(_high(name)))
-
-
-def _number(name: str) -> Column:
-    """Return a value as a double, and null for NaN, which Spark orders above all numbers."""
+def _with_limits_of(name: str) -> tuple[Column, Column, Column]:
+    """Return a value as a double, and its limits. NaN, which Spark orders above all numbers, is null."""
     from pyspark.sql import functions as sf
 
     number = sf.col(quoted(name)).cast("double")
-    return sf.when(~sf.isnan(number), number)
+    return sf.when(~sf.isnan(number), number), sf.col(quoted(_low(name))), sf.col(quoted(_high(name)))
 
 
 def _clipped(name: str, data_type: DataType) -> Column:
@@ -203,7 +194,8 @@ def _clipped(name: str, data_type: DataType) -> Column:
     from pyspark.sql import functions as sf
     from pyspark.sql.types import DecimalType, IntegralType
 
-    low, high = sf.col(quoted(_low(name))), sf.col(quoted(_high(name)))
+    number, low, high = _with_limits_of(name)
+    is_below, is_above = number < low, number > high
     if isinstance(data_type, IntegralType | DecimalType):
         if isinstance(data_type, IntegralType):
             inner = (sf.ceil(low), sf.floor(high))
@@ -217,7 +209,7 @@ def _clipped(name: str, data_type: DataType) -> Column:
         # A rounded limit that the type lacks is null. Where no value of the type is between the limits, they cross.
         rounded = [limit.try_cast(data_type) for limit in inner]
         low, high = sf.least(*rounded), sf.greatest(*rounded)
-    clipped = sf.when(_below(name), low.cast(data_type)).when(_above(name), high.cast(data_type))
+    clipped = sf.when(is_below, low.cast(data_type)).when(is_above, high.cast(data_type))
     return clipped.otherwise(sf.col(quoted(name))).alias(name)
 
 

@@ -1,11 +1,13 @@
-"""Every transform step with rows that are easy to get wrong, compared with plain Python."""
+"""Transform steps with rows that are easy to get wrong, compared with plain Python.
+
+Steps that look at several rows are compared with pandas, numpy and DuckDB in files of their own.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 import pytest
@@ -70,26 +72,13 @@ def grouped(rows: Iterable[Row]) -> dict[str | None, list[Row]]:
     return groups
 
 
-def with_constants(rows: list[Row]) -> list[Row]:
-    constants = {NAME: "?", "v": 0.0, "d": Decimal("1.50")}
-    return [{k: constants[k] if k in constants and is_missing(v) else v for k, v in row.items()} for row in rows]
-
-
-def without_outliers(rows: list[Row]) -> list[Row]:
-    values = [float(row["d"]) for row in rows if row["d"] is not None]
-    if len(values) < 2:
-        return rows
-    centre, width = mean(values), 1.2 * stdev(values)
-    return [row for row in rows if row["d"] is None or not width or abs(float(row["d"]) - centre) <= width]
+def total(values: Iterable[Decimal | None]) -> Decimal | None:
+    present = [value for value in values if value is not None]
+    return sum(present, Decimal(0)) if present else None
 
 
 def selected(row: Row) -> Row:
     return {"n": str(row["n"]), "w": row["v"], NAME: row[NAME], "d": row["d"]}
-
-
-def known(values: Iterable[Decimal | None], function: Callable[[Iterable[Decimal]], Decimal]) -> Decimal | None:
-    present = [value for value in values if value is not None]
-    return function(present) if present else None
 
 
 class Use(NamedTuple):
@@ -100,11 +89,6 @@ class Use(NamedTuple):
 
 
 USES = [
-    Use(
-        "clean_nan",
-        {"columns": {NAME: {"constant": "?"}, "v": {"constant": 0}, "d": {"constant": 1.5}}},
-        with_constants,
-    ),
     Use(
         "clean_nan", {"strategy": "drop"}, lambda rows: [row for row in rows if not any(map(is_missing, row.values()))]
     ),
@@ -128,13 +112,6 @@ USES = [
         {"rules": [{"rule": "range", "column": "v", "min": -0.5, "max": 1e9, "severity": "reject"}]},
         lambda rows: [row for row in rows if row["v"] is None or -0.5 <= row["v"] <= 1e9],
     ),
-    Use("outliers", {"columns": ["d"], "method": "z_score", "threshold": 1.2, "action": "drop"}, without_outliers),
-    Use(
-        "join",
-        {"keys": [{"left": NAME, "right": "key"}], "how": "left", "take": ["label"]},
-        lambda rows: [{**row, "label": LABELS.get(row[NAME])} for row in rows],
-        needs_reference=True,
-    ),
     Use(
         "lookup",
         {"column": NAME, "reference_column": "key", "values": ["label"], "missing": "null"},
@@ -145,32 +122,13 @@ USES = [
         "sql",
         {"query": f"SELECT {SQL_NAME} AS name, count(*) AS c, sum(d) AS s FROM rows GROUP BY 1"},
         lambda rows: [
-            {"name": name, "c": len(group), "s": known((row["d"] for row in group), sum)}
-            for name, group in grouped(rows).items()
-        ],
-    ),
-    Use(
-        "aggregate",
-        {
-            "group_by": [NAME],
-            "measures": {
-                "c": {"function": "count"},
-                "low": {"function": "min", "column": "d"},
-                "high": {"function": "max", "column": "d"},
-            },
-        },
-        lambda rows: [
             {
-                NAME: name,
+                "name": name,
                 "c": len(group),
-                "low": known((row["d"] for row in group), min),
-                "high": known((row["d"] for row in group), max),
+                "s": total(row["d"] for row in group),
             }
             for name, group in grouped(rows).items()
         ],
-    ),
-    Use(
-        "deduplicate", {"keys": [NAME], "order_by": ["n"]}, lambda rows: [group[-1] for group in grouped(rows).values()]
     ),
 ]
 
