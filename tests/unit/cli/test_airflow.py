@@ -100,9 +100,8 @@ def assert_ended(pid: int) -> None:
     assert not alive(pid)
 
 
-def test_without_airflow_the_message_is_one_line_with_the_command_that_installs_it(files, project, capsys):
-    assert run(["airflow", "up", "--project", str(project)]) == 2
-    error = capsys.readouterr().err
+def test_without_airflow_the_message_is_one_line_with_the_command_that_installs_it(files, project, printed_by):
+    error = printed_by("airflow", "up", "--project", str(project), code=2).err
     assert error == "error: Airflow is not installed (it needs Python 3.11 or 3.12): make .venv-airflow/.ready\n"
 
 
@@ -124,11 +123,10 @@ def test_without_the_local_cloud_the_message_names_the_command(files, project, m
     assert "the local cloud does not run: slackwater local up" in capsys.readouterr().err
 
 
-def test_airflow_gets_the_projects_schedule_and_the_local_cloud(files, project, local_cloud, monkeypatch, capsys):
+def test_airflow_gets_the_projects_schedule_and_the_local_cloud(files, project, local_cloud, monkeypatch, printed_by):
     install(files, body="server.handle_request()")  # it ends after the first answer
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "2")
-    assert run(["airflow", "up", "--project", str(project)]) == 1
-    shown = capsys.readouterr()
+    shown = printed_by("airflow", "up", "--project", str(project), code=1)
     home = project / ".slackwater" / "airflow"
     environment = json.loads((home / "environment.json").read_text())
     url = environment["AIRFLOW__API__BASE_URL"]

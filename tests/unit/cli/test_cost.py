@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cli.main import run
 from slackwater.costs.cost import RunCost, price_run
 from slackwater.runs.record import RunReason, RunRecord, RunState
 from tests.example_project import example_project
@@ -47,14 +46,13 @@ class Runs:
 
 
 @pytest.fixture
-def shown(monkeypatch, capsys):
+def shown(monkeypatch, printed_by):
     """Return what a command prints about these runs."""
 
     def shown(*arguments, records, comparisons=(), expected=0):
         table = Runs(*records, comparisons=comparisons)
         use_client(monkeypatch, a_client(example_project(), run_table=table))
-        assert run([*arguments, "--project", str(PROJECT)]) == expected
-        return table, capsys.readouterr()
+        return table, printed_by(*arguments, "--project", str(PROJECT), code=expected)
 
     return shown
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cli.main import run
 from slackwater.cli.output import to_json_value
 from slackwater.cli.timeline import bars, show_timeline, timeline_document
 from slackwater.client.client import Client
@@ -115,8 +114,7 @@ def test_the_document_has_all_values():
         (["logs", "ab" * 6, "--date", "2013-03-10"], "date: the run"),
     ],
 )
-def test_a_run_that_is_not_named_well_is_an_error_before_anything_is_read(monkeypatch, capsys, arguments, expected):
+def test_a_run_that_is_not_named_well_is_an_error_before_anything_is_read(monkeypatch, printed_by, arguments, expected):
     monkeypatch.setattr(Client, "open", None)
     project = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
-    assert run([*arguments, "--project", str(project)]) == 2
-    assert expected in capsys.readouterr().err
+    assert expected in printed_by(*arguments, "--project", str(project), code=2).err

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.cli.main import run
 from slackwater.client.push import OPERATOR, TokenFile
 from tests.example_project import example_project
 from tests.fakes_cli import a_client, use_client
@@ -40,14 +39,13 @@ def client(dynamodb, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def slackwater(client, capsys):
+def slackwater(client, printed_by):
     """Run a `token` command, and return what it printed: lines, or its document."""
 
     def slackwater(*arguments, code=0, error=False):
         as_json = [] if error or arguments[-1] == "--text" else ["--json"]
         options = [argument for argument in arguments if argument != "--text"]
-        assert run(["token", *options, *as_json, "--project", str(PROJECT)]) == code
-        printed = capsys.readouterr()
+        printed = printed_by("token", *options, *as_json, "--project", str(PROJECT), code=code)
         if error:
             assert printed.out == ""
             return printed.err

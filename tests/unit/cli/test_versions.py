@@ -252,9 +252,8 @@ class TestRunsOfADay:
         call("runs")
         assert capsys.readouterr().out.startswith("no runs for 2013-03-10 yet (slackwater run daily_delays --date")
 
-    def test_without_a_date_no_manifest_is_read(self, world, capsys, monkeypatch):
+    def test_without_a_date_no_manifest_is_read(self, world, document_of, monkeypatch):
         publish(world)
         monkeypatch.setattr(world.store, "get", None)
-        assert run(["runs", "daily_delays", "--json", "--project", str(PROJECT)]) == 0
-        (only,) = json.loads(capsys.readouterr().out)["runs"]
+        (only,) = document_of("runs", "daily_delays", "--project", str(PROJECT))["runs"]
         assert "steps" not in only

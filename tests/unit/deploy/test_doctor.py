@@ -307,13 +307,12 @@ def test_a_call_that_is_not_allowed_never_passes_a_check(doctor, operation):
     assert code == 0
 
 
-def test_a_missing_region_is_named_and_nothing_else_is_checked(doctor, monkeypatch, capsys):
+def test_a_missing_region_is_named_and_nothing_else_is_checked(doctor, monkeypatch, printed_by):
     def no_region(service):
         raise InputError("no AWS region is set")
 
     monkeypatch.setattr(doctor_module, "client", no_region)
-    assert run(["doctor", *PROJECT]) == 1
-    shown = capsys.readouterr().out
+    shown = printed_by("doctor", *PROJECT, code=1).out
     assert "no AWS region is set" in shown
     assert "set AWS_REGION" in shown
     assert len(shown.splitlines()) == 2
