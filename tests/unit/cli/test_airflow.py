@@ -19,10 +19,10 @@ from slackwater.deploy import airflow
 from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud
 from slackwater.local.cloud import LocalCloud
+from tests.example_project import EXAMPLE
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 # Like Airflow: it starts a component in a process of its own, writes the password, and serves its API.
 STANDALONE = """#!{python}
 import json, os, pathlib, subprocess, sys
@@ -73,7 +73,7 @@ def project(tmp_path) -> Path:
     folder.mkdir()
     (folder / "cdk.json").write_text(json.dumps({"context": {"slackwater:prefix": "tides"}}))
     for name in ("sources", "pipelines"):
-        (folder / name).symlink_to(PROJECT / name)
+        (folder / name).symlink_to(EXAMPLE / name)
     return folder
 
 

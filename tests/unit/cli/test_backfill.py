@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,12 +12,12 @@ from slackwater.cli.backfill import plan_lines
 from slackwater.cli.main import run
 from slackwater.client.days.backfill import BackfilledDay, BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate
+from tests.example_project import PROJECT
 from tests.fakes_cli import BEGIN, use_client
 
 pytestmark = pytest.mark.unit
 
-PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
-RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-11", "--project", PROJECT]
+RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-11", *PROJECT]
 ESTIMATE = Estimate(runs=3, seconds=250, usd=0.00748)
 KINDS = {
     "2013-03-08": DayKind.MISSING,

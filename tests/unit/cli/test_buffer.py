@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +10,10 @@ from botocore.exceptions import ClientError
 from slackwater.aws.queue import EventQueues, SqsEventQueue
 from slackwater.cli.main import run
 from slackwater.errors import AccessDenied, CloudError
+from tests.example_project import PROJECT
 from tests.fakes_cli import use_client
 
 pytestmark = pytest.mark.unit
-
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 
 
 class Queues:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from slackwater.costs.cost import RunCost, price_run
 from slackwater.runs.record import RunReason, RunRecord, RunState
-from tests.example_project import example_project
+from tests.example_project import PROJECT, example_project
 from tests.fakes_cli import a_client, use_client
 from tests.unit.runs.test_cost import NOW, TWO_JOBS, a_comparison, a_record
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 START = datetime(2013, 3, 11, 6, tzinfo=UTC)
 
 
@@ -52,7 +50,7 @@ def shown(monkeypatch, printed_by):
     def shown(*arguments, records, comparisons=(), expected=0):
         table = Runs(*records, comparisons=comparisons)
         use_client(monkeypatch, a_client(example_project(), run_table=table))
-        return table, printed_by(*arguments, "--project", str(PROJECT), code=expected)
+        return table, printed_by(*arguments, *PROJECT, code=expected)
 
     return shown
 

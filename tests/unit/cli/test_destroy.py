@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from slackwater.cli.main import run
+from tests.example_project import PROJECT
 from tests.fakes_cli import Terminal
 from tests.fakes_stacks import BUCKET, QUEUE, ROLE, Aws
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 STORAGE = {"Raw": (BUCKET, "Retain"), "Events": (QUEUE, "RetainExceptOnCreate"), "Scratch": (BUCKET, "Delete")}
 RECEIVER = {"Role": (ROLE, ""), "Other": (ROLE, "")}
 LISTING = [

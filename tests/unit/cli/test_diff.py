@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +18,7 @@ from slackwater.late.report.page import report_page
 from slackwater.project.project import load_project
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
+from tests.example_project import EXAMPLE, PROJECT
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal, a_client, use_client
 from tests.fakes_comparison import FROZEN, comparison
 from tests.unit.client.test_runs import BEGIN, PUBLICATION, RUN
@@ -26,8 +26,7 @@ from tests.unit.runs.test_cost import a_comparison
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
-ARGUMENTS = ["diff", "daily_delays", "--date", "2013-03-10", "--project", str(PROJECT)]
+ARGUMENTS = ["diff", "daily_delays", "--date", "2013-03-10", *PROJECT]
 URI = "s3://exchange/comparisons/daily_delays/2013-03-10/1-2/comparison.json"
 STATES = ["Choose the versions", "Decide whether to compare", "Compare the versions", "Read the comparison"]
 TYPES = {"Decide whether to compare": "Choice"}
@@ -53,7 +52,7 @@ def cloud(monkeypatch):
         current_run = PublishedRun(run=RUN, publication=PUBLICATION, at=BEGIN)
         day = day.model_copy(update={"published": current_run}) if published else day
         client = a_client(
-            load_project(PROJECT),
+            load_project(EXAMPLE),
             deployment=SimpleNamespace(compare_machine_arn="arn:compare-day"),
             clients={"stepfunctions": states},
             run_table=SimpleNamespace(day=lambda *_: day, run=lambda *_: None, comparisons=lambda *_: compared),

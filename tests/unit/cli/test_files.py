@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from slackwater.cli.commands.files import State
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
-from tests.example_project import example_project
+from tests.example_project import PROJECT, example_project
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_receiver import RECEIVED, MemoryFileCache
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 BROKEN, STORED = "flights-2013-03-11-08.csv", "flights-2013-03-12-08.csv"
 
 

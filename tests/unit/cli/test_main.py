@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 import typer
@@ -12,10 +11,10 @@ import typer
 import slackwater.cli.main as main_module
 from slackwater.cli.main import run
 from slackwater.errors import CloudError, InputError
+from tests.example_project import PROJECT
 
 pytestmark = pytest.mark.unit
 
-PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
 COMMANDS = [
     "local up", "local down", "local status", "deploy", "destroy", "doctor", "source validate", "pipeline validate",
     "dev", "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
@@ -126,9 +125,7 @@ def test_help_of_every_command_has_examples_that_can_be_parsed_and_accepts_json_
     ],
 )
 def test_wrong_input_exits_2_and_is_named(printed_by, arguments, expected):
-    project = (
-        [] if len(arguments) < 2 or arguments[-1] == "--date" or "--project" in arguments else ["--project", PROJECT]
-    )
+    project = [] if len(arguments) < 2 or arguments[-1] == "--date" or "--project" in arguments else [*PROJECT]
     captured = printed_by(*arguments, *project, code=2)
     assert expected in captured.err + captured.out
     assert "Traceback" not in captured.err

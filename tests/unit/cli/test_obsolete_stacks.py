@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,12 +16,12 @@ from slackwater.cli.main import run
 from slackwater.deploy import deploy as deploy_module
 from slackwater.deploy.deploy import DeployResult
 from slackwater.errors import CloudError
+from tests.example_project import PROJECT
 from tests.fakes_cli import Terminal
 from tests.fakes_stacks import ALARM, BUCKET, COMPOSITE, ROLE, Aws
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 OBSOLETE = ("slackwater-schedule", "slackwater-source-dashboards")
 DELETE = "aws cloudformation delete-stack --stack-name slackwater-schedule"
 

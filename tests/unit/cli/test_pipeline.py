@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli.main import run
+from tests.example_project import EXAMPLE
 
 pytestmark = pytest.mark.unit
-
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 
 
 @pytest.fixture

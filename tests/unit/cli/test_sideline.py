@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,12 +15,12 @@ from slackwater.receiver.parsing.rejections import RejectionRule
 from slackwater.receiver.pull.rejects_reader import RejectsReader
 from slackwater.receiver.writing.rejects import rejects_uri
 from slackwater.storage import StoredObject
+from tests.example_project import PROJECT
 from tests.fakes_cli import Terminal, use_client
 from tests.fakes_receiver import MemoryFileCache, MemoryStore
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 TODAY = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
 PUSHED, PULLED = "1" * 32, "2" * 32
 

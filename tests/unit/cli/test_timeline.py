@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from slackwater.client.client import Client
 from slackwater.client.days.runs import RunSeconds
 from slackwater.client.days.timeline import SlowestStep, StageTime, StepTime, Timeline
 from slackwater.runs.record import RunRecord, RunState
+from tests.example_project import PROJECT
 from tests.fakes_cli import BEGIN, Terminal
 from tests.unit.client.test_runs import RUN
 
@@ -116,5 +116,4 @@ def test_the_document_has_all_values():
 )
 def test_a_run_that_is_not_named_well_is_an_error_before_anything_is_read(monkeypatch, printed_by, arguments, expected):
     monkeypatch.setattr(Client, "open", None)
-    project = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
-    assert expected in printed_by(*arguments, "--project", str(project), code=2).err
+    assert expected in printed_by(*arguments, *PROJECT, code=2).err

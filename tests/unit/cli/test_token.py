@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from slackwater.client.push import OPERATOR, TokenFile
-from tests.example_project import example_project
+from tests.example_project import PROJECT, example_project
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_dynamodb import LocalDynamoDB
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 NOW = datetime(2013, 3, 8, 12, tzinfo=UTC)
 
 
@@ -45,7 +43,7 @@ def slackwater(client, printed_by):
     def slackwater(*arguments, code=0, error=False):
         as_json = [] if error or arguments[-1] == "--text" else ["--json"]
         options = [argument for argument in arguments if argument != "--text"]
-        printed = printed_by("token", *options, *as_json, "--project", str(PROJECT), code=code)
+        printed = printed_by("token", *options, *as_json, *PROJECT, code=code)
         if error:
             assert printed.out == ""
             return printed.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,13 +10,13 @@ from slackwater.arrow.reference import StepRecord
 from slackwater.cli.main import run
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import Loads, loads_uri
+from tests.example_project import PROJECT
 from tests.fakes_check import World
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_runs import store_stage
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 DATE = "2013-03-10"
 QUERY = {"query": "SELECT carrier, count(*) AS n\n  FROM cleaned\n GROUP BY carrier"}
 CHECKED = {"rule": "not_null", "columns": ["carrier"], "severity": "warn", "checked": 900, "failed": 2, "examples": []}
@@ -83,7 +82,7 @@ def remove(world, part):
 
 
 def call(command, *options, code=0):
-    assert run([command, "daily_delays", "--date", DATE, "--project", str(PROJECT), *options]) == code
+    assert run([command, "daily_delays", "--date", DATE, *PROJECT, *options]) == code
 
 
 def document(capsys, command):
@@ -255,5 +254,5 @@ class TestRunsOfADay:
     def test_without_a_date_no_manifest_is_read(self, world, document_of, monkeypatch):
         publish(world)
         monkeypatch.setattr(world.store, "get", None)
-        (only,) = document_of("runs", "daily_delays", "--project", str(PROJECT))["runs"]
+        (only,) = document_of("runs", "daily_delays", *PROJECT)["runs"]
         assert "steps" not in only

@@ -22,6 +22,7 @@ from slackwater.deploy.check_job import check_job
 from slackwater.deploy.finding import Status, supported_until
 from slackwater.errors import InputError
 from slackwater.runs.record import Run
+from tests.example_project import PROJECT
 from tests.fakes_aws import FakeAws
 
 pytestmark = pytest.mark.unit
@@ -43,7 +44,6 @@ OUTPUTS = {str(field.alias): f"the-{field.alias}" for field in Deployment.model_
 }
 ALL_PRINCIPALS = {"Principal": {"DataLakePrincipalIdentifier": "IAM_ALLOWED_PRINCIPALS"}, "Permissions": ["ALL"]}
 FRAME = json.loads(Path("step_functions/pipeline.asl.json").read_text(encoding="utf-8"))
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 
 
 def stacks(status="UPDATE_COMPLETE", *, only=(*STACKS, "schedule"), outputs=OUTPUTS):

@@ -14,11 +14,11 @@ from slackwater.dev.samples import Samples
 from slackwater.dev.step_code import StepCode
 from slackwater.errors import UnknownName
 from slackwater.steps.registry import find_step
+from tests.example_project import EXAMPLE
 from tests.step_package import MODULE, installed_package
 
 pytestmark = pytest.mark.unit
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 DEV = ["dev", "daily_delays", "--date", "2013-03-08"]
 
 
