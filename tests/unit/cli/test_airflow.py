@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -151,11 +150,10 @@ def test_airflow_gets_the_projects_schedule_and_the_local_cloud(files, project, 
 def test_every_process_has_ended_after_ctrl_c_or_kill(files, tmp_path, number):
     program = install(files)
     home = airflow.AirflowHome(folder=tmp_path, program=program, dags=files / "mwaa_dags")
-    url = airflow.free_url(None)
+    environment = home.environment(airflow.free_url(None), prefix="", cloud={})
     previous = signal.signal(number, signal.default_int_handler)
     try:
-        with airflow.started(home, home.environment(url, prefix="", cloud={})) as process:
-            airflow.wait_until_ready(process, home, partial(airflow.responds, url))
+        with airflow.started(home, environment) as process:
             os.kill(os.getpid(), number)
             pytest.fail("the signal has not interrupted the block")
     except KeyboardInterrupt:
@@ -170,10 +168,9 @@ def test_every_process_has_ended_after_ctrl_c_or_kill(files, tmp_path, number):
 def test_a_second_ctrl_c_stops_processes_that_do_not_end(files, tmp_path, monkeypatch):
     program = install(files, body="import signal; signal.signal(2, signal.SIG_IGN); server.serve_forever()")
     home = airflow.AirflowHome(folder=tmp_path, program=program, dags=files / "mwaa_dags")
-    url = airflow.free_url(None)
+    environment = home.environment(airflow.free_url(None), prefix="", cloud={})
     try:
-        with airflow.started(home, home.environment(url, prefix="", cloud={})) as process:
-            airflow.wait_until_ready(process, home, partial(airflow.responds, url))
+        with airflow.started(home, environment) as process:
             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     except KeyboardInterrupt:
         pass
@@ -185,10 +182,10 @@ def test_a_failed_start_shows_the_end_of_the_log(files, tmp_path):
     program = install(files, body="sys.exit('no such table: dag')")
     home = airflow.AirflowHome(folder=tmp_path, program=program, dags=files / "mwaa_dags")
     with (
-        airflow.started(home, home.environment(airflow.free_url(None), prefix="", cloud={})) as process,
         pytest.raises(CloudError, match=r"Airflow has not started; the end of .*airflow.log:\nno such table: dag"),
+        airflow.started(home, home.environment(airflow.free_url(None), prefix="", cloud={})),
     ):
-        airflow.wait_until_ready(process, home, lambda: False)
+        pytest.fail("the block has begun")
 
 
 def test_a_port_in_use_is_named(files, project, local_cloud, capsys):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from functools import partial
+from contextlib import ExitStack
 
 import typer
 
@@ -37,16 +37,14 @@ def up(
         raise NotDeployed("the local cloud does not run: slackwater local up, then slackwater deploy")
     home.write_schedule(workspace.load_project())
     url = airflow.free_url(port)
-    machines = airflow.state_machine_prefix(
-        region=local_cloud.region, account=local_cloud.account, prefix=workspace.prefix
-    )
+    machines = f"arn:aws:states:{local_cloud.region}:{local_cloud.account}:stateMachine:{workspace.prefix}-"
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell may have made it ignore SIGINT
         signal.signal(number, signal.default_int_handler)
     environment = home.environment(url, prefix=machines, cloud=local_cloud.environment())
-    with airflow.started(home, environment) as process:
+    with ExitStack() as stack:
         with ProgressBoard() as progress:
             progress.update("Airflow")
-            airflow.wait_until_ready(process, home, partial(airflow.responds, url))
+            process = stack.enter_context(airflow.started(home, environment))
             progress.update("Airflow", TaskState.DONE)
         print_text(f"Airflow runs at {url}", style="green")
         if password := home.password:
