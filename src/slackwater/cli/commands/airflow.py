@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
-
-import typer
+from typing import Annotated
 
 from slackwater.cli.command import ProjectFolder, command_group, epilog
+from slackwater.cli.options import option
 from slackwater.cli.output import print_text
 from slackwater.client.workspace import find_workspace
 from slackwater.errors import CloudError, NotDeployed
@@ -18,9 +18,9 @@ group = command_group("airflow", "Airflow on this machine, with the project's DA
 
 @group.command(epilog=epilog("slackwater airflow up", "slackwater airflow up --port 8080"))
 def up(
-    port: int | None = typer.Option(
-        None, metavar="PORT", min=1, max=65535, help="The port of the web interface. Default: a free one."
-    ),
+    port: Annotated[
+        int | None, option(metavar="PORT", min=1, max=65535, text="The port of the web interface. Default: a free one.")
+    ] = None,
     project: ProjectFolder = None,
 ) -> None:
     """Run Airflow with the project's DAGs and the local cloud, until Ctrl-C.
