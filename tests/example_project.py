@@ -7,6 +7,10 @@ from pathlib import Path
 
 from slackwater.project.project import Project, load_project
 
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "nyc_flights"
+PROJECT = ["--project", str(EXAMPLE)]
+"""The option by which a command works with it."""
+
 
 def example_project() -> Project:
     """Return the project with containers of its own: what these hold is immutable."""
@@ -16,4 +20,4 @@ def example_project() -> Project:
 
 @cache
 def _read() -> Project:
-    return load_project(Path(__file__).resolve().parents[1] / "examples" / "nyc_flights")
+    return load_project(EXAMPLE)

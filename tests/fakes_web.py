@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import Queue
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ class Reply:
     """A response. Its `content-length` is the length of the body, unless `headers` sets it."""
 
     status: int = 200
+    """0: the server closes the connection without a response."""
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     sent: int | None = None
@@ -47,6 +49,7 @@ class RecordedRequest:
     """With its query."""
     headers: Mapping[str, str]
     """By names in lower case."""
+    body: bytes = b""
 
 
 class Web:
@@ -54,6 +57,8 @@ class Web:
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[RecordedRequest] = []
+        self.connections, self.closed = 0, Queue[bool]()
+        """How many connections were made, and an item for each that was closed."""
         self.heads: int = 404
         """Status of the response to a HEAD request for a path without responses."""
         self._replies: dict[str, list[Reply]] = {}
@@ -105,9 +110,21 @@ def _handler(web: Web) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True  # headers and body are two writes: the second would wait for an acknowledgement
 
+        def setup(self) -> None:
+            super().setup()
+            web.connections += 1
+
+        def finish(self) -> None:
+            super().finish()
+            web.closed.put(True)
+
         def do_GET(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = web.reply(RecordedRequest(self.command, self.path, headers))
+            body = self.rfile.read(int(headers.get("content-length", 0)))
+            reply = web.reply(RecordedRequest(self.command, self.path, headers, body))
+            if not reply.status:
+                self.close_connection = True
+                return
             self.send_response_only(reply.status)
             length = {} if "Transfer-Encoding" in reply.headers else {"Content-Length": str(len(reply.body))}
             for name, value in {**length, **reply.headers}.items():
@@ -117,8 +134,7 @@ def _handler(web: Web) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(reply.body[: reply.sent])
             self.close_connection = reply.sent is not None
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
+        do_HEAD = do_POST = do_GET  # noqa: N815 - names of http.server
 
         def log_message(self, *_: object) -> None:
             pass

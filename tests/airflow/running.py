@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from slackwater.deploy.airflow import AirflowHome, free_url, responds, started, wait_until_ready
+from slackwater.deploy.airflow import AirflowHome, free_url, started
 from tests.airflow.home import BIN, Home
 
 PATIENCE = 240
@@ -130,12 +129,13 @@ def running(home: Home) -> Iterator[Running]:
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # the files do not change
     }
-    with started(airflow, {**home.environment, **settings}) as process:
-        wait_until_ready(process, airflow, partial(responds, url))
-        with httpx.Client(base_url=url, headers={"Accept": "application/json"}, timeout=60, trust_env=False) as http:
-            api = Running(http, airflow.log)
-            wait_until(api.sign_in)
-            yield api
+    with (
+        started(airflow, {**home.environment, **settings}),
+        httpx.Client(base_url=url, headers={"Accept": "application/json"}, timeout=60, trust_env=False) as http,
+    ):
+        api = Running(http, airflow.log)
+        wait_until(api.sign_in)
+        yield api
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -1,11 +1,14 @@
-"""Fixtures that several files of unit tests share: scripted web servers on loopback, and DynamoDB."""
+"""Fixtures that several files of unit tests share: commands, scripted web servers on loopback, and DynamoDB."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from slackwater.cli.main import run
 from tests import dynamodb_local
 from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_web import Web
@@ -15,6 +18,23 @@ from tests.fakes_web import Web
 def metric_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the namespace of metrics, as the environment of a function does."""
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Slackwater/of-tests")
+
+
+@pytest.fixture
+def printed_by(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run a command that ends with `code`, and return what it has printed: `out` and `err`."""
+
+    def printed_by(*arguments: str, code: int = 0) -> Any:
+        assert run(arguments) == code
+        return capsys.readouterr()
+
+    return printed_by
+
+
+@pytest.fixture
+def document_of(printed_by: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a command with `--json`, and return its document."""
+    return lambda *arguments, code=0: json.loads(printed_by(*arguments, "--json", code=code).out)
 
 
 @pytest.fixture(scope="session")

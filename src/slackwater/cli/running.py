@@ -26,8 +26,8 @@ _SHOWN_TYPES = frozenset({"Task", "Map", "Parallel", "Wait"})
 def shown_states(what: str = "", *, remedy: str = "", interrupted: str = "") -> Iterator[OnProgress]:
     """Yield a function that shows the states of an execution, on a board that is open until the end of the block.
 
-    A `RunFailed` gets `what` was run before its message, and a line with the `remedy` after it. If `interrupted` says
-    what is left after Ctrl-C, that is printed, and the command ends.
+    The message of a `RunFailed` then begins with `what`, and ends with a line that has the `remedy`. After Ctrl-C, the
+    text `interrupted` is printed, and the command ends; without it, `KeyboardInterrupt` is raised.
     """
     try:
         with ProgressBoard() as progress:

@@ -115,17 +115,15 @@ class HoldDecisions:
         refuse_long_reason(reason)
 
         def change(day: DayRecord) -> DayRecord:
-            self._refuse_if_running(day)
+            active = day.active
+            if active and is_running(self.executions, active, now=self.now()):
+                raise InputError(
+                    f"--date: attempt {active.run.attempt} of {day.pipeline} {day.date} is running: wait until it has "
+                    "ended"
+                )
             return decide(day)
 
         return update_day(self.table, pipeline, date, change, what="the decision about it was recorded")
-
-    def _refuse_if_running(self, day: DayRecord) -> None:
-        active = day.active
-        if active and is_running(self.executions, active, now=self.now()):
-            raise InputError(
-                f"--date: attempt {active.run.attempt} of {day.pipeline} {day.date} is running: wait until it has ended"
-            )
 
     def _update_hold(self, day: DayRecord) -> str:
         """Put the present reason into the hold of a day whose inputs have changed; return why it is not released.

@@ -74,21 +74,15 @@ class Workspace:
         return self._cdk_context("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
 
     @property
-    def account(self) -> str | None:
-        """The setting `account` of cdk.json: the account that the deployment belongs to. Raises `InputError`."""
-        return self._setting("account")
+    def target(self) -> dict[str, str | None]:
+        """The settings `account` and `region` of cdk.json: where the deployment belongs. Raises `InputError`.
 
-    @property
-    def region(self) -> str | None:
-        """The setting `region` of cdk.json: the region that the deployment belongs to. Raises `InputError`."""
-        return self._setting("region")
-
-    def _setting(self, name: str) -> str | None:
-        """Return `slackwater:NAME` in the context of cdk.json, else the value of the environment, None without both."""
+        Each is `slackwater:NAME` in the context, else the value of the environment, None without both.
+        """
         context, environment = self._context(), self.environment
         values = environment_values(environment, context.get("slackwater:environments", {})) if environment else {}
-        value = context.get(f"slackwater:{name}", values.get(name))
-        return None if value is None else str(value)
+        settings = {name: context.get(f"slackwater:{name}", values.get(name)) for name in ("account", "region")}
+        return {name: None if value is None else str(value) for name, value in settings.items()}
 
     def _cdk_context(self, name: str, default: str = "") -> str:
         return str(self._context().get(name, default))

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,11 +122,6 @@ def airflow_program(files: Path) -> Path:
     return program
 
 
-def state_machine_prefix(*, region: str, account: str, prefix: str) -> str:
-    """Return the beginning of the ARNs of a deployment's state machines."""
-    return f"arn:aws:states:{region}:{account}:stateMachine:{prefix}-"
-
-
 def free_url(port: int | None) -> str:
     """Return a URL on this machine with that port, or a free one. Raises `InputError` if the port is in use."""
     try:
@@ -139,7 +134,10 @@ def free_url(port: int | None) -> str:
 
 @contextmanager
 def started(home: AirflowHome, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run all processes of Airflow until the block ends, however it ends."""
+    """Run all processes of Airflow until the block ends, however it ends. The block begins when Airflow is ready.
+
+    Raises `CloudError` with the end of Airflow's output if it does not start.
+    """
     config = home.folder / "config"  # Airflow imports modules from it
     config.mkdir(exist_ok=True)
     (config / "slackwater_executor.py").write_text(_EXECUTOR, encoding="utf-8")
@@ -155,29 +153,22 @@ def started(home: AirflowHome, environment: Mapping[str, str]) -> Iterator[subpr
             start_new_session=True,  # Ctrl-C reaches this process only, which then stops the whole group
         )
     try:
+        _wait_until_ready(process, home.log, environment["AIRFLOW__API__BASE_URL"])
         yield process
     finally:
         _stop(process)
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], home: AirflowHome, is_ready: Callable[[], bool]) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], log: Path, url: str) -> None:
     """Wait for the user interface. Raises `CloudError` with the end of Airflow's output if it does not start."""
-    end = time.monotonic() + _START_SECONDS
-    while not is_ready():
+    opener, end = urllib.request.build_opener(urllib.request.ProxyHandler({})), time.monotonic() + _START_SECONDS
+    while True:
+        with suppress(OSError), opener.open(f"{url}/api/v2/version", timeout=2):
+            return
         if process.poll() is not None or time.monotonic() > end:
-            lines = home.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
-            raise CloudError("\n".join([f"Airflow has not started; the end of {home.log}:", *lines]))
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+            raise CloudError("\n".join([f"Airflow has not started; the end of {log}:", *lines]))
         time.sleep(0.5)
-
-
-def responds(url: str) -> bool:
-    """Return whether Airflow's API answers at the URL."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{url}/api/v2/version", timeout=2):
-            return True
-    except OSError:
-        return False
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

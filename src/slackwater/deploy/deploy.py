@@ -190,10 +190,11 @@ def check_credentials(workspace: Workspace) -> None:
 
     Raises `DefinitionError`, and `CloudError` if AWS does not answer.
     """
-    if not (workspace.account or workspace.region):
+    target = workspace.target
+    if not any(target.values()):
         return
     sts = client("sts")
     with translated("get the account id"):
         account = sts.get_caller_identity()["Account"]
     actual = {"account": account, "region": sts.meta.region_name}
-    check_target(account=workspace.account, region=workspace.region, credentials=actual)
+    check_target(account=target["account"], region=target["region"], credentials=actual)

@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,10 @@ from slackwater.deploy import airflow
 from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud
 from slackwater.local.cloud import LocalCloud
+from tests.example_project import EXAMPLE
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 # Like Airflow: it starts a component in a process of its own, writes the password, and serves its API.
 STANDALONE = """#!{python}
 import json, os, pathlib, subprocess, sys
@@ -73,7 +72,7 @@ def project(tmp_path) -> Path:
     folder.mkdir()
     (folder / "cdk.json").write_text(json.dumps({"context": {"slackwater:prefix": "tides"}}))
     for name in ("sources", "pipelines"):
-        (folder / name).symlink_to(PROJECT / name)
+        (folder / name).symlink_to(EXAMPLE / name)
     return folder
 
 
@@ -100,9 +99,8 @@ def assert_ended(pid: int) -> None:
     assert not alive(pid)
 
 
-def test_without_airflow_the_message_is_one_line_with_the_command_that_installs_it(files, project, capsys):
-    assert run(["airflow", "up", "--project", str(project)]) == 2
-    error = capsys.readouterr().err
+def test_without_airflow_the_message_is_one_line_with_the_command_that_installs_it(files, project, printed_by):
+    error = printed_by("airflow", "up", "--project", str(project), code=2).err
     assert error == "error: Airflow is not installed (it needs Python 3.11 or 3.12): make .venv-airflow/.ready\n"
 
 
@@ -124,11 +122,10 @@ def test_without_the_local_cloud_the_message_names_the_command(files, project, m
     assert "the local cloud does not run: slackwater local up" in capsys.readouterr().err
 
 
-def test_airflow_gets_the_projects_schedule_and_the_local_cloud(files, project, local_cloud, monkeypatch, capsys):
+def test_airflow_gets_the_projects_schedule_and_the_local_cloud(files, project, local_cloud, monkeypatch, printed_by):
     install(files, body="server.handle_request()")  # it ends after the first answer
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "2")
-    assert run(["airflow", "up", "--project", str(project)]) == 1
-    shown = capsys.readouterr()
+    shown = printed_by("airflow", "up", "--project", str(project), code=1)
     home = project / ".slackwater" / "airflow"
     environment = json.loads((home / "environment.json").read_text())
     url = environment["AIRFLOW__API__BASE_URL"]
@@ -153,11 +150,10 @@ def test_airflow_gets_the_projects_schedule_and_the_local_cloud(files, project, 
 def test_every_process_has_ended_after_ctrl_c_or_kill(files, tmp_path, number):
     program = install(files)
     home = airflow.AirflowHome(folder=tmp_path, program=program, dags=files / "mwaa_dags")
-    url = airflow.free_url(None)
+    environment = home.environment(airflow.free_url(None), prefix="", cloud={})
     previous = signal.signal(number, signal.default_int_handler)
     try:
-        with airflow.started(home, home.environment(url, prefix="", cloud={})) as process:
-            airflow.wait_until_ready(process, home, partial(airflow.responds, url))
+        with airflow.started(home, environment) as process:
             os.kill(os.getpid(), number)
             pytest.fail("the signal has not interrupted the block")
     except KeyboardInterrupt:
@@ -172,10 +168,9 @@ def test_every_process_has_ended_after_ctrl_c_or_kill(files, tmp_path, number):
 def test_a_second_ctrl_c_stops_processes_that_do_not_end(files, tmp_path, monkeypatch):
     program = install(files, body="import signal; signal.signal(2, signal.SIG_IGN); server.serve_forever()")
     home = airflow.AirflowHome(folder=tmp_path, program=program, dags=files / "mwaa_dags")
-    url = airflow.free_url(None)
+    environment = home.environment(airflow.free_url(None), prefix="", cloud={})
     try:
-        with airflow.started(home, home.environment(url, prefix="", cloud={})) as process:
-            airflow.wait_until_ready(process, home, partial(airflow.responds, url))
+        with airflow.started(home, environment) as process:
             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     except KeyboardInterrupt:
         pass
@@ -187,10 +182,10 @@ def test_a_failed_start_shows_the_end_of_the_log(files, tmp_path):
     program = install(files, body="sys.exit('no such table: dag')")
     home = airflow.AirflowHome(folder=tmp_path, program=program, dags=files / "mwaa_dags")
     with (
-        airflow.started(home, home.environment(airflow.free_url(None), prefix="", cloud={})) as process,
         pytest.raises(CloudError, match=r"Airflow has not started; the end of .*airflow.log:\nno such table: dag"),
+        airflow.started(home, home.environment(airflow.free_url(None), prefix="", cloud={})),
     ):
-        airflow.wait_until_ready(process, home, lambda: False)
+        pytest.fail("the block has begun")
 
 
 def test_a_port_in_use_is_named(files, project, local_cloud, capsys):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,12 +12,12 @@ from slackwater.cli.backfill import plan_lines
 from slackwater.cli.main import run
 from slackwater.client.days.backfill import BackfilledDay, BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate
+from tests.example_project import PROJECT
 from tests.fakes_cli import BEGIN, use_client
 
 pytestmark = pytest.mark.unit
 
-PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
-RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-11", "--project", PROJECT]
+RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-11", *PROJECT]
 ESTIMATE = Estimate(runs=3, seconds=250, usd=0.00748)
 KINDS = {
     "2013-03-08": DayKind.MISSING,
@@ -100,10 +98,9 @@ def test_the_plan_is_printed_before_the_days_run_and_their_outcomes_afterwards(c
     ]
 
 
-def test_a_failed_day_is_named_with_the_command_that_shows_its_log(capsys, backfilling):
+def test_a_failed_day_is_named_with_the_command_that_shows_its_log(printed_by, backfilling):
     backfilling(a_result(DONE, BROKEN, failure=FAILURE))
-    assert run(RANGE) == 1
-    assert capsys.readouterr().err.splitlines()[-3:] == [
+    assert printed_by(*RANGE, code=1).err.splitlines()[-3:] == [
         f"error: {FAILURE}",
         "  2013-03-09: no such column",
         "    its log: slackwater logs daily_delays --date 2013-03-09",
@@ -114,10 +111,9 @@ def test_a_failed_day_is_named_with_the_command_that_shows_its_log(capsys, backf
     ("result", "code"),
     [(a_result(DONE, FIXED), 0), (a_result(DONE, BROKEN, failure=FAILURE), 1), (a_result(CLAIMED), 0)],
 )
-def test_with_json_there_is_one_document_at_the_end(capsys, backfilling, result, code):
+def test_with_json_there_is_one_document_at_the_end(document_of, backfilling, result, code):
     backfilling(result)
-    assert run([*RANGE, "--json"]) == code
-    document = json.loads(capsys.readouterr().out)
+    document = document_of(*RANGE, code=code)
     assert (document["failure"], document["correlation_id"]) == (result.failure or None, "c")
     assert document["before"] == {"missing": 1, "failed": 1, "stale": 0, "claimed": 1, "published": 1}
     assert document["estimate"]["usd"] == 0.00748
@@ -154,10 +150,9 @@ def test_a_plan_with_more_days_than_jobs_at_the_same_time_says_so(parallel, days
 
 
 @pytest.mark.parametrize("options", [[], ["--parallel", "3", "--stale"]])
-def test_an_interrupted_backfill_prints_the_command_that_continues_it(capsys, backfilling, options):
+def test_an_interrupted_backfill_prints_the_command_that_continues_it(printed_by, backfilling, options):
     calls = backfilling()
-    assert run([*RANGE, *options]) == 130
-    *_, command, interrupted = capsys.readouterr().err.splitlines()
+    *_, command, interrupted = printed_by(*RANGE, *options, code=130).err.splitlines()
     assert interrupted == "interrupted"
     run(shlex.split(command)[1:])
     assert calls[0] == calls[1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,11 +10,10 @@ from botocore.exceptions import ClientError
 from slackwater.aws.queue import EventQueues, SqsEventQueue
 from slackwater.cli.main import run
 from slackwater.errors import AccessDenied, CloudError
+from tests.example_project import PROJECT
 from tests.fakes_cli import use_client
 
 pytestmark = pytest.mark.unit
-
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 
 
 class Queues:
@@ -82,35 +79,29 @@ def queues(sqs, monkeypatch):
     return queues
 
 
-def test_messages_are_counted(capsys, sqs, queues):
+def test_messages_are_counted(printed_by, document_of, sqs, queues):
     sqs.bodies = {"events": ["a", "b"], "dead": []}
-    assert run(["buffer", "status", *PROJECT]) == 0
-    shown = capsys.readouterr()
+    shown = printed_by("buffer", "status", *PROJECT)
     assert shown.out == "2 messages waiting, 3 being stored, 0 could not be stored\n"
     assert not shown.err
     sqs.bodies["dead"] = ["c"]
-    assert run(["buffer", "status", "--json", *PROJECT]) == 0
-    assert json.loads(capsys.readouterr().out) == {"waiting": 2, "in_flight": 3, "dead": 1}
-    assert run(["buffer", "status", *PROJECT]) == 0
-    assert "slackwater buffer redrive" in capsys.readouterr().err
+    assert document_of("buffer", "status", *PROJECT) == {"waiting": 2, "in_flight": 3, "dead": 1}
+    assert "slackwater buffer redrive" in printed_by("buffer", "status", *PROJECT).err
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 25])
-def test_every_dead_letter_is_sent_back_unchanged(capsys, sqs, queues, count):
+def test_every_dead_letter_is_sent_back_unchanged(document_of, sqs, queues, count):
     bodies = [f"body {number}" for number in range(count)]
     sqs.bodies["dead"] = list(bodies)
-    assert run(["buffer", "redrive", "--json", *PROJECT]) == 0
-    assert json.loads(capsys.readouterr().out) == {"moved": count}
+    assert document_of("buffer", "redrive", *PROJECT) == {"moved": count}
     assert sqs.bodies == {"events": bodies, "dead": []}
     assert not sqs.in_flight
 
 
-def test_the_number_of_redriven_messages_is_printed(capsys, sqs, queues):
-    assert run(["buffer", "redrive", *PROJECT]) == 0
-    assert capsys.readouterr().out == "nothing to send back: there are no dead letters\n"
+def test_the_number_of_redriven_messages_is_printed(printed_by, sqs, queues):
+    assert printed_by("buffer", "redrive", *PROJECT).out == "nothing to send back: there are no dead letters\n"
     sqs.bodies["dead"] = ["a"]
-    assert run(["buffer", "redrive", *PROJECT]) == 0
-    assert capsys.readouterr().out.startswith("1 message sent back")
+    assert printed_by("buffer", "redrive", *PROJECT).out.startswith("1 message sent back")
 
 
 @pytest.mark.parametrize("operation", ["receive", "send", "delete"])

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import typer
 
 from slackwater.cli.command import Result, command
 from slackwater.client.client import Client
+from tests.example_project import PROJECT
 
 pytestmark = pytest.mark.unit
-
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 
 
 class RecordedClient:
@@ -50,7 +47,7 @@ def test_a_client_is_opened_when_it_is_used_and_closed_before_the_view(events, c
         assert session.client is session.client
         return Result({}, lambda: events.append("shown"))
 
-    assert call(used, "--project", str(PROJECT)) == 0
+    assert call(used, *PROJECT) == 0
     assert events == ["flights", "opened", "closed", "shown"]
 
 
@@ -61,10 +58,10 @@ def test_without_a_use_no_client_is_opened_and_a_failure_closes_one(events):
     def failing(*, session: object) -> Result:
         raise LookupError(session.client)
 
-    assert call(unused, "--project", str(PROJECT)) == 0
+    assert call(unused, *PROJECT) == 0
     assert events == []
     with pytest.raises(LookupError):
-        call(failing, "--project", str(PROJECT))
+        call(failing, *PROJECT)
     assert events == ["opened", "closed"]
 
 

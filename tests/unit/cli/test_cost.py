@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from slackwater.cli.main import run
 from slackwater.costs.cost import RunCost, price_run
 from slackwater.runs.record import RunReason, RunRecord, RunState
-from tests.example_project import example_project
+from tests.example_project import PROJECT, example_project
 from tests.fakes_cli import a_client, use_client
 from tests.unit.runs.test_cost import NOW, TWO_JOBS, a_comparison, a_record
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 START = datetime(2013, 3, 11, 6, tzinfo=UTC)
 
 
@@ -47,14 +44,13 @@ class Runs:
 
 
 @pytest.fixture
-def shown(monkeypatch, capsys):
+def shown(monkeypatch, printed_by):
     """Return what a command prints about these runs."""
 
     def shown(*arguments, records, comparisons=(), expected=0):
         table = Runs(*records, comparisons=comparisons)
         use_client(monkeypatch, a_client(example_project(), run_table=table))
-        assert run([*arguments, "--project", str(PROJECT)]) == expected
-        return table, capsys.readouterr()
+        return table, printed_by(*arguments, *PROJECT, code=expected)
 
     return shown
 

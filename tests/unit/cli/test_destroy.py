@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from slackwater.cli.main import run
+from tests.example_project import PROJECT
 from tests.fakes_cli import Terminal
 from tests.fakes_stacks import BUCKET, QUEUE, ROLE, Aws
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 STORAGE = {"Raw": (BUCKET, "Retain"), "Events": (QUEUE, "RetainExceptOnCreate"), "Scratch": (BUCKET, "Delete")}
 RECEIVER = {"Role": (ROLE, ""), "Other": (ROLE, "")}
 LISTING = [
@@ -101,37 +100,33 @@ def test_without_a_question_what_is_kept_is_printed_before_the_first_deletion(ac
 
 
 @pytest.mark.parametrize(("options", "stdin"), [([], io.StringIO), (["--json"], Terminal)])
-def test_where_the_command_cannot_ask_nothing_is_deleted_without_yes(account, monkeypatch, capsys, options, stdin):
+def test_where_the_command_cannot_ask_nothing_is_deleted_without_yes(account, monkeypatch, printed_by, options, stdin):
     monkeypatch.setattr("sys.stdin", stdin("slackwater\n"))
-    assert run(["destroy", *options, *PROJECT]) == 2
-    printed = capsys.readouterr()
+    printed = printed_by("destroy", *options, *PROJECT, code=2)
     assert "--yes is missing" in printed.out + printed.err
     assert account.deleted == []
 
 
-def test_a_json_document_lists_what_was_deleted_and_what_is_kept(account, capsys):
-    assert run(["destroy", "--yes", "--json", *PROJECT]) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_a_json_document_lists_what_was_deleted_and_what_is_kept(account, document_of):
+    document = document_of("destroy", "--yes", *PROJECT)
     assert document["deleted"] == STACKS
     assert [(item["type"], item["name"]) for item in document["kept"]] == [(BUCKET, "raw"), (QUEUE, "events")]
 
 
-def test_what_would_be_lost_is_printed_after_the_listing_and_nobody_is_asked(account, monkeypatch, capsys):
+def test_what_would_be_lost_is_printed_after_the_listing_and_nobody_is_asked(account, monkeypatch, capsys, printed_by):
     answer = Answer("slackwater", capsys)
     monkeypatch.setattr("sys.stdin", answer)
     account.objects = {"scratch": ["a"]}
-    assert run(["destroy", *PROJECT]) == 1
-    printed = capsys.readouterr()
+    printed = printed_by("destroy", *PROJECT, code=1)
     assert words(printed.out) == LISTING
     assert "nothing was deleted:\n  bucket scratch is not empty" in printed.err
     assert answer.printed == ""
     assert account.deleted == []
 
 
-def test_a_prefix_with_no_stack_is_an_error(account, monkeypatch, capsys):
+def test_a_prefix_with_no_stack_is_an_error(account, monkeypatch, printed_by):
     monkeypatch.setenv("SLACKWATER_PREFIX", "another")
-    assert run(["destroy", "--yes", *PROJECT]) == 2
-    assert "nothing is deployed with the prefix 'another'" in capsys.readouterr().err
+    assert "nothing is deployed with the prefix 'another'" in printed_by("destroy", "--yes", *PROJECT, code=2).err
     assert account.deleted == []
 
 
@@ -143,14 +138,13 @@ def test_a_prefix_with_no_stack_is_an_error(account, monkeypatch, capsys):
     ],
 )
 def test_credentials_for_another_account_or_region_delete_nothing(
-    account, monkeypatch, capsys, tmp_path, *, settings, message
+    account, monkeypatch, printed_by, tmp_path, *, settings, message
 ):
     monkeypatch.setenv("SLACKWATER_ENVIRONMENT", "dev")
     other = {"account": "111111111111", "region": "eu-west-1"}
     context = {"slackwater:environments": {"dev": settings, "prod": other}}
     (tmp_path / "cdk.json").write_text(json.dumps({"context": context}))
-    assert run(["destroy", "--yes", "--project", str(tmp_path)]) == 2
-    printed = capsys.readouterr()
+    printed = printed_by("destroy", "--yes", "--project", str(tmp_path), code=2)
     assert message in printed.err
     assert "slackwater:environments, in cdk.json" in printed.err
     assert (account.deleted, printed.out) == ([], "")

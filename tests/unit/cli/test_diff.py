@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +18,7 @@ from slackwater.late.report.page import report_page
 from slackwater.project.project import load_project
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
+from tests.example_project import EXAMPLE, PROJECT
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal, a_client, use_client
 from tests.fakes_comparison import FROZEN, comparison
 from tests.unit.client.test_runs import BEGIN, PUBLICATION, RUN
@@ -26,8 +26,7 @@ from tests.unit.runs.test_cost import a_comparison
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
-ARGUMENTS = ["diff", "daily_delays", "--date", "2013-03-10", "--project", str(PROJECT)]
+ARGUMENTS = ["diff", "daily_delays", "--date", "2013-03-10", *PROJECT]
 URI = "s3://exchange/comparisons/daily_delays/2013-03-10/1-2/comparison.json"
 STATES = ["Choose the versions", "Decide whether to compare", "Compare the versions", "Read the comparison"]
 TYPES = {"Decide whether to compare": "Choice"}
@@ -53,7 +52,7 @@ def cloud(monkeypatch):
         current_run = PublishedRun(run=RUN, publication=PUBLICATION, at=BEGIN)
         day = day.model_copy(update={"published": current_run}) if published else day
         client = a_client(
-            load_project(PROJECT),
+            load_project(EXAMPLE),
             deployment=SimpleNamespace(compare_machine_arn="arn:compare-day"),
             clients={"stepfunctions": states},
             run_table=SimpleNamespace(day=lambda *_: day, run=lambda *_: None, comparisons=lambda *_: compared),
@@ -80,51 +79,43 @@ def test_the_published_version_is_compared_with_the_one_before(cloud, capsys):
     ]  # fmt: skip
 
 
-def test_the_document_is_the_stored_comparison(cloud, capsys):
+def test_the_document_is_the_stored_comparison(cloud, document_of):
     cloud()
-    assert run([*ARGUMENTS, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"comparison": comparison().model_dump(mode="json"), "reason": None}
+    assert document_of(*ARGUMENTS) == {"comparison": comparison().model_dump(mode="json"), "reason": None}
 
 
-def test_the_cost_of_comparing_these_two_versions_is_shown(cloud, capsys):
+def test_the_cost_of_comparing_these_two_versions_is_shown(cloud, printed_by):
     other = a_comparison("c2", before=1, after=3, cost=RunCost(usd=1.0))
     cloud(compared=[a_comparison("c1", before=1, after=2, cost=RunCost(usd=0.0119)), other])
-    assert run(ARGUMENTS) == 0
-    assert "\nCost\n  comparison: 0.0119 USD\n" in capsys.readouterr().out
+    assert "\nCost\n  comparison: 0.0119 USD\n" in printed_by(*ARGUMENTS).out
 
 
-def test_a_single_version_is_no_error(cloud, capsys):
+def test_a_single_version_is_no_error(cloud, printed_by, document_of):
     reason = "2013-03-10 was published once: there is no earlier version"
     cloud(uri="", reason=reason)
-    assert run(ARGUMENTS) == 0
-    assert capsys.readouterr().out == f"{reason}\n"
-    assert run([*ARGUMENTS, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"comparison": None, "reason": reason}
+    assert printed_by(*ARGUMENTS).out == f"{reason}\n"
+    assert document_of(*ARGUMENTS) == {"comparison": None, "reason": reason}
 
 
-def test_a_day_that_was_never_published_and_an_unknown_pipeline_start_nothing(cloud, capsys):
+def test_a_day_that_was_never_published_and_an_unknown_pipeline_start_nothing(cloud, printed_by):
     states = cloud(published=False)
-    assert run(ARGUMENTS) == 2
-    assert "daily_delays has published nothing for 2013-03-10 (slackwater run" in capsys.readouterr().err
-    assert run(["diff", "nothing", *ARGUMENTS[2:]]) == 2
-    assert "no pipeline 'nothing' in this project" in capsys.readouterr().err
+    assert "daily_delays has published nothing for 2013-03-10 (slackwater run" in printed_by(*ARGUMENTS, code=2).err
+    assert "no pipeline 'nothing' in this project" in printed_by("diff", "nothing", *ARGUMENTS[2:], code=2).err
     assert run([*ARGUMENTS[:3], "10.3.2013", *ARGUMENTS[4:]]) == 2
     assert states.started == []
 
 
-def test_the_error_of_a_failed_comparison_is_printed(cloud, capsys):
+def test_the_error_of_a_failed_comparison_is_printed(cloud, printed_by):
     cloud(error="ComparisonFailed", cause="CloudError: the table has no tag 2013-03-10-abc-1 any more")
-    assert run(ARGUMENTS) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == (
+    assert printed_by(*ARGUMENTS, code=1).err.splitlines()[-1] == (
         "error: comparing daily_delays for 2013-03-10: CloudError: the table has no tag 2013-03-10-abc-1 any more"
     )
 
 
-def test_a_version_that_retention_has_removed_is_named_and_is_no_failure_of_the_cloud(cloud, capsys):
+def test_a_version_that_retention_has_removed_is_named_and_is_no_failure_of_the_cloud(cloud, printed_by):
     removed = "version 1 of daily_delays 2013-03-10 was removed by the setting version_days"
     cloud(error="ComparisonFailed", cause=f"VersionRemoved: {removed}")
-    assert run(ARGUMENTS) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"error: {removed}"
+    assert printed_by(*ARGUMENTS, code=2).err.splitlines()[-1] == f"error: {removed}"
 
 
 def test_the_report_is_written_as_a_page(cloud, capsys, tmp_path):

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from slackwater.cli.commands.files import State
-from slackwater.cli.main import run
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
-from tests.example_project import example_project
+from tests.example_project import PROJECT, example_project
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_receiver import RECEIVED, MemoryFileCache
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 BROKEN, STORED = "flights-2013-03-11-08.csv", "flights-2013-03-12-08.csv"
 
 
@@ -49,23 +45,12 @@ def cache(monkeypatch):
     return cache
 
 
-def run_text(capsys, *arguments):
-    assert run([*arguments, *PROJECT]) == 0
-    captured = capsys.readouterr()
-    return captured.out + captured.err
-
-
-def run_json(capsys, *arguments):
-    assert run([*arguments, *PROJECT, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 def test_every_state_of_a_file_can_be_selected():
     assert get_args(State) == tuple(state.value for state in FileState)
 
 
-def test_files_are_listed_with_what_a_person_needs_to_decide(capsys):
-    assert run_json(capsys, "files", "flights") == {
+def test_files_are_listed_with_what_a_person_needs_to_decide(document_of):
+    assert document_of("files", "flights", *PROJECT) == {
         "source": "flights",
         "files": [
             {
@@ -93,8 +78,8 @@ def test_files_are_listed_with_what_a_person_needs_to_decide(capsys):
     }
 
 
-def test_the_table_shows_times_in_minutes(capsys):
-    header, broken, stored = run_text(capsys, "files", "flights").splitlines()
+def test_the_table_shows_times_in_minutes(printed_by):
+    header, broken, stored = printed_by("files", "flights", *PROJECT).out.splitlines()
     assert header.split("  ")[0] == "path"
     assert "2013-03-12 10:30" in broken
     assert "2013-03-11 09:30" in broken
@@ -109,21 +94,30 @@ def test_the_table_shows_times_in_minutes(capsys):
         ("files", "list", "flights", "--state", "failed", "--as-of", "2013-01-01"),
     ],
 )
-def test_failed_files_are_listed_with_options_in_any_place(capsys, arguments):
-    assert [file["path"] for file in run_json(capsys, *arguments)["files"]] == [BROKEN]
+def test_failed_files_are_listed_with_options_in_any_place(document_of, arguments):
+    assert [file["path"] for file in document_of(*arguments, *PROJECT)["files"]] == [BROKEN]
 
 
-def test_a_cut_list_and_an_empty_one_say_so(capsys):
-    assert "these are the first 1 file (to see more: --limit N)" in run_text(capsys, "files", "flights", "--limit", "1")
-    assert run_json(capsys, "files", "flights", "--limit", "1")["more"]
-    assert run_text(capsys, "files", "flights", "--state", "vanished") == "no files of flights with state vanished\n"
+def test_a_cut_list_and_an_empty_one_say_so(printed_by, document_of):
+    assert (
+        "these are the first 1 file (to see more: --limit N)"
+        in printed_by("files", "flights", "--limit", "1", *PROJECT).err
+    )
+    assert document_of("files", "flights", "--limit", "1", *PROJECT)["more"]
+    assert (
+        printed_by("files", "flights", "--state", "vanished", *PROJECT).out
+        == "no files of flights with state vanished\n"
+    )
 
 
-def test_files_are_given_up_with_a_reason(capsys, cache):
-    assert run_text(capsys, "files", "give-up", "flights", BROKEN, "--reason", "lost") == "flights: 1 file given up\n"
+def test_files_are_given_up_with_a_reason(printed_by, document_of, cache):
+    assert (
+        printed_by("files", "give-up", "flights", BROKEN, "--reason", "lost", *PROJECT).out
+        == "flights: 1 file given up\n"
+    )
     entry = cache.get("flights", BROKEN)
     assert (entry.state, entry.reason) == (FileState.GIVEN_UP, "lost")
-    assert run_json(capsys, "files", "flights", "--state", "given-up")["files"][0]["path"] == BROKEN
+    assert document_of("files", "flights", "--state", "given-up", *PROJECT)["files"][0]["path"] == BROKEN
 
 
 @pytest.mark.parametrize(
@@ -137,6 +131,5 @@ def test_files_are_given_up_with_a_reason(capsys, cache):
         (("give-up", "flights"), "Missing argument 'PATH...'"),
     ],
 )
-def test_wrong_input_is_refused_with_its_reason(capsys, arguments, message):
-    assert run(["files", *arguments, *PROJECT]) == 2
-    assert message in capsys.readouterr().err
+def test_wrong_input_is_refused_with_its_reason(printed_by, arguments, message):
+    assert message in printed_by("files", *arguments, *PROJECT, code=2).err

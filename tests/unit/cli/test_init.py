@@ -56,10 +56,9 @@ def test_editors_find_the_schema_of_each_definition(tmp_path, path, schema):
     ("existing", "expected"),
     [("new/file", "new is not empty: name a new or an empty folder"), ("new", "new cannot be written (File exists)")],
 )
-def test_a_folder_that_is_in_use_is_refused_and_left_as_it_is(tmp_path, monkeypatch, capsys, existing, expected):
+def test_a_folder_that_is_in_use_is_refused_and_left_as_it_is(tmp_path, monkeypatch, printed_by, existing, expected):
     monkeypatch.chdir(tmp_path)
     Path(existing).parent.mkdir(exist_ok=True)
     Path(existing).write_text("mine")
-    assert run(["init", "new"]) == 2
-    assert expected in capsys.readouterr().err
+    assert expected in printed_by("init", "new", code=2).err
     assert [str(path) for path in Path().rglob("*") if path.is_file()] == [existing]

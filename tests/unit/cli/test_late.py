@@ -46,52 +46,47 @@ def world(monkeypatch):
 
 
 @pytest.mark.parametrize("words", [["late"], ["late", PIPELINE], ["late", "list"], ["late", "list", PIPELINE]])
-def test_days_on_hold_are_listed_with_rule_and_reason(world, capsys, words):
+def test_days_on_hold_are_listed_with_rule_and_reason(world, printed_by, document_of, words):
     world.store.delete([NOON])
     world.check()
-    assert run([*words, *PROJECT]) == 0
-    heading, day, total = capsys.readouterr().out.splitlines()
+    heading, day, total = printed_by(*words, *PROJECT).out.splitlines()
     assert heading.split() == ["pipeline", "date", "since", "rule", "reason"]
     assert day.startswith(f"{PIPELINE}  {DAY}  2013-03-13 18:00:00+00:00  vanished  flights has lost 1 object")
     assert total.startswith("1 day on hold: slackwater late release | keep")
-    assert run([*words, "--json", *PROJECT]) == 0
-    (hold,) = json.loads(capsys.readouterr().out)["days"]
+    (hold,) = document_of(*words, *PROJECT)["days"]
     assert (hold["pipeline"], hold["date"], hold["rule"], len(hold["inputs"])) == (PIPELINE, DAY, "vanished", 64)
 
 
-def test_without_days_on_hold_nothing_is_listed(world, capsys):
-    assert run(["late", *PROJECT]) == 0
-    assert capsys.readouterr().out == "no day is on hold\n"
+def test_without_days_on_hold_nothing_is_listed(world, printed_by):
+    assert printed_by("late", *PROJECT).out == "no day is on hold\n"
 
 
-def test_days_whose_comparison_was_given_up_are_named_with_the_remedy(world, capsys):
+def test_days_whose_comparison_was_given_up_are_named_with_the_remedy(world, printed_by, document_of):
     world.publish(DAY, force=True)
     given_up = AbandonedComparison(pipeline=PIPELINE, date=DAY, before=1, after=2, reason="it failed: fix the cause")
     prefix = pair_prefix(comparisons_prefix("exchange", PIPELINE, DAY), before=1, after=2)
     world.store.put(abandoned_uri(prefix), given_up.model_dump_json().encode())
-    assert run(["late", *PROJECT]) == 0
-    shown = capsys.readouterr().out.splitlines()
+    shown = printed_by("late", *PROJECT).out.splitlines()
     assert shown == ["no day is on hold", f"nobody is notified of {PIPELINE} {DAY}: it failed: fix the cause"]
-    assert run(["late", PIPELINE, "--json", *PROJECT]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of("late", PIPELINE, *PROJECT)
     assert (document["days"], document["comparisons"]) == ([], [given_up.model_dump()])
 
 
-def test_doubtful_removals_are_named_with_the_command_that_accepts_them(world, capsys, monkeypatch):
+def test_doubtful_removals_are_named_with_the_command_that_accepts_them(world, printed_by, document_of, monkeypatch):
     monkeypatch.setattr(Project, "records_removed", lambda _, source: source == "flights")
     at = datetime(2013, 3, 13, 18, tzinfo=UTC)
     save_doubtful(["a.csv", "b.csv"], store=world.store, exchange_bucket="exchange", source="flights", at=at)
-    assert run(["late", PIPELINE, *PROJECT]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert printed_by("late", PIPELINE, *PROJECT).out.splitlines()[1:] == [
         "flights: the listing of 2013-03-13 18:00 UTC lacks more stored files than it has: 2 files, such as a.csv. "
         "Their rows still count. If the partner has removed them on purpose: slackwater pull flights --accept-removed 2"
     ]
-    assert run(["late", "--json", *PROJECT]) == 0
-    (files,) = json.loads(capsys.readouterr().out)["doubtful_files"]
+    (files,) = document_of("late", *PROJECT)["doubtful_files"]
     assert (files["source"], files["files"], files["examples"]) == ("flights", 2, ["a.csv", "b.csv"])
 
 
-def test_days_that_have_read_tables_before_these_changed_are_named_until_they_run_again(world, capsys, monkeypatch):
+def test_days_that_have_read_tables_before_these_changed_are_named_until_they_run_again(
+    world, printed_by, document_of, monkeypatch
+):
     table = TableInput(table="upstream", on_change="notify", missing="empty")
     definitions = world.project.pipelines
     reading = definitions[PIPELINE].model_copy(update={"tables": {"up": table}})
@@ -102,14 +97,12 @@ def test_days_that_have_read_tables_before_these_changed_are_named_until_they_ru
         versions={}, attempt=1, reason=f"upstream {DAY}: 1 -> 2 rows", since=world.now(), execution="one", call="c"
     )
     world.table.save(record.model_copy(update={"table_notice": notice}))
-    assert run(["late", PIPELINE, *PROJECT]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert printed_by("late", PIPELINE, *PROJECT).out.splitlines() == [
         "no day is on hold",
         f"{PIPELINE} {DAY} has read an earlier version of upstream {DAY}: 1 -> 2 rows. To run it with the new one: "
         f"slackwater run {PIPELINE} --date {DAY}",
     ]
-    assert run(["late", PIPELINE, "--json", *PROJECT]) == 0
-    assert json.loads(capsys.readouterr().out)["changed_tables"] == [
+    assert document_of("late", PIPELINE, *PROJECT)["changed_tables"] == [
         {
             "pipeline": PIPELINE,
             "date": DAY,
@@ -117,8 +110,7 @@ def test_days_that_have_read_tables_before_these_changed_are_named_until_they_ru
         }
     ]
     world.publish(DAY, force=True)
-    assert run(["late", PIPELINE, "--json", *PROJECT]) == 0
-    assert json.loads(capsys.readouterr().out)["changed_tables"] == []
+    assert document_of("late", PIPELINE, *PROJECT)["changed_tables"] == []
 
 
 def test_a_version_is_kept_by_the_present_and_the_former_name_of_the_command(world, capsys):
@@ -130,10 +122,9 @@ def test_a_version_is_kept_by_the_present_and_the_former_name_of_the_command(wor
     assert "is not on hold: slackwater late lists the days on hold" in capsys.readouterr().err
 
 
-def test_days_before_the_window_are_listed_with_how_to_process_them(world, capsys):
+def test_days_before_the_window_are_listed_with_how_to_process_them(world, capsys, printed_by):
     world.time = datetime(2013, 3, 20, 18, tzinfo=UTC)
-    assert run(["late", "--older", PIPELINE, *PROJECT]) == 0
-    assert capsys.readouterr().out == "no day before the window has late data\n"
+    assert printed_by("late", "--older", PIPELINE, *PROJECT).out == "no day before the window has late data\n"
     world.add("flights", DAY, "20", name="late", rows=500)
     world.table.record_late_day(PIPELINE, DAY, at=world.time, keys=["k"])
     later = "2013-03-12"
@@ -141,18 +132,16 @@ def test_days_before_the_window_are_listed_with_how_to_process_them(world, capsy
     assert run(["late", "--older", PIPELINE, "--from", DAY, "--to", DAY, *PROJECT]) == 0
     command = f"slackwater late --older {PIPELINE} --from {later} --to {later}"
     assert capsys.readouterr().out.endswith(f"{PIPELINE}: 1 more day listed: {command} checks the next ones\n")
-    assert run(["late", "--older", PIPELINE, *PROJECT]) == 0
-    heading, day, *_, total = capsys.readouterr().out.splitlines()
+    heading, day, *_, total = printed_by("late", "--older", PIPELINE, *PROJECT).out.splitlines()
     assert heading.split() == ["pipeline", "date", "since", "rule", "reason"]
     assert day.startswith(f"{PIPELINE}  {DAY}  2013-03-20 18:00:00+00:00  grown  flights grew by 500 rows")
     assert total == "1 day before the window: slackwater run PIPELINE --date DATE processes one"
 
 
-def test_the_document_of_older_days_has_their_numbers(world, capsys):
+def test_the_document_of_older_days_has_their_numbers(world, document_of):
     world.time = datetime(2013, 3, 20, 18, tzinfo=UTC)
     world.add("flights", DAY, "20", name="late", rows=500)
-    assert run(["late", "--older", PIPELINE, "--from", DAY, "--to", DAY, "--json", *PROJECT]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of("late", "--older", PIPELINE, "--from", DAY, "--to", DAY, *PROJECT)
     [day] = document["days"]
     assert (day["date"], day["rule"], day["figures"]["late_rows"]) == (DAY, "grown", 500)
     assert (day["since"], day["new_objects"], document["unchecked"]) == (None, 0, [])
@@ -167,9 +156,8 @@ def test_the_document_of_older_days_has_their_numbers(world, capsys):
         (["--older", PIPELINE, "--from", "soon"], "--from"),
     ],
 )
-def test_a_wrong_pipeline_or_range_is_refused(world, capsys, words, message):
-    assert run(["late", *words, *PROJECT]) == 2
-    assert message in capsys.readouterr().err
+def test_a_wrong_pipeline_or_range_is_refused(world, printed_by, words, message):
+    assert message in printed_by("late", *words, *PROJECT, code=2).err
 
 
 def test_a_release_whose_run_does_not_start_says_so_and_starts_it_when_it_is_repeated(world, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 import typer
@@ -12,10 +11,10 @@ import typer
 import slackwater.cli.main as main_module
 from slackwater.cli.main import run
 from slackwater.errors import CloudError, InputError
+from tests.example_project import PROJECT
 
 pytestmark = pytest.mark.unit
 
-PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
 COMMANDS = [
     "local up", "local down", "local status", "deploy", "destroy", "doctor", "source validate", "pipeline validate",
     "dev", "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
@@ -61,9 +60,8 @@ def test_every_command_is_listed_here(capsys):
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *WITHOUT_PROJECT])
-def test_help_of_every_command_has_examples_that_can_be_parsed_and_accepts_json_and_project(capsys, command):
-    assert run([*command.split(), "--help"]) == 0
-    shown = capsys.readouterr().out
+def test_help_of_every_command_has_examples_that_can_be_parsed_and_accepts_json_and_project(printed_by, command):
+    shown = printed_by(*command.split(), "--help").out
     assert command in WITHOUT_PROJECT or ("--json" in shown and "--project DIR" in shown)
     group, examples = main_module._command(), shown.partition("Examples:\n")[2]
     assert f"slackwater {command}" in examples
@@ -126,12 +124,9 @@ def test_help_of_every_command_has_examples_that_can_be_parsed_and_accepts_json_
         (["runs", "--project", "/no/such/folder"], "/no/such/folder"),
     ],
 )
-def test_wrong_input_exits_2_and_is_named(capsys, arguments, expected):
-    project = (
-        [] if len(arguments) < 2 or arguments[-1] == "--date" or "--project" in arguments else ["--project", PROJECT]
-    )
-    assert run([*arguments, *project]) == 2
-    captured = capsys.readouterr()
+def test_wrong_input_exits_2_and_is_named(printed_by, arguments, expected):
+    project = [] if len(arguments) < 2 or arguments[-1] == "--date" or "--project" in arguments else [*PROJECT]
+    captured = printed_by(*arguments, *project, code=2)
     assert expected in captured.err + captured.out
     assert "Traceback" not in captured.err
 
@@ -147,9 +142,8 @@ def test_wrong_input_exits_2_and_is_named(capsys, arguments, expected):
         (["runs", "--json", "--project", "/no/such/folder"], "DefinitionError", "/no/such/folder"),
     ],
 )
-def test_with_json_an_error_is_the_only_document_on_standard_output(capsys, arguments, error_type, expected):
-    assert run(arguments) == 2
-    captured = capsys.readouterr()
+def test_with_json_an_error_is_the_only_document_on_standard_output(printed_by, arguments, error_type, expected):
+    captured = printed_by(*arguments, code=2)
     error = json.loads(captured.out)["error"]
     assert error["type"] == error_type
     assert expected in error["message"]
@@ -157,32 +151,27 @@ def test_with_json_an_error_is_the_only_document_on_standard_output(capsys, argu
 
 
 @pytest.mark.parametrize(("error", "code"), [(InputError("wrong"), 2), (CloudError("wrong"), 1)])
-def test_the_type_of_the_error_decides_the_exit_code(capsys, raising, error, code):
+def test_the_type_of_the_error_decides_the_exit_code(printed_by, raising, error, code):
     raising(error)
-    assert run([]) == code
-    assert capsys.readouterr().err == "error: wrong\n"
+    assert printed_by(code=code).err == "error: wrong\n"
 
 
-def test_an_unexpected_error_names_the_debug_option(capsys, raising):
+def test_an_unexpected_error_names_the_debug_option(printed_by, document_of, raising):
     raising(KeyError("lost"))
-    assert run([]) == 1
-    assert capsys.readouterr().err == "error: unexpected: KeyError: 'lost' (run again with --debug)\n"
-    assert run(["--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["error"]["type"] == "Unexpected"
+    assert printed_by(code=1).err == "error: unexpected: KeyError: 'lost' (run again with --debug)\n"
+    assert document_of(code=1)["error"]["type"] == "Unexpected"
 
 
-def test_debug_shows_the_traceback_too(capsys, raising):
+def test_debug_shows_the_traceback_too(printed_by, raising):
     raising(CloudError("wrong"))
-    assert run(["--debug"]) == 1
-    shown = capsys.readouterr().err
+    shown = printed_by("--debug", code=1).err
     assert "Traceback (most recent call last)" in shown
     assert shown.endswith("error: wrong\n")
 
 
-def test_an_interruption_ends_with_130(capsys, raising):
+def test_an_interruption_ends_with_130(printed_by, raising):
     raising(KeyboardInterrupt())
-    assert run([]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    assert printed_by(code=130).err == "interrupted\n"
 
 
 def test_a_closed_pipe_prints_no_error(capfd, raising):
@@ -193,12 +182,11 @@ def test_a_closed_pipe_prints_no_error(capfd, raising):
     assert capfd.readouterr().err == ""
 
 
-def test_a_wrong_key_in_the_project_names_file_and_field(capsys, tmp_path):
+def test_a_wrong_key_in_the_project_names_file_and_field(document_of, tmp_path):
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "weather.yaml").write_text(
         "source: weather\ntimestamp: {field: at}\nfilds: {at: timestamp}\npush: {}\n"
     )
-    assert run(["runs", "--json"]) == 2
-    message = json.loads(capsys.readouterr().out)["error"]["message"]
+    message = document_of("runs", code=2)["error"]["message"]
     assert "weather.yaml" in message
     assert "filds" in message

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,12 +16,12 @@ from slackwater.cli.main import run
 from slackwater.deploy import deploy as deploy_module
 from slackwater.deploy.deploy import DeployResult
 from slackwater.errors import CloudError
+from tests.example_project import PROJECT
 from tests.fakes_cli import Terminal
 from tests.fakes_stacks import ALARM, BUCKET, COMPOSITE, ROLE, Aws
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 OBSOLETE = ("slackwater-schedule", "slackwater-source-dashboards")
 DELETE = "aws cloudformation delete-stack --stack-name slackwater-schedule"
 
@@ -45,11 +44,10 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Aws:
 
 @pytest.mark.parametrize(("options", "stdin"), [([], io.StringIO), (["--json"], Terminal)])
 def test_where_the_command_cannot_ask_it_names_what_is_kept_and_how_to_delete_the_rest(
-    account, monkeypatch, capsys, options, stdin
+    account, monkeypatch, printed_by, options, stdin
 ):
     monkeypatch.setattr("sys.stdin", stdin("y\n" * 2))
-    assert run(["deploy", *options, *PROJECT]) == 0
-    printed = capsys.readouterr()
+    printed = printed_by("deploy", *options, *PROJECT)
     noted = " ".join(printed.err.split())
     assert f"keeps {BUCKET} dags, and deletes 1 {ROLE}, 1 {BUCKET}" in noted
     assert f"to delete it: {DELETE}" in noted
@@ -69,11 +67,10 @@ def test_on_a_terminal_each_is_deleted_only_after_a_yes(account, monkeypatch, ca
     assert "slackwater-storage" not in capsys.readouterr().err
 
 
-def test_a_stack_whose_deletion_would_lose_objects_is_not_offered(account, monkeypatch, capsys):
+def test_a_stack_whose_deletion_would_lose_objects_is_not_offered(account, monkeypatch, printed_by):
     account.objects = {"scratch": ["a"]}
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
-    assert run(["deploy", *PROJECT]) == 0
-    noted = " ".join(capsys.readouterr().err.split())
+    noted = " ".join(printed_by("deploy", *PROJECT).err.split())
     assert "bucket scratch is not empty" in noted
     assert DELETE in noted
     assert account.deleted == ["slackwater-source-dashboards"]

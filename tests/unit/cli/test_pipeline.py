@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli.main import run
+from tests.example_project import EXAMPLE
 
 pytestmark = pytest.mark.unit
-
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 
 
 @pytest.fixture
@@ -29,10 +28,9 @@ PROBLEM = "steps.flights_with_weather.depends_on: no source or step 'checked_fli
 LINE = (EXAMPLE / "pipelines" / "daily_delays.yaml").read_text().splitlines().index("    step: join") + 2
 
 
-def test_each_problem_is_one_line_with_its_position(project, monkeypatch, capsys):
+def test_each_problem_is_one_line_with_its_position(project, monkeypatch, printed_by):
     monkeypatch.chdir(project)
-    assert run(["pipeline", "validate"]) == 2
-    first, *others = capsys.readouterr().out.splitlines()
+    first, *others = printed_by("pipeline", "validate", code=2).out.splitlines()
     assert first == f"pipelines/daily_delays.yaml:{LINE}:18  {PROBLEM}"
     assert others == [
         "pipelines/other.yaml:1:1  publish: missing (expected a mapping)",
@@ -40,9 +38,8 @@ def test_each_problem_is_one_line_with_its_position(project, monkeypatch, capsys
     ]
 
 
-def test_with_json_the_problems_are_one_document(project, capsys):
-    assert run(["pipeline", "validate", "--project", str(project), "--json"]) == 2
-    first, *_ = json.loads(capsys.readouterr().out)["problems"]
+def test_with_json_the_problems_are_one_document(project, document_of):
+    first, *_ = document_of("pipeline", "validate", "--project", str(project), code=2)["problems"]
     assert first == {
         "file": str(project / "pipelines" / "daily_delays.yaml"),
         "line": LINE,
@@ -54,23 +51,19 @@ def test_with_json_the_problems_are_one_document(project, capsys):
     }
 
 
-def test_with_a_file_only_its_problems_are_reported(project, monkeypatch, capsys):
+def test_with_a_file_only_its_problems_are_reported(project, monkeypatch, printed_by):
     """The project is the one around the file, wherever the command is run."""
     path = project / "pipelines" / "daily_delays.yaml"
-    assert run(["pipeline", "validate", str(path)]) == 2
-    assert capsys.readouterr().out == f"{path}:{LINE}:18  {PROBLEM}\n"
+    assert printed_by("pipeline", "validate", str(path), code=2).out == f"{path}:{LINE}:18  {PROBLEM}\n"
     monkeypatch.chdir(project / "pipelines")
-    assert run(["pipeline", "validate", path.name]) == 2
-    assert capsys.readouterr().out == f"{path.name}:{LINE}:18  {PROBLEM}\n"
+    assert printed_by("pipeline", "validate", path.name, code=2).out == f"{path.name}:{LINE}:18  {PROBLEM}\n"
 
 
 @pytest.mark.parametrize("file", [[], [str(EXAMPLE / "pipelines" / "daily_delays.yaml")]])
-def test_without_problems_it_exits_with_0(file, capsys):
+def test_without_problems_it_exits_with_0(file, printed_by, document_of):
     arguments = ["pipeline", "validate", *file, "--project", str(EXAMPLE)]
-    assert run(arguments) == 0
-    assert "valid" in capsys.readouterr().out
-    assert run([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"problems": []}
+    assert "valid" in printed_by(*arguments).out
+    assert document_of(*arguments) == {"problems": []}
 
 
 def test_a_missing_file_is_an_input_error(capsys):
@@ -81,21 +74,17 @@ def test_a_missing_file_is_an_input_error(capsys):
 DAILY = str(EXAMPLE / "pipelines" / "daily_delays.yaml")
 
 
-def test_graph_draws_mermaid_or_svg(capsys):
-    assert run(["pipeline", "graph", DAILY]) == 0
-    mermaid = capsys.readouterr().out
+def test_graph_draws_mermaid_or_svg(printed_by, document_of):
+    mermaid = printed_by("pipeline", "graph", DAILY).out
     assert mermaid.startswith("flowchart LR\n")
-    assert run(["pipeline", "graph", DAILY, "--svg"]) == 0
-    svg = capsys.readouterr().out
+    svg = printed_by("pipeline", "graph", DAILY, "--svg").out
     assert svg.startswith("<svg ")
-    assert run(["pipeline", "graph", DAILY, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of("pipeline", "graph", DAILY)
     assert document == {"layers": [["delays_by_carrier"]], "mermaid": mermaid, "svg": svg}
 
 
-def test_compile_prints_the_state_machine(capsys):
-    assert run(["pipeline", "compile", DAILY]) == 0
-    machine = json.loads(capsys.readouterr().out)
+def test_compile_prints_the_state_machine(printed_by):
+    machine = json.loads(printed_by("pipeline", "compile", DAILY).out)
     assert machine["StartAt"] == "Freeze inputs"
     assert machine["States"]["Run delays_by_carrier"]["Next"] == "Record the publication"
 

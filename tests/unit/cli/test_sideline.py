@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,12 +15,12 @@ from slackwater.receiver.parsing.rejections import RejectionRule
 from slackwater.receiver.pull.rejects_reader import RejectsReader
 from slackwater.receiver.writing.rejects import rejects_uri
 from slackwater.storage import StoredObject
+from tests.example_project import PROJECT
 from tests.fakes_cli import Terminal, use_client
 from tests.fakes_receiver import MemoryFileCache, MemoryStore
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 TODAY = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
 PUSHED, PULLED = "1" * 32, "2" * 32
 
@@ -69,23 +68,15 @@ def store_rejects(store):
     return store_rejects
 
 
-def run_json(capsys, *arguments):
-    assert run([*arguments, *PROJECT, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def run_text(capsys, *arguments):
-    assert run([*arguments, *PROJECT]) == 0
-    return capsys.readouterr().out
-
-
 class TestList:
-    def test_events_are_counted_by_day_source_and_rule_the_latest_day_first(self, capsys, store_rejects):
+    def test_events_are_counted_by_day_source_and_rule_the_latest_day_first(
+        self, printed_by, document_of, store_rejects
+    ):
         store_rejects(record(0), record(3, RejectionRule.WRONG_TYPE), record(4))
         store_rejects(record(0, RejectionRule.TOO_OLD, batch=PULLED))
         store_rejects(record(0), source="flights", back=0)
         store_rejects(record(7), back=2)
-        assert run_json(capsys, "sideline", "list")["days"] == [
+        assert document_of("sideline", "list", *PROJECT)["days"] == [
             {"source": "flights", "date": iso(0), "rejected": 1, "batches": 1, "rules": {"missing": 1}},
             {
                 "source": "weather",
@@ -96,37 +87,37 @@ class TestList:
             },
             {"source": "weather", "date": iso(2), "rejected": 1, "batches": 1, "rules": {"missing": 1}},
         ]
-        assert run_text(capsys, "sideline", "list", "weather").splitlines() == [
+        assert printed_by("sideline", "list", "weather", *PROJECT).out.splitlines() == [
             "date (UTC)  source   rejected  batches  by rule",
             f"{iso(0)}  weather         4        2  missing 2, wrong_type 1, too_old 1",
             f"{iso(2)}  weather         1        1  missing 1",
         ]
 
-    def test_the_default_is_the_last_seven_days(self, capsys, store_rejects):
+    def test_the_default_is_the_last_seven_days(self, document_of, store_rejects):
         for back in (0, 6, 7):
             store_rejects(record(0), back=back)
 
         def dates(*arguments):
-            return [day["date"] for day in run_json(capsys, "sideline", "list", "weather", *arguments)["days"]]
+            return [day["date"] for day in document_of("sideline", "list", "weather", *arguments, *PROJECT)["days"]]
 
         assert dates() == [iso(0), iso(6)]
         assert dates("--since", iso(7)) == [iso(0), iso(6), iso(7)]
         assert dates("--since", iso(0)) == [iso(0)]
         assert dates("--date", iso(7)) == [iso(7)]
 
-    def test_no_rejected_events(self, capsys, store):
-        assert run_json(capsys, "sideline", "list") == {"days": []}
-        assert run_text(capsys, "sideline", "list") == f"no rejected events since {iso(6)}\n"
-        shown = run_text(capsys, "sideline", "list", "weather", "--date", "2013-03-08")
+    def test_no_rejected_events(self, printed_by, document_of, store):
+        assert document_of("sideline", "list", *PROJECT) == {"days": []}
+        assert printed_by("sideline", "list", *PROJECT).out == f"no rejected events since {iso(6)}\n"
+        shown = printed_by("sideline", "list", "weather", "--date", "2013-03-08", *PROJECT).out
         assert shown == "no rejected events of weather on 2013-03-08\n"
 
 
 class TestShow:
-    def test_records_are_complete_and_the_latest_batch_is_first(self, capsys, store_rejects):
+    def test_records_are_complete_and_the_latest_batch_is_first(self, document_of, store_rejects):
         store_rejects(record(0, text="x" * 500), record(3, line=4))
         store_rejects(record(2, RejectionRule.WRONG_TYPE, batch=PULLED, origin="pull:a.csv", line=3))
         store_rejects(record(1, batch="3" * 32), back=1)
-        document = run_json(capsys, "sideline", "show", "weather")
+        document = document_of("sideline", "show", "weather", *PROJECT)
         assert (document["source"], document["more"]) == ("weather", False)
         events = document["events"]
         assert [(one["date"], one["batch_id"], one["index"]) for one in events] == [
@@ -149,16 +140,16 @@ class TestShow:
         assert events[1]["text"] == "x" * 500
         assert events[1]["line"] is None
 
-    def test_a_batch_of_any_day_or_a_day_is_shown_and_no_other(self, capsys, store_rejects):
+    def test_a_batch_of_any_day_or_a_day_is_shown_and_no_other(self, document_of, store_rejects):
         store_rejects(record(0), back=400)
         store_rejects(record(0, batch=PULLED))
         for option in (["--batch", PUSHED], ["--date", iso(400)]):
-            [event] = run_json(capsys, "sideline", "show", "weather", *option)["events"]
+            [event] = document_of("sideline", "show", "weather", *option, *PROJECT)["events"]
             assert (event["date"], event["batch_id"]) == (iso(400), PUSHED)
 
-    def test_events_beyond_the_limit_are_reported_as_more(self, capsys, store_rejects):
+    def test_events_beyond_the_limit_are_reported_as_more(self, capsys, document_of, store_rejects):
         store_rejects(*map(record, range(3)))
-        assert [run_json(capsys, "sideline", "show", "weather", "--limit", str(n))["more"] for n in (2, 3, 4)] == [
+        assert [document_of("sideline", "show", "weather", "--limit", str(n), *PROJECT)["more"] for n in (2, 3, 4)] == [
             True,
             False,
             False,
@@ -166,20 +157,23 @@ class TestShow:
         assert run(["sideline", "show", "weather", "--limit", "2", *PROJECT]) == 0
         assert capsys.readouterr().err == "these are the first 2 events (to see more: --limit N)\n"
 
-    def test_each_batch_is_printed_as_a_table(self, capsys, store_rejects):
+    def test_each_batch_is_printed_as_a_table(self, printed_by, store_rejects):
         store_rejects(record(0), record(12, RejectionRule.WRONG_TYPE, line=13, text="a\x1b[2J\nb"))
-        assert run_text(capsys, "sideline", "show", "weather").splitlines() == [
+        assert printed_by("sideline", "show", "weather", *PROJECT).out.splitlines() == [
             f"weather {iso(0)}: 2 events of batch {PUSHED}, push:acme",
             "index  line  rule        reason                      event",
             '    0        missing     temp: a number is expected  {"temp": "x"}',
             "   12    13  wrong_type  temp: a number is expected  a\\x1b[2J\\nb",
         ]
 
-    def test_the_rows_of_a_file_that_was_rejected_as_a_whole_are_counted(self, capsys, store_rejects):
+    def test_the_rows_of_a_file_that_was_rejected_as_a_whole_are_counted(self, capsys, document_of, store_rejects):
         store_rejects(record(0, batch=PULLED, line=2), record(1, batch=PULLED, line=3, rows=99_999))
-        (day,) = run_json(capsys, "sideline", "list")["days"]
+        (day,) = document_of("sideline", "list", *PROJECT)["days"]
         assert (day["rejected"], day["batches"], day["rules"]) == (100_000, 1, {"missing": 100_000})
-        assert [event["rows"] for event in run_json(capsys, "sideline", "show", "weather")["events"]] == [1, 99_999]
+        assert [event["rows"] for event in document_of("sideline", "show", "weather", *PROJECT)["events"]] == [
+            1,
+            99_999,
+        ]
         assert run(["sideline", "show", "weather", *PROJECT]) == 0
         assert capsys.readouterr().err == "and 99,998 rows more: the file was rejected as a whole\n"
 
@@ -191,17 +185,17 @@ class TestShow:
         shown = sys.stdout.getvalue()
         assert f"{'0123456789' * 5}0123456..." in shown
 
-    def test_records_without_a_rule_are_shown(self, capsys, store):
+    def test_records_without_a_rule_are_shown(self, document_of, store):
         old = {"index": 0, "reason": "id: missing", "batch_id": PUSHED, "origin": "push:acme", "text": "{}"}
         uri = rejects_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
         store.put(uri, f"{json.dumps(old)}\n".encode())
-        assert run_json(capsys, "sideline", "list", "weather")["days"][0]["rules"] == {"unknown": 1}
-        assert run_json(capsys, "sideline", "show", "weather")["events"][0]["rule"] == "unknown"
+        assert document_of("sideline", "list", "weather", *PROJECT)["days"][0]["rules"] == {"unknown": 1}
+        assert document_of("sideline", "show", "weather", *PROJECT)["events"][0]["rule"] == "unknown"
 
-    def test_an_event_with_any_type_of_line_break_is_one_record(self, capsys, store_rejects):
+    def test_an_event_with_any_type_of_line_break_is_one_record(self, document_of, store_rejects):
         odd = "a\nb\rc\u2028d\u0085e\x0bf\x1cg"
         store_rejects(record(0, text=odd), record(1))
-        events = run_json(capsys, "sideline", "show", "weather")["events"]
+        events = document_of("sideline", "show", "weather", *PROJECT)["events"]
         assert [event["text"] for event in events] == [odd, '{"temp": "x"}']
 
     def test_an_object_without_rejected_events_is_named(self, capsys, store):
@@ -210,10 +204,16 @@ class TestShow:
         assert run(["sideline", "show", "weather", *PROJECT]) == 2
         assert f"error: {uri}: line 1 is not a rejected event: " in capsys.readouterr().err
 
-    def test_no_rejected_events(self, capsys, store):
-        assert run_json(capsys, "sideline", "show", "weather") == {"source": "weather", "events": [], "more": False}
-        assert run_text(capsys, "sideline", "show", "weather") == f"no rejected events of weather since {iso(6)}\n"
-        shown = run_text(capsys, "sideline", "show", "weather", "--batch", PUSHED)
+    def test_no_rejected_events(self, printed_by, document_of, store):
+        assert document_of("sideline", "show", "weather", *PROJECT) == {
+            "source": "weather",
+            "events": [],
+            "more": False,
+        }
+        assert (
+            printed_by("sideline", "show", "weather", *PROJECT).out == f"no rejected events of weather since {iso(6)}\n"
+        )
+        shown = printed_by("sideline", "show", "weather", "--batch", PUSHED, *PROJECT).out
         assert shown == f"no rejected events of weather in batch {PUSHED}\n"
 
 
@@ -229,9 +229,8 @@ class TestShow:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_options_are_an_input_error(capsys, store, arguments, expected):
-    assert run(["sideline", *arguments, *PROJECT]) == 2
-    assert expected in capsys.readouterr().err
+def test_wrong_options_are_an_input_error(printed_by, store, arguments, expected):
+    assert expected in printed_by("sideline", *arguments, *PROJECT, code=2).err
 
 
 def test_days_are_utc_days():

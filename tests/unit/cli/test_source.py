@@ -19,21 +19,18 @@ pytestmark = pytest.mark.unit
 FLIGHTS = Path("examples/nyc_flights/sources/flights.yaml")
 
 
-def test_the_columns_of_a_valid_definition_are_printed_or_one_document(capsys):
-    assert run(["source", "validate", str(FLIGHTS)]) == 0
-    shown = capsys.readouterr().out
+def test_the_columns_of_a_valid_definition_are_printed_or_one_document(printed_by, document_of):
+    shown = printed_by("source", "validate", str(FLIGHTS)).out
     assert "flights: valid, 19 columns" in shown
     assert "carrier, required" in shown
-    assert run(["source", "validate", str(FLIGHTS), "--json"]) == 0
-    (source,) = json.loads(capsys.readouterr().out)["sources"]
+    (source,) = document_of("source", "validate", str(FLIGHTS))["sources"]
     assert source["source"] == "flights"
     assert source["columns"]["dep_delay"] == "double"
     assert source["pull"]["format"]["type"] == "csv"
 
 
-def test_without_a_file_the_whole_project_is_checked(capsys):
-    assert run(["source", "validate", "--project", "examples/nyc_flights"]) == 0
-    shown = capsys.readouterr().out
+def test_without_a_file_the_whole_project_is_checked(printed_by):
+    shown = printed_by("source", "validate", "--project", "examples/nyc_flights").out
     assert "flights: valid" in shown
     assert "weather: valid, 15 columns" in shown
 
@@ -47,20 +44,18 @@ def test_without_a_file_the_whole_project_is_checked(capsys):
         (None, "no such file"),
     ],
 )
-def test_an_invalid_definition_is_an_input_error_that_names_file_and_field(tmp_path, capsys, content, says):
+def test_an_invalid_definition_is_an_input_error_that_names_file_and_field(tmp_path, printed_by, content, says):
     file = tmp_path / "feed.yaml"
     if content:
         file.write_text(content)
-    assert run(["source", "validate", str(file)]) == 2
-    shown = capsys.readouterr().err
+    shown = printed_by("source", "validate", str(file), code=2).err
     assert says in shown
     assert "feed.yaml" in shown
 
 
 @pytest.mark.parametrize("group", ["source", "pipeline"])
-def test_the_schema_command_prints_json(capsys, group):
-    assert run([group, "schema"]) == 0
-    assert json.loads(capsys.readouterr().out)["title"] == group.capitalize()
+def test_the_schema_command_prints_json(printed_by, group):
+    assert json.loads(printed_by(group, "schema").out)["title"] == group.capitalize()
 
 
 SAMPLE = "id,zip,at\n1,00501,2013-03-08T12:00:00Z\n2,10001,2013-03-08T12:00:00+01:00\n"
@@ -74,19 +69,17 @@ def sample(tmp_path, monkeypatch) -> str:
     return "orders-2013-03-08.csv"
 
 
-def test_infer_prints_a_definition_that_is_valid(sample, capsys):
-    assert run(["source", "infer", sample]) == 0
-    shown = capsys.readouterr()
+def test_infer_prints_a_definition_that_is_valid(sample, printed_by):
+    shown = printed_by("source", "infer", sample)
     Path("orders.yaml").write_text(shown.out)
     assert load_source(Path("orders.yaml")).columns == {"id": "int64", "zip": "string", "at": "timestamp"}
     assert "zip: string  # numbers with leading zeros, such as '00501'" in shown.out
     assert shown.err == ""
 
 
-def test_infer_writes_a_new_file_with_the_name_of_the_source(sample, capsys):
+def test_infer_writes_a_new_file_with_the_name_of_the_source(sample, capsys, printed_by):
     output = Path("sources/shop_orders.yaml")  # in a folder that does not exist yet
-    assert run(["source", "infer", sample, "--output", str(output)]) == 0
-    assert capsys.readouterr().out == f"{output}: 3 fields from 2 rows\n"
+    assert printed_by("source", "infer", sample, "--output", str(output)).out == f"{output}: 3 fields from 2 rows\n"
     assert load_source(output).source == "shop_orders"
     output.write_text("mine")
     assert run(["source", "infer", sample, "--output", str(output)]) == 2
@@ -94,10 +87,9 @@ def test_infer_writes_a_new_file_with_the_name_of_the_source(sample, capsys):
     assert output.read_text() == "mine"
 
 
-def test_infer_names_what_is_to_decide_and_validate_refuses_it(sample, capsys):
+def test_infer_names_what_is_to_decide_and_validate_refuses_it(sample, capsys, printed_by):
     Path(sample).write_text("id,at\n1,01/02/2013 10:00\n2,03/04/2013 10:00\n3\n")
-    assert run(["source", "infer", sample, "--output", "orders.yaml"]) == 0
-    notes = capsys.readouterr().err.splitlines()
+    notes = printed_by("source", "infer", sample, "--output", "orders.yaml").err.splitlines()
     assert notes == [
         "the receiver rejects 1 row of the sample",
         "decide timestamp.timezone: there are timestamps without an offset from UTC",
@@ -107,9 +99,8 @@ def test_infer_names_what_is_to_decide_and_validate_refuses_it(sample, capsys):
     assert "timestamp.timezone: no such timezone: 'DECIDE the timezone'" in capsys.readouterr().err
 
 
-def test_infer_with_json_prints_one_document(sample, capsys):
-    assert run(["source", "infer", sample, "--name", "shop", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_infer_with_json_prints_one_document(sample, document_of):
+    document = document_of("source", "infer", sample, "--name", "shop")
     assert yaml.safe_load(document.pop("definition"))["source"] == "shop"
     assert document.pop("fields") == {"id": "int64", "zip": "string", "at": "timestamp"}
     expected = {"source": "shop", "rows": 2, "is_complete": True, "rejected": 0, "undecided": {}, "output": None}
@@ -137,17 +128,15 @@ def test_infer_refuses_what_it_cannot_read_or_write(sample, capsys, arguments, s
     assert [path.name for path in Path().iterdir()] == [sample]
 
 
-def test_infer_refuses_urls_with_private_addresses(sample, web, capsys):
-    assert run(["source", "infer", f"{web.url}/orders.csv"]) == 1
-    assert "no connection is made to 127.0.0.1" in capsys.readouterr().err
+def test_infer_refuses_urls_with_private_addresses(sample, web, printed_by):
+    assert "no connection is made to 127.0.0.1" in printed_by("source", "infer", f"{web.url}/orders.csv", code=1).err
     assert web.requests == []
 
 
-def test_infer_reads_the_beginning_of_a_url(sample, web, capsys, monkeypatch):
+def test_infer_reads_the_beginning_of_a_url(sample, web, printed_by, monkeypatch):
     monkeypatch.setenv("SLACKWATER_SET", f"log_level=DEBUG outbound_allow=10.0.0.1,{web.entry}")
     web.on("/out/my%20orders-2013-03-08.csv.gz?key=secret", Reply(body=gzip.compress(SAMPLE.encode())))
-    assert run(["source", "infer", f"{web.url}/out/my%20orders-2013-03-08.csv.gz?key=secret"]) == 0
-    shown = capsys.readouterr().out
+    shown = printed_by("source", "infer", f"{web.url}/out/my%20orders-2013-03-08.csv.gz?key=secret").out
     pull = yaml.safe_load(shown)["pull"]
     assert (pull["url"], pull["files"]) == (f"{web.url}/out", "my orders-{date}.csv.gz")
     assert "secret" not in shown

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-from slackwater.cli.main import run
 
 pytestmark = pytest.mark.unit
 
@@ -21,24 +17,21 @@ def folder(tmp_path, monkeypatch):
     pq.write_table(pa.table({"v": [1, 2]}), "in.parquet")
 
 
-def test_all_steps_are_listed_by_kind(capsys):
-    assert run(["step", "list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_all_steps_are_listed_by_kind(printed_by):
+    lines = printed_by("step", "list").out.splitlines()
     kinds = [line.split()[1] for line in lines[1:]]
     assert kinds == sorted(kinds, key=["extract", "transform", "load"].index)
     assert "clean_nan       transform  Fill missing values, or drop the rows that have them." in lines
 
 
-def test_a_step_is_shown_with_its_inputs_parameters_and_objects_in_them(capsys):
-    assert run(["step", "show", "clean_nan"]) == 0
-    shown = capsys.readouterr().out
+def test_a_step_is_shown_with_its_inputs_parameters_and_objects_in_them(printed_by):
+    shown = printed_by("step", "show", "clean_nan").out
     for part in ("clean_nan (transform): Fill", "Inputs: `rows`.", "order_by  list of string", "\nConstant\n"):
         assert part in shown
 
 
-def test_the_document_of_a_step_has_the_json_schema_of_its_parameters(capsys):
-    assert run(["step", "show", "join", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_the_document_of_a_step_has_the_json_schema_of_its_parameters(document_of):
+    document = document_of("step", "show", "join")
     assert (document["kind"], document["inputs"]) == ("transform", "`left`, `right`, in this order.")
     jsonschema.validate({"keys": ["k"], "how": "left"}, document["schema"])
     with pytest.raises(jsonschema.ValidationError, match="'kesy' was unexpected"):
@@ -63,8 +56,6 @@ def test_the_document_of_a_step_has_the_json_schema_of_its_parameters(capsys):
         (["run", "write_csv", "--output", "out.csv"], "--output: write_csv itself writes the rows: remove the option"),
     ],
 )
-def test_a_wrong_argument_is_an_input_error_that_names_it(capsys, arguments, message):
-    assert run(["step", *arguments]) == 2
-    assert message in capsys.readouterr().err
-    assert run(["step", *arguments, "--json"]) == 2
-    assert message in json.loads(capsys.readouterr().out)["error"]["message"]
+def test_a_wrong_argument_is_an_input_error_that_names_it(printed_by, document_of, arguments, message):
+    assert message in printed_by("step", *arguments, code=2).err
+    assert message in document_of("step", *arguments, code=2)["error"]["message"]

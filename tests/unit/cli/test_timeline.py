@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from slackwater.cli.main import run
 from slackwater.cli.output import to_json_value
 from slackwater.cli.timeline import bars, show_timeline, timeline_document
 from slackwater.client.client import Client
 from slackwater.client.days.runs import RunSeconds
 from slackwater.client.days.timeline import SlowestStep, StageTime, StepTime, Timeline
 from slackwater.runs.record import RunRecord, RunState
+from tests.example_project import PROJECT
 from tests.fakes_cli import BEGIN, Terminal
 from tests.unit.client.test_runs import RUN
 
@@ -115,8 +114,6 @@ def test_the_document_has_all_values():
         (["logs", "ab" * 6, "--date", "2013-03-10"], "date: the run"),
     ],
 )
-def test_a_run_that_is_not_named_well_is_an_error_before_anything_is_read(monkeypatch, capsys, arguments, expected):
+def test_a_run_that_is_not_named_well_is_an_error_before_anything_is_read(monkeypatch, printed_by, arguments, expected):
     monkeypatch.setattr(Client, "open", None)
-    project = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
-    assert run([*arguments, "--project", str(project)]) == 2
-    assert expected in capsys.readouterr().err
+    assert expected in printed_by(*arguments, *PROJECT, code=2).err

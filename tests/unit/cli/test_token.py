@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from slackwater.cli.main import run
 from slackwater.client.push import OPERATOR, TokenFile
-from tests.example_project import example_project
+from tests.example_project import PROJECT, example_project
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_dynamodb import LocalDynamoDB
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 NOW = datetime(2013, 3, 8, 12, tzinfo=UTC)
 
 
@@ -40,14 +37,13 @@ def client(dynamodb, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def slackwater(client, capsys):
+def slackwater(client, printed_by):
     """Run a `token` command, and return what it printed: lines, or its document."""
 
     def slackwater(*arguments, code=0, error=False):
         as_json = [] if error or arguments[-1] == "--text" else ["--json"]
         options = [argument for argument in arguments if argument != "--text"]
-        assert run(["token", *options, *as_json, "--project", str(PROJECT)]) == code
-        printed = capsys.readouterr()
+        printed = printed_by("token", *options, *as_json, *PROJECT, code=code)
         if error:
             assert printed.out == ""
             return printed.err

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from slackwater.arrow.reference import StepRecord
-from slackwater.cli.main import run
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import Loads, loads_uri
+from tests.example_project import PROJECT
 from tests.fakes_check import World
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_runs import store_stage
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 DATE = "2013-03-10"
 QUERY = {"query": "SELECT carrier, count(*) AS n\n  FROM cleaned\n GROUP BY carrier"}
 CHECKED = {"rule": "not_null", "columns": ["carrier"], "severity": "warn", "checked": 900, "failed": 2, "examples": []}
@@ -82,19 +78,22 @@ def remove(world, part):
     world.store.delete([uri for uri in world.store.objects if part in uri])
 
 
-def call(command, *options, code=0):
-    assert run([command, "daily_delays", "--date", DATE, "--project", str(PROJECT), *options]) == code
+@pytest.fixture
+def printed(printed_by):
+    """Run a command on the day, and return what it has printed."""
+    return lambda command, **code: printed_by(command, "daily_delays", "--date", DATE, *PROJECT, **code)
 
 
-def document(capsys, command):
-    call(command, "--json")
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def document(document_of):
+    """Run a command on the day, and return its document."""
+    return lambda command: document_of(command, "daily_delays", "--date", DATE, *PROJECT)
 
 
 class TestRefs:
-    def test_input_stages_and_publication_are_listed_in_order(self, world, capsys):
+    def test_input_stages_and_publication_are_listed_in_order(self, world, document):
         published = publish(world)
-        answer = document(capsys, "refs")
+        answer = document("refs")
         assert (answer["pipeline"], answer["date"]) == ("daily_delays", DATE)
         first, cleaned, counted, last = answer["versions"]
         assert [version["type"] for version in answer["versions"]] == ["input", "stage", "stage", "published"]
@@ -108,12 +107,12 @@ class TestRefs:
         assert (last["rows"], last["snapshot_id"]) == (3, "1")
         assert all(version["created"] for version in answer["versions"])
 
-    def test_two_attempts_are_told_apart(self, world, capsys):
+    def test_two_attempts_are_told_apart(self, world, document):
         publish(world)
         second = publish(world, force=True)
         remove(world, "/1/counted/")
         remove(world, "/arrow/daily_delays/2013-03-10/" + second.run_id + "/1/")
-        answer = document(capsys, "refs")["versions"]
+        answer = document("refs")["versions"]
         states = [(version["attempt"], version["type"], version.get("state")) for version in answer]
         assert states == [
             (1, "input", "present"),
@@ -126,34 +125,31 @@ class TestRefs:
             (2, "published", None),
         ]
 
-    def test_a_version_of_which_some_files_are_missing_is_incomplete(self, world, capsys):
+    def test_a_version_of_which_some_files_are_missing_is_incomplete(self, world, document):
         run_stages(world)
         remove(world, "/cleaned/00001.arrow")
-        states = [version["state"] for version in document(capsys, "refs")["versions"]]
+        states = [version["state"] for version in document("refs")["versions"]]
         assert states == ["present", "incomplete", "present"]
 
-    def test_a_manifest_of_another_format_is_named(self, world, capsys):
+    def test_a_manifest_of_another_format_is_named(self, world, printed):
         run = run_stages(world)
         world.store.put(f"{run.stage_prefix('cleaned')}manifest.json", b'{"version": 2}')
-        call("refs", code=1)
-        assert "/1/cleaned/manifest.json is not a manifest that this version can read" in capsys.readouterr().err
+        assert "/1/cleaned/manifest.json is not a manifest that this version can read" in printed("refs", code=1).err
 
-    def test_a_removed_input_manifest_is_shown(self, world, capsys):
+    def test_a_removed_input_manifest_is_shown(self, world, document):
         run = world.freeze(DATE)
         world.store.delete([run.manifest])
-        (version,) = document(capsys, "refs")["versions"]
+        (version,) = document("refs")["versions"]
         assert version["state"] == "missing"
         assert "created" not in version
 
-    def test_a_day_without_runs_has_none(self, world, capsys):
-        assert document(capsys, "refs")["versions"] == []
-        call("refs")
-        assert "no runs of daily_delays for 2013-03-10 yet" in capsys.readouterr().out
+    def test_a_day_without_runs_has_none(self, world, printed, document):
+        assert document("refs")["versions"] == []
+        assert "no runs of daily_delays for 2013-03-10 yet" in printed("refs").out
 
-    def test_the_table_names_the_version_that_another_was_made_from(self, world, capsys):
+    def test_the_table_names_the_version_that_another_was_made_from(self, world, printed):
         publish(world)
-        call("refs")
-        lines = capsys.readouterr().out.splitlines()
+        lines = printed("refs").out.splitlines()
         assert lines[0].split("  ")[0] == "attempt"
         assert [line.split()[:2] for line in lines[1:5]] == [
             ["1", "input"],
@@ -167,9 +163,9 @@ class TestRefs:
 
 
 class TestRunsOfADay:
-    def test_each_step_has_rows_seconds_parameters_and_effect(self, world, capsys):
+    def test_each_step_has_rows_seconds_parameters_and_effect(self, world, document):
         publish(world)
-        (only,) = document(capsys, "runs")["runs"]
+        (only,) = document("runs")["runs"]
         steps = [(step.pop("stage"), StepRecord.model_validate(step)) for step in only["steps"]]
         assert steps == [
             *(("cleaned", record) for record in CLEANED),
@@ -178,19 +174,19 @@ class TestRunsOfADay:
         ]
         assert only["missing"] == []
 
-    def test_the_json_document_has_the_steps_of_all_attempts_and_the_table_those_of_the_last(self, world, capsys):
+    def test_the_json_document_has_the_steps_of_all_attempts_and_the_table_those_of_the_last(
+        self, world, printed, document
+    ):
         publish(world)
         run_stages(world, force=True)
-        assert [len(item["steps"]) for item in document(capsys, "runs")["runs"]] == [5, 4]
-        call("runs")
-        shown = capsys.readouterr().out
+        assert [len(item["steps"]) for item in document("runs")["runs"]] == [5, 4]
+        shown = printed("runs").out
         assert "daily_delays 2013-03-10, attempt 2" in shown
         assert "attempt 1" not in shown
 
-    def test_people_see_one_line_for_each_step_parameter_and_effect(self, world, capsys):
+    def test_people_see_one_line_for_each_step_parameter_and_effect(self, world, printed):
         publish(world)
-        call("runs")
-        lines = capsys.readouterr().out.splitlines()
+        lines = printed("runs").out.splitlines()
         table = lines.index("daily_delays 2013-03-10, attempt 1") + 1
         assert [" ".join(line.split()) for line in lines[table : table + 6]] == [
             "stage name step rows in rows out seconds",
@@ -216,45 +212,41 @@ class TestRunsOfADay:
             "  files: 1",
         ]
 
-    def test_a_removed_manifest_is_shown_as_such(self, world, capsys):
+    def test_a_removed_manifest_is_shown_as_such(self, world, printed, document):
         publish(world)
         remove(world, "/cleaned/manifest.json")
-        (only,) = document(capsys, "runs")["runs"]
+        (only,) = document("runs")["runs"]
         assert [step["name"] for step in only["steps"]] == ["checked", "counted", "report"]
         assert [uri.rpartition("/1/")[2] for uri in only["missing"]] == ["cleaned/manifest.json"]
-        call("runs")
-        assert "cleaned/manifest.json does not exist any more" in capsys.readouterr().out
+        assert "cleaned/manifest.json does not exist any more" in printed("runs").out
 
-    def test_a_failed_run_has_the_steps_of_its_finished_stages(self, world, capsys):
+    def test_a_failed_run_has_the_steps_of_its_finished_stages(self, world, printed, document):
         failed = world.freeze(DATE)
         recorder = world.recorder
         recorder.record_failure(failed, error="DataError", cause="a rule failed")
-        (only,) = document(capsys, "runs")["runs"]
+        (only,) = document("runs")["runs"]
         assert (only["state"], only["steps"], only["missing"]) == ("failed", [], [])
-        call("runs")
-        shown = capsys.readouterr().out
+        shown = printed("runs").out
         assert "daily_delays 2013-03-10, attempt 1: no stage has finished" in shown
         assert "DataError: a rule failed" in shown
 
-    def test_each_manifest_is_read_once(self, world, capsys, monkeypatch):
+    def test_each_manifest_is_read_once(self, world, printed, monkeypatch):
         publish(world)
         read, get = [], world.store.get
         monkeypatch.setattr(world.store, "get", lambda uri: read.append(uri) or get(uri))
-        call("runs")
+        printed("runs")
         assert sorted(uri.rpartition("/1/")[2] for uri in read) == [
             "cleaned/manifest.json",
             "counted/manifest.json",
             "loads.json",
         ]
 
-    def test_a_day_without_runs_has_none(self, world, capsys):
-        assert document(capsys, "runs") == {"runs": []}
-        call("runs")
-        assert capsys.readouterr().out.startswith("no runs for 2013-03-10 yet (slackwater run daily_delays --date")
+    def test_a_day_without_runs_has_none(self, world, printed, document):
+        assert document("runs") == {"runs": []}
+        assert printed("runs").out.startswith("no runs for 2013-03-10 yet (slackwater run daily_delays --date")
 
-    def test_without_a_date_no_manifest_is_read(self, world, capsys, monkeypatch):
+    def test_without_a_date_no_manifest_is_read(self, world, document_of, monkeypatch):
         publish(world)
         monkeypatch.setattr(world.store, "get", None)
-        assert run(["runs", "daily_delays", "--json", "--project", str(PROJECT)]) == 0
-        (only,) = json.loads(capsys.readouterr().out)["runs"]
+        (only,) = document_of("runs", "daily_delays", *PROJECT)["runs"]
         assert "steps" not in only

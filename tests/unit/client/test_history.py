@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
-from slackwater.cli.main import run
 from slackwater.client.days.history import VersionStatus
 from slackwater.errors import InputError, UnknownName
 from slackwater.runs.holds import MAX_EARLIER, held, hold_ended, released_day
@@ -143,23 +141,19 @@ class TestAQueryOfAVersion:
             client.query(sql, **options)
 
 
-def call(*arguments):
-    return run([*arguments, "--date", DATE])
-
-
 class TestCommands:
-    def test_history_prints_the_versions_and_the_reason_of_a_rollback(self, client, world, capsys):
-        assert call("history", PIPELINE) == 0
-        shown = " ".join(capsys.readouterr().out.split())
+    def test_history_prints_the_versions_and_the_reason_of_a_rollback(self, client, world, printed_by, document_of):
+        shown = " ".join(printed_by("history", PIPELINE, "--date", DATE).out.split())
         assert "late data" in shown
         assert f"tag {world.runs[2].tag}" in shown
         assert "version 1 published again: wrong file" in shown
-        assert call("history", PIPELINE, "--json") == 0
-        document = json.loads(capsys.readouterr().out)
+        document = document_of("history", PIPELINE, "--date", DATE)
         assert (document["pipeline"], document["date"]) == (PIPELINE, DATE)
         assert [version["reasons"] for version in document["versions"]] == [["first"], ["late_data"], ["rollback"]]
 
-    def test_history_prints_each_decision_about_a_hold_and_how_holds_ended(self, client, world, capsys):
+    def test_history_prints_each_decision_about_a_hold_and_how_holds_ended(
+        self, client, world, printed_by, document_of
+    ):
         def change(change, **more):
             day = world.table.day(PIPELINE, DATE)
             world.table.save(change(day, now=world.time, **more))
@@ -171,30 +165,27 @@ class TestCommands:
         change(released_day, reason="the partner withdrew the file", principal="arn:me", inputs="without the file")
         hold("vanished")
         change(hold_ended, reason="the file is back", inputs="with the file")
-        capsys.readouterr()
-        assert call("history", PIPELINE) == 0
-        printed = capsys.readouterr().out.replace("\n", " ")
+        printed = printed_by("history", PIPELINE, "--date", DATE).out.replace("\n", " ")
         first = printed.index("released by arn:me on")
         assert first < printed.index("the partner withdrew the file") < printed.index("ended on")
-        assert call("history", PIPELINE, "--json") == 0
-        document = json.loads(capsys.readouterr().out)
+        document = document_of("history", PIPELINE, "--date", DATE)
         # The rollback's hold ended with the release.
         assert [item["reason"] for item in document["earlier_resolutions"]] == ["the partner withdrew the file"]
         assert (document["resolution"]["reason"], document["resolution"]["hold"]["rule"]) == (
             "the file is back", "vanished",
         )  # fmt: skip
 
-    def test_history_of_a_day_without_a_version_names_the_command_that_makes_one(self, client, capsys):
-        assert run(["history", PIPELINE, "--date", "2013-03-09"]) == 0
-        assert "slackwater run daily_delays --date 2013-03-09" in capsys.readouterr().out
+    def test_history_of_a_day_without_a_version_names_the_command_that_makes_one(self, client, printed_by):
+        shown = printed_by("history", PIPELINE, "--date", "2013-03-09").out
+        assert "slackwater run daily_delays --date 2013-03-09" in shown
 
-    def test_a_rollback_to_the_published_version_is_an_input_error(self, client, capsys):
-        assert call("rollback", PIPELINE, "--to", "4", "--reason", "x") == 2
-        assert "version 4 of 2013-03-10 is the published one" in capsys.readouterr().err
+    def test_a_rollback_to_the_published_version_is_an_input_error(self, client, printed_by):
+        error = printed_by("rollback", PIPELINE, "--to", "4", "--reason", "x", "--date", DATE, code=2).err
+        assert "version 4 of 2013-03-10 is the published one" in error
 
-    def test_a_query_reads_a_version(self, client, world, capsys):
-        assert call("query", f"FROM {PIPELINE}", "--version", "1", "--json") == 0
-        assert json.loads(capsys.readouterr().out)["rows"] == [[PIPELINE, world.runs[0].tag]]
+    def test_a_query_reads_a_version(self, client, world, document_of):
+        document = document_of("query", f"FROM {PIPELINE}", "--version", "1", "--date", DATE)
+        assert document["rows"] == [[PIPELINE, world.runs[0].tag]]
 
 
 def test_the_latest_decisions_about_a_day_are_kept(world):

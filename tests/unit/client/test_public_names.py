@@ -47,6 +47,7 @@ import slackwater.aws.executions.state_machines, slackwater.runs.inputs.listing,
         [
             ("import slackwater.cli.main", ["slackwater.client.client", "boto3", "pydantic", "yaml"]),
             ("from slackwater import Client", ["httpx", "duckdb", "pyarrow", "pyiceberg"]),
+            ("import slackwater.client.results", ["httpx", "duckdb", "jinja2"]),
         ],
     ],
     ids=["receiver", "checks", "client"],

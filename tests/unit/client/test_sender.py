@@ -6,7 +6,6 @@ import gzip
 import json
 import stat
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
@@ -16,8 +15,8 @@ from slackwater.aws.deployment import Deployment
 from slackwater.client.push import TokenFile
 from slackwater.client.sender import PushBlocked, PushTotals, Sender
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, Unavailable, UnknownName
-from slackwater.project.project import load_project
 from slackwater.sources.definition import PushConfig
+from tests.example_project import example_project
 from tests.fakes_cli import a_client
 
 pytestmark = pytest.mark.unit
@@ -241,7 +240,6 @@ def test_a_broken_token_file_says_what_to_do(tmp_path):
 def client(tmp_path):
     """A client of the example that numbers the tokens it creates, and an API that accepts the second token only."""
     deployment = Deployment.model_construct(api_url="http://api")
-    project = load_project(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
     created = []
 
     def create(partner, sources, *, instead_of_oldest):
@@ -256,7 +254,7 @@ def client(tmp_path):
 
     with httpx.Client(transport=httpx.MockTransport(respond)) as http:
         tokens = SimpleNamespace(create=create)
-        yield a_client(project, deployment=deployment, root=tmp_path, tokens=tokens, http=http), created
+        yield a_client(example_project(), deployment=deployment, root=tmp_path, tokens=tokens, http=http), created
 
 
 def test_a_saved_token_that_is_refused_is_replaced_once(client):

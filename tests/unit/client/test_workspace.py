@@ -164,14 +164,14 @@ def test_every_command_finds_the_prefix_of_its_environment(environment, workspac
 
 
 def test_account_and_region_are_those_of_the_environment_unless_cdk_json_has_them_for_all(environment, workspace):
-    assert (workspace.account, workspace.region) == (None, None)
+    assert workspace.target == {"account": None, "region": None}
     cdk = {"slackwater:environments": {"dev": {"account": "111111111111"}, "prod": {"region": "us-east-1"}}}
     (workspace.root / "cdk.json").write_text(json.dumps({"context": {**cdk, "slackwater:region": "eu-west-1"}}))
-    assert (workspace.account, workspace.region) == (None, "eu-west-1")
+    assert workspace.target == {"account": None, "region": "eu-west-1"}
     environment["SLACKWATER_ENVIRONMENT"] = "dev"
-    assert (workspace.account, workspace.region) == ("111111111111", "eu-west-1")
+    assert workspace.target == {"account": "111111111111", "region": "eu-west-1"}
     # As in a deployment: what is not below an environment counts for all of them.
-    assert replace(workspace, chosen_environment="prod").region == "eu-west-1"
+    assert replace(workspace, chosen_environment="prod").target["region"] == "eu-west-1"
 
 
 def test_a_prefix_that_every_environment_would_have_is_refused_with_the_remedy(environment, workspace):

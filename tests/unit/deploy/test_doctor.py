@@ -22,6 +22,7 @@ from slackwater.deploy.check_job import check_job
 from slackwater.deploy.finding import Status, supported_until
 from slackwater.errors import InputError
 from slackwater.runs.record import Run
+from tests.example_project import PROJECT
 from tests.fakes_aws import FakeAws
 
 pytestmark = pytest.mark.unit
@@ -43,7 +44,6 @@ OUTPUTS = {str(field.alias): f"the-{field.alias}" for field in Deployment.model_
 }
 ALL_PRINCIPALS = {"Principal": {"DataLakePrincipalIdentifier": "IAM_ALLOWED_PRINCIPALS"}, "Permissions": ["ALL"]}
 FRAME = json.loads(Path("step_functions/pipeline.asl.json").read_text(encoding="utf-8"))
-PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 
 
 def stacks(status="UPDATE_COMPLETE", *, only=(*STACKS, "schedule"), outputs=OUTPUTS):
@@ -307,13 +307,12 @@ def test_a_call_that_is_not_allowed_never_passes_a_check(doctor, operation):
     assert code == 0
 
 
-def test_a_missing_region_is_named_and_nothing_else_is_checked(doctor, monkeypatch, capsys):
+def test_a_missing_region_is_named_and_nothing_else_is_checked(doctor, monkeypatch, printed_by):
     def no_region(service):
         raise InputError("no AWS region is set")
 
     monkeypatch.setattr(doctor_module, "client", no_region)
-    assert run(["doctor", *PROJECT]) == 1
-    shown = capsys.readouterr().out
+    shown = printed_by("doctor", *PROJECT, code=1).out
     assert "no AWS region is set" in shown
     assert "set AWS_REGION" in shown
     assert len(shown.splitlines()) == 2

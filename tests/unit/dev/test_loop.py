@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cli.main import run
 from slackwater.dev.loop import DevLoop, InvalidDefinitions
 from slackwater.dev.samples import Samples
 from slackwater.dev.step_code import StepCode
 from slackwater.errors import UnknownName
 from slackwater.steps.registry import find_step
+from tests.example_project import EXAMPLE
 from tests.step_package import MODULE, installed_package
 
 pytestmark = pytest.mark.unit
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 DEV = ["dev", "daily_delays", "--date", "2013-03-08"]
 
 
@@ -68,20 +66,17 @@ def problems(project: Path) -> list[str]:
         (DEV, "flights: no rows to try the pipeline on: name a file with --input flights=FILE, or deploy the project"),
     ],
 )
-def test_wrong_arguments_and_missing_rows_end_the_command(project, capsys, arguments, message):
-    assert run(arguments) == 2
-    assert message in "".join(capsys.readouterr())
+def test_wrong_arguments_and_missing_rows_end_the_command(project, printed_by, arguments, message):
+    assert message in "".join(printed_by(*arguments, code=2))
 
 
-def test_invalid_definitions_are_reported_without_spark(project, capsys):
+def test_invalid_definitions_are_reported_without_spark(project, printed_by, document_of):
     path = project / "pipelines" / "daily_delays.yaml"
     replace(path, "columns: [origin, time_hour", "columns: [orgin, time_hour")
-    assert run([*DEV, "--once", "--json"]) == 1
-    document = json.loads(capsys.readouterr().out)
+    document = document_of(*DEV, "--once", code=1)
     assert [(problem["line"], problem["suggestion"]) for problem in document["problems"]] == [(18, "origin")]
     assert document["steps"] == []
-    assert run([*DEV, "--once"]) == 1
-    assert "daily_delays.yaml:18:" in capsys.readouterr().out
+    assert "daily_delays.yaml:18:" in printed_by(*DEV, "--once", code=1).out
 
 
 def test_only_problems_of_the_pipeline_and_its_sources_stop_it(project):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import date, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,10 @@ from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.steps.registry import parameters_of, registry
 from tests.checking import check_steps
+from tests.example_project import EXAMPLE
 
 pytestmark = pytest.mark.unit
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 JOIN = {"step": "join", "depends_on": ["a", "b"], "with": {"keys": ["k"], "how": "left"}}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from functools import partial
-
-import typer
+from contextlib import ExitStack
+from typing import Annotated
 
 from slackwater.cli.command import ProjectFolder, command_group, epilog
+from slackwater.cli.options import option
 from slackwater.cli.output import print_text
 from slackwater.client.workspace import find_workspace
 from slackwater.errors import CloudError, NotDeployed
@@ -18,9 +18,9 @@ group = command_group("airflow", "Airflow on this machine, with the project's DA
 
 @group.command(epilog=epilog("slackwater airflow up", "slackwater airflow up --port 8080"))
 def up(
-    port: int | None = typer.Option(
-        None, metavar="PORT", min=1, max=65535, help="The port of the web interface. Default: a free one."
-    ),
+    port: Annotated[
+        int | None, option(metavar="PORT", min=1, max=65535, text="The port of the web interface. Default: a free one.")
+    ] = None,
     project: ProjectFolder = None,
 ) -> None:
     """Run Airflow with the project's DAGs and the local cloud, until Ctrl-C.
@@ -37,16 +37,14 @@ def up(
         raise NotDeployed("the local cloud does not run: slackwater local up, then slackwater deploy")
     home.write_schedule(workspace.load_project())
     url = airflow.free_url(port)
-    machines = airflow.state_machine_prefix(
-        region=local_cloud.region, account=local_cloud.account, prefix=workspace.prefix
-    )
+    machines = f"arn:aws:states:{local_cloud.region}:{local_cloud.account}:stateMachine:{workspace.prefix}-"
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell may have made it ignore SIGINT
         signal.signal(number, signal.default_int_handler)
     environment = home.environment(url, prefix=machines, cloud=local_cloud.environment())
-    with airflow.started(home, environment) as process:
+    with ExitStack() as stack:
         with ProgressBoard() as progress:
             progress.update("Airflow")
-            airflow.wait_until_ready(process, home, partial(airflow.responds, url))
+            process = stack.enter_context(airflow.started(home, environment))
             progress.update("Airflow", TaskState.DONE)
         print_text(f"Airflow runs at {url}", style="green")
         if password := home.password:

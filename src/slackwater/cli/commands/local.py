@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from functools import partial
-from typing import TYPE_CHECKING
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command, command_group
+from slackwater.cli.options import option
 from slackwater.cli.output import print_text
 from slackwater.progress import ProgressBoard, TaskState
 
@@ -20,9 +19,10 @@ group = command_group("local", "The local cloud: AWS's services on this machine.
 
 @command("slackwater local up", "slackwater local up --port 4566", group=group)
 def up(
-    port: int | None = typer.Option(
-        None, metavar="PORT", min=1, max=65535, help="The port. Default: the last one used, else a free one."
-    ),
+    port: Annotated[
+        int | None,
+        option(metavar="PORT", min=1, max=65535, text="The port. Default: the last one used, else a free one."),
+    ] = None,
     *,
     session: Session,
 ) -> Result:

@@ -67,7 +67,7 @@ def monitor_pipeline(
 ) -> MonitorResult:
     """Monitor a pipeline as of an ISO date and show the progress; `show_report` is called before the days run.
 
-    Raises as `Client.monitor` does.
+    Raises `RunFailed` if the days could not be checked. The failure of a day is in the result.
     """
     board: ProgressBoard | None = None
     with ExitStack() as stack:

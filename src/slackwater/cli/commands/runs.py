@@ -62,16 +62,13 @@ def runs(
     names = [session.project.pipeline(run).pipeline] if run else sorted(session.project.pipelines)
     client = session.client
     records = client.runs(run, date)
-    steps = [client.steps(record) for record in records] if date else []
-    if date:
-        documents = [
-            run_record_document(record) | steps_document(of_run) for record, of_run in zip(records, steps, strict=True)
-        ]
-    else:
-        documents = [run_record_document(record) for record in records]
+    steps = [(record, client.steps(record)) for record in records] if date else []
+    documents = [run_record_document(record) for record in records]
+    for document, (_, of_run) in zip(documents, steps, strict=False):
+        document.update(steps_document(of_run))
     of_day = f" for {date}" if date else ""
     missing = f"no runs{of_day} yet (slackwater run {names[0] if names else 'PIPELINE'} --date {date or 'DATE'})"
-    last_runs = {record.run.pipeline: (record, of_run) for record, of_run in zip(records, steps, strict=False)}
+    last_runs = {record.run.pipeline: (record, of_run) for record, of_run in steps}
     return Result({"runs": documents}, partial(_show_runs, records, last_runs.values()) if records else missing)
 
 

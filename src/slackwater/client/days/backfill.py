@@ -215,7 +215,9 @@ class _Execution:
             # Days start in order, and only so many at the same time. An unknown day has not started, or could not be.
             if running == self.plan.parallel or unknown > self.plan.parallel:
                 break
-            arn = self._arn_of(date)
+            # `step_functions/backfill.asl.json` forms the name of a day's execution in the same way.
+            machine = f"{self.deployment.pipeline_machine_prefix}{self.plan.pipeline}"
+            arn = execution_arn(machine, f"{date}-{self._name}"[:_MAX_NAME])
             view = self.executions.state_machines.summary(arn)
             described += 1
             if view is None:
@@ -230,11 +232,6 @@ class _Execution:
             self.views[date] = view
             on_day(date, view)
         return described
-
-    def _arn_of(self, date: str) -> str:
-        """Return the ARN of a day's execution. `step_functions/backfill.asl.json` forms its name in the same way."""
-        machine = f"{self.deployment.pipeline_machine_prefix}{self.plan.pipeline}"
-        return execution_arn(machine, f"{date}-{self._name}"[:_MAX_NAME])
 
 
 def execution_arn(machine: str, name: str) -> str:

@@ -89,6 +89,11 @@ def total_cost(records: Sequence[RunRecord], compared: Sequence[ComparisonRun]) 
     of_late = [item for item in compared if (item.pipeline, item.date, item.after) in late_versions]
     costs = _costs(records, compared)
     count = len(records) + len(compared)
+    errors = [
+        100 * abs(record.estimated_usd - record.cost.usd) / record.cost.usd
+        for record in records
+        if record.estimated_usd is not None and record.cost and record.cost.usd
+    ]
     return CostTotals(
         runs=len(records),
         reruns=sum(record.run.attempt > 1 for record in records),
@@ -102,17 +107,8 @@ def total_cost(records: Sequence[RunRecord], compared: Sequence[ComparisonRun]) 
         late_data_usd=_total(cost.usd for cost in _costs(late, of_late)) if late else 0.0,
         unknown=count - sum(cost.usd is not None for cost in costs),
         pending=count - sum(cost.complete for cost in costs),
-        estimate_error_percent=_estimate_error(records),
+        estimate_error_percent=round(median(errors), 1) if errors else None,
     )
-
-
-def _estimate_error(records: Iterable[RunRecord]) -> float | None:
-    errors = [
-        100 * abs(record.estimated_usd - record.cost.usd) / record.cost.usd
-        for record in records
-        if record.estimated_usd is not None and record.cost and record.cost.usd
-    ]
-    return round(median(errors), 1) if errors else None
 
 
 def _costs(records: Sequence[RunRecord], compared: Sequence[ComparisonRun]) -> list[RunCost]:
