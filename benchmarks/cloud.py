@@ -26,6 +26,7 @@ from slackwater.deploy.deploy import deploy
 from slackwater.local import cloud, layout
 from slackwater.local.emr.drivers import INPUT_BYTES
 from slackwater.local.emr.runner import SparkRunner
+from slackwater.local.emr.spark import Image
 from slackwater.local.emr.submit import Submission
 
 ROOT = Path(__file__).parents[1]
@@ -79,12 +80,8 @@ def script(client: Client, folder: Path, path: Path, arguments: Sequence[str]) -
     # The UTC hours of a local day are of two dates.
     uris = [_objects(client, f"source={source}/") for source in SOURCES]
     submission = Submission(_uploaded(client, path), [DAY, *uris, *arguments], conf)
-    runner = SparkRunner(
-        endpoint=os.environ["AWS_ENDPOINT_URL"],
-        jars=layout.Layout(folder).jars,
-        folder=folder / "plain",
-        credentials=lambda _: layout.ROOT_CREDENTIALS,
-    )
+    image = Image(os.environ["AWS_ENDPOINT_URL"], layout.Layout(folder).jars.resolve())
+    runner = SparkRunner(image=image, folder=folder / "plain", credentials=lambda _: layout.ROOT_CREDENTIALS)
 
     def run_script() -> None:
         result = runner.run("script", submission, log_prefix=None, stop=threading.Event())

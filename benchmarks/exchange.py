@@ -38,7 +38,7 @@ from slackwater.arrow.exchange import StoreFactory, read_frame, write_frame
 from slackwater.arrow.reference import Producer
 from slackwater.aws.objects import s3_store
 from slackwater.local import cloud
-from slackwater.local.emr.spark import write_configuration
+from slackwater.local.emr.spark import Image, default_properties
 from tests.fakes_spark import FolderStore
 
 ROOT = Path(__file__).parents[1]
@@ -207,8 +207,7 @@ def _local_cloud(folder: Path) -> Iterator[str]:
 @contextmanager
 def _session(folder: Path, endpoint: str) -> Iterator[SparkSession]:
     """Run Spark with two threads, and with S3 as the local cloud's jobs use it."""
-    lines = write_configuration(folder / "spark", endpoint=endpoint, jars=ROOT / ".slackwater" / "jars").read_text()
-    settings = dict(line.split(" ", 1) for line in lines.splitlines()) | {
+    settings = default_properties(Image(endpoint, ROOT / ".slackwater" / "jars")) | {
         "spark.driver.memory": "4g",
         "spark.hadoop.fs.s3a.aws.credentials.provider": (
             "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from tests.conftest import DATES, ROOT
-from tests.spark.conftest import jvm_variables
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
@@ -34,7 +33,7 @@ def documents(cloud, published):
     completed = subprocess.run(
         [sys.executable, "-c", COMMANDS],
         cwd=ROOT,
-        env=cloud.environment | jvm_variables(),  # a JVM that starts as quickly as those of jobs
+        env=cloud.environment,
         input=json.dumps(arguments),
         capture_output=True,
         text=True,

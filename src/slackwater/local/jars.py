@@ -173,9 +173,8 @@ def archive_classes(folder: Path) -> Path:
                     f"{DRIVER_ENVIRONMENT}AWS_REGION": layout.REGION,
                 },
             )
-            runner = SparkRunner(
-                endpoint=training.endpoint, jars=folder, folder=scratch / "jobs", credentials=lambda _: aws
-            )
+            image = spark.Image(training.endpoint, folder.resolve())
+            runner = SparkRunner(image=image, folder=scratch / "jobs", credentials=lambda _: aws)
             result = runner.run("training", submission, log_prefix=None, stop=threading.Event())
             if result.exit_code or not partial.exists():
                 raise CloudError(f"the archive of classes could not be made: {result.error}")

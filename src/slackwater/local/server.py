@@ -81,11 +81,11 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     state_machines.require_permissions()
     state_machines.stop_with_parents()
     store = EmrStore()
-    drivers = Drivers(store, endpoint=endpoint, jars=files.jars, folder=files.jobs, forks=forks)
-    runner = SparkRunner(
-        endpoint=endpoint, jars=files.jars, folder=files.jobs, credentials=store.job_credentials, drivers=drivers
+    image = spark.Image(endpoint, files.jars.resolve())
+    drivers = Drivers(store, image=image, folder=files.jobs, forks=forks)
+    job_runs = JobRuns(
+        store, SparkRunner(image=image, folder=files.jobs, credentials=store.job_credentials, drivers=drivers)
     )
-    job_runs = JobRuns(store, runner)
     api = EmrServerlessApi(store, job_runs)
     emulator.register_service("emr-serverless", api)
     step_functions.register(api, store, job_runs)

@@ -11,6 +11,7 @@ import pytest
 from slackwater.errors import CloudError, InputError
 from slackwater.local.emr import runner
 from slackwater.local.emr.runner import SparkRunner
+from slackwater.local.emr.spark import Image
 
 pytestmark = pytest.mark.unit
 
@@ -50,7 +51,7 @@ def s3(monkeypatch) -> FakeS3:
 
 @pytest.fixture
 def spark_runner(tmp_path) -> SparkRunner:
-    return SparkRunner(endpoint="", jars=tmp_path, folder=tmp_path, credentials=lambda _: {})
+    return SparkRunner(image=Image("", tmp_path), folder=tmp_path, credentials=lambda _: {})
 
 
 def test_an_archive_is_fetched_again_only_if_it_has_changed(s3, spark_runner):

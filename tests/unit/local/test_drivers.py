@@ -101,7 +101,7 @@ class Emr:
         self.store.applications["app"] = self.application
         self.job = JobRun("job", "app", "arn", "0", {}, "emr-spark-8.1.0", {}, state="SUCCESS")
         self.store.job_runs["job"] = self.job
-        files = {"endpoint": "http://127.0.0.1:1", "jars": root / "jars", "folder": self.folder}
+        files = {"image": spark.Image("http://127.0.0.1:1", root / "jars"), "folder": self.folder}
         self.drivers = Drivers(self.store, **files)
         keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
         self.runner = SparkRunner(**files, credentials=lambda _: keys, drivers=self.drivers)
@@ -350,7 +350,8 @@ def test_a_job_has_no_region_unless_it_sets_one(tmp_path, monkeypatch):
     submit.chmod(0o755)
     for environment in ({}, {"AWS_REGION": "eu-west-1"}):
         folder = tmp_path / f"job-{len(environment)}"
-        with spark.start_driver(folder, [], endpoint="http://x", jars=tmp_path, environment=environment) as process:
+        image = spark.Image("http://x", tmp_path)
+        with spark.start_driver(folder, [], image=image, environment=environment) as process:
             assert process.wait() == 0
         assert (folder / "stdout").read_text().split() == list(environment)
 

@@ -90,19 +90,18 @@ def fits(submission: Submission, size: Size) -> bool:
 class Driver:
     """A JVM that runs one program at a time."""
 
-    def __init__(self, folder: Path, size: Size, *, endpoint: str, jars: Path, forks: ForkServers | None) -> None:
+    def __init__(self, folder: Path, size: Size, *, image: spark.Image, forks: ForkServers | None) -> None:
         self.size, self.idle_since = size, time.monotonic()
         self.work = folder / "work"
         """The working directory of the JVM and its programs."""
         self.log = folder / "stderr"
         """What the JVM has logged in this job."""
         self._temporary = folder / "tmp"
-        self._folder, self._endpoint, self._jars, self._forks = folder, endpoint, jars, forks
+        self._folder, self._image, self._forks = folder, image, forks
         self._jvm = spark.start_driver(
             folder,
             ["--conf", f"spark.driver.memory={size.heap_mb}m", "pyspark-shell"],
-            endpoint=endpoint,
-            jars=jars,
+            image=image,
             is_large=size.executors_mb > 0,
             environment={**_REGION, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "connection")},
         )
@@ -122,8 +121,7 @@ class Driver:
             command,
             connection=self._folder / "connection",
             work=self.work,
-            endpoint=self._endpoint,
-            jars=self._jars,
+            image=self._image,
             conf=conf,
             environment=environment,
             forks=self._forks,
@@ -151,12 +149,9 @@ class Driver:
 class Drivers:
     """The drivers of the started applications: at most one per core waits for the jobs of an application."""
 
-    def __init__(
-        self, store: EmrStore, *, endpoint: str, jars: Path, folder: Path, forks: ForkServers | None = None
-    ) -> None:
+    def __init__(self, store: EmrStore, *, image: spark.Image, folder: Path, forks: ForkServers | None = None) -> None:
         """With `forks`, the programs of jobs are forked."""
-        self._store, self._endpoint, self._jars, self._folder = store, endpoint, jars.resolve(), folder
-        self._forks = forks
+        self._store, self._image, self._folder, self._forks = store, image, folder, forks
         self._lock = threading.Lock()
         # Those that wait for a job, by application; the one that has waited for the longest time first.
         self._waiting: dict[str, list[Driver]] = {}
@@ -220,4 +215,4 @@ class Drivers:
 
     def _start(self, size: Size) -> Driver:
         folder = self._folder / f"{_PREFIX}{uuid.uuid4().hex[:12]}"
-        return Driver(folder, size, endpoint=self._endpoint, jars=self._jars, forks=self._forks)
+        return Driver(folder, size, image=self._image, forks=self._forks)

@@ -62,8 +62,7 @@ class SparkRunner:
     def __init__(
         self,
         *,
-        endpoint: str,
-        jars: Path,
+        image: spark.Image,
         folder: Path,
         credentials: Callable[[str], Mapping[str, str]],
         drivers: Drivers | None = None,
@@ -72,8 +71,7 @@ class SparkRunner:
 
         An attempt runs in one of the `drivers`, if its job can, else in a `spark-submit` of its own.
         """
-        self._endpoint, self._jars, self._folder = endpoint, jars.resolve(), folder
-        self._credentials, self._drivers = credentials, drivers
+        self._image, self._folder, self._credentials, self._drivers = image, folder, credentials, drivers
         self._unpacking = threading.Lock()
 
     def run(
@@ -84,7 +82,7 @@ class SparkRunner:
         Afterwards no credentials, temporary files or working directory of it are left, also after an error.
         """
         try:
-            aws = {**layout.environment(self._endpoint), **self._credentials(job_run)}
+            aws = {**layout.environment(self._image.endpoint), **self._credentials(job_run)}
         except AccessDenied as error:
             return AttemptResult(-1, str(error))
         folder = self._folder / job_run
@@ -145,15 +143,15 @@ class SparkRunner:
         """
         for needed in (folder / "files", work):
             needed.mkdir(exist_ok=True)
-        if not any(self._jars.glob("*.jar")):
-            raise CloudError(f"no jars in {self._jars}: run `python -m slackwater.local.jars`")
+        if not any(self._image.jars.glob("*.jar")):
+            raise CloudError(f"no jars in {self._image.jars}: run `python -m slackwater.local.jars`")
         # What emr-spark-8.0.0 fails with for the path of Iceberg in "Using Apache Iceberg with EMR Serverless".
         if jars := submission.image_jars:
             raise InputError(
                 f"java.nio.file.NoSuchFileException: {jars[0]} (not in the image of the release, which has Iceberg on "
                 "its class path: remove it from spark.jars)"
             )
-        if not (home := spark.job_home(self._jars)).joinpath("bin", "spark-submit").exists():
+        if not (home := spark.job_home(self._image.jars)).joinpath("bin", "spark-submit").exists():
             raise CloudError(f"no Spark in {home}: run `python -m slackwater.local.jars`")
         for name, uri in submission.archives.items():
             (work / name).symlink_to(self._unpack(uri, aws))
@@ -220,8 +218,7 @@ class SparkRunner:
             process = spark.start_driver(
                 folder,
                 [*arguments, *command],
-                endpoint=self._endpoint,
-                jars=self._jars,
+                image=self._image,
                 environment=submission.driver_environment,
                 is_large=size_of(submission).executors_mb > 0,
             )

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from slackwater.errors import CloudError
 from slackwater.local import layout
@@ -85,9 +85,18 @@ def job_home(jars: Path) -> Path:
     return jars / "spark"
 
 
-def default_properties(*, endpoint: str, jars: Path) -> dict[str, str]:
+class Image(NamedTuple):
+    """What every job gets."""
+
+    endpoint: str
+    """The local cloud's."""
+    jars: Path
+    """The absolute path of the folder with the jars and the Spark home."""
+
+
+def default_properties(image: Image) -> dict[str, str]:
     """Return the Spark properties that every job has."""
-    class_path = ":".join(str(path) for path in sorted(jars.glob("*.jar")))
+    class_path = ":".join(str(path) for path in sorted(image.jars.glob("*.jar")))
     return {
         # Two threads, so that a job has more than one task at a time, as on AWS.
         "spark.master": "local[2]",
@@ -99,7 +108,7 @@ def default_properties(*, endpoint: str, jars: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
-        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.endpoint": image.endpoint,
         "spark.hadoop.fs.s3a.endpoint.region": layout.REGION,
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
@@ -107,16 +116,6 @@ def default_properties(*, endpoint: str, jars: Path) -> dict[str, str]:
             "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
         ),
     }
-
-
-def write_configuration(folder: Path, *, endpoint: str, jars: Path) -> Path:
-    """Write the properties and the logging of a driver into `folder`. Return the file of properties."""
-    properties = default_properties(endpoint=endpoint, jars=jars)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "spark-defaults.conf"
-    file.write_text("".join(f"{key} {value}\n" for key, value in properties.items()), encoding="utf-8")
-    (folder / _LOGGING_FILE).write_text(_LOGGING, encoding="utf-8")
-    return file
 
 
 def class_archive(jars: Path) -> Path:
@@ -163,8 +162,7 @@ def start_driver(
     folder: Path,
     arguments: Sequence[str],
     *,
-    endpoint: str,
-    jars: Path,
+    image: Image,
     environment: Mapping[str, str],
     is_large: bool = False,
 ) -> subprocess.Popen[bytes]:
@@ -173,11 +171,14 @@ def start_driver(
     With `is_large`, its JVM is one for a job with much input. It runs until it ends or its standard input is closed,
     also because this process ends. Its output is in the files `stdout` and `stderr` of the folder.
     """
-    for name in ("work", "tmp"):
+    for name in ("work", "tmp", "conf"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    properties = write_configuration(folder / "conf", endpoint=endpoint, jars=jars)
-    command = [str(job_home(jars) / "bin" / "spark-submit"), "--properties-file", str(properties), *arguments]
-    variables = {**_environment(folder, endpoint=endpoint, jars=jars, is_large=is_large), **environment}
+    (folder / "conf" / _LOGGING_FILE).write_text(_LOGGING, encoding="utf-8")
+    properties = folder / "conf" / "spark-defaults.conf"
+    lines = [f"{key} {value}\n" for key, value in default_properties(image).items()]
+    properties.write_text("".join(lines), encoding="utf-8")
+    command = [str(job_home(image.jars) / "bin" / "spark-submit"), "--properties-file", str(properties), *arguments]
+    variables = {**_environment(folder, image, is_large=is_large), **environment}
     with (folder / "stdout").open("ab") as stdout, (folder / "stderr").open("ab") as stderr:
         return _start(command, folder / "work", variables, stdout, stderr)
 
@@ -188,8 +189,7 @@ def start_program(
     *,
     connection: Path,
     work: Path,
-    endpoint: str,
-    jars: Path,
+    image: Image,
     conf: Mapping[str, str],
     environment: Mapping[str, str],
     forks: ForkServers | None = None,
@@ -202,17 +202,17 @@ def start_program(
     """
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     properties = folder / "conf.json"
-    sparks = [str(path) for path in (job_home(jars) / "python" / "lib").glob("*.zip")]
+    sparks = [str(path) for path in (job_home(image.jars) / "python" / "lib").glob("*.zip")]
     paths = [*sparks, *filter(None, [environment.get("PYTHONPATH")])]
     variables = {
-        **_environment(folder, endpoint=endpoint, jars=jars),
+        **_environment(folder, image),
         **environment,
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "YES",
     }
     # The workers of executors inherit the variables of the JVM, whose folders are not those of the job.
     workers = {f"spark.executorEnv.{name}": variables[name] for name in ("HOME", "TMPDIR")}
-    defaults = {**default_properties(endpoint=endpoint, jars=jars), **workers}
+    defaults = {**default_properties(image), **workers}
     properties.write_text(json.dumps({**defaults, **conf}), encoding="utf-8")
     arguments = [str(connection), str(properties), *command]
     with (folder / "stdout").open("ab") as stdout:
@@ -258,28 +258,28 @@ def _start(
     )
 
 
-def _environment(folder: Path, *, endpoint: str, jars: Path, is_large: bool = False) -> dict[str, str]:
+def _environment(folder: Path, image: Image, *, is_large: bool = False) -> dict[str, str]:
     """Return the image's environment variables.
 
     A job gets no other variable of this process, so that a job that needs one fails here as it would on AWS. AWS does
     not document that the image sets a region.
     """
-    archive = class_archive(jars)
+    archive = class_archive(image.jars)
     # The class archive halves the time that a driver takes to start. The logging of `cds` is off, because a JVM that
     # cannot use the archive warns in every job's log, and only starts more slowly.
     class_sharing = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive.exists() else ""
     return {
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "TZ") if name in os.environ},
-        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ENDPOINT_URL": image.endpoint,
         "AWS_EC2_METADATA_DISABLED": "true",
         # MiniStack computes CRC64 in pure Python, at 14 MB/s.
         "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
         "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
         "HOME": str(folder),
         "TMPDIR": str(folder / "tmp"),
-        "SPARK_HOME": str(job_home(jars)),
+        "SPARK_HOME": str(job_home(image.jars)),
         # An empty folder, the same for every job: it is on the class path, and the class archive is bound to that.
-        "SPARK_CONF_DIR": str(jars / "conf"),
+        "SPARK_CONF_DIR": str(image.jars / "conf"),
         "SPARK_LAUNCHER_OPTS": f"{_QUICK_COMPILER} {_COLLECTOR}",
         "SPARK_SUBMIT_OPTS": java_options(folder / "conf", is_large=is_large) + class_sharing,
         "SPARK_LOCAL_DIRS": str(folder / "tmp"),
