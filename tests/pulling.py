@@ -60,6 +60,21 @@ class Setup:
     def plan(self, as_of: date | None = TODAY, source: Source | None = None):
         return plan_pull(source or self.source, as_of=as_of, partner=self.partner, cache=self.cache, now=self.clock())
 
+    def fail_after_the_commit(self, error: BaseException) -> None:
+        """Raise the error at the first write after the next commit."""
+        save = self.cache.save
+
+        def fail(*records):
+            self.cache.save = save
+            raise error
+
+        def commit(*records):
+            save(*records)
+            if len(records) > 1:
+                self.cache.save = fail
+
+        self.cache.save = commit
+
     def fetch(
         self, item: WorkItem, using: Callable[[Any], Any] = lambda port: port, source: Source | None = None
     ) -> FetchResult:

@@ -15,6 +15,7 @@ from slackwater.errors import UnknownName
 from slackwater.receiver.push.body import Body, Limits
 from slackwater.receiver.push.receive import CheckedBatch, Receiver
 from slackwater.receiver.push.request import EventsApi
+from slackwater.receiver.push.tokens import Tokens
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
@@ -57,7 +58,7 @@ class Answer(NamedTuple):
 class Setup:
     """The API over fakes, with its receiver, its queue and the sources by name."""
 
-    def __init__(self, *sources: Source, tokens: MemoryTokens = ALL_SOURCES, **limits: int) -> None:
+    def __init__(self, *sources: Source, tokens: Tokens = ALL_SOURCES, **limits: int) -> None:
         self.sources = {source.source: source for source in sources or (SOURCE,)}
         self.source = next(iter(self.sources.values()))
         self.fuse = Fuse()
@@ -86,7 +87,8 @@ class Setup:
 
     def push(self, events: list[object] | bytes, content_type: str = NDJSON, encoding: str | None = None):
         body = events if isinstance(events, bytes) else "\n".join(map(json.dumps, events)).encode()
-        return self.receiver.receive(pushed_body(body, content_type, encoding, self.receiver.limits), self.source)
+        checked = self.receiver.check(pushed_body(body, content_type, encoding, self.receiver.limits), self.source)
+        return self.receiver.store(checked)
 
     def rows(self) -> list[dict[str, object]]:
         tables = [read_parquet(self.store.get(uri)) for uri in self.store.uris("/raw/source=")]

@@ -32,10 +32,8 @@ class Partitions:
     def push(self, *events):
         """Take one batch; the next one is received a minute later."""
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
-        Receiver(raw_writer=raw_writer, now=self.clock).receive(
-            pushed_body("\n".join(map(json.dumps, events)).encode()),
-            self.source,
-        )
+        receiver = Receiver(raw_writer=raw_writer, now=self.clock)
+        receiver.store(receiver.check(pushed_body("\n".join(map(json.dumps, events)).encode()), self.source))
         self.clock.pass_by(minutes=1)
 
     def read(self, **day):

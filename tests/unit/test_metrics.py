@@ -140,8 +140,8 @@ def test_a_file_that_was_not_stored_is_not_counted(capsys, fetched, state):
 
 
 def plan(left=0, oldest_not_taken=None):
-    counts = dict.fromkeys(("listed", "unchanged", "busy", "waiting", "removed", "doubtful"), 0)
-    return PullPlan(items=(), left=left, oldest_not_taken=oldest_not_taken, **counts)
+    counts = dict.fromkeys(("listed", "unchanged", "busy", "waiting", "removed"), 0)
+    return PullPlan(items=(), doubtful=(), left=left, oldest_not_taken=oldest_not_taken, **counts)
 
 
 FLIGHTS = example_project().source("flights")

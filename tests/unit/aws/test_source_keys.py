@@ -87,7 +87,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> S3:
 @pytest.mark.parametrize(("source", "encryption"), [("things", ENCRYPTED), ("others", ())])
 def test_pushed_events_their_rejects_and_their_receipt(s3: S3, source: str, encryption: tuple[Any, ...]) -> None:
     receiver = function_resources.__wrapped__().events_api.receiver
-    receiver.receive(pushed_body(EVENTS), PROJECT.source(source))
+    receiver.store(receiver.check(pushed_body(EVENTS), PROJECT.source(source)))
     assert s3.of_folders() == {f"{name}/source={source}": {encryption} for name in ("raw", "sideline", "receipts")}
 
 

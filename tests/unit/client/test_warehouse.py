@@ -97,10 +97,8 @@ class Cloud:
 
     def push(self, events):
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
-        Receiver(raw_writer=raw_writer, now=self.clock).receive(
-            pushed_body(json.dumps(events).encode(), "application/json"),
-            self.source,
-        )
+        receiver = Receiver(raw_writer=raw_writer, now=self.clock)
+        receiver.store(receiver.check(pushed_body(json.dumps(events).encode(), "application/json"), self.source))
 
     def query(self, sql):
         return run_query(sql, tables=self.tables, pipelines=[], sources=["things"]).rows

@@ -495,7 +495,7 @@ class TestFailures:
 
     def test_a_failure_after_the_commit_does_not_lose_the_result(self, caplog):
         setup = changed_in_another_hour()
-        self.fail_after_the_commit(setup, Throttled("SlowDown"))
+        setup.fail_after_the_commit(Throttled("SlowDown"))
         fetched = setup.fetch(setup.plan().items[0])
         assert (fetched.state, fetched.rows, fetched.partitions) == ("stored", 1, HOURS)
         assert [record.getMessage() for record in caplog.records] == [
@@ -530,7 +530,7 @@ class TestFailures:
     @pytest.mark.parametrize("then", ["is unchanged", "changes", "is removed"])
     def test_the_repair_of_a_pull_that_was_killed_after_the_commit_returns_the_partitions(self, then):
         setup = changed_in_another_hour()
-        self.fail_after_the_commit(setup, KeyboardInterrupt())
+        setup.fail_after_the_commit(KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             setup.fetch(setup.plan().items[0])
         if then == "changes":
@@ -542,17 +542,9 @@ class TestFailures:
 
     def test_a_repair_that_failed_at_first_returns_the_partitions_too(self):
         setup = Setup({FIRST: csv_of(row("a"))})
-        save = setup.cache.save
-
-        def killed_after_the_commit(*records):
-            save(*records)
-            if len(records) == 2 and records[0].content:
-                raise KeyboardInterrupt
-
-        setup.cache.save = killed_after_the_commit
+        setup.fail_after_the_commit(KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             setup.pull()
-        setup.cache.save = save
         setup.clock.pass_by(days=1)
         stored = setup.partner.files
         setup.partner.broken, setup.partner.files = {FIRST}, {FIRST: csv_of(row("b"))}
@@ -560,21 +552,6 @@ class TestFailures:
         setup.partner.broken, setup.partner.files = set(), stored
         fetched = setup.fetch(setup.plan().items[0])
         assert (fetched.state, fetched.partitions) == ("unchanged", HOURS[:1])
-
-    def fail_after_the_commit(self, setup: Setup, error: BaseException) -> None:
-        """Raise the error at the first write after the next commit."""
-        save = setup.cache.save
-
-        def fail(*records):
-            setup.cache.save = save
-            raise error
-
-        def commit(*records):
-            save(*records)
-            if len(records) > 1:
-                setup.cache.save = fail
-
-        setup.cache.save = commit
 
 
 def test_a_day_of_real_flights_is_stored_unchanged(tmp_path):

@@ -168,17 +168,9 @@ def test_what_the_commit_of_a_given_up_file_has_changed_is_reported_by_the_next_
     """The pull was killed after its commit, and the repair has failed because the partner has changed the file."""
     setup.partner.broken.discard(SECOND)
     setup.clock.pass_by(days=1)
-    save = setup.cache.save
-
-    def killed_after_the_commit(*records):
-        save(*records)
-        if len(records) > 1:
-            raise KeyboardInterrupt
-
-    setup.cache.save = killed_after_the_commit
+    setup.fail_after_the_commit(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         setup.fetch(next(item for item in setup.plan().items if item.path == SECOND))
-    setup.cache.save = save
     setup.partner.broken.add(SECOND)
     setup.partner.files[SECOND] = csv_of(row("changed"))
     setup.clock.pass_by(days=1)

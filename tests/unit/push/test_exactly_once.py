@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
-from slackwater.receiver.push.queue import receive_buffered, store_messages
+from slackwater.receiver.push.queue import receive, store_messages
 from slackwater.receiver.push.receive import Receipt, Receiver, receipt_uri
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
@@ -215,14 +214,12 @@ class World:
 
     def send(self, batch: Batch, process: Process, encoding: str | None = None) -> None:
         """Send the batch once; after an answer its events are durable."""
-        receive: Any = self.receiver(process).receive
-        if self.definition.buffer == "queue":
-            receiver, queue = self.receiver(process), process.using(self.queue)
-            receive = partial(receive_buffered, receiver=receiver, queue=queue, correlation_id="c")
+        receiver, queue = self.receiver(process), process.using(self.queue)
         self.tried[batch.batch_id].append((self.clock(), self.definition))
         body, content_type = _COMPRESS[encoding](batch.body), _TYPES[batch.format]
         try:
-            result = receive(pushed_body(body, content_type, encoding), self.source)
+            pushed = pushed_body(body, content_type, encoding)
+            result = receive(pushed, self.source, receiver=receiver, queue=queue, correlation_id="c")
         except Crash:
             return
         except DataError:

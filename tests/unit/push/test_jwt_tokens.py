@@ -20,18 +20,16 @@ from jwt.algorithms import RSAAlgorithm
 from lambdas import receive_events
 from slackwater.errors import OutboundRefused, PartnerError
 from slackwater.outbound.guard import GuardedTransport, Outbound
-from slackwater.receiver.push.body import Limits
 from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByFormat
-from slackwater.receiver.push.receive import BatchResult
-from slackwater.receiver.push.request import EventsApi
 from tests.fakes_functions import resources_of
 from tests.fakes_receiver import MemoryTokens, a_source
 from tests.oidc_issuer import Issuer, private_key, public_jwk
-from tests.pushing import Answer, FunctionContext
+from tests.pushing import Setup, call_function
 
 pytestmark = pytest.mark.unit
 
 AUDIENCE = "slackwater"
+JSON = "application/json"
 
 
 @pytest.fixture(scope="module")
@@ -430,21 +428,13 @@ class TestIssuerKeys:
 class TestApi:
     """Responses to partners."""
 
-    SOURCES = {name: a_source(source=name) for name in ("things", "others")}
-
     @pytest.fixture
     def post(self, world):
-        api = EventsApi(
-            tokens=TokensByFormat(own=MemoryTokens({"own": ["things"]}), issued=world.tokens),
-            source=lambda name: self.SOURCES[name],
-            receiver=Receiver(),
-            queue=None,
-            now=lambda: datetime.now(UTC),
-        )
+        tokens = TokensByFormat(own=MemoryTokens({"own": ["things"]}), issued=world.tokens)
+        setup = Setup(*(a_source(source=name) for name in ("things", "others")), tokens=tokens)
 
         def post(token, source="things"):
-            headers = {"authorization": f"Bearer {token}"}
-            return Answer(*api.post(source, headers, b"[]"))
+            return setup.post(body=b"[]", source=source, authorization=f"Bearer {token}", content_type=JSON)
 
         return post
 
@@ -501,18 +491,10 @@ class TestHandler:
         monkeypatch.setattr(receive_events.logger.registered_handler, "stream", self.logs)
         clients = {"dynamodb": SimpleNamespace(get_item=lambda **_: {})}
         tokens = resources_of(settings, clients=clients.get).accepted_tokens
-        source, now = a_source(), lambda: datetime.now(UTC)
-        api = EventsApi(tokens=tokens, source=lambda _: source, receiver=Receiver(), queue=None, now=now)
-        use_api(api)
+        use_api(Setup(tokens=tokens).api)
 
         def call(token):
-            event = {
-                "multiValueHeaders": {"Authorization": [f"Bearer {token}"]},
-                "pathParameters": {"source": "things"},
-                "requestContext": {"requestId": "request-1"},
-                "body": "[]",
-            }
-            answer = receive_events.handler(event, FunctionContext())
+            answer = call_function(b"[]", **{"Authorization": f"Bearer {token}", "Content-Type": JSON})
             return answer["statusCode"], answer["headers"].get("www-authenticate")
 
         return call
@@ -549,13 +531,3 @@ class TestHandler:
         assert tokens.find(token) is None
         assert looked_up == [hashlib.sha256(token.encode()).hexdigest()]
         assert world.issuer.requested == []
-
-
-class Receiver:
-    """A receiver that accepts everything."""
-
-    limits = Limits()
-
-    def receive(self, pushed, source):
-        assert pushed.origin in {"push:acme", "push:client-7"}
-        return BatchResult(batch_id="0" * 32, accepted=1, duplicates=0, rejected=())

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.receiver.push.queue import receive_buffered, store_messages
+from slackwater.receiver.push.queue import receive, store_messages
 from slackwater.receiver.push.receive import receipt_uri
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import MemoryBuffer
@@ -36,13 +36,8 @@ class Push:
 
     def send(self) -> str:
         """Send the batch and store its message; return the id of the batch."""
-        if self.source.push.buffer == "queue":
-            result = receive_buffered(
-                self.body, self.source, receiver=self.setup.receiver, queue=self.queue, correlation_id="c"
-            )
-            self.deliver(*self.queue.messages)
-        else:
-            result = self.setup.receiver.receive(self.body, self.source)
+        result = receive(self.body, self.source, receiver=self.setup.receiver, queue=self.queue, correlation_id="c")
+        self.deliver(*self.queue.messages)
         return result.batch_id
 
     def deliver(self, *messages: str) -> None:

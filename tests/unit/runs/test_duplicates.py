@@ -53,10 +53,8 @@ class WithIds(World):
         """Send one batch to the receiver; all events with the same id are equal."""
         events = [{"id": name, "at": f"{TODAY}T{hour:02}:{ord(name[-1]) % 60:02}:00Z"} for name in ids]
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
-        return Receiver(raw_writer=raw_writer, now=self.clock).receive(
-            pushed_body("\n".join(map(json.dumps, events)).encode()),
-            self.source,
-        )
+        receiver = Receiver(raw_writer=raw_writer, now=self.clock)
+        return receiver.store(receiver.check(pushed_body("\n".join(map(json.dumps, events)).encode()), self.source))
 
     def put_file(self, path, content, *ids, column="id"):
         """Store a file's content as a pull does, replacing its former content."""

@@ -26,8 +26,6 @@ _KIND = re.compile(
     "(?P<nested>dict|struct|map|.*list)|(?P<boolean>bool)|(?P<integer>u?int)|(?P<float>float|double|halffloat)"
     "|(?P<string>str|(large_)?(string|binary))|(?P<decimal>decimal)|(?P<timestamp>timestamp|datetime)|(?P<date>date)"
 )
-
-
 # Of a field, in characters.
 _MAX_NAME = 63
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -47,10 +46,11 @@ _FETCHED = frozenset({FileDecision.NEW, FileDecision.CHANGED, FileDecision.REPAI
 _WORK_LIST = TypeAdapter(tuple[WorkItem, ...])
 
 
-class PullPlan(NamedTuple):
-    """The files that a pull has to fetch, and counts of the others."""
+class PlanCounts(BaseModel):
+    """Counts of the files of a pull."""
 
-    items: Sequence[WorkItem]
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     listed: int
     """Files of the window that the partner lists."""
     unchanged: int
@@ -60,12 +60,28 @@ class PullPlan(NamedTuple):
     """Files that could not be fetched before, and whose next attempt is not due yet."""
     removed: int
     """Files of the window that are stored and that the partner does not list any more."""
-    doubtful: Sequence[str]
-    """Of these, the paths of files whose removal is not recorded, because the listing lacks more files than it has."""
     left: int
     """Files beyond `MAX_ITEMS`, which the next pull fetches."""
     oldest_not_taken: datetime | None
     """Since when a listed file has not been taken, at most; None when all are taken."""
+
+
+class PullPlan(PlanCounts):
+    """The files that a pull has to fetch, and counts of the others."""
+
+    items: Sequence[WorkItem]
+    doubtful: Sequence[str]
+    """The paths of removed files whose removal is not recorded, because the listing lacks more files than it has."""
+
+
+class PlanSummary(PlanCounts):
+    """The plan's counts and the URI of its work list, for the state machine."""
+
+    files: int
+    """Items of the work list."""
+    doubtful: int
+    work: str
+    """URI of the work list."""
 
 
 def lookback_dates(pull: PullConfig, as_of: date | None, now: datetime) -> Iterator[date]:
@@ -193,25 +209,6 @@ def work_item(
     )
 
 
-class PlanSummary(BaseModel):
-    """The plan's counts (`PullPlan` explains them) and the URI of its work list, for the state machine."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    files: int
-    """Items of the work list."""
-    listed: int
-    unchanged: int
-    busy: int
-    waiting: int
-    removed: int
-    doubtful: int
-    left: int
-    oldest_not_taken: datetime | None
-    work: str
-    """URI of the work list."""
-
-
 def work_list_uri(bucket: str, source: str, name: str) -> str:
     """Return the URI of a pull's work list in the exchange bucket. Each listing has a name of its own."""
     return f"s3://{bucket}/pulls/{source}/{name}.json"
@@ -221,18 +218,8 @@ def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:
     """Write the work list to `uri` and return the plan's summary."""
     # In S3, because Step Functions passes at most 256 kB from one state to the next.
     store.put(uri, _WORK_LIST.dump_json(tuple(plan.items)))
-    return PlanSummary(
-        files=len(plan.items),
-        listed=plan.listed,
-        unchanged=plan.unchanged,
-        busy=plan.busy,
-        waiting=plan.waiting,
-        removed=plan.removed,
-        doubtful=len(plan.doubtful),
-        left=plan.left,
-        oldest_not_taken=plan.oldest_not_taken,
-        work=uri,
-    )
+    counts = plan.model_dump(exclude={"items", "doubtful"})
+    return PlanSummary(**counts, files=len(plan.items), doubtful=len(plan.doubtful), work=uri)
 
 
 def read_item(store: ObjectStore, uri: str, index: int) -> WorkItem:

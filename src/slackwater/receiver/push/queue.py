@@ -1,4 +1,4 @@
-"""Receive through a queue, for sources with `buffer: queue`: respond once the queue has the body, store it afterwards.
+"""Receive a pushed body: store it now, or after a queue has it, for sources with `buffer: queue`.
 
 The queue may deliver a message twice, each time joined with other messages, so the names of the objects do not show
 which events are stored already. Readers recognize duplicates by the id that each event has (`Source.id_column`).
@@ -51,19 +51,18 @@ class EventQueue(Protocol):
         """Return once the message is durable. Raises `CloudError`; the queue may have stored the message even then."""
 
 
-def receive_buffered(
-    body: Body, source: Source, *, receiver: Receiver, queue: EventQueue, correlation_id: str
-) -> BatchResult:
-    """Send the accepted events of the body to the queue, and store the rejected ones under `sideline/`.
+def receive(body: Body, source: Source, *, receiver: Receiver, queue: EventQueue, correlation_id: str) -> BatchResult:
+    """Check the events of a body, and store them, or send the accepted ones to the queue if the source has a buffer.
 
-    Returns only when all events are durable. Duplicates are not known yet and count as accepted.
-    Raises `BatchRefused` when the body cannot be read, `DataError` when this release cannot read it as its receipt
-    says, and `CloudError`.
+    Returns only when all events are durable. When the same body was sent before, even if that attempt failed half-way,
+    only the missing objects are written; duplicates in the queue are not known yet, and count as accepted. Raises
+    `BatchRefused` when the body cannot be read, `DataError` when this release cannot read it as its receipt says, and
+    `CloudError`.
     """
     checked = receiver.check(body, source)
     # If the source had no buffer when this body was received first, its events are in objects of their own, without
     # generated ids.
-    if checked.receipt.definition.push and checked.receipt.definition.push.buffer == "none":
+    if not all(push and push.buffer == "queue" for push in (source.push, checked.receipt.definition.push)):
         return receiver.store(checked)
     # The rejected events are written before the message is sent: `store_batches` relies on them and does not write them
     # again. If `send` fails, the partner sends the body again, and this object is found instead of written twice.

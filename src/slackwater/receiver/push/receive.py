@@ -1,8 +1,8 @@
 """Receive a pushed body: decode it, check its events and store them, before the partner gets a response.
 
 A `Body` becomes a `CheckedBatch` (`parsing.event_checks` checks its events), and a `BatchResult` once it is stored
-(`writing.raw_writer` writes it). For a source with `buffer: queue`, `push.queue` calls `check` before the body is sent
-to the queue, and `check_again` before the queue's messages are written.
+(`writing.raw_writer` writes it). `push.queue.receive` calls `check`, then `store` or the parts of it that a source with
+`buffer: queue` needs; `check_again` is called before the queue's messages are written.
 """
 
 from __future__ import annotations
@@ -93,16 +93,6 @@ class Receiver:
     now: Callable[[], datetime]
     """Returns the current time, with a timezone."""
     limits: Limits = field(default_factory=Limits)
-
-    def receive(self, body: Body, source: Source) -> BatchResult:
-        """Store every event of the body: in its partition, or under `sideline/` if it is rejected.
-
-        Returns only when all events are durable. When the same body was sent before, even if that attempt failed
-        half-way, only the missing objects are written.
-        Raises `BatchRefused` when the body cannot be read, `DataError` when this release cannot read it as its receipt
-        says, and `CloudError`.
-        """
-        return self.store(self.check(body, source))
 
     def check(self, body: Body, source: Source) -> CheckedBatch:
         """Decode a body and check its events; write nothing but a receipt.

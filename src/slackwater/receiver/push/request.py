@@ -10,7 +10,7 @@ from typing import Any
 from slackwater.errors import UnknownName
 from slackwater.receiver.parsing.rejections import truncate
 from slackwater.receiver.push.body import BatchRefused, Body
-from slackwater.receiver.push.queue import EventQueue, receive_buffered
+from slackwater.receiver.push.queue import EventQueue, receive
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.tokens import Grant, Tokens
 from slackwater.sources.definition import Source
@@ -77,12 +77,7 @@ class EventsApi:
             limits=self.receiver.limits,
         )
         try:
-            if source.push.buffer == "queue":
-                result = receive_buffered(
-                    pushed, source, receiver=self.receiver, queue=self.queue, correlation_id=correlation_id
-                )
-            else:
-                result = self.receiver.receive(pushed, source)
+            result = receive(pushed, source, receiver=self.receiver, queue=self.queue, correlation_id=correlation_id)
         except BatchRefused as refused:
             return error_response(refused.status, refused.code, str(refused))
         rejected = [{"index": index, "reason": truncate(reason, _REASON_LENGTH)} for index, reason in result.rejected]
