@@ -17,7 +17,6 @@ from tests.fakes_receiver import (
     RECEIVED,
     Clock,
     Fuse,
-    MemoryPartitions,
     MemoryStore,
     a_source,
 )
@@ -52,9 +51,8 @@ class Setup:
         self.source = source
         self.fuse = Fuse()
         self.store = MemoryStore(self.fuse)
-        self.partitions = MemoryPartitions(self.fuse)
         self.clock = Clock()
-        raw_writer = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
+        raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         self.receiver = Receiver(raw_writer=raw_writer, now=self.clock, limits=Limits(**limits))
 
     def push(self, events: list[object] | bytes, content_type: str = NDJSON, encoding: str | None = None):

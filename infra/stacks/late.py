@@ -65,6 +65,7 @@ class LateStack(FunctionStack):
         function = self.function(
             "check_days",
             sends_arrivals=True,
+            updates_raw_tables=True,
             description="Compares the inputs that published days have read with their current inputs",
             environment={
                 **self._runs,
@@ -95,6 +96,7 @@ class LateStack(FunctionStack):
     def _check_arrivals(self) -> LibraryFunction:
         function = self.function(
             "check_arrivals",
+            updates_raw_tables=True,
             description="Starts a monitoring of the published days that new objects belong to",
             environment={
                 "RUN_TABLE": self._storage.run_table.table_name,

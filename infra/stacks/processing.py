@@ -186,7 +186,6 @@ class ProcessingStack(FunctionStack):
             "FetchFileFunction": receiver.fetch_file.arn,
             "FetchFileUri": self._fetch_file.s3_object_url,
             "RawBucket": self._storage.raw.bucket_name,
-            "RawDatabase": self._storage.raw_database,
             "SourceKmsKeys": self._storage.source_keys_value,
             "FileTable": self._storage.file_table.table_name,
             **self.job_values,

@@ -24,6 +24,7 @@ from slackwater.project.project import Project
 from slackwater.runs.record import DayRecord, Run, RunRecord
 
 if TYPE_CHECKING:
+    from slackwater.aws.raw_tables import Difference
     from slackwater.client.days.attempts import Attempt
     from slackwater.client.days.backfill import BackfillObserver, BackfillResult
     from slackwater.client.days.costs import DayCost
@@ -361,6 +362,14 @@ class Client(ClientResources):
             of_pipeline[name] = readable_version(day, self.runs(name, day.date), tags, named.version).tag
         tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache, tags=of_pipeline)
         return run_query(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)
+
+    def rebuild_table(self, source: str) -> Difference:
+        """Drop the Iceberg table of a source's raw events, and create it again from the listing of its objects.
+
+        Returns how many objects it has. Raises `UnknownName`, `DayChanged` while files of the source keep changing, and
+        `CloudError`; the same call can be repeated.
+        """
+        return self.raw_tables.rebuild(source)
 
     def push(
         self,

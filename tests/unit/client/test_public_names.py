@@ -37,7 +37,7 @@ def test_every_exported_name_is_a_class_of_the_client():
         ),
         (
             "import lambdas.receive_events, lambdas.store_events, lambdas.list_files, lambdas.fetch_file\n"
-            "import lambdas.remove_stale, slackwater.receiver.pull.stale_objects, slackwater.aws.partitions\n"
+            "import lambdas.remove_stale, slackwater.receiver.pull.stale_objects\n"
             "import slackwater.aws.dynamodb.file_cache, slackwater.aws.dynamodb.tokens\n"
             "import slackwater.aws.dynamodb.event_counts",
             ["slackwater.late"],

@@ -18,7 +18,7 @@ from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.request import EventsApi
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
-from tests.fakes_receiver import Clock, MemoryBuffer, MemoryPartitions, MemoryStore, MemoryTokens, a_source
+from tests.fakes_receiver import Clock, MemoryBuffer, MemoryStore, MemoryTokens, a_source
 from tests.pushing import FunctionContext
 
 pytestmark = pytest.mark.unit
@@ -33,7 +33,7 @@ class World:
 
     def __init__(self, source: Source, use_api: Callable[[EventsApi], object]) -> None:
         self.source, self.store, self.queue, clock = source, MemoryStore(), MemoryBuffer(), Clock()
-        raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         api = EventsApi(
             tokens=MemoryTokens({"good": ["*"]}),
             source=lambda _: self.source,

@@ -52,6 +52,21 @@ def _print_columns(sources: Sequence[Source]) -> None:
         print_table(("column", "type", "from"), rows)
 
 
+@command("slackwater source rebuild-table orders", group=group)
+def rebuild_table(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False)], *, session: Session
+) -> Result:
+    """Drop the Iceberg table of a source's raw events, and create it again.
+
+    The table follows the stored objects by itself; this repairs one that was damaged, or that lacks changes of days
+    before the window of the daily check. No event is read or changed. Until the command ends, queries of the table fail
+    or lack events.
+    """
+    change = session.client.rebuild_table(source)
+    document = {"source": source, "objects": change.added}
+    return Result(document, lambda: print_text(f"{source}: the table has {counted(change.added, 'object')}"))
+
+
 @group.command(epilog=epilog("slackwater source schema > source.schema.json"))
 def schema() -> None:
     """Print the JSON Schema of source definitions.
