@@ -6,7 +6,7 @@ rebuilt. Their metadata is in the warehouse bucket, and their data files are the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -70,6 +70,8 @@ _PROPERTIES = {
 _MAX_SNAPSHOTS, _KEPT_SNAPSHOTS = 300, 100
 # Changes in one commit, which bounds the memory: about 1 KB each. Only a rebuild has more.
 _MAX_CHANGES = 100_000
+# Files in a manifest of 1 MB: each takes about 130 bytes.
+_MANIFEST_FILES = 8_000
 # How often a difference is computed when other writers are faster.
 _ATTEMPTS = 3
 # Threads that read the metadata of objects whose names have no rows.
@@ -133,15 +135,12 @@ class RawTables:
         added, removed = list[StoredObject](), list[DataFile]()
         # A day at a time bounds what is in memory.
         for date, group in groupby(partitions, key=attrgetter("date")):
-            hours = [partition.hour for partition in group]
-            wanted = {Partition(date, hour) for hour in hours}
+            wanted = set(group)
             list_objects = partial(
                 objects_of_partitions, source.source, wanted, store=self.store, raw_bucket=self.raw_bucket
             )
             listed = consistent_listing(source, list_objects, files=self.files).objects
-            quoted = ", ".join(f"'{hour}'" for hour in hours)
-            tasks = table.scan(row_filter=f"_date = '{date}' AND _hour IN ({quoted})").plan_files()
-            stored = {task.file.file_path: task.file for task in tasks}
+            stored = {file.file_path: file for file in _files_of_day(table, date) if _partition(file) in wanted}
             added += [item for item in listed if item.uri not in stored]
             removed += [stored[uri] for uri in stored.keys() - {item.uri for item in listed}]
             if len(added) + len(removed) >= _MAX_CHANGES:
@@ -155,14 +154,15 @@ class RawTables:
         """Commit a difference, and return the sum of `total` and it."""
         if added or removed:
             with table.transaction() as transaction:
-                # Two snapshots in one commit: only a pure append merges manifests.
+                # Several snapshots in one commit: only a pure append merges manifests, and each writes one manifest.
                 if removed:
                     with transaction.update_snapshot().overwrite() as overwrite:
                         for file in removed:
                             overwrite.delete_data_file(file)
-                if added:
+                for first in range(0, len(added), _MANIFEST_FILES):
+                    items = added[first : first + _MANIFEST_FILES]
                     with ThreadPoolExecutor(_READERS) as pool, transaction.update_snapshot().merge_append() as append:
-                        for file in pool.map(partial(self._data_file, table.metadata.default_spec_id), added):
+                        for file in pool.map(partial(self._data_file, table.metadata.default_spec_id), items):
                             append.append_data_file(file)
             self._expire_snapshots(table)
         return Difference(total.added + len(added), total.removed + len(removed))
@@ -220,6 +220,21 @@ class RawTables:
             with table.update_schema() as update:
                 update.union_by_name(schema)
         return table
+
+
+def _files_of_day(table: Table, date: str) -> Iterator[DataFile]:
+    """Yield the files of the manifests that have files of this day. `Table.scan` takes ten times as long."""
+    snapshot, day = table.current_snapshot(), date.encode()
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        is_near = all(
+            (dates.lower_bound or day) <= day <= (dates.upper_bound or day) for dates in (manifest.partitions or [])[:1]
+        )
+        if manifest.content is ManifestContent.DATA and is_near:
+            yield from (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
+
+
+def _partition(file: DataFile) -> Partition:
+    return Partition(file.partition[0], file.partition[1])
 
 
 def _schema(source: Source) -> Schema:

@@ -52,7 +52,7 @@ def _print_columns(sources: Sequence[Source]) -> None:
         print_table(("column", "type", "from"), rows)
 
 
-@command("slackwater source rebuild-table orders", group=group)
+@command("slackwater source rebuild-table orders", name="rebuild-table", group=group)
 def rebuild_table(
     source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False)], *, session: Session
 ) -> Result:
