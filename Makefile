@@ -98,7 +98,7 @@ $(VERSITYGW):
 	@GOBIN=$(CURDIR)/$(@D) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 $(DUCKDB):
-	@$(UV) pip install --quiet --target $@ duckdb==1.4.4 duckdb-ext-iceberg==1.4.4.20260205 duckdb-ext-avro==1.4.4.20260205 duckdb-ext-httpfs==1.4.4.20260205
+	@$(BIN)/uv pip install --quiet --target $@ duckdb==1.4.4 duckdb-ext-iceberg==1.4.4.20260205 duckdb-ext-avro==1.4.4.20260205 duckdb-ext-httpfs==1.4.4.20260205
 
 $(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(UV)
 	@scripts/setup-airflow
