@@ -25,7 +25,8 @@ from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.sources.event_schema import raw_schema
 from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri, partition_value
 from slackwater.storage import StoredObject
-from tests.fakes_aws import DictGlue
+from tests.fakes_aws import DictGlue, FakeAws
+from tests.fakes_functions import resources_of
 from tests.fakes_receiver import MemoryFileCache, a_source, begin_file, store_file
 
 pytestmark = pytest.mark.unit
@@ -353,3 +354,20 @@ def test_an_object_that_the_receiver_has_not_written_is_named(world):
     world.store.path(uri).write_bytes(sink.getvalue())
     with pytest.raises(ObjectInvalid, match=uri):
         world.tables.reconcile("things", HOURS)
+
+
+def test_an_update_is_requested_in_payloads_of_bounded_size_and_a_refusal_stops_nothing():
+    requests = []
+    aws = FakeAws({"lambda:Invoke": lambda request: requests.append(request) or {"StatusCode": 202}})
+    resources = resources_of({"raw_tables_function": "update-raw-tables"}, clients=aws.client)
+    del vars(resources)["update_raw_table"]
+    days = [f"{year}-01-{day:02}" for year in range(1000, 1400) for day in range(1, 29)]
+    resources.update_raw_table("things", {Partition(day, "05") for day in days})
+    asked = [json.loads(request["Payload"]) for request in requests]
+    assert [partition for request in asked for partition in request["partitions"]] == [[day, "05"] for day in days]
+    assert max(len(request["Payload"]) for request in requests) < 256 * 1024
+    assert {(request["FunctionName"], request["InvocationType"]) for request in requests} == {
+        ("update-raw-tables", "Event")
+    }
+    aws.answers["lambda:Invoke"] = "TooManyRequestsException"
+    resources.update_raw_table("things", HOURS)
