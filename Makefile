@@ -13,6 +13,7 @@ ARTEFACTS := .slackwater/build/.ready
 READY := $(PACKAGES) $(CDK) $(JARS) $(ARTEFACTS)
 DYNAMODB := .slackwater/dynamodb/.ready
 VERSITYGW := .slackwater/peers/versitygw
+DUCKDB := .slackwater/peers/duckdb
 AIRFLOW := .venv-airflow/.ready
 BENCH := .venv-bench/.ready
 PYTEST := $(BIN)/python -m pytest
@@ -89,12 +90,15 @@ cloud: $(READY) ## Run the tests on the local cloud
 airflow: $(READY) $(AIRFLOW) ## Run the tests of the DAGs, with Airflow and the local cloud
 	@$(PYTEST) tests/airflow
 
-peers: $(READY) $(VERSITYGW) ## Run our S3 code against a second S3, versitygw (needs Go, which builds it in minutes)
-	@$(PYTEST) tests/cloud/test_s3_contract.py
+peers: $(READY) $(VERSITYGW) $(DUCKDB) ## Run our S3 code against versitygw (needs Go), and read raw tables with DuckDB's Iceberg extension
+	@$(PYTEST) tests/cloud/test_s3_contract.py tests/cloud/test_raw_tables.py
 
 $(VERSITYGW):
 	@echo "Building (once): versitygw ..."
 	@GOBIN=$(CURDIR)/$(@D) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
+$(DUCKDB):
+	@$(BIN)/uv pip install --quiet --target $@ duckdb==1.4.4 duckdb-ext-iceberg==1.4.4.20260205 duckdb-ext-avro==1.4.4.20260205 duckdb-ext-httpfs==1.4.4.20260205
 
 $(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(UV)
 	@scripts/setup-airflow

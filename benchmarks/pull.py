@@ -43,7 +43,6 @@ from slackwater.receiver.pull.file_cache import Content, FileDecision, FileEntry
 from slackwater.receiver.pull.plan import WorkItem
 from slackwater.receiver.pull.records import next_revision
 from slackwater.receiver.writing.raw_writer import RawWriter
-from slackwater.sources.partitions import Partition
 from slackwater.storage import split_uri
 
 MEGABYTES = 1_000
@@ -117,11 +116,6 @@ class _Cache:
                 self._entries[record.path] = next_revision(record)
             else:
                 self._contents[record.id] = next_revision(record)
-
-
-class _NoPartitions:
-    def register(self, source: str, partitions: Iterable[Partition]) -> None:
-        pass
 
 
 def run(rounds: int, *, megabytes: int = MEGABYTES) -> dict[str, Any]:
@@ -233,7 +227,7 @@ def _pull(path: Path, folder: Path) -> None:
         source=EVENTS if path.name.startswith(("events", "many")) else data.source(),
         partner=_FilePartner(path),
         cache=_Cache(),
-        raw_writer=RawWriter(store=_FolderStore(folder), partitions=_NoPartitions(), raw_bucket="raw"),
+        raw_writer=RawWriter(store=_FolderStore(folder), raw_bucket="raw"),
         now=lambda: _NOW,
         owner="benchmark",
     )

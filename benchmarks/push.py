@@ -34,7 +34,6 @@ from slackwater.receiver.push.body import Body, Limits
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing import raw_writer
 from slackwater.receiver.writing.raw_writer import RawWriter
-from slackwater.sources.partitions import Partition
 
 _ROOT = Path(__file__).parents[1]
 _DLT = _ROOT / ".venv-bench" / "bin" / "python"
@@ -66,11 +65,6 @@ class _Store:
         if uri not in self.objects:
             raise ObjectMissing(uri)
         return self.objects[uri]
-
-
-class _NoPartitions:
-    def register(self, source: str, partitions: Iterable[Partition]) -> None:
-        pass
 
 
 def run(rounds: int) -> dict[str, Any]:
@@ -131,13 +125,13 @@ def show(result: Mapping[str, Any], console: Console) -> None:
 
 def _push(bodies: Iterable[bytes]) -> None:
     store = _Store()
-    writer = RawWriter(store=store, partitions=_NoPartitions(), raw_bucket="raw")
+    writer = RawWriter(store=store, raw_bucket="raw")
     receiver = Receiver(raw_writer=writer, now=lambda: _NOW)
     for body in bodies:
         pushed = Body(
             content=body, content_type=_NDJSON, content_encoding=None, origin="push:benchmark", limits=Limits()
         )
-        result = receiver.receive(pushed, _SOURCE)
+        result = receiver.store(receiver.check(pushed, _SOURCE))
         assert result.accepted == data.BATCH, result
     assert store.objects
 

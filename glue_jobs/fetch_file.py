@@ -32,7 +32,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--answer", required=True, help="URI to which the result is written")
     parser.add_argument("--correlation-id", required=True)
     parser.add_argument("--raw-bucket", required=True)
-    parser.add_argument("--raw-database", required=True)
     parser.add_argument("--file-table", required=True)
     parser.add_argument("--outbound-allow", default="", help="hosts and networks, separated by commas")
     keys_help = "KMS keys that encrypt objects, as source=ARN, separated by commas"

@@ -113,7 +113,6 @@ def attempt_before(setup: Setup, path: str, folder: Path, *, writes: int, fails:
         lambda: save(content_before(content)),
         lambda: save(content_before(content, written=version, path=path), writing=content.id),
         *(lambda number=number: put(number) for number in range(len(staged.files))),
-        lambda: setup.partitions.register("things", version.partitions),
         commit,
         lambda: save(lease=None, due=None, attempted=None),
     ]

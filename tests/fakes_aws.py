@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -56,3 +57,41 @@ def _client(service: str) -> Any:
 def model_id(client: Any) -> str:
     """Return the name of the service in botocore's events."""
     return str(client.meta.service_model.service_id.hyphenize())
+
+
+class DictGlue:
+    """Glue's tables in a dictionary, with the lock by `VersionId` that pyiceberg relies on."""
+
+    class exceptions:  # noqa: N801 - as boto3 names it
+        class EntityNotFoundException(Exception): ...
+
+        class ConcurrentModificationException(Exception): ...
+
+        class AlreadyExistsException(Exception): ...
+
+    def __init__(self, location):
+        self.location, self.tables = location, {}
+
+    def get_database(self, Name):  # noqa: N803
+        return {"Database": {"Name": Name, "LocationUri": self.location}}
+
+    def get_table(self, DatabaseName, Name):  # noqa: N803
+        if Name not in self.tables:
+            raise self.exceptions.EntityNotFoundException
+        # A copy, as each answer of Glue: pyiceberg changes the parameters in it before it commits.
+        return {"Table": deepcopy(self.tables[Name])}
+
+    def delete_table(self, DatabaseName, Name):  # noqa: N803
+        if self.tables.pop(Name, None) is None:
+            raise self.exceptions.EntityNotFoundException
+
+    def create_table(self, DatabaseName, TableInput):  # noqa: N803
+        if TableInput["Name"] in self.tables:
+            raise self.exceptions.AlreadyExistsException
+        self.tables[TableInput["Name"]] = TableInput | {"DatabaseName": DatabaseName, "VersionId": "0"}
+
+    def update_table(self, DatabaseName, TableInput, VersionId, SkipArchive=True):  # noqa: N803
+        stored = self.tables[TableInput["Name"]]
+        if VersionId != stored["VersionId"]:
+            raise self.exceptions.ConcurrentModificationException
+        self.tables[TableInput["Name"]] = stored | TableInput | {"VersionId": str(int(VersionId) + 1)}

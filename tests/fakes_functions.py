@@ -29,9 +29,8 @@ class NoCosts:
 def resources_of(settings: dict[str, Any] | None = None, **fakes: Any) -> FunctionResources:
     """Return the resources of a function with these settings, in which the fakes are."""
     resources = FunctionResources(SimpleNamespace(**settings or {}), None)
-    vars(resources).update(
-        {"once": resources, "short": resources, "arrivals": ArrivalQueue(None, ""), "costs": NoCosts(), **fakes}
-    )
+    defaults = {"once": resources, "short": resources, "arrivals": ArrivalQueue(None, ""), "costs": NoCosts()}
+    vars(resources).update({**defaults, "update_raw_table": lambda *_: None, **fakes})
     return resources
 
 

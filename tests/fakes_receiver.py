@@ -141,18 +141,6 @@ class MemoryStore:
         return sorted(uri for uri in self.objects if part in uri)
 
 
-class MemoryPartitions:
-    """A catalog in memory."""
-
-    def __init__(self, fuse: Fuse | None = None) -> None:
-        self.known: set[tuple[str, Partition]] = set()
-        self.fuse = fuse or Fuse()
-
-    def register(self, source: str, partitions: Iterable[Partition]) -> None:
-        self.fuse.burn("register")
-        self.known.update((source, partition) for partition in partitions)
-
-
 class MemoryBuffer:
     """A queue that stores its messages in a list."""
 

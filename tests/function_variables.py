@@ -4,22 +4,23 @@ from __future__ import annotations
 
 _COSTS = ("APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB")
 VARIABLES = {
-    "receive-events": {"RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "FILE_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"},
-    "store-events": {"RAW_BUCKET", "RAW_DATABASE", "PROJECT_URI"},
+    "receive-events": {"RAW_BUCKET", "TOKEN_TABLE", "FILE_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"},
+    "store-events": {"RAW_BUCKET", "PROJECT_URI"},
     "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
     "fetch-file": {
-        *("RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL"),
+        *("RAW_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL"),
     },
-    "remove-stale": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI"},
+    "update-raw-tables": {"RAW_BUCKET", "RAW_DATABASE", "WAREHOUSE_BUCKET", "FILE_TABLE", "PROJECT_URI"},
+    "remove-stale": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "RAW_TABLES_FUNCTION"},
     "freeze-inputs": {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "KEPT_DAYS", "INTERMEDIATE_DAYS"),
     },
     "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS", "ARRIVAL_QUEUE_URL", *_COSTS},
     "check-days": {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"),
-        *("ARRIVAL_QUEUE_URL", "CHANGE_TOPIC", *_COSTS),
+        *("ARRIVAL_QUEUE_URL", "CHANGE_TOPIC", "RAW_TABLES_FUNCTION", *_COSTS),
     },
-    "check-arrivals": {"RUN_TABLE", "PROJECT_URI", "MONITOR_MACHINE", "QUEUE_URL"},
+    "check-arrivals": {"RUN_TABLE", "PROJECT_URI", "MONITOR_MACHINE", "QUEUE_URL", "RAW_TABLES_FUNCTION"},
     "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
     "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC", *_COSTS},
     "write-ledger": {"EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"},

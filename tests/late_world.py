@@ -172,6 +172,7 @@ class LateWorld(World):
         result = ArrivalChecks(
             project=self.project, table=(process or Process()).using(self.table), executions=self.executions,
             start=lambda *, name, pipeline, days: checks.append(days), send_later=later, now=self.now,
+            update_table=lambda *_: None,
         ).start_checks(self.messages)  # fmt: skip
         sent_again = {f"again {number}": body for number, body in enumerate(later.bodies)}
         self.messages = {name: self.messages[name] for name in result.failed} | sent_again
@@ -327,7 +328,7 @@ class LateWorld(World):
             checker=checker, tables=TableNotifier(table=table, outbox=tables),
             definitions=DefinitionNotifier(project=self.project, table=table, outbox=definitions),
             arrivals=lambda messages: None, event_counts=MemoryEventCounts(), costs=NoCosts(),
-            put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
+            update_table=lambda *_: None, put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
         )  # fmt: skip
 
     def _outbox(self, process: Process, on_outcome_unknown: Callable[[str, str], None]) -> Outbox:

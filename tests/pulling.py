@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.sources.definition import Source
-from tests.fakes_receiver import Clock, Fuse, MemoryConnector, MemoryFileCache, MemoryPartitions, MemoryStore, a_source
+from tests.fakes_receiver import Clock, Crash, Fuse, MemoryConnector, MemoryFileCache, MemoryStore, a_source
 from tests.reading import read_parquet
 
 SOURCE = a_source()
@@ -33,6 +34,19 @@ def csv_of(*rows: str) -> bytes:
     return (HEADER + "".join(rows)).encode()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _RawWriter(RawWriter):
+    written: Callable[[], object]
+
+    def write_files(self, *arguments: Any, **origin: Any) -> None:
+        super().write_files(*arguments, **origin)
+        self.written()
+
+
+def crash() -> None:
+    raise Crash("the commit fails")
+
+
 class Setup:
     """A pull over fakes."""
 
@@ -41,10 +55,11 @@ class Setup:
         self.fuse = Fuse()
         self.clock = Clock()
         self.store = MemoryStore(self.fuse, self.clock)
-        self.partitions = MemoryPartitions(self.fuse)
         self.cache = MemoryFileCache(self.fuse)
         self.partner = MemoryConnector(files)
         self.pulls = 0
+        self.before_commit: Callable[[], object] = lambda: None
+        """Called when the objects of a file are written and do not count yet."""
 
     def copy(self) -> Setup:
         """Return a setup with the same files, objects and records, which are immutable, in containers of its own."""
@@ -52,7 +67,6 @@ class Setup:
         copied.pulls, copied.clock.time = self.pulls, self.clock.time
         copied.store.objects |= self.store.objects
         copied.store.modified |= self.store.modified
-        copied.partitions.known |= self.partitions.known
         copied.cache.saved_entries |= self.cache.saved_entries
         copied.cache.saved_contents |= self.cache.saved_contents
         return copied
@@ -78,13 +92,13 @@ class Setup:
     def fetch(
         self, item: WorkItem, using: Callable[[Any], Any] = lambda port: port, source: Source | None = None
     ) -> FetchResult:
-        """Fetch one file; `using` wraps a store, a catalog or a cache for the process."""
+        """Fetch one file; `using` wraps a store or a cache for the process."""
         self.pulls += 1
         return FileFetcher(
             source=source or self.source,
             partner=self.partner,
             cache=using(self.cache),
-            raw_writer=RawWriter(store=using(self.store), partitions=using(self.partitions), raw_bucket="raw"),
+            raw_writer=_RawWriter(store=using(self.store), raw_bucket="raw", written=self.before_commit),
             now=self.clock,
             owner=f"pull-{self.pulls}",
         ).fetch(item)
@@ -107,7 +121,12 @@ class Setup:
     def remove_stale(self, using: Callable[[Any], Any] = lambda port: port) -> tuple[int, int]:
         """Delete stale objects, as the weekly function does. Return how many were deleted, and have no record."""
         objects = StaleObjects(
-            store=using(self.store), cache=using(self.cache), raw_bucket="raw", exchange_bucket="x", now=self.clock
+            store=using(self.store),
+            cache=using(self.cache),
+            raw_bucket="raw",
+            exchange_bucket="x",
+            update_table=lambda *_: None,
+            now=self.clock,
         )
         removal = objects.remove([self.source.source], limit=timedelta(minutes=13))
         return removal.deleted, removal.unrecorded

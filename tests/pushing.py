@@ -23,7 +23,6 @@ from tests.fakes_receiver import (
     Clock,
     Fuse,
     MemoryBuffer,
-    MemoryPartitions,
     MemoryStore,
     MemoryTokens,
     a_source,
@@ -63,10 +62,9 @@ class Setup:
         self.source = next(iter(self.sources.values()))
         self.fuse = Fuse()
         self.store = MemoryStore(self.fuse)
-        self.partitions = MemoryPartitions(self.fuse)
         self.queue = MemoryBuffer(self.fuse)
         self.clock = Clock()
-        raw_writer = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
+        raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         self.receiver = Receiver(raw_writer=raw_writer, now=self.clock, limits=Limits(**limits))
         self.api = EventsApi(
             tokens=tokens, source=self.find_source, receiver=self.receiver, queue=self.queue, now=self.clock

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 _PROJECT = "s3:GetObject asset.json"
 _JOB_FILES = "s3:GetObject asset.json asset.zip asset.py"
 _JOB_LOGS = "s3:PutObject Exchange/logs/*"
-_REGISTER = "glue:GetTable,BatchCreatePartition catalog database/slackwater_raw table/slackwater_raw/*"
+_UPDATE_TABLES = "lambda:InvokeFunction updaterawtablesFunction"
 _RUNS, _COMPARISONS = "execution:slackwater-pipeline-*:*", "execution:slackwater-compare-day:*"
 _COSTS = ("states:GetExecutionHistory {}", "emr-serverless:GetJobRun SparkApplication/jobruns/*")
 _DATABASE = "catalog database/slackwater_warehouse"
@@ -63,7 +63,7 @@ def _job_of(pipeline: str, *, sources: tuple[str, ...] = (), upstream: str = "")
 
 _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "receiveevents": (
-        *(_PROJECT, _REGISTER),
+        _PROJECT,
         "s3:ListBucket,GetObject,PutObject Raw/receipts/*",
         "s3:PutObject Raw/raw/* Raw/sideline/*",
         "dynamodb:GetItem TokenTable",
@@ -71,7 +71,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "sqs:SendMessage EventBufferQueue",
     ),
     "storeevents": (
-        *(_PROJECT, _REGISTER),
+        _PROJECT,
         "s3:PutObject Raw/raw/*",
         "sqs:ReceiveMessage,DeleteMessage,GetQueueAttributes EventBufferQueue",
     ),
@@ -82,15 +82,24 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "dynamodb:Query FileTable/index/due FileTable/index/not-taken FileTable/index/dated",
     ),
     "fetchfile": (
-        *(_PROJECT, _REGISTER),
+        _PROJECT,
         "s3:ListBucket,GetObject Exchange/pulls/*",
         "s3:PutObject Raw/raw/* Raw/sideline/* Raw/landing/*",
         "dynamodb:BatchGetItem,PutItem,UpdateItem FileTable",
         "sqs:SendMessage ArrivalsQueue",
     ),
+    "updaterawtables": (
+        _PROJECT,
+        "s3:ListBucket,GetObject Raw/raw/*",
+        f"{_REPLACE} Warehouse/slackwater_raw/*",
+        "s3:ListBucket Warehouse/slackwater_raw/*",
+        "dynamodb:BatchGetItem FileTable",
+        "glue:GetDatabase catalog database/slackwater_raw",
+        "glue:GetTable,CreateTable,UpdateTable catalog database/slackwater_raw table/slackwater_raw/*",
+    ),
     # No other role of the receiver deletes raw objects, and none deletes rejected events or pulled files.
     "removestale": (
-        _PROJECT,
+        *(_PROJECT, _UPDATE_TABLES),
         "s3:ListBucket,DeleteObject Raw/raw/*",
         "s3:ListBucket,GetObject,PutObject Exchange/stale-objects/*",
         "dynamodb:BatchGetItem FileTable",
@@ -113,7 +122,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         *(row.format(_RUNS) for row in _COSTS),
     ),
     "checkdays": (
-        _PROJECT,
+        *(_PROJECT, _UPDATE_TABLES),
         "s3:ListBucket,GetObject Raw/raw/* Exchange/manifests/*",
         "s3:PutObject Exchange/checks/* Exchange/ledger/*",
         "dynamodb:BatchGetItem FileTable",
@@ -126,7 +135,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "sns:Publish Changes",
     ),
     "checkarrivals": (
-        _PROJECT,
+        *(_PROJECT, _UPDATE_TABLES),
         "dynamodb:GetItem,UpdateItem RunTable",
         "states:StartExecution stateMachine:slackwater-monitor-days",
         f"states:DescribeExecution {_RUNS}",
@@ -179,7 +188,7 @@ JOBS: dict[str, tuple[str, ...]] = {
         f"glue:GetDatabase,GetTable {_DATABASE} table/slackwater_warehouse/*",
     ),
     "PullJob": (
-        *(_JOB_FILES, _JOB_LOGS, _REGISTER),
+        *(_JOB_FILES, _JOB_LOGS),
         "s3:GetObject,PutObject Exchange/pulls/*",
         "s3:PutObject Raw/raw/* Raw/sideline/*",
         "s3:PutObject Raw/landing/*",

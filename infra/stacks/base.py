@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from aws_cdk import Environment, Stack
+from aws_cdk import ArnFormat, Environment, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_sqs as sqs
@@ -24,6 +24,9 @@ from infra.settings import Settings
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.retries import Machine, with_retries
 from slackwater.project.project import Project
+
+UPDATE_RAW_TABLES = "update_raw_tables"
+"""The function that lets the Iceberg tables of raw events follow the listing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +83,14 @@ class FunctionStack(DeploymentStack):
         """The deployed `project.json`."""
         return assets.Asset(self, "Project", path=str(self.parts.project_file))
 
-    def function(self, name: str, *, sends_arrivals: bool = False, **options: Any) -> LibraryFunction:
+    def function(
+        self, name: str, *, sends_arrivals: bool = False, updates_raw_tables: bool = False, **options: Any
+    ) -> LibraryFunction:
         """Create a `LibraryFunction`. It may read the project if its environment has `PROJECT_URI`.
 
         With `sends_arrivals`, it may send messages to the queue of arrivals. With the setting `collect_minutes` 0 it
-        gets no queue: days wait for the daily check.
+        gets no queue: days wait for the daily check. With `updates_raw_tables`, it may invoke the function that lets
+        the Iceberg tables of raw events follow the listing.
         """
         function = LibraryFunction(self.library, name, **options)
         if "PROJECT_URI" in options["environment"]:
@@ -96,6 +102,16 @@ class FunctionStack(DeploymentStack):
             grants.use_queue(function.role, queue, "SendMessage")
             url = queue.queue_url if self.settings.collect_minutes else ""
             function.function.add_environment("ARRIVAL_QUEUE_URL", url)
+        if updates_raw_tables:
+            updater = self.settings.named(UPDATE_RAW_TABLES.replace("_", "-"))
+            arn = self.format_arn(
+                service="lambda",
+                resource="function",
+                resource_name=updater,
+                arn_format=ArnFormat.COLON_RESOURCE_NAME,
+            )
+            grants.allow(function.role, ["lambda:InvokeFunction"], [arn])
+            function.function.add_environment("RAW_TABLES_FUNCTION", updater)
         return function
 
     def machine(self, role: iam.Role, name: str, definition: Machine, values: Mapping[str, str]) -> StateMachine:

@@ -65,6 +65,7 @@ class LateStack(FunctionStack):
         function = self.function(
             "check_days",
             sends_arrivals=True,
+            updates_raw_tables=True,
             description="Compares the inputs that published days have read with their current inputs",
             environment={
                 **storage.variables("EXCHANGE_BUCKET", "RUN_TABLE", "RAW_BUCKET", "FILE_TABLE"),
@@ -93,6 +94,7 @@ class LateStack(FunctionStack):
     def _check_arrivals(self) -> LibraryFunction:
         function = self.function(
             "check_arrivals",
+            updates_raw_tables=True,
             description="Starts a monitoring of the published days that new objects belong to",
             environment={
                 **self._storage.variables("RUN_TABLE"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Tags
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -13,8 +13,8 @@ from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.queues import STORE_TIMEOUT
 from infra.constructs.receiver_api import ReceiverApi
-from infra.stacks.base import FunctionStack, Parts
-from infra.stacks.storage import StorageStack
+from infra.stacks.base import UPDATE_RAW_TABLES, FunctionStack, Parts
+from infra.stacks.storage import DELETES_RAW, StorageStack
 
 
 class ReceiverStack(FunctionStack):
@@ -25,7 +25,7 @@ class ReceiverStack(FunctionStack):
         settings, self._storage = parts.settings, storage
         self._outbound = {"OUTBOUND_ALLOW": ",".join(settings.outbound_allow)}
         self._raw = {
-            **storage.variables("RAW_BUCKET", "RAW_DATABASE"),
+            **storage.variables("RAW_BUCKET"),
             "PROJECT_URI": self.project.s3_object_url,
             **({"SOURCE_KMS_KEYS": keys} if (keys := storage.source_keys_value) else {}),
         }
@@ -33,6 +33,7 @@ class ReceiverStack(FunctionStack):
         self.store_events = self._store_events()
         self.list_files = self._list_files()
         self.fetch_file = self._fetch_file()
+        self._update_raw_tables()
         self._invoke_weekly(self._remove_stale())
         for function in (self.list_files, self.fetch_file):
             grants.allow_partners(function.role, parts.project)
@@ -112,10 +113,34 @@ class ReceiverStack(FunctionStack):
         self._allow_raw_writes(function.role, "sideline/", "landing/")
         return function
 
+    def _update_raw_tables(self) -> None:
+        storage = self._storage
+        function = self.function(
+            UPDATE_RAW_TABLES,
+            description="Lets the Iceberg table of a source follow the listing of its raw objects",
+            environment={
+                "RAW_BUCKET": storage.raw.bucket_name,
+                "RAW_DATABASE": storage.raw_database,
+                "WAREHOUSE_BUCKET": storage.warehouse.bucket_name,
+                "FILE_TABLE": storage.file_table.table_name,
+                "PROJECT_URI": self.project.s3_object_url,
+            },
+            timeout=Duration.minutes(15),
+            memory_mb=1769,
+        )
+        grants.find_objects(function.role, storage.raw, "raw/")
+        grants.decrypt_sources(function.role, storage.source_keys)
+        grants.use_items(function.role, storage.file_table, "BatchGetItem")
+        grants.list_objects(function.role, storage.warehouse, f"{storage.raw_database}/")
+        grants.replace_objects(function.role, storage.warehouse, f"{storage.raw_database}/")
+        grants.use_database(function.role, storage.raw_database, "GetDatabase")
+        grants.use_tables(function.role, storage.raw_database, "GetTable", "CreateTable", "UpdateTable")
+
     def _remove_stale(self) -> LibraryFunction:
         storage = self._storage
         function = self.function(
             "remove_stale",
+            updates_raw_tables=True,
             description="Deletes objects of pulled files that nobody reads any more",
             environment={
                 **storage.variables("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE"),
@@ -123,6 +148,7 @@ class ReceiverStack(FunctionStack):
             },
             timeout=Duration.minutes(15),
         )
+        Tags.of(function.role).add(DELETES_RAW, "true")
         grants.list_objects(function.role, storage.raw, "raw/")
         grants.delete_objects(function.role, storage.raw, "raw/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
@@ -143,7 +169,6 @@ class ReceiverStack(FunctionStack):
         )
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:
-        """Grant writes to raw partitions, with their registration in Glue, and to the prefixes `more`."""
+        """Grant writes to raw partitions, and to the prefixes `more`."""
         grants.write_objects(role, self._storage.raw, "raw/", *more)
         grants.encrypt_sources(role, self._storage.source_keys)
-        grants.use_tables(role, self._storage.raw_database, "GetTable", "BatchCreatePartition")

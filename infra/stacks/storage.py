@@ -8,6 +8,7 @@ from typing import cast
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
@@ -15,7 +16,6 @@ from pydantic.alias_generators import to_pascal
 
 from infra.constructs.common import accept, outputs, removal
 from infra.constructs.queues import EventBuffer
-from infra.constructs.raw_tables import RawTables
 from infra.setting_types import CREATE_KEY
 from infra.settings import Settings
 from infra.stacks.base import DeploymentStack, Parts
@@ -31,6 +31,8 @@ of all retries."""
 
 # Lambda allows 4,096 bytes for all environment variables of a function.
 _MAX_BYTES = 3000
+DELETES_RAW = "slackwater-deletes-raw"
+"""The tag of roles that may delete objects below `raw/`, if it is `true`."""
 FILES = "files/"
 """The prefix of the warehouse bucket below which steps read and write the project's files."""
 
@@ -71,6 +73,16 @@ class StorageStack(DeploymentStack):
         bucket.add_property_override(
             "NotificationConfiguration.EventBridgeConfiguration.EventBridgeEnabled", settings.collect_minutes > 0
         )
+        # Raw objects are also data files of Iceberg tables, which other engines may maintain.
+        self.raw.add_to_resource_policy(
+            iam.PolicyStatement(
+                effect=iam.Effect.DENY,
+                principals=[iam.AnyPrincipal()],
+                actions=["s3:DeleteObject", "s3:DeleteObjectVersion"],
+                resources=[self.raw.arn_for_objects("raw/*")],
+                conditions={"StringNotEquals": {f"aws:PrincipalTag/{DELETES_RAW}": "true"}},
+            )
+        )
         # Manifests, comparisons and checks do not expire: a late check reads the manifest of a day of any age. Neither
         # do the manifests and results of runs: they are small, and tell what a version was made from.
         self.exchange = self._bucket(
@@ -87,17 +99,9 @@ class StorageStack(DeploymentStack):
         self.buffer = EventBuffer(self, "EventBuffer", settings=settings, key=self._key)
         self.raw_database = f"{settings.database_prefix}_raw"
         self.warehouse_database = f"{settings.database_prefix}_warehouse"
-        RawTables(self, "RawTables", name=self.raw_database, project=project, bucket=self.raw)
-        glue.CfnDatabase(
-            self,
-            "WarehouseDatabase",
-            catalog_id=self.account,
-            database_input=glue.CfnDatabase.DatabaseInputProperty(
-                name=self.warehouse_database,
-                description="Published tables of the pipelines",
-                location_uri=f"s3://{self.warehouse.bucket_name}/{self.warehouse_database}",
-            ),
-        )
+        # The scope of the raw database is that of earlier versions: its name is taken, so it cannot be replaced.
+        self._database(Construct(self, "RawTables"), "Database", self.raw_database, "Raw events by source")
+        self._database(self, "WarehouseDatabase", self.warehouse_database, "Published tables of the pipelines")
         self.values = {
             "RawBucket": self.raw.bucket_name,
             "ExchangeBucket": self.exchange.bucket_name,
@@ -137,6 +141,16 @@ class StorageStack(DeploymentStack):
         )
         accept(bucket, {"AwsSolutions-S1": "Only roles of this app have access; CloudTrail's data events log it."})
         return bucket
+
+    def _database(self, scope: Construct, id_: str, name: str, description: str) -> None:
+        glue.CfnDatabase(
+            scope,
+            id_,
+            catalog_id=self.account,
+            database_input=glue.CfnDatabase.DatabaseInputProperty(
+                name=name, description=description, location_uri=f"s3://{self.warehouse.bucket_name}/{name}"
+            ),
+        )
 
     def _file_table(self) -> dynamodb.Table:
         """Create the table of the file cache, which `slackwater.aws.dynamodb.file_cache` describes."""

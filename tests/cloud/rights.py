@@ -110,14 +110,10 @@ def table_attempts(outputs: dict[str, str]) -> Iterator[Attempt]:
                 yield Attempt("glue", "get_table", {**of, "Name": table.replace("*", "rights")}, action, own)
             case "glue:UpdateTable", "table" if table == "*":
                 yield Attempt("glue", "update_table", {**of, "TableInput": {"Name": "rights"}}, action, own)
-            case "glue:BatchCreatePartition", "table":
-                partitions = {**of, "TableName": "rights", "PartitionInputList": []}
-                yield Attempt("glue", "batch_create_partition", partitions, action, own)
             case "glue:GetDatabase", "database":
                 yield Attempt("glue", "get_database", {"Name": database}, action, resource)
     for database in (outputs["RawDatabase"], outputs["WarehouseDatabase"]):
         yield Attempt("glue", "delete_table", {"DatabaseName": database, "Name": "rights"})
-    yield Attempt("glue", "get_database", {"Name": outputs["RawDatabase"]})
     yield Attempt("glue", "get_tables", {"DatabaseName": "default"})
 
 

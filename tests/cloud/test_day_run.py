@@ -40,15 +40,6 @@ def test_every_flight_and_every_observation_is_received_once(cloud, received, mo
     assert cloud.query(f"{distinct} WHERE month = 3 AND date < '2014'") == [[observations, observations]]
 
 
-def test_raw_partitions_are_registered_in_glue(cloud, received):
-    database_name = cloud.outputs()["RawDatabase"]
-    paginator = cloud.client("glue").get_paginator("get_partitions")
-    pages = paginator.paginate(DatabaseName=database_name, TableName="flights")
-    registered = {tuple(partition["Values"]) for page in pages for partition in page["Partitions"]}
-    stored = {tuple(row) for row in cloud.query("SELECT DISTINCT date, hour FROM raw.flights")}
-    assert registered == stored != set()
-
-
 @pytest.mark.parametrize("day", PAST)
 def test_a_published_day_agrees_with_the_independent_computation(cloud, published, monitored, scratch, day):
     assert published[day]["outcome"] == "published"

@@ -35,8 +35,9 @@ def short(resource: Any) -> str:
         return f"asset{match[1]}"
     logical_id, slash, key = name.partition("/")
     name = re.sub(r"^arn:AWS::Partition:(s3:::)?|AWS::Region:", "", f"{without_hash(logical_id)}{slash}{key}")
-    # Some stacks refer to this queue by its name.
-    return re.sub(r"^.*AWS::AccountId:", "", name).replace("slackwater-arrivals", "ArrivalsQueue")
+    # Some stacks refer to this queue and to this function by name.
+    name = re.sub(r"^.*AWS::AccountId:", "", name).replace("slackwater-arrivals", "ArrivalsQueue")
+    return name.replace("function:slackwater-update-raw-tables", "updaterawtablesFunction")
 
 
 def granted(assembly: Assembly) -> dict[str, set[tuple[str, str]]]:

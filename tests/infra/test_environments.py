@@ -130,8 +130,7 @@ def fixed_names(synthesised: Assembly) -> set[tuple[str, str]]:
             if kind == "AWS::Scheduler::Schedule":  # its name is one of its group's, whose name has the prefix
                 given = [f"{resource_name(properties['GroupName'])}/{properties['Name']}"]
                 given[0] = given[0].replace("Group", synthesised.folder.parent.name, 1)
-            if kind != "AWS::Glue::Table":  # it belongs to a database
-                names |= {(kind, name) for name in given if isinstance(name, str)}
+            names |= {(kind, name) for name in given if isinstance(name, str)}
     return names
 
 

@@ -83,9 +83,16 @@ def test_the_alarms_of_the_example_are_these(assembly: Assembly) -> None:
         "machine-failed": machines,
     }
     expected = {f"{name}-{subject}" for name, of in subjects.items() for subject in of}
-    assert set(alarms(assembly)) == {*expected, "monitor-failed", "stale-objects", *_QUEUES}
+    assert set(alarms(assembly)) == {*expected, "monitor-failed", "stale-objects", "raw-tables", *_QUEUES}
     others = {"budget-spent", "cost-per-day", "files-doubtful"}  # tested below
-    assert {rule.name for rule in RULES} == {*subjects, *others, "monitor-failed", "stale-objects", *_QUEUES}
+    assert {rule.name for rule in RULES} == {
+        *subjects,
+        *others,
+        "monitor-failed",
+        "stale-objects",
+        "raw-tables",
+        *_QUEUES,
+    }
 
 
 @pytest.mark.parametrize(
@@ -130,6 +137,7 @@ def test_a_source_that_no_pipeline_reads_has_no_alarm_that_only_a_check_knows(pr
         ("monitor-failed", ("ExecutionsFailed", "Sum", 1, 1, 300, None, "notBreaching")),
         ("execution-failed-daily_delays", ("ExecutionsFailed", "Sum", 1, 1, 3600, None, "notBreaching")),
         ("stale-objects", ("Errors", "Sum", 1, 1, 300, None, "notBreaching")),
+        ("raw-tables", ("Errors", "Sum", 3, 1, 300, None, "notBreaching")),
         ("monitor-missing-daily_delays", ("DaysOverdue", "SampleCount", 1, 26, 3600, None, "breaching")),
     ],
 )
@@ -144,6 +152,7 @@ def test_an_alarm_watches_its_metric(scheduled: Assembly, name: str, expected: t
         "monitor-failed": "monitor-days",
         "execution-failed-daily_delays": "pipeline-daily_delays",
         "stale-objects": "remove-stale",
+        "raw-tables": "update-raw-tables",
     }.get(name, name)
     assert watched.endswith(resource_name(dimension["Value"]).rpartition("slackwater-")[2])
 

@@ -34,7 +34,7 @@ def test_every_role_may_use_exactly_the_keys_of_the_sources_that_it_reads_or_wri
     rows = {
         **dict.fromkeys(("receiveevents", "storeevents", "fetchfile", "PullJob"), writes),
         # These two also run pipelines that are not deployed.
-        **dict.fromkeys(("freezeinputs", "AnyPipelineJob"), reads),
+        **dict.fromkeys(("freezeinputs", "AnyPipelineJob", "updaterawtables"), reads),
         **dict.fromkeys(("checkdays", "PipelinedailydelaysJob"), "kms:Decrypt {0}"),
     }
     assert uses(prod) == {role: set(calls((row.format(FLIGHTS, UNREAD),))) for role, row in rows.items()}

@@ -32,6 +32,7 @@ from tests.function_variables import VARIABLES
 from tests.infra.assembly import Assembly, submit_parameters
 from tests.infra.rights import resource_name, without_hash
 from tests.machines import tasks_of
+from tests.rights import ROLES, calls
 
 pytestmark = pytest.mark.infra
 
@@ -279,29 +280,34 @@ def test_a_table_has_the_indexes_that_its_tests_query(assembly: Assembly, table:
     assert properties["GlobalSecondaryIndexes"] == tested["GlobalSecondaryIndexes"]
 
 
-def test_each_source_has_a_raw_table_of_its_fields(assembly: Assembly) -> None:
-    inputs = [table["TableInput"] for table in assembly.properties("AWS::Glue::Table").values()]
-    tables = {table["Name"]: table for table in inputs}
-    assert set(tables) == {"flights", "weather"}
-    for table in tables.values():
-        columns = [column["Name"] for column in table["StorageDescriptor"]["Columns"]]
-        keys = [key["Name"] for key in table["PartitionKeys"]]
-        assert keys == ["date", "hour"]
-        assert {key["Type"] for key in table["PartitionKeys"]} == {"string"}
-        assert len({*columns, *keys}) == len(columns) + len(keys), "Athena refuses a table that names a column twice"
-        assert columns[-4:] == ["_event_time", "_received_at", "_batch_id", "_extra"]
-    types = {column["Name"]: column["Type"] for column in tables["flights"]["StorageDescriptor"]["Columns"]}
-    assert (types["carrier"], types["flight"], types["dep_delay"], types["time_hour"]) == (
-        "string",
-        "bigint",
-        "double",
-        "timestamp",
-    )
+def test_only_a_tagged_role_may_delete_raw_objects_and_one_role_has_the_tag(assembly: Assembly) -> None:
+    [policy] = [
+        item for item in assembly.resources("AWS::S3::BucketPolicy").values() if "aws:PrincipalTag" in json.dumps(item)
+    ]
+    [denial] = [
+        item
+        for item in policy["Properties"]["PolicyDocument"]["Statement"]
+        if "StringNotEquals" in item.get("Condition", {})
+    ]
+    assert denial["Effect"] == "Deny"
+    assert denial["Principal"] == {"AWS": "*"}
+    assert set(denial["Action"]) == {"s3:DeleteObject", "s3:DeleteObjectVersion"}
+    assert json.dumps(denial["Resource"]).endswith('"/raw/*"]]}')
+    [tag] = denial["Condition"]["StringNotEquals"].items()
+    assert tag == ("aws:PrincipalTag/slackwater-deletes-raw", "true")
+    tagged = {
+        name.partition("Role")[0]
+        for name, role in assembly.resources("AWS::IAM::Role").items()
+        if {"Key": "slackwater-deletes-raw", "Value": "true"} in role["Properties"].get("Tags", [])
+    }
+    assert tagged == {
+        role for role, rows in ROLES.items() if any(call == ("s3:DeleteObject", "Raw/raw/*") for call in calls(rows))
+    }
 
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.properties("AWS::Logs::LogGroup").values()
-    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (20, {30})
+    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (21, {30})
 
 
 def test_jobs_name_only_the_jars_of_the_settings(assembly: Assembly, scheduled: Assembly) -> None:

@@ -9,7 +9,7 @@ import marshal
 import threading
 from bisect import bisect_right, insort
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from math import ceil
@@ -24,7 +24,7 @@ TABLE = "files"
 KB = 1024
 MAX_ITEM, MAX_TRANSACTION, MAX_BATCH, MAX_PAGE = 400 * KB, 4 * KB * KB, 16 * KB * KB, KB * KB
 MAX_KEYS, MAX_ACTIONS = 100, 100
-MAX_LISTED, MAX_DELETED, MAX_PARTITIONS = 1_000, 1_000, 100
+MAX_LISTED, MAX_DELETED = 1_000, 1_000
 # The only condition that the file cache uses.
 _CONDITION = "revision = :read OR attribute_not_exists(revision) AND :read = :new"
 _INDEX_LAG = timedelta(seconds=1)
@@ -415,24 +415,3 @@ class MemoryS3:
     def _request(self, operation: str) -> None:
         self.meter.add(s3=1)
         self.faults.check("s3", operation)
-
-
-class MemoryGlue:
-    """A client of Glue with partitions only."""
-
-    def __init__(self, is_down: Callable[[], bool]) -> None:
-        self.known = set[tuple[str, ...]]()
-        self.is_down = is_down
-
-    def batch_create_partition(
-        self, *, DatabaseName: str, TableName: str, PartitionInputList: Collection[Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        if len(PartitionInputList) > MAX_PARTITIONS:
-            raise error("BatchCreatePartition", "InvalidInputException")
-        if self.is_down():
-            raise error("BatchCreatePartition", "InternalServiceException")
-        values = [tuple(partition["Values"]) for partition in PartitionInputList]
-        failed = [value for value in values if value in self.known]
-        self.known.update(values)
-        detail = {"ErrorCode": "AlreadyExistsException"}
-        return {"Errors": [{"PartitionValues": list(value), "ErrorDetail": detail} for value in failed]}

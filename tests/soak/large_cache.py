@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.partitions import PartitionRegistry
 from slackwater.project.project import Project
 from slackwater.receiver.connectors.connector import Download, ListedFile
 from slackwater.receiver.pull.fetch import FetchState, FileFetcher
@@ -38,7 +37,6 @@ from tests.soak.aws import (
     Item,
     Key,
     MemoryDynamoDB,
-    MemoryGlue,
     MemoryS3,
     Meter,
     S3Object,
@@ -218,12 +216,11 @@ def operation_costs(number: int) -> dict[str, dict[str, float]]:
         raw_bucket="raw",
         now=clock,
     )
-    registry = PartitionRegistry(MemoryGlue(lambda: False), database="raw", raw_bucket="raw")
     fetcher = FileFetcher(
         source=BASE.source,
         partner=partner,
         cache=cache,
-        raw_writer=RawWriter(store=store, partitions=registry, raw_bucket="raw"),
+        raw_writer=RawWriter(store=store, raw_bucket="raw"),
         now=clock,
         owner="pull",
     )
@@ -248,7 +245,9 @@ def operation_costs(number: int) -> dict[str, dict[str, float]]:
     result = measured("fetching", lambda: fetcher.fetch(item))
     assert result.state is FetchState.STORED
     clock.pass_by(days=4)
-    objects = StaleObjects(store=store, cache=cache, raw_bucket="raw", exchange_bucket="x", now=clock)
+    objects = StaleObjects(
+        store=store, cache=cache, raw_bucket="raw", exchange_bucket="x", update_table=lambda *_: None, now=clock
+    )
     removal = measured("cleaning", lambda: objects.remove([BASE.source.source], limit=timedelta(minutes=13)))
     assert removal.deleted == 1
     assert not any(f"/{300:032x}-" in key for key in s3.keys("raw/"))

@@ -11,7 +11,6 @@ from typing import Any
 
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.partitions import PartitionRegistry
 from slackwater.errors import InputError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
@@ -28,7 +27,7 @@ from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import Clock
 from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
 from tests.soak.account import Account, Belief
-from tests.soak.aws import TABLE, Faults, MemoryDynamoDB, MemoryGlue, MemoryS3, Meter, seeded
+from tests.soak.aws import TABLE, Faults, MemoryDynamoDB, MemoryS3, Meter, seeded
 from tests.soak.partner import BASE, DEFINITIONS, INTERVAL, WRONG, Definition, Delivery, Partner
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
@@ -59,7 +58,6 @@ class Year:
         self.faults, self.meter = Faults(self.clock, seeded(seed + 2)), Meter()
         self.dynamodb = MemoryDynamoDB(self.clock, seeded(seed + 3), self.faults, self.meter)
         self.s3 = MemoryS3(self.clock, self.faults, self.meter)
-        self.glue = MemoryGlue(lambda: self.clock() < self.faults.outages.get("s3", self.clock()))
         self.cache, self.store = DynamoFileCache(self.dynamodb, TABLE), S3ObjectStore(self.s3)
         self.definition: Definition = BASE
         self.belief = Belief(self.partner)
@@ -149,13 +147,12 @@ class Year:
         self.attempts += 1
         definition, overlapping = self.definition, self._overlapping
         self.clock.pass_by(seconds=self.random.uniform(0.1, 1.5))
-        registry = PartitionRegistry(self.glue, database="raw", raw_bucket="raw")
         delivery = Delivery(self.partner)
         fetcher = FileFetcher(
             source=definition.source,
             partner=delivery,
             cache=using(self.cache),
-            raw_writer=RawWriter(store=using(self.store), partitions=using(registry), raw_bucket="raw"),
+            raw_writer=RawWriter(store=using(self.store), raw_bucket="raw"),
             now=self.clock,
             owner=f"attempt-{self.attempts}",
         )
@@ -265,7 +262,12 @@ class Year:
     def remove_stale(self) -> None:
         """Delete stale objects, as the weekly function does. Each of them has a record."""
         objects = StaleObjects(
-            store=self.store, cache=self.cache, raw_bucket="raw", exchange_bucket="x", now=self.clock
+            store=self.store,
+            cache=self.cache,
+            raw_bucket="raw",
+            exchange_bucket="x",
+            update_table=lambda *_: None,
+            now=self.clock,
         )
         removal = objects.remove(["things"], limit=timedelta(minutes=13))
         assert not removal.unrecorded

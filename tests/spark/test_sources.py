@@ -15,7 +15,7 @@ from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import Day
 from slackwater.spark import sources
 from slackwater.spark.sources import SMALL_BYTES, read_source
-from tests.fakes_receiver import Clock, MemoryPartitions, a_source
+from tests.fakes_receiver import Clock, a_source
 from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
 
@@ -31,7 +31,7 @@ class Partitions:
 
     def push(self, *events):
         """Take one batch; the next one is received a minute later."""
-        raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         receiver = Receiver(raw_writer=raw_writer, now=self.clock)
         receiver.store(receiver.check(pushed_body("\n".join(map(json.dumps, events)).encode()), self.source))
         self.clock.pass_by(minutes=1)

@@ -89,6 +89,17 @@ RULES = (
         "restore the file table. After another cause is fixed, the next invocation deletes the rest.",
     ),
     AlarmRule(
+        name="raw-tables",
+        metric=ERRORS,
+        of="update-raw-tables",
+        # Lambda repeats an invocation twice, so all attempts of one have failed.
+        threshold=3,
+        severity=Severity.WARNING,
+        description="The Iceberg tables of raw events do not follow the objects: other engines miss new ones, or "
+        "read replaced ones. Runs and checks do not read them. Look: the log of {named} shows why. Fix the cause; the "
+        "daily check lets them follow, and `slackwater source rebuild-table SOURCE` creates a table again.",
+    ),
+    AlarmRule(
         name="monitor-missing",
         group=AlarmGroup.RUNS,
         # Each check of the current day puts it, even if it is 0.

@@ -132,7 +132,8 @@ class StackDeletion:
             if found.get("Versions") or found.get("DeleteMarkers"):
                 yield (
                     f"bucket {resource.name} is not empty, and CloudFormation deletes only an empty one: empty it in "
-                    "the console of S3, with all versions, or keep it: slackwater deploy --set removal_policy=retain"
+                    "the console of S3, with all versions (the policy of the raw bucket denies it: delete the policy "
+                    "first), or keep it: slackwater deploy --set removal_policy=retain"
                 )
         # Other queues only have messages about objects and about deliveries.
         if resource.type == "AWS::SQS::Queue" and resource.stack.endswith("-storage"):

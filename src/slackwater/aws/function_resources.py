@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -18,11 +18,13 @@ from pydantic import BaseModel
 
 from slackwater.aws.clients import CONFIG, SHORT_CONFIG, SINGLE_CONFIG, Clients
 from slackwater.aws.emf import put_counts, put_metric
+from slackwater.aws.failures import translated
 from slackwater.aws.function import best_effort, warn
 from slackwater.aws.queue import ArrivalQueue, SqsEventQueue
 from slackwater.aws.resources import Resources, utc_now
 from slackwater.errors import Unavailable
 from slackwater.metrics import Metric
+from slackwater.sources.partitions import Partition
 
 if TYPE_CHECKING:
     from slackwater.late.changes.choose_versions import Versions
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from slackwater.runs.outcome import RunRecorder
     from slackwater.runs.record import Run
 
+# Partitions of an asynchronous invocation, whose payload may have 256 KB: each takes about 22 bytes.
+_MOST_PARTITIONS = 10_000
 # Of the minute that the function `notify_change` has.
 _COSTS_SECONDS = 10
 
@@ -70,6 +74,18 @@ class FunctionResources(Resources):
         """Have the days checked that the messages are about. An error is only logged: the daily check looks at them."""
         with best_effort("days wait for the daily check"):
             self.arrivals([(message.model_dump_json(), 0) for message in messages])
+
+    def update_raw_table(self, source: str, partitions: Collection[Partition]) -> None:
+        """Have the table of a source follow the listing. An error is only logged: the daily check asks again."""
+        ordered = sorted(partitions)
+        with best_effort("the raw table waits for the daily check", source=source), translated("update a raw table"):
+            for first in range(0, len(ordered), _MOST_PARTITIONS):
+                request = {"source": source, "partitions": ordered[first : first + _MOST_PARTITIONS]}
+                self.clients("lambda").invoke(
+                    FunctionName=self.settings.raw_tables_function,
+                    InvocationType="Event",
+                    Payload=json.dumps(request),
+                )
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -167,6 +183,7 @@ class FunctionResources(Resources):
             cache=self.file_cache,
             raw_bucket=self.settings.raw_bucket,
             exchange_bucket=self.settings.exchange_bucket,
+            update_table=self.update_raw_table,
             now=utc_now,
         )
 
@@ -252,6 +269,7 @@ class FunctionResources(Resources):
             arrivals=self.once.arrivals,
             event_counts=self.once.event_counts,
             costs=self.once.costs,
+            update_table=self.update_raw_table,
             put_metric=put_metric,
             warn=warn,
         )
@@ -271,6 +289,7 @@ class FunctionResources(Resources):
             executions=self.state_machines,
             start=start,
             send_later=ArrivalQueue(self.clients("sqs"), self.settings.queue_url),
+            update_table=self.update_raw_table,
             now=utc_now,
         )
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from slackwater.aws.dynamodb.run_table import DynamoRunTable
     from slackwater.aws.dynamodb.tokens import TokenTable
     from slackwater.aws.executions.state_machines import StateMachines
+    from slackwater.aws.raw_tables import RawTables
     from slackwater.aws.warehouse import Warehouse
     from slackwater.late.check.checker import Checker
     from slackwater.receiver.pull.fetch import FetchResult
@@ -52,13 +53,10 @@ class Resources:
 
     @cached_property
     def raw_writer(self) -> RawWriter:
-        """Writes partitions of the raw bucket, and registers them in Glue."""
-        from slackwater.aws.partitions import PartitionRegistry
+        """Writes partitions of the raw bucket."""
         from slackwater.receiver.writing.raw_writer import RawWriter
 
-        bucket, database = self.settings.raw_bucket, self.settings.raw_database
-        registry = PartitionRegistry(self.clients("glue"), database=database, raw_bucket=bucket)
-        return RawWriter(store=self.store, partitions=registry, raw_bucket=bucket)
+        return RawWriter(store=self.store, raw_bucket=self.settings.raw_bucket)
 
     @cached_property
     def run_table(self) -> DynamoRunTable:
@@ -148,6 +146,23 @@ class Resources:
             store=self.store,
             exchange_bucket=self.settings.exchange_bucket,
             now=utc_now,
+        )
+
+    @cached_property
+    def raw_tables(self) -> RawTables:
+        """The Iceberg tables of raw events, for other engines."""
+        from slackwater.aws.raw_tables import RawTables
+        from slackwater.aws.warehouse import open_catalog_to_write
+
+        settings = self.settings
+        return RawTables(
+            catalog=open_catalog_to_write(),
+            database=settings.raw_database,
+            location=f"s3://{settings.warehouse_bucket}/{settings.raw_database}",
+            project=self.project,
+            store=self.store,
+            files=self.file_cache,
+            raw_bucket=settings.raw_bucket,
         )
 
     @cached_property

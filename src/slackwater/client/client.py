@@ -19,6 +19,7 @@ from slackwater.errors import InputError
 from slackwater.project.project import Project
 
 if TYPE_CHECKING:
+    from slackwater.aws.raw_tables import Difference
     from slackwater.client.push import Event
     from slackwater.client.sender import PushTotals
     from slackwater.receiver.pull.file_cache import FileEntry
@@ -80,6 +81,14 @@ class Client(LateClient):
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def rebuild_table(self, source: str) -> Difference:
+        """Drop the Iceberg table of a source's raw events, and create it again from the listing of its objects.
+
+        Returns how many objects it has. Raises `UnknownName`, `DayChanged` while files of the source keep changing, and
+        `CloudError`; the same call can be repeated.
+        """
+        return self.raw_tables.rebuild(source)
 
     def push(
         self,

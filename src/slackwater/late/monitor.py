@@ -19,7 +19,7 @@ from slackwater.late.check.arrival_checks import SendsLater
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.holds import days_on_hold
 from slackwater.late.check.limits import budget_percent, usage_date
-from slackwater.late.check.window_dates import today, window_start
+from slackwater.late.check.window_dates import check_window, today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.late.pending import save_pending
 from slackwater.metrics import Metric
@@ -27,6 +27,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.receiver.event_counts import HISTORY_DAYS, EventCount
 from slackwater.runs.cost_recorder import CostRecorder
 from slackwater.runs.day import HOUR
+from slackwater.sources.partitions import UpdateTable
 
 # Costs that are not recorded in this time wait for the next check.
 _COSTS_TIME = timedelta(seconds=30)
@@ -81,6 +82,7 @@ class Monitor:
     arrivals: SendsLater
     event_counts: EventCounts
     costs: CostRecorder
+    update_table: UpdateTable
     put_metric: PutsMetric
     warn: Warns
 
@@ -118,6 +120,7 @@ class Monitor:
         if is_of_today and report.complete:
             self.put_rejects(report, definition)
         if report.complete:
+            self.update_tables(report, definition)
             # Last, and not in the checks that new objects start: the days to run must not wait for costs.
             self.record_costs(pipeline, elapsed=timedelta(seconds=time.monotonic() - started))
         return Checked(report, uri)
@@ -136,6 +139,12 @@ class Monitor:
         checks = ((item.model_dump_json(), seconds_to_wait(item, report.checked_at)) for item in later_checks(report))
         with self.best_effort(report.pipeline, "days wait for the daily check"):
             self.arrivals(list(checks))
+
+    def update_tables(self, report: CheckReport, definition: Pipeline) -> None:
+        """Have the raw tables of the pipeline's sources follow the listing of the window, also without any event."""
+        window = check_window(definition, report.as_of, report.checked_at)
+        for source in definition.sources:
+            self.update_table(source, {partition for day in window for partition in day.partitions()})
 
     def notify_of_tables(self, report: CheckReport, definition: Pipeline, *, execution: str) -> None:
         """Notify people of changed days of tables with `on_change: notify`, at most 10 times.

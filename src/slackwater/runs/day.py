@@ -27,7 +27,7 @@ class Day(NamedTuple):
 
     def contains(self, partition: Partition) -> bool:
         """Return whether all events of a partition are of the day; one in which the day begins has some of another."""
-        hour = datetime.fromisoformat(f"{partition.date}T{partition.hour}:00:00+00:00")
+        hour = start_of(partition)
         return self.start <= hour and hour + HOUR <= self.end
 
     def partitions(self) -> Iterator[Partition]:
@@ -71,3 +71,8 @@ def partition_of(instant: datetime) -> Partition:
     instant = instant.astimezone(UTC)
     # `strftime` takes five times as long, and a check of a week needs the partitions of hundreds of hours.
     return Partition(instant.date().isoformat(), f"{instant.hour:02d}")
+
+
+def start_of(partition: Partition) -> datetime:
+    """Return when the hour of a partition begins, UTC. Raises `ValueError` for no date, and for hours such as 24."""
+    return datetime.fromisoformat(f"{partition.date}T{partition.hour}:00:00+00:00")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 ROWS, FILE = "rows", "file"
@@ -14,13 +15,17 @@ _NAMED_ROWS = re.compile(r"/[0-9a-f]{32}(?:-[0-9a-f]{12})?-([0-9]{1,11})\.parque
 
 
 class Partition(NamedTuple):
-    """A UTC date and hour, as in S3 keys and in Glue: `2013-03-10`, `05`."""
+    """A UTC date and hour, as in S3 keys: `2013-03-10`, `05`."""
 
     date: str
     hour: str
 
 
-# Hive's layout, `key=value`: Glue, Athena and Spark read the partition of an object from its key.
+UpdateTable = Callable[[str, Collection[Partition]], None]
+"""Has the Iceberg table of a source follow the listing of these partitions, some time later."""
+
+
+# Hive's layout, `key=value`.
 def source_prefix(bucket: str, source: str) -> str:
     """Return the URI prefix of all objects of a source."""
     return f"s3://{bucket}/raw/source={source}/"

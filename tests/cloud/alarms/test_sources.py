@@ -176,3 +176,16 @@ def test_a_silent_partner_pages_once_and_only_a_day_that_nobody_starts_is_overdu
     with changed_alarm(cloud, "partner-silent-flights", Period=1):
         check(cloud)
         assert until(lambda: state("partner-silent-flights") == "OK")
+
+
+@causes("raw-tables", artificial="the local cloud writes no metrics of functions")
+def test_an_alarm_fires_when_the_tables_of_raw_events_do_not_follow(cloud, state, messages, runbook):
+    request = json.dumps({"source": "nowhere", "partitions": [["2013-03-08", "05"]]})
+    response = cloud.client("lambda").invoke(FunctionName="slackwater-update-raw-tables", Payload=request)
+    assert response["FunctionError"]
+    failed = {"MetricName": "Errors", "Dimensions": [{"Name": "FunctionName", "Value": "slackwater-update-raw-tables"}]}
+    cloud.client("cloudwatch").put_metric_data(Namespace="AWS/Lambda", MetricData=[{**failed, "Value": 3}])
+    assert until(lambda: state("raw-tables") == "ALARM")
+    log, *_ = runbook("raw-tables")
+    assert "nowhere" in log
+    assert until(lambda: messages.of(WARNING, "raw-tables"))

@@ -24,6 +24,7 @@ from slackwater.errors import DayChanged, Unavailable
 from slackwater.late.entry import LedgerEntry
 from slackwater.late.ledger import LedgerState
 from slackwater.local import layout
+from tests.fakes_aws import DictGlue
 from tests.fakes_functions import resources_of
 
 pytestmark = pytest.mark.unit
@@ -45,39 +46,6 @@ OTHERS = [
         metric=None, metric_change_percent=None, notified=False,
     ),
 ]  # fmt: skip
-
-
-class DictGlue:
-    """Glue's tables in a dictionary, with the lock by `VersionId` that pyiceberg relies on."""
-
-    class exceptions:  # noqa: N801 - as boto3 names it
-        class EntityNotFoundException(Exception): ...
-
-        class ConcurrentModificationException(Exception): ...
-
-        class AlreadyExistsException(Exception): ...
-
-    def __init__(self, location):
-        self.location, self.tables = location, {}
-
-    def get_database(self, Name):  # noqa: N803
-        return {"Database": {"Name": Name, "LocationUri": self.location}}
-
-    def get_table(self, DatabaseName, Name):  # noqa: N803
-        if Name not in self.tables:
-            raise self.exceptions.EntityNotFoundException
-        return {"Table": self.tables[Name]}
-
-    def create_table(self, DatabaseName, TableInput):  # noqa: N803
-        if TableInput["Name"] in self.tables:
-            raise self.exceptions.AlreadyExistsException
-        self.tables[TableInput["Name"]] = TableInput | {"DatabaseName": DatabaseName, "VersionId": "0"}
-
-    def update_table(self, DatabaseName, TableInput, VersionId, SkipArchive=True):  # noqa: N803
-        stored = self.tables[TableInput["Name"]]
-        if VersionId != stored["VersionId"]:
-            raise self.exceptions.ConcurrentModificationException
-        self.tables[TableInput["Name"]] = stored | TableInput | {"VersionId": str(int(VersionId) + 1)}
 
 
 @pytest.fixture

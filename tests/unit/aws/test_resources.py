@@ -32,6 +32,7 @@ USES = {
         "arrivals",
         "settings.outbound_allow",
     ),
+    "update-raw-tables": ("raw_tables",),
     "remove-stale": ("project", "stale_objects"),
     "freeze-inputs": ("freezer",),
     "record-run": ("recorder",),
@@ -84,7 +85,7 @@ def test_a_setting_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("aws")
 def test_a_job_has_its_settings_in_its_arguments() -> None:
-    options = Namespace(project_uri="s3://assets/project.json", file_table="files", raw_bucket="r", raw_database="d")
+    options = Namespace(project_uri="s3://assets/project.json", file_table="files", raw_bucket="r")
     resources = Resources(options, Clients(CONFIG))
     assert resources.project.pipelines
     assert resources.raw_writer.store is resources.store

@@ -77,7 +77,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> S3:
     nothing = SimpleNamespace(batch_create_partition=lambda **_: {}, update_item=lambda **_: {})
     clients = {"s3": s3, "glue": nothing, "dynamodb": nothing}
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: clients.get(service))
-    names = ("TOKEN_TABLE", "EVENT_QUEUE_URL", "RAW_DATABASE", "FILE_TABLE", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL")
+    names = ("TOKEN_TABLE", "EVENT_QUEUE_URL", "FILE_TABLE", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL")
     values = {"RAW_BUCKET": "raw", "PROJECT_URI": "s3://assets/project.json", "SOURCE_KMS_KEYS": f"things={KEY}"}
     for name, value in {**dict.fromkeys(names, ""), **values}.items():
         monkeypatch.setenv(name, value)
@@ -107,7 +107,7 @@ def fetch_with_function(source: Source) -> None:
 def fetch_with_job(source: Source) -> None:
     words = [
         *("--project=s3://assets/project.json", f"--source={source.source}", "--work=s3://x/work", "--index=0"),
-        *("--answer=s3://exchange/pulls/answer.json", "--correlation-id=c", "--raw-bucket=raw", "--raw-database=raw"),
+        *("--answer=s3://exchange/pulls/answer.json", "--correlation-id=c", "--raw-bucket=raw"),
         *("--file-table=files", f"--source-kms-keys=things={KEY}"),
     ]
     fetch_job.fetch_file(fetch_job.parse(words))

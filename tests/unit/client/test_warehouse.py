@@ -19,7 +19,7 @@ from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition
 from slackwater.storage import StoredObject
-from tests.fakes_receiver import Clock, MemoryFileCache, MemoryPartitions, a_source, begin_file, store_file
+from tests.fakes_receiver import Clock, MemoryFileCache, a_source, begin_file, store_file
 from tests.fakes_spark import FolderStore
 from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
@@ -96,7 +96,7 @@ class Cloud:
         self.tables = CloudTables(project=project, warehouse=warehouse, files=self.files)
 
     def push(self, events):
-        raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         receiver = Receiver(raw_writer=raw_writer, now=self.clock)
         receiver.store(receiver.check(pushed_body(json.dumps(events).encode(), "application/json"), self.source))
 

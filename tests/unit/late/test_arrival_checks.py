@@ -50,13 +50,14 @@ def queue():
     return ArrivalQueueFake()
 
 
-def checks_of(world, machine, queue):
+def checks_of(world, machine, queue, updated=None):
     return ArrivalChecks(
         project=world.project,
         table=world.table,
         executions=world.executions,
         start=machine,
         send_later=queue,
+        update_table=lambda source, partitions: updated.append((source, partitions)) if updated is not None else None,
         now=world.now,
     )
 
@@ -125,6 +126,24 @@ def test_an_object_of_two_days_is_not_counted_if_one_of_them_is_in_the_window(wo
     for days, count in ((3, {}), (4, {PIPELINE: 1})):
         world.time = NOW + timedelta(days=days)
         assert checks_of(world, machine, queue).start_checks(message).older == count
+
+
+def test_tables_follow_the_partitions_of_all_messages_also_of_days_that_start_nothing(world, machine, queue):
+    updated = []
+    file = next(file_committed("weather", [Partition("2013-01-01", "03"), Partition("2013-01-01", "04")], time=NOW))
+    messages = {
+        "m1": body(world, "e1", "2013-03-10"),
+        "m2": body(world, "e2", "2013-03-13", "17"),
+        "m3": file.model_dump_json(),
+        "m4": day_published(PIPELINE, "2013-03-10", time=NOW).model_dump_json(),
+        "m5": json.dumps({"id": "e5", "key": "raw/source=removed/date=2013-03-10/hour=20/a.parquet"}),
+        "m6": "no message",
+    }
+    checks_of(world, machine, queue, updated).start_checks(messages)
+    assert updated == [
+        ("flights", {Partition("2013-03-10", "20"), Partition("2013-03-13", "17")}),
+        ("weather", {Partition("2013-01-01", "03"), Partition("2013-01-01", "04")}),
+    ]
 
 
 def test_no_batch_is_no_work(checks, machine):

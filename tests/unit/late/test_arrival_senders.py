@@ -248,6 +248,7 @@ class TestCheck:
         checks = ArrivalChecks(
             project=world.project, table=world.table, executions=world.executions, now=world.now,
             start=lambda **start: started.append(start["days"]), send_later=lambda _: None,
+            update_table=lambda *_: None,
         )  # fmt: skip
         checks.start_checks({"m": arrivals.messages[0].model_dump_json()})
         assert started == [("2013-03-10",)]

@@ -19,6 +19,7 @@ from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.cost_recorder import RecordedCosts
 from slackwater.runs.pipeline_records import ArrivalHistory, CountedRerun, RerunUsage
 from slackwater.runs.record import publication_uri
+from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World
 from tests.fakes_functions import NoCosts, resources_of, use_resources
 from tests.fakes_notification import TopicFake, a_comparison
@@ -103,6 +104,18 @@ def test_a_check_notifies_people_of_a_new_definition_and_a_refused_message_stops
     check()
     check()
     assert (len(topic.sent), metrics.put[Metric.NOTIFICATIONS_SENT, PIPELINE]) == (1, 1)
+
+
+def test_a_check_of_the_window_lets_the_tables_of_its_sources_follow_and_one_of_some_days_does_not(check, resources):
+    updated = {}
+    vars(resources)["update_raw_table"] = lambda source, partitions: updated.update({source: sorted(partitions)})
+    check(days=["2013-03-10"])
+    assert updated == {}
+    check()
+    assert updated.keys() == {"flights", "weather"}
+    # The window of seven days and the current one, from midnight in New York to midnight, in daylight saving time.
+    first, last = Partition("2013-03-06", "05"), Partition("2013-03-14", "03")
+    assert (updated["flights"][0], updated["flights"][-1], len(updated["flights"])) == (first, last, 8 * 24 - 1)
 
 
 def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics):

@@ -47,6 +47,7 @@ def arrive(world, postponed):
             executions=world.executions,
             start=lambda **_: None,
             send_later=postponed.extend,
+            update_table=lambda *_: None,
             now=world.now,
         )
         return checks.start_checks(events)

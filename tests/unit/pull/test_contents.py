@@ -11,8 +11,8 @@ from slackwater.receiver.pull.file_cache import Content, ContentVersion, EntryCh
 from slackwater.receiver.pull.stage_file import stage_file
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.sources.partitions import Partition
-from tests.fakes_receiver import RECEIVED, Crash, a_source
-from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
+from tests.fakes_receiver import RECEIVED, a_source
+from tests.pulling import FIRST, SECOND, THIRD, Setup, crash, csv_of, row
 from tests.reading import stored_events
 
 pytestmark = pytest.mark.unit
@@ -157,8 +157,7 @@ class TestCorrectedDefinition:
 
     def test_attempts_that_fail_under_many_definitions_do_not_make_the_record_grow(self):
         setup = Setup({FIRST: BODY}, UTC)
-        register = setup.partitions.register
-        setup.partitions.register = lambda *_: (_ for _ in ()).throw(Crash("the catalog refuses"))
+        setup.before_commit = crash
         for number in range(10):
             setup.source = a_source(timestamp=setup.source.timestamp, null_values=["", str(number)])
             setup.source = setup.source.model_copy(update={"timestamp": UTC.timestamp})
@@ -166,7 +165,7 @@ class TestCorrectedDefinition:
             setup.clock.pass_by(days=2)
         (content,) = setup.cache.saved_contents.values()
         assert content.current is None
-        setup.partitions.register, setup.source = register, UTC
+        setup.before_commit, setup.source = lambda: None, UTC
         assert setup.pull() == {FIRST: "stored"}
         assert hours(setup) == AS_UTC
         remove_stale_later(setup)
@@ -222,35 +221,28 @@ class TestLeftovers:
         """Its objects may be deleted some days after it expired."""
         setup = Setup({FIRST: BODY}, UTC)
         (item,) = setup.plan().items
-        register = setup.partitions.register
-
-        def slow(*arguments):
-            register(*arguments)
-            setup.clock.pass_by(seconds=LEASE.total_seconds())
-
-        setup.partitions.register = slow
+        setup.before_commit = lambda: setup.clock.pass_by(seconds=LEASE.total_seconds())
         with pytest.raises(EntryChanged, match=f"{FIRST}: its lease has expired; the next pull repairs it"):
             setup.fetch(item)
         assert hours(setup) == []
-        setup.partitions.register = register
+        setup.before_commit = lambda: None
         assert setup.pull() == {FIRST: "stored"}
         assert hours(setup) == AS_UTC
 
     def test_a_write_that_keeps_failing_does_not_make_the_records_grow(self):
-        setup, register = Setup({}, UTC), None
+        setup = Setup({}, UTC)
         for number in range(30):
             setup.partner.files = {
                 FIRST: csv_of(*(row(f"{number}-{hour}", f"2013-03-11T{hour:02}:00:00") for hour in range(24)))
             }
-            register = register or setup.partitions.register
-            setup.partitions.register = lambda *_: (_ for _ in ()).throw(Crash("the catalog refuses"))
+            setup.before_commit = crash
             assert setup.pull() == {FIRST: "failed"}
             setup.clock.pass_by(days=2)
             setup.remove_stale()
         assert len(setup.entry(FIRST).model_dump_json()) < 2_000
         assert not any(content.current for content in setup.cache.saved_contents.values())
         assert len(setup.store.uris("/raw/source=")) == 24
-        setup.partitions.register = register
+        setup.before_commit = lambda: None
         assert setup.pull() == {FIRST: "stored"}
         assert len(hours(setup)) == 24
 

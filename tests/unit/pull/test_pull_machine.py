@@ -24,7 +24,7 @@ from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.example_project import example_project
 from tests.execution_events import ENDS, HISTORY_LIMIT, most_events
 from tests.fakes_functions import use_resources
-from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, MemoryPartitions, MemoryStore
+from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, MemoryStore
 
 pytestmark = pytest.mark.unit
 
@@ -194,7 +194,7 @@ class TestFunctions:
         self.store, self.cache, self.counts = MemoryStore(), MemoryFileCache(), MemoryEventCounts()
         lister, fetcher = list_files, fetch_file
         settings = {"exchange_bucket": "exchange", "outbound_allow": "127.0.0.1"}
-        raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         ports = {"file_cache": self.cache, "project": project, "store": self.store, "event_counts": self.counts}
         for function in (lister, fetcher):
             use_resources(monkeypatch, function, settings, raw_writer=raw_writer, **ports)

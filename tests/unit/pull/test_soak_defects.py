@@ -23,7 +23,7 @@ def setup():
     return setup
 
 
-@pytest.mark.parametrize("write", range(1, 8))
+@pytest.mark.parametrize("write", range(1, 7))
 @pytest.mark.parametrize("fault_type", ["ends before", "ends after"])
 def test_a_file_that_the_partner_corrects_after_it_was_given_up_is_stored_although_a_pull_is_killed(
     setup, write, fault_type
@@ -38,7 +38,7 @@ def test_a_file_that_the_partner_corrects_after_it_was_given_up_is_stored_althou
 
 def test_a_file_stays_given_up_when_its_leftovers_cannot_be_deleted_yet():
     setup = Setup({FIRST: csv_of(row("a"))})
-    setup.pull(using=Process(WriteFault(6, "ends after")).using)
+    setup.pull(using=Process(WriteFault(5, "ends after")).using)
     assert setup.store.uris("/raw/source=")
     setup.partner.broken = {FIRST}
     setup.clock.pass_by(days=4)

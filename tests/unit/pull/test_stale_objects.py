@@ -100,6 +100,8 @@ class Sources:
             self.asked.append(len(ids))
             return contents(source, ids)
 
+        self.updated = list[tuple[str, set[Partition], set[str]]]()
+        """The updates of tables, each with the objects that there were before it."""
         self.kept = set[str]()
         for source in ("a", "a_b", "c"):
             for number in range(files):
@@ -123,7 +125,12 @@ class Sources:
             return self.clock()
 
         objects = StaleObjects(
-            store=self.store, cache=self.cache, raw_bucket="raw", exchange_bucket="exchange", now=now
+            store=self.store,
+            cache=self.cache,
+            raw_bucket="raw",
+            exchange_bucket="exchange",
+            now=now,
+            update_table=lambda source, partitions: self.updated.append((source, partitions, self.objects)),
         )
         return objects.remove(["c", "a_b", "a"], limit=limit)
 
@@ -161,12 +168,29 @@ def test_a_call_after_a_failure_deletes_the_rest():
     assert sources.objects == sources.kept
 
 
+def test_tables_are_updated_before_objects_are_deleted():
+    sources = Sources(files=1)
+    before = sources.objects
+    assert sources.remove().deleted == 3
+    assert [(source, partitions) for source, partitions, _ in sources.updated] == [
+        (name, {HOUR}) for name in ("a", "a_b", "c")
+    ]
+    assert sources.updated[0][2] == before
+    sources.remove()
+    assert len(sources.updated) == 3
+
+
 class TestFunction:
     @pytest.fixture
     def setup(self, monkeypatch):
         setup = replaced()
         objects = StaleObjects(
-            store=setup.store, cache=setup.cache, raw_bucket="raw", exchange_bucket="x", now=lambda: datetime.now(UTC)
+            store=setup.store,
+            cache=setup.cache,
+            raw_bucket="raw",
+            exchange_bucket="x",
+            update_table=lambda *_: None,
+            now=lambda: datetime.now(UTC),
         )
         project = Project(sources={"things": setup.source}, pipelines={})
         use_resources(monkeypatch, function, project=project, stale_objects=objects)

@@ -25,7 +25,7 @@ from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
 from slackwater.runs.inputs.manifest import InputObject
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, World
-from tests.fakes_receiver import Clock, MemoryPartitions, a_source, committed_uris, store_file
+from tests.fakes_receiver import Clock, a_source, committed_uris, store_file
 from tests.memory import arrow_peak
 from tests.pushing import pushed_body
 
@@ -52,7 +52,7 @@ class WithIds(World):
     def push(self, *ids, hour=16):
         """Send one batch to the receiver; all events with the same id are equal."""
         events = [{"id": name, "at": f"{TODAY}T{hour:02}:{ord(name[-1]) % 60:02}:00Z"} for name in ids]
-        raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         receiver = Receiver(raw_writer=raw_writer, now=self.clock)
         return receiver.store(receiver.check(pushed_body("\n".join(map(json.dumps, events)).encode()), self.source))
 

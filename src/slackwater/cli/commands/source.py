@@ -40,6 +40,21 @@ def validate(
     return Result({"sources": documents}, view)
 
 
+@command("slackwater source rebuild-table orders", name="rebuild-table", group=group)
+def rebuild_table(
+    source: Annotated[str, argument("SOURCE", "A source of the project.")], *, session: Session
+) -> Result:
+    """Drop the Iceberg table of a source's raw events, and create it again.
+
+    The table follows the stored objects by itself; this repairs one that was damaged, or that lacks changes of days
+    before the window of the daily check. No event is read or changed. Until the command ends, queries of the table fail
+    or lack events.
+    """
+    change = session.client.rebuild_table(source)
+    document = {"source": source, "objects": change.added}
+    return Result(document, lambda: print_text(f"{source}: the table has {counted(change.added, 'object')}"))
+
+
 @group.command(epilog=epilog("slackwater source schema > source.schema.json"))
 def schema() -> None:
     """Print the JSON Schema of source definitions.

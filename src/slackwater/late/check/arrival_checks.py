@@ -25,13 +25,14 @@ from slackwater.late.arrival_messages import (
     read_message,
     seconds_to_wait,
 )
-from slackwater.late.check.arrived_days import ArrivedDays, arrived_days, foreign_keys
+from slackwater.late.check.arrived_days import ArrivedDays, arrived_days, changed_partitions, foreign_keys
 from slackwater.late.check.facts import as_slackwater_error
 from slackwater.model import Record
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import Executions, RunTable, is_running
+from slackwater.sources.partitions import UpdateTable
 
 # Threads that read and write the records of days.
 _READERS = 8
@@ -102,13 +103,14 @@ class ArrivalResult(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ArrivalChecks:
-    """Starts monitorings for batches of messages."""
+    """Starts monitorings for batches of messages, and lets the raw tables follow."""
 
     project: Project
     table: RunTable
     executions: Executions
     start: StartsMonitoring
     send_later: SendsLater
+    update_table: UpdateTable
     now: Callable[[], datetime]
 
     def start_checks(self, messages: Mapping[str, str]) -> ArrivalResult:
@@ -143,6 +145,9 @@ class ArrivalChecks:
         except SlackwaterError as error:
             failed |= {message: str(error) for message, event in events.items() if event.id in later}
             later = {}
+        for source, partitions in changed_partitions(by_id.values()).items():
+            if source in self.project.sources:
+                self.update_table(source, partitions)
         return ArrivalResult(
             started=tuple(started),
             postponed=len(later),

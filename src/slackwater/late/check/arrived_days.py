@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from slackwater.late.arrival_messages import (
@@ -19,7 +19,7 @@ from slackwater.late.check.window_dates import check_window
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
-from slackwater.runs.day import HOUR
+from slackwater.runs.day import HOUR, start_of
 from slackwater.sources.partitions import Partition
 
 # The key of an object of a partition, as `slackwater.sources.partitions.object_uri` writes it.
@@ -60,6 +60,14 @@ def arrived_days(project: Project, messages: Iterable[ArrivalMessage], *, now: d
     return result
 
 
+def changed_partitions(messages: Iterable[ArrivalMessage]) -> Mapping[str, set[Partition]]:
+    """Return the partitions that the messages name, by source."""
+    changed = defaultdict[str, set[Partition]](set)
+    for source, partitions in filter(None, map(source_partitions, messages)):
+        changed[source].update(partitions)
+    return changed
+
+
 def source_partitions(message: ArrivalMessage) -> tuple[str, Sequence[Partition]] | None:
     """Return the source and the partitions whose rows have changed; None if the message names none."""
     match message:
@@ -79,14 +87,10 @@ def source_partition(key: str) -> tuple[str, Partition] | None:
         return None
     partition = Partition(match["date"], match["hour"])
     try:
-        _start(partition)
+        start_of(partition)
     except ValueError:
         return None  # Such as the 30th of February, or hour 24.
     return match["source"], partition
-
-
-def _start(partition: Partition) -> datetime:
-    return datetime.fromisoformat(f"{partition.date}T{partition.hour}:00").replace(tzinfo=UTC)
 
 
 def foreign_keys(messages: Iterable[ArrivalMessage]) -> list[str]:
@@ -131,7 +135,7 @@ def _arrived(
 
 def _local_dates(partition: Partition, timezone: str) -> set[str]:
     """Return the dates that the hour belongs to: two if a local midnight is in it."""
-    start, zone = _start(partition), ZoneInfo(timezone)
+    start, zone = start_of(partition), ZoneInfo(timezone)
     try:
         last = start + HOUR - timedelta(microseconds=1)
         return {instant.astimezone(zone).date().isoformat() for instant in (start, last)}

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from slackwater.errors import ObjectMissing
 from slackwater.receiver.pull.file_cache import FileCache, is_committed, version_of
-from slackwater.sources.partitions import source_prefix
+from slackwater.sources.partitions import Partition, UpdateTable, partition_value, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
 KEPT = timedelta(days=3)
@@ -50,6 +50,8 @@ class StaleObjects:
     raw_bucket: str
     exchange_bucket: str
     """The position at which the next call continues is stored there."""
+    update_table: UpdateTable
+    """Called before objects are deleted: a table that still has them, because it missed a change, can be read again."""
     now: Callable[[], datetime]
 
     def remove(self, sources: Iterable[str], *, limit: timedelta) -> Removal:
@@ -91,5 +93,8 @@ class StaleObjects:
                 continue
             if max(item.modified, content.changed_at or item.modified) < kept_since:
                 stale.append(item.uri)
+        if stale:
+            keys = ((partition_value(uri, "date"), partition_value(uri, "hour")) for uri in stale)
+            self.update_table(source, {Partition(*key) for key in keys})
         self.store.delete(stale)
         return Removal(len(stale), len(unrecorded), unrecorded[0] if unrecorded else "")

@@ -7,12 +7,12 @@ retry after a crash writes only what is missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -34,25 +34,17 @@ class PartitionFile(NamedTuple):
     rows: int
 
 
-class PartitionCatalog(Protocol):
-    """The operations of the catalog of partitions that the receiver uses."""
-
-    def register(self, source: str, partitions: Iterable[Partition]) -> None:
-        """Add the partitions to the catalog; one that it already has is no error. Raises `CloudError`."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RawWriter:
-    """Writes to the raw bucket and to its catalog."""
+    """Writes to the raw bucket."""
 
     store: ObjectStore
-    partitions: PartitionCatalog
     raw_bucket: str
 
     def write_events(
         self, source: Source, split: HourSplit, *, batch_ids: Sequence[str], has_named_rows: bool = True
     ) -> int:
-        """Write the events of pushed batches of one source, one object per partition, and register the partitions.
+        """Write the events of pushed batches of one source, one object per partition.
 
         `source` is the definition by which the batches were checked, not a later one. `split` has `raw_schema`. The
         names of objects depend on `batch_ids`, and with `has_named_rows` they have the number of events. An object that
@@ -75,16 +67,12 @@ class RawWriter:
         # Encode before the threads start: encoding needs the processor, and the threads are only for waiting for S3.
         encoded = [(partition, table.num_rows, encode_parquet(table)) for partition, table in split.runs()]
         with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
-            written = sum(pool.map(lambda part: put(*part), encoded))
-        # The catalog comes last, also for objects that existed: a crash after the writes leaves objects without a
-        # registered partition, and the retry must register it.
-        self.partitions.register(source.source, [partition for partition, _, _ in encoded])
-        return written
+            return sum(pool.map(lambda part: put(*part), encoded))
 
     def write_files(self, source: Source, files: Sequence[PartitionFile], *, origin: str) -> None:
-        """Write the local file of each partition as an object, and register the partitions.
+        """Write the local file of each partition as an object whose name begins with `origin`.
 
-        The names of the objects begin with `origin`. Raises `CloudError`; then some objects may be written, and the
+        Raises `CloudError`; then some objects may be written, and the
         same call again writes the others.
         """
 
@@ -94,7 +82,6 @@ class RawWriter:
 
         with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
             list(pool.map(put, files))  # `list` raises the first error of the threads
-        self.partitions.register(source.source, [file.partition for file in files])
 
     def write_rejects(
         self, source: Source, rejections: pa.Table, *, received_at: datetime, batch_id: str, origin: str

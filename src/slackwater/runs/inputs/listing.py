@@ -185,7 +185,7 @@ class InputListing:
             return known if known.file == file else known.model_copy(update={"file": file})
         rows, recorded = named_rows(stored.uri), None
         if rows is None:
-            rows, recorded = self._recorded(stored.uri)
+            rows, recorded = _recorded(self.store, stored.uri)
         return InputObject(
             uri=stored.uri,
             source=partition_value(stored.uri, "source"),
@@ -198,16 +198,23 @@ class InputListing:
             file=current_file(recorded),
         )
 
-    def _recorded(self, uri: str) -> tuple[int, str | None]:
-        """Return the number of events and the file in the metadata of an object. Raises `ObjectInvalid`."""
-        metadata = self.store.metadata(uri)
-        rows, file = metadata.get(ROWS, ""), metadata.get(FILE)
-        if not rows.isdecimal():
-            raise ObjectInvalid(
-                f"{uri} does not say how many events it holds: it was not written by the receiver (remove it)"
-            )
-        # Metadata in S3 is ASCII, so the receiver has percent-encoded the path.
-        return int(rows), unquote(file) if file else None
+
+def stored_rows(store: ObjectStore, uri: str) -> int:
+    """Return the number of events in an object, from its name or else its metadata. Raises `ObjectInvalid`."""
+    rows = named_rows(uri)
+    return _recorded(store, uri)[0] if rows is None else rows
+
+
+def _recorded(store: ObjectStore, uri: str) -> tuple[int, str | None]:
+    """Return the number of events and the file in the metadata of an object. Raises `ObjectInvalid`."""
+    metadata = store.metadata(uri)
+    rows, file = metadata.get(ROWS, ""), metadata.get(FILE)
+    if not rows.isdecimal():
+        raise ObjectInvalid(
+            f"{uri} does not say how many events it holds: it was not written by the receiver (remove it)"
+        )
+    # Metadata in S3 is ASCII, so the receiver has percent-encoded the path.
+    return int(rows), unquote(file) if file else None
 
 
 def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from itertools import zip_longest
+from datetime import datetime
 
-from slackwater.runs.day import HOUR, Day, partition_of
+from slackwater.runs.day import HOUR, Day, start_of
 from slackwater.runs.inputs.consistent_listing import ConsistentListing
 from slackwater.sources.partitions import Partition, partition_value, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
@@ -29,20 +28,28 @@ class WindowListing:
         listing = self.sources.get(source)
         if listing is None:
             return None
-        bounds = _bounds(source_prefix(self.raw_bucket, source), day, day)
+        hours = list(day.partitions())
+        bounds = _bounds(source_prefix(self.raw_bucket, source), hours[0], hours[-1])
         first, last = (bisect_left(listing.objects, bound, key=lambda item: item.uri) for bound in bounds)
         return listing._replace(objects=listing.objects[first:last])
 
 
-def objects_of_days(source: str, days: Sequence[Day], *, store: ObjectStore, raw_bucket: str) -> Iterator[StoredObject]:
-    """List the objects of the hours of `days`, in order of URI; the days are in order of date.
+def objects_of_days(source: str, days: Iterable[Day], *, store: ObjectStore, raw_bucket: str) -> Iterator[StoredObject]:
+    """List the objects of the hours of `days`, in order of URI."""
+    partitions = {partition for day in days for partition in day.partitions()}
+    return objects_of_partitions(source, partitions, store=store, raw_bucket=raw_bucket)
 
-    Consecutive days are listed together. Objects before them are not read, and of those after them at most the rest of
+
+def objects_of_partitions(
+    source: str, partitions: Collection[Partition], *, store: ObjectStore, raw_bucket: str
+) -> Iterator[StoredObject]:
+    """List the objects of the partitions, in order of URI.
+
+    Consecutive hours are listed together. Objects before them are not read, and of those after them at most the rest of
     a page, so the number of requests does not depend on how many other objects the source has.
     """
     prefix = source_prefix(raw_bucket, source)
-    partitions = {partition for day in days for partition in day.partitions()}
-    for first, last in _consecutive(days):
+    for first, last in _consecutive(sorted(partitions)):
         start, end = _bounds(prefix, first, last)
         for stored in store.list(prefix, start_after=start):
             if stored.uri >= end:
@@ -52,19 +59,20 @@ def objects_of_days(source: str, days: Sequence[Day], *, store: ObjectStore, raw
                 yield stored
 
 
-def _consecutive(days: Sequence[Day]) -> Iterator[tuple[Day, Day]]:
-    """Yield the first and the last day of each group of days that follow each other."""
-    first: Day | None = None
-    for day, following in zip_longest(days, days[1:]):
-        first = first or day
-        if following is None or following.start != day.end:
-            yield first, day
-            first = None
+def _consecutive(partitions: Iterable[Partition]) -> Iterator[tuple[Partition, Partition]]:
+    """Yield the first and the last of each group of hours that follow each other."""
+    first = last = None
+    for partition in partitions:
+        if last is None or start_of(partition) - start_of(last) != HOUR:
+            if first and last:
+                yield first, last
+            first = partition
+        last = partition
+    if first and last:
+        yield first, last
 
 
-def _bounds(prefix: str, first: Day, last: Day) -> tuple[str, str]:
-    """Return between which URIs the objects of the days and of those between them are; no object has such a URI."""
-    # The last hour may end after the day: the offsets of some timezones are not whole hours.
-    hours = partition_of(first.start), partition_of(last.end + HOUR - timedelta.resolution)
-    start, end = (f"{prefix}date={partition.date}/hour={partition.hour}" for partition in hours)
-    return start, end
+def _bounds(prefix: str, first: Partition, last: Partition) -> tuple[str, str]:
+    """Return between which URIs the objects of the hours and of those between them are; no object has such a URI."""
+    # An object's URI has a slash after the hour, which sorts before "0".
+    return f"{prefix}date={first.date}/hour={first.hour}", f"{prefix}date={last.date}/hour={last.hour}0"
