@@ -159,7 +159,7 @@ def metric(comparison: Comparison, name: str):
     return match
 
 
-@pytest.mark.usefixtures("way", "generated")
+@pytest.mark.usefixtures("way")
 def test_added_removed_and_changed_rows_are_reported_with_both_values(day, store):
     comparison = day.of(ROWS, [("EWR", "UA", 4, 1.5), ("LGA", "DL", 5, -2.0), ("SWF", "MQ", 7, 0.5)])
     assert counts(comparison) == (3, 3, 1, 1, 1)

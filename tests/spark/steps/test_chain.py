@@ -46,7 +46,6 @@ def records(spark):
     return run
 
 
-@pytest.mark.usefixtures("generated")
 def test_each_step_reports_rows_and_effect(records):
     referential = {"rule": "referential", "columns": ["carrier"], "reference_columns": ["code"], "severity": "reject"}
     not_null = {"rule": "not_null", "column": "id", "severity": "reject"}
