@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -20,14 +21,15 @@ from tests.cloud.roles import create_role
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
 DAY = "2013-03-08"
+TABLE = "warehouse.slackwater_raw.visits"
 DUCKDB = Path(".slackwater/peers/duckdb").resolve()
 SPARK_JOB = """
 import json
 from pyspark.sql import SparkSession
 
 session = SparkSession.builder.getOrCreate()
-rows = session.sql("SELECT id, hour, _date, _hour FROM warehouse.slackwater_raw.visits")
-print(json.dumps([list(row) for row in rows.collect()]))
+queries = [f"SELECT id, hour, _date, _hour FROM {{rows}}" for rows in ({table!r}, {view!r})]
+print(json.dumps([[list(row) for row in session.sql(query).collect()] for query in queries]))
 """
 DUCKDB_PROGRAM = """
 import json, sys
@@ -78,6 +80,17 @@ def written(cloud, source):
     return [{"id": item["Key"], "key": item["Key"]} for item in listed["Contents"]]
 
 
+def push(cloud, *events):
+    """Push events to the source `visits`."""
+    token = cloud.json("token", "create", "visits", "--source", "visits")["token"]
+    httpx.post(
+        f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources/visits/events",
+        content="\n".join(map(json.dumps, events)).encode(),
+        headers={"content-type": "application/x-ndjson", "authorization": f"Bearer {token}"},
+        timeout=60,
+    ).raise_for_status()
+
+
 def until_equal(cloud, catalog):
     """Wait until the table has the rows of a query, and return them."""
     end = time.monotonic() + 90
@@ -90,14 +103,7 @@ def until_equal(cloud, catalog):
 @pytest.fixture(scope="module")
 def followed(cloud, partner, catalog):
     """A table that has followed a push, a pull, and a changed file; its rows."""
-    token = cloud.json("token", "create", "visits", "--source", "visits")["token"]
-    events = [json.dumps({"id": f"p{n}", "hour": n, "at": f"{DAY}T05:0{n}:00Z"}) for n in range(3)]
-    httpx.post(
-        f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources/visits/events",
-        content="\n".join(events).encode(),
-        headers={"content-type": "application/x-ndjson", "authorization": f"Bearer {token}"},
-        timeout=60,
-    ).raise_for_status()
+    push(cloud, *({"id": f"p{n}", "hour": n, "at": f"{DAY}T05:0{n}:00Z"} for n in range(3)))
     arrive(cloud, *written(cloud, "visits"))
     assert len(until_equal(cloud, catalog)) == 3
     for content in ("a,7,2013-03-08T05:30:00Z\nb,8,2013-03-08T23:30:00Z\n", "c,9,2013-03-08T23:45:00Z\n"):
@@ -114,30 +120,6 @@ def followed(cloud, partner, catalog):
 
 def test_the_table_follows_pushes_pulls_and_changed_files(followed):
     assert followed == [["c", 9, DAY, "23"], *([f"p{n}", n, DAY, "05"] for n in range(3))]
-
-
-def test_spark_reads_the_same_rows(cloud, followed):
-    outputs, emr = cloud.outputs(), cloud.client("emr-serverless")
-    cloud.client("s3").put_object(Bucket=outputs["ExchangeBucket"], Key="read-raw.py", Body=SPARK_JOB.encode())
-    job = emr.start_job_run(
-        applicationId=outputs["ApplicationId"],
-        clientToken="read-raw",
-        executionRoleArn=create_role(cloud.client("iam"), "read-raw", "emr-serverless"),
-        jobDriver={
-            "sparkSubmit": {
-                "entryPoint": f"s3://{outputs['ExchangeBucket']}/read-raw.py",
-                "sparkSubmitParameters": outputs["SparkSubmitParameters"],
-            }
-        },
-    )["jobRunId"]
-    end, state = time.monotonic() + 300, ""
-    while state not in ("SUCCESS", "FAILED"):
-        assert time.monotonic() < end
-        time.sleep(1)
-        state = emr.get_job_run(applicationId=outputs["ApplicationId"], jobRunId=job)["jobRun"]["state"]
-    (output,) = (cloud.root / ".slackwater").rglob(f"{job}/stdout")
-    assert state == "SUCCESS", output.with_name("stderr").read_text()[-3000:]
-    assert sorted(json.loads(output.read_text().splitlines()[-1])) == followed
 
 
 @pytest.mark.skipif(not DUCKDB.exists(), reason="no DuckDB with its Iceberg extension: `make peers` installs it")
@@ -192,3 +174,38 @@ def test_a_role_without_the_tag_deletes_no_raw_object_whatever_its_policy_allows
     delete("landing/none")
     iam.tag_role(RoleName="optimizer", Tags=[{"Key": "slackwater-deletes-raw", "Value": "true"}])
     delete("raw/none")
+
+
+def test_spark_reads_the_same_rows_and_the_documented_view_has_each_event_once(cloud, followed):
+    # Last: from here on, the table has an event twice.
+    push(cloud, {"id": "p0", "hour": 0, "at": f"{DAY}T05:00:00Z"})
+    cloud.client("lambda").invoke(
+        FunctionName="slackwater-update-raw-tables",
+        Payload=json.dumps({"source": "visits", "partitions": [[DAY, "05"]]}),
+    )
+    (view,) = re.findall(r"CREATE VIEW orders_events AS\n(.*?)```", Path("docs/receiver.md").read_text(), re.DOTALL)
+    view = view.replace("slackwater_raw.orders", TABLE).replace("order_id", "id").replace('"$path"', "_file")
+    outputs, emr = cloud.outputs(), cloud.client("emr-serverless")
+    job = SPARK_JOB.format(table=TABLE, view=f"({view})").encode()
+    cloud.client("s3").put_object(Bucket=outputs["ExchangeBucket"], Key="read-raw.py", Body=job)
+    job = emr.start_job_run(
+        applicationId=outputs["ApplicationId"],
+        clientToken="read-raw",
+        executionRoleArn=create_role(cloud.client("iam"), "read-raw", "emr-serverless"),
+        jobDriver={
+            "sparkSubmit": {
+                "entryPoint": f"s3://{outputs['ExchangeBucket']}/read-raw.py",
+                "sparkSubmitParameters": outputs["SparkSubmitParameters"],
+            }
+        },
+    )["jobRunId"]
+    end, state = time.monotonic() + 300, ""
+    while state not in ("SUCCESS", "FAILED"):
+        assert time.monotonic() < end
+        time.sleep(1)
+        state = emr.get_job_run(applicationId=outputs["ApplicationId"], jobRunId=job)["jobRun"]["state"]
+    (output,) = (cloud.root / ".slackwater").rglob(f"{job}/stdout")
+    assert state == "SUCCESS", output.with_name("stderr").read_text()[-3000:]
+    rows, of_view = json.loads(output.read_text().splitlines()[-1])
+    assert sorted(rows) == sorted([*followed, ["p0", 0, DAY, "05"]])
+    assert sorted(of_view) == followed
