@@ -15,6 +15,7 @@ from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import StepUse
 from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps import columns, registry
+from slackwater.steps.spark_errors import explain
 from slackwater.steps.step import Effect, Parameters, StepContext, Transform
 from tests.fakes_spark import PRODUCER
 from tests.spark.frames import frame_of
@@ -146,7 +147,16 @@ def test_a_step_that_spark_need_not_compute_checks_its_rows_nevertheless(run):
         run(positive=use("drop_negative", "right"), none=none)
 
 
-def test_a_fault_names_the_step_and_its_parameter(run):
+def test_each_problem_names_the_step_and_its_parameter_in_one_line(run):
+    with pytest.raises(DefinitionError) as raised:
+        run(wrong=use("delete_columns", "left", columns=["x", "y"]))
+    assert re.fullmatch(
+        r"steps\.wrong\.with\.columns\.0: no column 'x' in left .*; steps\.wrong\.with\.columns\.1: no column 'y' .*",
+        explain(raised.value)[1],
+    )
+
+
+def test_a_problem_of_a_query_names_the_step_and_its_parameter(run):
     with pytest.raises(DefinitionError, match=r"^steps\.wrong\.with\.query: no column 'nothing' in left"):
         run(wrong=sql("SELECT nothing FROM left", "left"))
 

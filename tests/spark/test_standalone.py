@@ -17,6 +17,7 @@ from slackwater import steps
 from slackwater.arrow.session import temporary_settings
 from slackwater.cli.main import run as run_command
 from slackwater.errors import DataError, DefinitionError, InputError, UnknownName
+from slackwater.problems import Problems
 from slackwater.spark.standalone import run_step
 from slackwater.steps import registry
 from slackwater.steps.step import Load, Parameters
@@ -120,7 +121,7 @@ def test_the_session_has_the_settings_that_change_results_only_during_the_step(s
     [
         (("jion", TABLE, {}), UnknownName, r"^no step 'jion' \(did you mean join\?\)$"),
         (("filter", TABLE, {"were": "v > 1"}), DefinitionError, r"filter\.with\.were: Extra inputs are not permitted"),
-        (("filter", TABLE, {"where": "w > 1"}), DefinitionError, r"^filter\.with\.where: no column 'w' in rows"),
+        (("filter", TABLE, {"where": "w > 1"}), Problems, r"^filter\.with\.where: no column 'w' in rows"),
         (("filter", None, {"where": "v > 1"}), InputError, r"^filter: no input rows \(its inputs: rows\)$"),
         (("filter", [1], {"where": "v > 1"}), InputError, r"^filter: the input rows is a list: use a pyarrow\.Table"),
         (("join", TABLE, {}), InputError, r"^join: no input right \(its inputs: left, right\)$"),

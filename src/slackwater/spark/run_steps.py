@@ -18,6 +18,7 @@ from slackwater.arrow.exchange import observed_values
 from slackwater.arrow.reference import StepRecord
 from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import StepUse
+from slackwater.problems import Problems
 from slackwater.steps.columns import require_unreserved
 from slackwater.steps.registry import parameters_of, step_of
 from slackwater.steps.step import ROWS_OUT, Extract, StepContext, Transform, verify_nothing
@@ -162,6 +163,8 @@ class AppliedSteps:
                 return step.read(parameters, context)
             if isinstance(step, Transform):
                 return step.result(frames, parameters, context)
+        except Problems as error:
+            raise error.below("steps", name, "with") from error
         except DefinitionError as error:
             raise DefinitionError(f"{place}.with.{error}") from error
         raise DefinitionError(f"{place}.step: {step.name} writes rows: move it to `load`")

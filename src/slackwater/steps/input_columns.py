@@ -39,13 +39,15 @@ class InputColumns:
                 message = f"no column {name!r} in {of}"
                 self.problems.append(unknown_name(message, name, columns, path=path, at_key=at_key))
 
-    def require_new(self, index: int, names: Sequence[str], *, path: Path) -> None:
+    def require_new(
+        self, index: int, names: Sequence[str], *, path: Path, remedy: str = "rename or delete it in a step before"
+    ) -> None:
         """Report that the input at this position has columns of these names already, regardless of case."""
         new = {name.lower() for name in names}
         existing = [name for name in self[index] or () if name.lower() in new]
         if existing:
             message = f"{self.name(index)} has a column {', '.join(existing)} already"
-            self.problems.append(Problem(path=path, message=f"{message}: rename or delete it in a step before"))
+            self.problems.append(Problem(path=path, message=f"{message}: {remedy}"))
 
     def name(self, index: int) -> str:
         """Return the name of the input at this position."""

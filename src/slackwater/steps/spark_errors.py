@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from slackwater import errors
+from slackwater.problems import Problems
 
 # The part of Spark's message that names a file: the whole message also has the errors of all attempts of the task.
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\S*\] .*?(?= SQLSTATE|$)", re.MULTILINE)
@@ -19,6 +20,8 @@ def explain(error: BaseException) -> tuple[str, str]:
     For an error that a step or a Python worker raised inside of Spark, return that error and not Spark's own.
     """
     error_type, message = type(error).__name__, str(error)
+    if isinstance(error, Problems):
+        return errors.DefinitionError.__name__, "; ".join(map(str, error.problems))
     if isinstance(error, Py4JJavaError):
         # PySpark does not convert an error that a thread of the JVM has wrapped in another one.
         causes = [error.java_exception]

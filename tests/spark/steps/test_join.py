@@ -116,7 +116,7 @@ def test_a_repeated_key_fails(spark, sides, how, fault):
             {"keys": [{"left": "k1", "right": "n"}], "how": "left"},
             "keys.0.left: no column 'k1' in links ü (did you mean",
         ),
-        ({"keys": [{"left": "k.1", "right": "n"}], "how": "full"}, "take: links ü has a column k2 already: rename"),
+        ({"keys": [{"left": "k.1", "right": "n"}], "how": "full"}, "take: links ü has a column k2 already: list"),
     ],
 )
 def test_join_refuses_what_does_not_fit(sides, parameters, message):

@@ -353,7 +353,7 @@ def test_a_client_that_fails_names_the_backfill_that_goes_on_and_how_to_stop_it(
     arn = f"arn:aws:states:r:0:execution:slackwater-backfill:{states.started[0]['name']}"
     assert type(raised.value) is error
     assert str(raised.value) == (
-        f"could not follow {arn}: {code}: no\n"
+        f"could not describe {arn}: {code}: no\n"
         "The backfill goes on in the cloud. To stop it:\n"
         f"  aws stepfunctions stop-execution --execution-arn {arn}\n"
         "To follow what is left of it, run the same command again: no day runs twice."

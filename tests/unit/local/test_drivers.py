@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 import time
@@ -113,7 +112,6 @@ class Emr:
 
     def run(self, argument: str = "x", code: int = 0, **conf: str) -> str:
         """Run a job; return what it printed."""
-        shutil.rmtree(self.folder / "job", ignore_errors=True)
         submission = Submission("s3://code/job.py", [argument], {**SMALL, **conf})
         result = self.runner.run("job", submission, log_prefix=None, stop=threading.Event())
         assert result.exit_code == code, (self.folder / "job" / "stderr").read_text()

@@ -361,6 +361,11 @@ def test_the_encoding_is_found(infer, encoding, expected, comment):
     assert (comment in comments(inferred), inferred.rejected) == (True, 0)
 
 
+def test_replacement_characters_that_a_file_contains_are_utf_8(infer):
+    inferred = infer(f"name,at\ncaf\ufffd,{AT}\n".encode())
+    assert yaml.safe_load(inferred.definition)["pull"]["format"] == "csv"
+
+
 def test_a_delimiter_of_the_header_is_preferred(infer):
     inferred = infer(f"name;price\na;1,5\nb;2,5\n{AT},1\nd,2\n")
     assert yaml.safe_load(inferred.definition)["pull"]["format"] == {"type": "csv", "delimiter": ";"}

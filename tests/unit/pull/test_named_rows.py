@@ -113,7 +113,7 @@ def test_an_attempt_of_the_release_before_that_ended_at_any_write_is_repaired(fa
 def test_partitions_that_the_release_before_has_changed_and_not_reported_are_reported(tmp_path):
     """It kept the lease after its commit, without the partitions."""
     setup = Setup({FIRST: BODY}, UTC)
-    assert attempt_before(setup, FIRST, tmp_path, writes=8, fails=False) == 9
+    assert attempt_before(setup, FIRST, tmp_path, writes=7, fails=False) == 8
     assert read(setup) == HOURS
     setup.clock.pass_by(seconds=LEASE.total_seconds())
     (item,) = setup.plan().items

@@ -86,6 +86,7 @@ class SparkRunner:
         except AccessDenied as error:
             return AttemptResult(-1, str(error))
         folder = self._folder / job_run
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt
         folder.mkdir(parents=True)
         try:
             result = self._run(job_run, folder, submission, aws, stop)

@@ -184,10 +184,14 @@ def _find_encoding(data: bytes, *, is_complete: bool) -> tuple[str, list[str]]:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16", []
     # At the end of an incomplete sample, a character may be cut.
-    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=is_complete)
+    decode = codecs.getincrementaldecoder("utf-8")
+    with suppress(UnicodeDecodeError):
+        decode().decode(data, final=is_complete)
+        return "utf-8", []
+    text = decode("replace").decode(data, final=is_complete)
     invalid = text.count("\ufffd")
     # If most characters are UTF-8, the others are broken, and the receiver rejects their rows.
-    if not invalid or sum(not character.isascii() for character in text) > 2 * invalid:
+    if sum(not character.isascii() for character in text) > 2 * invalid:
         return "utf-8", []
     for encoding in _OTHER_ENCODINGS:
         with suppress(UnicodeDecodeError):

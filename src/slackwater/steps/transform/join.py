@@ -110,7 +110,8 @@ def result_columns(inputs: InputColumns, parameters: Join) -> Columns | None:
         take = tuple(name for name in right if name not in _keys(parameters)[1])
     if left is None or take is None or inputs.problems:
         return None
-    inputs.require_new(0, take, path=("take",))
+    remedy = f"list the columns of {inputs.name(1)} to add in `take`, or rename it in a step before"
+    inputs.require_new(0, take, path=("take",), remedy=remedy)
     return (*left, *take)
 
 
