@@ -51,7 +51,7 @@ _PROPERTIES: list[tuple[str, str, dict[str, Any]]] = [
             "EventPattern.detail-type": ["Object Created"],
             "EventPattern.detail.object.key": [{"prefix": "raw/source="}],
             "Targets.0.InputTransformer.InputTemplate": '{"id": <id>, "key": <key>, "time": <time>}',
-            "Targets.0.InputTransformer.InputPathsMap.key": "$.detail.object.key",
+            "Targets.0.InputTransformer.InputPathsMap": {"id": "$.id", "key": "$.detail.object.key", "time": "$.time"},
         },
     ),
     (

@@ -225,6 +225,7 @@ class TestRefusedWrites:
             (["None", "TransactionConflict"], EntryChanged),
             (["ConditionalCheckFailed", "None"], EntryChanged),
             (["ThrottlingError", "ConditionalCheckFailed"], EntryChanged),
+            (["None", "ThrottlingError"], Throttled),
             (["ValidationError", "None"], CloudError),
         ],
     )
@@ -239,6 +240,7 @@ class TestRefusedWrites:
         [
             ("TransactionConflictException", EntryChanged),
             ("ConditionalCheckFailedException", EntryChanged),
+            ("ThrottlingException", Throttled),
             ("ResourceNotFoundException", CloudError),
         ],
     )

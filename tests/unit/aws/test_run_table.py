@@ -8,7 +8,7 @@ from botocore.stub import Stubber
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.costs.cost import RunCost
-from slackwater.errors import AccessDenied, DayChanged
+from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.pipeline_records import ArrivalHistory, CountedRerun, DefinitionNotice, RerunUsage
 from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
@@ -240,6 +240,18 @@ def test_a_day_whose_version_differs_was_changed_by_another_execution(dynamodb, 
     error = cancelled(dynamodb, other, "ConditionalCheckFailed")
     assert type(error) is DayChanged
     assert str(error) == "p: 2013-03-08 was changed by another execution"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "error"),
+    [
+        (("ThrottlingError", "None"), Throttled),
+        (("None", "TransactionConflict"), Throttled),
+        (("ValidationError", "None"), CloudError),
+    ],
+)
+def test_a_transaction_that_was_cancelled_for_another_reason_is_no_change_of_the_day(dynamodb, reasons, error):
+    assert type(cancelled(dynamodb, *reasons)) is error
 
 
 @pytest.mark.parametrize("code", ["ConditionalCheckFailedException", "TransactionConflictException"])
