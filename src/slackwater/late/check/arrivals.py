@@ -37,7 +37,7 @@ class CheckedDay(NamedTuple):
     """By source: the hours, UTC, in which objects of the day were written, and when the newest one was. A source that
     could not be listed is left out."""
     error: SlackwaterError | None = None
-    """Why the day's inputs, or its arrivals, could not be read."""
+    """Why the day's inputs or its arrivals could not be read, or its record not be written."""
 
 
 def arrivals_of_day(
