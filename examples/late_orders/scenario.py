@@ -87,7 +87,7 @@ class Scenario:
         return {"pull": pulled, "weekly_rows": self.client.query(_ROWS.format(table=WEEKLY)).rows}
 
     def lose_rows(self) -> dict[str, Any]:
-        """A file of Tuesday is removed, one of Wednesday shrinks: a person releases Tuesday and rejects Wednesday."""
+        """A file of Tuesday is removed, one of Wednesday shrinks: a person releases one day and keeps the other."""
         removed, shrunk = self.feed.remove(TUESDAY, 18), self.feed.write(WEDNESDAY, 6, count=FEWER)
         print_text(f"{removed} is removed, with its {ORDERS} orders; {shrunk} is changed: {ORDERS} -> {FEWER} orders")
         pulled, monitored = self._pull(THURSDAY), self._monitor(DAILY, THURSDAY)
@@ -95,7 +95,7 @@ class Scenario:
         tuesday, wednesday = (("--date", day.isoformat()) for day in (TUESDAY, WEDNESDAY))
         self._command("run", DAILY, *tuesday, code=1)
         self._command("late", "release", DAILY, *tuesday, "--reason", "the shop withdrew the file")
-        self._command("late", "reject", DAILY, *wednesday, "--reason", "the file was cut off")
+        self._command("late", "keep", DAILY, *wednesday, "--reason", "the file was cut off")
         return {"pull": pulled, "monitor": monitored, "held": held, "held_after": self._days_on_hold()}
 
     def change(self) -> dict[str, Any]:

@@ -246,11 +246,11 @@ def test_days_that_lose_rows_wait_for_a_person(played):
     assert sorted(reasons) == [TUESDAY, WEDNESDAY]
     assert f"{lost} rows" in reasons[TUESDAY]
     assert f"orders-{WEDNESDAY}-06.csv was changed" in reasons[WEDNESDAY]
-    # `slackwater run` refuses the day, `release` publishes it, and `reject` keeps the published version.
+    # `slackwater run` refuses the day, `release` publishes it, and `keep` keeps the published version.
     assert f"the inputs have lost {lost} rows" in played.err
     products = len(played.daily("lost", TUESDAY))
     assert f"{DAILY} {TUESDAY}: released, published with {products} rows" in played.out
-    assert f"{DAILY} {WEDNESDAY}: rejected" in played.out
+    assert f"{DAILY} {WEDNESDAY}: the published version stays" in played.out
     assert part["held_after"] == []
 
 

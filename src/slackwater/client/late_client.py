@@ -36,7 +36,7 @@ class DayComparison(NamedTuple):
 
 
 class LateClient(DayClient):
-    """Monitors days, compares their versions, and releases or rejects days on hold."""
+    """Monitors days, compares their versions, and releases days on hold or keeps their versions."""
 
     def monitor(
         self,

@@ -86,7 +86,7 @@ class DecisionRule(StrEnum):
         "the day cannot be checked because of an error, such as an object that the receiver has not written "
         "or a damaged manifest",
     )
-    CHANGING = ("changing", "files or objects of the day kept changing while they were listed; the next check decides")
+    CHANGING = ("changing", "its files, objects or record kept changing during the check; a later check decides")
     FAILED = (
         "failed",
         "the day would run again, but its last three attempts failed with the same inputs and definition",

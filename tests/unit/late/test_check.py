@@ -1,14 +1,16 @@
 from datetime import UTC, datetime, timedelta
-from threading import Lock
+from threading import Barrier, Lock
 
 import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import InputError
+from slackwater.late.check.arrivals import arrivals_of_day
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.late.check.window_dates import today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision, report_uri
 from slackwater.pipeline.definition import Late
+from slackwater.runs.day import day_of, parse_date
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, World, five_days
@@ -266,6 +268,20 @@ def test_the_newest_arrival_of_each_source_is_reported_over_all_days(world):
         "weather": newest["s3://raw/raw/source=weather/date=2013-03-13/hour=17/today.parquet"],
         "flights": newest["s3://raw/raw/source=flights/date=2013-03-07/hour=17/unpublished.parquet"],
     }
+
+
+def test_the_sources_of_a_day_without_a_listing_of_the_window_are_listed_in_parallel(world):
+    listing, listed = world.store.list, Barrier(2, timeout=30)
+
+    def list_together(prefix, **options):
+        listed.wait()
+        return listing(prefix, **options)
+
+    world.store.list = list_together
+    definition, day = world.project.pipelines[PIPELINE], day_of(parse_date("2013-03-12"), "America/New_York")
+    arrivals, error = arrivals_of_day(definition, day, None, None, inputs=world.inputs)
+    assert (list(arrivals), error) == (list(definition.sources), None)
+    assert all(arrivals.values())
 
 
 def test_arrivals_before_the_window_are_searched_for_the_silent_hours_of_the_source(world):

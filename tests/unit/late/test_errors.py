@@ -250,3 +250,105 @@ def test_attempts_are_read_only_where_some_follow_the_published_one(world):
     world.publish("2013-03-11", force=True)
     world.check()
     assert dates_read == [DATE]
+
+
+class Recording:
+    """Saves of the record of DATE, which fail a number of times with an error."""
+
+    def __init__(self, world, error, *, times=10**6, on_fail=lambda: None):
+        self.calls, self.save = 0, world.table.save
+
+        def save(*records):
+            if any(isinstance(each, DayRecord) and each.date == DATE for each in records):
+                self.calls += 1
+                if self.calls <= times:
+                    on_fail()
+                    raise error("write fails")
+            self.save(*records)
+
+        world.table.save = save
+
+
+def vanish(world):
+    world.store.delete([f"s3://raw/raw/source=flights/date={DATE}/hour=17/a.parquet"])
+
+
+def check_arrived(world):
+    (day,) = world.checker.check(pipeline=PIPELINE, as_of=None, dates=[DATE]).days
+    return day
+
+
+@pytest.mark.parametrize("error", [DayChanged, Throttled, Unavailable])
+def test_a_day_is_recorded_once_more_when_its_record_changed_or_aws_was_busy(world, error):
+    vanish(world)
+    recording = Recording(world, error, times=1)
+    assert check_arrived(world).rule is DecisionRule.VANISHED
+    assert (recording.calls, world.table.day(PIPELINE, DATE).hold.rule) == (2, DecisionRule.VANISHED)
+
+
+@pytest.mark.parametrize("error", [CloudError, AccessDenied, Throttled, Unavailable])
+def test_the_check_fails_when_no_day_can_be_recorded(world, error):
+    vanish(world)
+    Recording(world, error)
+    with pytest.raises(error, match="write fails"):
+        check_arrived(world)
+
+
+@pytest.mark.parametrize("error", [CloudError, AccessDenied, Throttled, Unavailable])
+def test_a_day_that_cannot_be_recorded_is_unreadable_and_the_other_days_are_checked(world, error):
+    vanish(world)
+    Recording(world, error)
+    assert checked_day(world).reason == "cannot be checked: write fails"
+    assert rules_of_other_days(world) == {DecisionRule.UNCHANGED}
+
+
+def test_no_error_is_recorded_when_some_days_cannot_be_read_and_the_others_not_be_recorded():
+    world = World()
+    for date in ("2013-03-09", DATE):
+        world.add("flights", date, "17")
+        world.publish(date)
+    world.store.put(world.table.day(PIPELINE, "2013-03-09").published.run.manifest, b"{")
+    vanish(world)
+    Recording(world, CloudError)
+    with pytest.raises(CloudError, match="write fails"):
+        world.check()
+    assert list(world.table.held(PIPELINE)) == []
+
+
+def test_a_day_whose_record_keeps_changing_is_left_to_a_later_check(world):
+    vanish(world)
+    recording = Recording(world, DayChanged)
+    day = check_arrived(world)
+    assert (day.rule, day.error_may_pass) == (DecisionRule.CHANGING, True)
+    # The decision, the one about the record as it is then, and that the day cannot be read.
+    assert recording.calls == 3
+
+
+def test_a_day_that_changes_before_it_is_recorded_is_read_and_decided_again_with_its_limits(world):
+    uri = f"s3://raw/raw/source=flights/date={DATE}/hour=17/a.parquet"
+    body, metadata, _ = world.store.objects[uri]
+    vanish(world)
+
+    def restore():
+        world.store.put(uri, body, metadata=metadata)
+        world.add("weather", DATE, "20", name="late")
+        world.table.save = recording.save
+        world.publish(DATE)
+        world.add("weather", DATE, "21", name="later")
+
+    recording = Recording(world, DayChanged, times=1, on_fail=restore)
+    # The new version begins the cool-down.
+    assert (day := check_arrived(world)).rule is DecisionRule.COOL_DOWN
+    assert (day.attempt, world.table.day(PIPELINE, DATE).hold) == (2, None)
+
+
+def test_a_day_that_is_run_after_it_was_read_is_running(world):
+    vanish(world)
+
+    def start():
+        world.table.save = recording.save
+        world.add("flights", DATE, "17", rows=1000)
+        world.freeze(DATE, force=True)
+
+    recording = Recording(world, DayChanged, times=1, on_fail=start)
+    assert check_arrived(world).rule is DecisionRule.RUNNING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -20,6 +21,8 @@ from slackwater.runs.inputs.window_listing import WindowListing
 from slackwater.runs.pipeline_records import HISTORY_DAYS
 from slackwater.runs.table import RunTable
 
+# Threads that list the sources of a day.
+_READERS = 16
 _WEEKS = range(1, HISTORY_DAYS // 7 + 1)
 # Deliveries are not punctual to the minute, so the hours before and after count as the same hour of the week.
 _NEIGHBOURS = (-1, 0, 1)
@@ -37,7 +40,7 @@ class CheckedDay(NamedTuple):
     """By source: the hours, UTC, in which objects of the day were written, and when the newest one was. A source that
     could not be listed is left out."""
     error: SlackwaterError | None = None
-    """Why the day's inputs, or its arrivals, could not be read."""
+    """Why the day's inputs or its arrivals could not be read, or its record not be written."""
 
 
 def arrivals_of_day(
@@ -53,15 +56,21 @@ def arrivals_of_day(
     `manifest` are the day's inputs, and `window` is a listing that has the day; without both, the day is listed.
     """
     objects = manifest.by_source() if manifest else {}
-    arrivals, first = dict[str, Collection[datetime]](), None
-    for name in definition.sources:
+
+    def times_of(name: str) -> Collection[datetime] | SlackwaterError:
         try:
-            times = [it.arrived for it in objects.get(name, ())] if manifest else inputs.arrivals(name, day, window)
+            return [it.arrived for it in objects.get(name, ())] if manifest else inputs.arrivals(name, day, window)
         except SlackwaterError as error:
-            first = first or error
-            continue
-        hours = {at.replace(minute=0, second=0, microsecond=0) for at in times}
-        arrivals[name] = hours.union([max(times)] if times else [])
+            return error
+
+    arrivals, first = dict[str, Collection[datetime]](), None
+    with ThreadPoolExecutor(_READERS) as pool:
+        for name, times in zip(definition.sources, pool.map(times_of, definition.sources), strict=True):
+            if isinstance(times, SlackwaterError):
+                first = first or times
+                continue
+            hours = {at.replace(minute=0, second=0, microsecond=0) for at in times}
+            arrivals[name] = hours.union([max(times)] if times else [])
     return arrivals, first
 
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 from pydantic import ValidationError
 
@@ -73,16 +72,13 @@ class Checker:
         begun, and the error of a day when AWS fails for all days: the same call can be repeated.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
-        window, complete = check_window(definition, as_of, checked_at), dates is None
+        reader, window, complete = self._reader(definition), check_window(definition, as_of, checked_at), dates is None
         waiting = set[str]() if dates is None else waiting_dates(definition, window, table=self.table) - {*dates}
         days = window if dates is None else [day for day in window if day.date.isoformat() in waiting.union(dates)]
-        checked = self._read_days(self._reader(definition), days, current=window[-1], waiting=waiting)
-        # Before anything is written: a failure of AWS for all days is no reason to hold each of them.
+        checked = self._read_days(reader, days, current=window[-1], waiting=waiting)
         _raise_if_all_failed(checked)
-        facts = [item.facts for item in checked]
-        limited = decide_and_count(definition, facts, table=self.table, now=checked_at)
-        with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
-            decisions = tuple(pool.map(partial(self._recorded, execution=execution), facts, limited))
+        recorded = self._decide_and_record(reader, checked, current=window[-1], now=checked_at, execution=execution)
+        checked, decisions = [item for item, _ in recorded], tuple(decision for _, decision in recorded)
         report = CheckReport(
             pipeline=pipeline,
             as_of=window[-1].date.isoformat(),
@@ -96,7 +92,7 @@ class Checker:
         return self._completed(report, definition, checked, execution) if complete else report
 
     def _read_days(
-        self, reader: FactReader, days: Sequence[Day], *, current: Day, waiting: Collection[str]
+        self, reader: FactReader, days: Sequence[Day], *, current: Day, waiting: Collection[str] = ()
     ) -> list[CheckedDay]:
         """Read the records of the days, list their objects, and read the facts of each day.
 
@@ -125,15 +121,45 @@ class Checker:
             checked = list(pool.map(lambda each: read(each, listed), facts))
             return list(pool.map(read_again, checked))
 
-    def _recorded(self, facts: DayFacts, decision: DayDecision, *, execution: str) -> DayDecision:
-        """Record whether the day is on hold, and return the decision, or that about the error of recording it."""
-        if facts.error and not facts.is_published:
-            return decision
-        try:
-            self._record_hold(facts, decision, execution=execution)
-        except (SlackwaterError, ValidationError) as raised:
-            return decision if facts.error else decide(facts.failed(raised))
-        return decision
+    def _decide_and_record(
+        self, reader: FactReader, checked: Sequence[CheckedDay], *, current: Day, now: datetime, execution: str
+    ) -> list[tuple[CheckedDay, DayDecision]]:
+        """Decide about the days, and record which are on hold: return each day with its decision.
+
+        A day whose record has changed since it was read is read, decided and recorded once more, and so is one that AWS
+        is too busy to record. A day that cannot be recorded has the error, and the decision about that.
+
+        Raises the error when AWS fails for all days.
+        """
+
+        def record(
+            item: CheckedDay, decision: DayDecision, *, once_more: bool = True
+        ) -> tuple[CheckedDay, DayDecision]:
+            if item.facts.error:
+                return item, decision
+            try:
+                self._record_hold(item.facts, decision, execution=execution)
+            except (SlackwaterError, ValidationError) as raised:
+                failed = item.facts.failed(raised)
+            else:
+                return item, decision
+            if once_more and isinstance(failed.error, TRANSIENT_ERRORS):
+                (item,) = self._read_days(reader, [failed.day], current=current)
+                (decision,) = decide_and_count(reader.definition, [item.facts], table=self.table, now=now)
+                return record(item, decision, once_more=False)
+            return item._replace(facts=failed, error=failed.error), decide(failed)
+
+        limited = decide_and_count(reader.definition, [item.facts for item in checked], table=self.table, now=now)
+        with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
+            recorded = list(pool.map(record, checked, limited))
+        # Before errors are recorded: a failure of AWS for all days is no reason to hold each of them.
+        _raise_if_all_failed([item for item, _ in recorded])
+        for item, decision in recorded:
+            if item.facts.error and item.facts.is_published:
+                # After another error, a later check looks at the day.
+                with suppress(SlackwaterError, ValidationError):
+                    self._record_hold(item.facts, decision, execution=execution)
+        return recorded
 
     def _completed(
         self, report: CheckReport, definition: Pipeline, checked: Sequence[CheckedDay], execution: str

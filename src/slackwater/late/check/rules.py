@@ -152,6 +152,16 @@ RULES = (
 # These decide before today's re-runs are counted.
 _UNCOUNTED = frozenset({DecisionRule.TOO_EXPENSIVE, DecisionRule.COOL_DOWN})
 _TABLES = frozenset({DecisionRule.TABLE_NOTIFIED, DecisionRule.TABLE_IGNORED})
+# Phrases of the table in docs/late-data.md, and what they link to.
+_LINKS = {
+    "an earlier version": "versions.md",
+    "the audit": "#the-audit",
+    "`on_change: hold`": "pipelines.md#days-of-other-pipelines",
+    "run the day again": "pipelines.md#cycles-that-validation-cannot-see",
+    "the timezone has changed": "#a-new-definition",
+    "`on_definition`": "#a-new-definition",
+    "`on_change: notify`": "#changed-tables",
+}
 
 
 def rule_of(facts: DayFacts) -> Rule:
@@ -226,9 +236,11 @@ def _figures(facts: DayFacts, rule: Rule) -> DecisionFigures:
 
 def rules_table() -> str:
     """Return the table of docs/late-data.md: the rules in order."""
-    lines = ["| Decision | Rule | When |", "|---|---|---|"]
-    lines += [f"| `{rule.decision}` | `{rule.name}` | {rule.name.when} |" for rule in RULES]
-    return "\n".join(lines) + "\n"
+    table = "| Decision | Rule | When |\n|---|---|---|\n"
+    table += "".join(f"| `{rule.decision}` | `{rule.name}` | {rule.name.when} |\n" for rule in RULES)
+    for phrase, target in _LINKS.items():
+        table = table.replace(phrase, f"[{phrase}]({target})")
+    return table
 
 
 if __name__ == "__main__":
