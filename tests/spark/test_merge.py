@@ -37,7 +37,7 @@ def day(spark, stores, tmp_path):
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     ("way", "grouping"),
-    [*(("small", grouping) for grouping in GROUPINGS), ("large", next(iter(GROUPINGS)))],
+    [*(("small", grouping) for grouping in GROUPINGS), ("large", "aggregate"), ("large", "total")],
     indirect=["way"],
 )
 def test_three_late_files_in_a_row_give_the_rows_and_counts_of_the_whole_day(day, grouping):

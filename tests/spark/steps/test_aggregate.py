@@ -46,6 +46,7 @@ def rows() -> list[tuple[str | None, int | None, float | None, int]]:
     ]
 
 
+@pytest.mark.usefixtures("generated")
 def test_measures_are_those_of_pandas(spark, rows):
     frame = frame_of(spark, rows, "`gr.oup` string, at int, x double, n int").repartition(3)
     result = applied("aggregate", frame, group_by=["gr.oup"], measures=MEASURES)

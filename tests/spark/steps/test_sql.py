@@ -90,3 +90,30 @@ def test_sparks_own_parser_refuses_what_the_other_parser_accepts(spark, sides, q
     with pytest.raises(DefinitionError) as failure:
         run_query(sides, query, functions={"range"}, forbidden={"reflect", "try_reflect"})
     assert message in str(failure.value)
+
+
+QUERIES = {
+    "WITH t AS (SELECT * FROM left), u AS (SELECT k FROM t) SELECT * FROM u WHERE k IN (SELECT k FROM T)": ["1", "2"],
+    "(SELECT l FROM LEFT UNION ALL SELECT w FROM right ORDER BY 1 LIMIT 2 OFFSET 1)": ["b", "c"],
+    "SELECT l || e FROM left LATERAL VIEW explode(array(1, 2)) t AS e": ["a1", "a2", "b1", "b2", "c1", "c2"],
+    "SELECT `1` || `2` FROM (SELECT * FROM left PIVOT (count(l) FOR k IN (1, 2)))": ["11"],
+    "SELECT x || y FROM (VALUES (1, 2)) AS t(x, y)": ["12"],
+    "SELECT id FROM range(2)": ["0", "1"],
+    "SELECT sum(v) OVER w FROM right WINDOW w AS (ORDER BY k)": ["0.0", "10.0", "40.0"],
+    "SELECT /*+ BROADCAST(right) */ count(*) AS n FROM left, right GROUP BY ROLLUP (l) HAVING n > 3": ["9"],
+    "SELECT DISTINCT k FROM left EXCEPT SELECT k FROM right": ["2"],
+    "SELECT count(*) FROM (SELECT * FROM left TABLESAMPLE (2 ROWS))": ["2"],
+    "SELECT (SELECT max(v) FROM right)": ["30.0"],
+    "SELECT l FROM left WHERE EXISTS (SELECT 1 FROM right WHERE right.k = left.k)": ["a"],
+}
+
+
+@pytest.mark.usefixtures("generated")
+def test_every_type_of_query_runs(sides):
+    """As parts of one query: Spark plans and runs one job."""
+    parts = (
+        f"SELECT {number} AS part, CAST(v AS string) FROM ({query}) AS q(v)" for number, query in enumerate(QUERIES)
+    )
+    result = rows(apply("sql", sides, query=" UNION ALL ".join(parts)))
+    found = {query: [v for part, v in result if part == number] for number, query in enumerate(QUERIES)}
+    assert found == QUERIES
