@@ -34,8 +34,8 @@ pytestmark = pytest.mark.cloud
 
 DEFAULT, STAGING = "slackwater", "slackwater-staging"
 """The prefixes of two deployments. The names of the second one begin like those of the first one."""
-PARTS = {"AWS::ApiGateway::Stage", "AWS::Glue::Table", "AWS::Scheduler::Schedule"}
-"""Types of resources whose names are unique in an API, a database and a group of schedules."""
+PARTS = {"AWS::ApiGateway::Stage", "AWS::Scheduler::Schedule"}
+"""Types of resources whose names are unique in an API and in a group of schedules."""
 APIS = {"ApiGateway", "WAFv2"}
 _DIGESTS = """
 from slackwater.project.installation import deployed_files

@@ -191,6 +191,7 @@ def test_spark_reads_the_same_rows_and_the_documented_view_has_each_event_once(c
     job = emr.start_job_run(
         applicationId=outputs["ApplicationId"],
         clientToken="read-raw",
+        name="read raw events",
         executionRoleArn=create_role(cloud.client("iam"), "read-raw", "emr-serverless"),
         jobDriver={
             "sparkSubmit": {

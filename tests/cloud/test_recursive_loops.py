@@ -8,11 +8,9 @@ import time
 import pytest
 
 from slackwater.local.layout import PYTHON
-from tests.cloud.emr_fixtures import own
 from tests.cloud.roles import create_role
 
 pytestmark = pytest.mark.cloud
-__all__ = ["own"]
 
 LAST = 20
 """The message that the function does not answer with another one."""
@@ -67,9 +65,9 @@ def until_received(queues, url, last):
     return sorted(received)
 
 
-def test_a_function_that_sends_to_its_own_queue_is_stopped_after_16_turns_unless_it_is_allowed(own):
-    stacks, queues, functions = (own.client(name) for name in ("cloudformation", "sqs", "lambda"))
-    role = create_role(own.client("iam"), "loop", "lambda")
+def test_a_function_that_sends_to_its_own_queue_is_stopped_after_16_turns_unless_it_is_allowed(bare):
+    stacks, queues, functions = (bare.client(name) for name in ("cloudformation", "sqs", "lambda"))
+    role = create_role(bare.client("iam"), "loop", "lambda")
     outputs = {}
     for name, properties in {"stopped": {}, "allowed": {"RecursiveLoop": "Allow"}}.items():
         stacks.create_stack(StackName=name, TemplateBody=template(role, **properties))
