@@ -86,7 +86,7 @@ _EVERY_RUN = (
     "src/slackwater/spark/stage.py",
     "src/slackwater/spark/publish.py",
     "src/slackwater/spark/table.py",
-    "src/slackwater/spark/sources.py",
+    "src/slackwater/spark/inputs.py",
     "src/slackwater/sources/first_by_id.py",
     "src/slackwater/arrow/exchange.py",
     "src/slackwater/arrow/files.py",

@@ -12,7 +12,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import input_changes
 from slackwater.runs.inputs.foreign_tables import ForeignTables
-from slackwater.spark.sources import read_iceberg
+from slackwater.spark.inputs import read_iceberg
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 

@@ -26,7 +26,6 @@ from pyiceberg.types import BooleanType, DateType, DoubleType, LongType, NestedF
 
 from slackwater.aws.failures import translated
 from slackwater.errors import Unavailable
-from slackwater.late.check.arrived_days import source_partition
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.consistent_listing import consistent_listing
@@ -34,7 +33,7 @@ from slackwater.runs.inputs.listing import stored_rows
 from slackwater.runs.inputs.window_listing import objects_of_partitions
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import TIMESTAMP, raw_schema
-from slackwater.sources.partitions import Partition, partition_value, source_prefix
+from slackwater.sources.partitions import Partition, partition_value, source_partition, source_prefix
 from slackwater.storage import ObjectStore, StoredObject, split_uri
 
 if TYPE_CHECKING:

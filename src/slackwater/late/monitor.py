@@ -17,8 +17,8 @@ from slackwater.late.changes.definition_notices import DefinitionNotifier, kept_
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.check.arrival_checks import SendsLater
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.holds import days_on_hold
 from slackwater.late.check.limits import budget_percent, usage_date
+from slackwater.late.check.record_holds import days_on_hold
 from slackwater.late.check.window_dates import check_window, today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.late.pending import save_pending

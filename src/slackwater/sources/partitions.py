@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import NamedTuple
 
 ROWS, FILE = "rows", "file"
@@ -12,6 +13,9 @@ file that contained them. The receiver still writes `ROWS`, because a retry may 
 # The name of a batch's object is `<hash>-<rows>`, that of a file's object `<content id>-<attempt>-<rows>`. Before names
 # had rows, the latter was `<content id>-<digest>`, and the 12 digits of a digest may all be decimal.
 _NAMED_ROWS = re.compile(r"/[0-9a-f]{32}(?:-[0-9a-f]{12})?-([0-9]{1,11})\.parquet$")
+
+# The key of an object of a partition, as `object_uri` writes it.
+_KEY = re.compile(r"raw/source=(?P<source>[a-z][a-z0-9_]*)/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d\d)/[^/]+")
 
 
 class Partition(NamedTuple):
@@ -39,6 +43,18 @@ def partition_prefix(bucket: str, source: str, partition: Partition) -> str:
 def object_uri(bucket: str, source: str, partition: Partition, name: str) -> str:
     """Return the URI of an object of a partition; `name` is its `object_name`."""
     return f"{partition_prefix(bucket, source, partition)}{name}.parquet"
+
+
+def source_partition(key: str) -> tuple[str, Partition] | None:
+    """Return the source and the partition of an object of the raw bucket; None for any other key."""
+    match = _KEY.fullmatch(key)
+    if not match:
+        return None
+    try:
+        datetime.fromisoformat(f"{match['date']}T{match['hour']}:00:00+00:00")
+    except ValueError:
+        return None  # Such as the 30th of February, or hour 24.
+    return match["source"], Partition(match["date"], match["hour"])
 
 
 def object_name(origin: str, rows: int) -> str:

@@ -25,12 +25,12 @@ from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run
+from slackwater.spark.inputs import FrozenInputs
 from slackwater.spark.job import log
 from slackwater.spark.merge import find_earlier_rows
 from slackwater.spark.publish import earlier_rows, publish_day
 from slackwater.spark.run_loads import run_loads
 from slackwater.spark.run_steps import AppliedSteps
-from slackwater.spark.sources import FrozenInputs
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
 from slackwater.steps.step import Extract, LazyFrames, StepContext

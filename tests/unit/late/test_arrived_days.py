@@ -19,11 +19,11 @@ from slackwater.late.arrival_messages import (
     read_message,
     seconds_to_wait,
 )
-from slackwater.late.check.arrived_days import arrived_days, foreign_keys, source_partition
+from slackwater.late.check.arrived_days import arrived_days, foreign_keys
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.project.project import load_project
 from slackwater.receiver.commits import file_committed
-from slackwater.sources.partitions import Partition, object_uri
+from slackwater.sources.partitions import Partition, object_uri, source_partition
 
 pytestmark = pytest.mark.unit
 

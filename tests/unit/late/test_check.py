@@ -5,7 +5,7 @@ import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import InputError
-from slackwater.late.check.arrivals import arrivals_of_day
+from slackwater.late.check.silences import arrivals_of_day
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.late.check.window_dates import today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision, report_uri

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from slackwater.late.check.arrivals import usual_silence
+from slackwater.late.check.silences import usual_silence
 from slackwater.runs.pipeline_records import ArrivalHistory
 
 pytestmark = pytest.mark.unit

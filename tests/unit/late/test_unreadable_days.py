@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.client.holds import days_on_hold
 from slackwater.errors import CloudError, DayChanged, Throttled
-from slackwater.late.check.holds import day_with_decision
+from slackwater.late.check.record_holds import day_with_decision
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.runs.record import DayRecord, Hold
 from tests.fakes_check import NOW, PIPELINE

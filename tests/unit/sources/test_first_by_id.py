@@ -1,4 +1,4 @@
-"""The rule of event ids as SQL, in DuckDB with the position of a row; tests/spark/test_sources.py has it in Spark."""
+"""The rule of event ids as SQL, in DuckDB with the position of a row; tests/spark/test_inputs.py has it in Spark."""
 
 from __future__ import annotations
 

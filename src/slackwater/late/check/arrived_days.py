@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +19,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.day import HOUR, start_of
-from slackwater.sources.partitions import Partition
-
-# The key of an object of a partition, as `slackwater.sources.partitions.object_uri` writes it.
-_KEY = re.compile(r"raw/source=(?P<source>[a-z][a-z0-9_]*)/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d\d)/[^/]+")
+from slackwater.sources.partitions import Partition, source_partition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +74,6 @@ def source_partitions(message: ArrivalMessage) -> tuple[str, Sequence[Partition]
             return message.source, [Partition(message.date, hour) for hour in message.hours]
         case _:
             return None
-
-
-def source_partition(key: str) -> tuple[str, Partition] | None:
-    """Return the source and the partition of an object of the raw bucket; None for any other key."""
-    match = _KEY.fullmatch(key)
-    if not match:
-        return None
-    partition = Partition(match["date"], match["hour"])
-    try:
-        start_of(partition)
-    except ValueError:
-        return None  # Such as the 30th of February, or hour 24.
-    return match["source"], partition
 
 
 def foreign_keys(messages: Iterable[ArrivalMessage]) -> list[str]:

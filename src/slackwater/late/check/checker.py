@@ -12,13 +12,13 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError
-from slackwater.late.check.arrivals import CheckedDay, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts
-from slackwater.late.check.holds import day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.limits import decide_and_count
 from slackwater.late.check.older import update_late_days, waiting_dates
 from slackwater.late.check.read_facts import FactReader
+from slackwater.late.check.record_holds import day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.rules import decide
+from slackwater.late.check.silences import CheckedDay, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.window_dates import check_window, overdue_days
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision, report_uri
 from slackwater.pipeline.definition import Pipeline

@@ -13,8 +13,8 @@ from slackwater.errors import ObjectInvalid
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import Day
-from slackwater.spark import sources
-from slackwater.spark.sources import SMALL_BYTES, read_source
+from slackwater.spark import inputs
+from slackwater.spark.inputs import SMALL_BYTES, read_source
 from tests.fakes_receiver import Clock, a_source
 from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
@@ -173,7 +173,7 @@ def small(spark, store):
 def test_few_bytes_of_many_rows_are_read_by_the_executors(small, monkeypatch):
     small.push(event("a"), event("b"), event("b"))
     assert "LocalTableScan" in plan(small.read())
-    monkeypatch.setattr(sources, "SMALL_ROWS", 1)
+    monkeypatch.setattr(inputs, "SMALL_ROWS", 1)
     assert "LocalTableScan" not in plan(small.read())
     assert small.ids() == [("a", None), ("b", None)]
 
