@@ -33,7 +33,7 @@ def test_an_upgrade_keeps_buckets_and_tables_with_what_is_in_them(cloud):
     assert kept_resources == cloud.previous.items() & present.items() != set()
     dynamodb, kinds = cloud.client("dynamodb"), {r["LogicalResourceId"]: r["ResourceType"] for r in stack}
     kept = []
-    for name, physical in cloud.previous.items():
+    for name, physical in kept_resources:
         if kinds[name] == "AWS::S3::Bucket":
             body = cloud.client("s3").get_object(Bucket=physical, Key=f"before/{name}")["Body"].read()
             kept.append(body == name.encode())
