@@ -16,6 +16,6 @@ def world() -> World:
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the checks of a model call everything in one thread."""
-    checks = ("late.check.arrival_checks", "late.check.arrivals", "late.check.checker")
+    checks = ("late.check.arrival_checks", "late.check.silences", "late.check.checker")
     for module in (*checks, "runs.inputs.listing"):
         monkeypatch.setattr(f"slackwater.{module}.ThreadPoolExecutor", InlinePool)
