@@ -22,7 +22,7 @@ from slackwater.project.project import Project
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.table_inputs import published_days
-from slackwater.runs.inputs.window_listing import objects_of_days
+from slackwater.runs.inputs.window_listing import objects_of_partitions
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA
 from slackwater.sources.partitions import partition_value
@@ -81,7 +81,9 @@ class Deployed:
         bucket = resources.connection.deployment.raw_bucket
         listing = consistent_listing(
             source,
-            partial(objects_of_days, source.source, [day], store=resources.store, raw_bucket=bucket),
+            partial(
+                objects_of_partitions, source.source, {*day.partitions()}, store=resources.store, raw_bucket=bucket
+            ),
             files=resources.file_cache,
         )
 

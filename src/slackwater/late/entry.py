@@ -98,9 +98,10 @@ def late_inputs(before: InputManifest, now: InputManifest, *, sources: Iterable[
     Their added and changed rows add up to the late rows of `slackwater.runs.inputs.difference.difference`.
     """
     inputs: list[LateInput] = []
+    objects_before, objects_now = before.by_source(), now.by_source()
     for source in sources:
-        earlier = before.of_source(source)
-        changes = object_changes(earlier, now.of_source(source))
+        earlier = objects_before.get(source, ())
+        changes = object_changes(earlier, objects_now.get(source, ()))
         gone = [(item, change) for item, change in changes.gone if change is Change.REMOVED]
         rows = sum(item.rows for item in earlier)
         for item, change in (*changes.new, *gone):

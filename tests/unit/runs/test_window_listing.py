@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.consistent_listing import ConsistentListing
-from slackwater.runs.inputs.window_listing import WindowListing, objects_of_days
+from slackwater.runs.inputs.window_listing import WindowListing, objects_of_partitions
 from slackwater.sources.partitions import partition_value
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import store_file
@@ -51,8 +51,9 @@ def filled(first: date, days: int, *, page: int = 1000, name: str = "a", prefix:
 
 
 def window(dates: list[date], timezone: str, store: DictStore) -> WindowListing:
-    days = [day_of(each, timezone) for each in dates]
-    objects = list(objects_of_days("flights", days, store=store, raw_bucket="raw"))
+    days = (day_of(each, timezone) for each in dates)
+    hours = {hour for day in days for hour in day.partitions()}
+    objects = list(objects_of_partitions("flights", hours, store=store, raw_bucket="raw"))
     assert [item.uri for item in objects] == sorted(item.uri for item in objects)
     return WindowListing(at=datetime.now(UTC), raw_bucket="raw", sources={"flights": ConsistentListing(objects, {})})
 
@@ -101,7 +102,7 @@ def test_days_that_do_not_follow_each_other_are_listed_without_those_between():
 
 def test_no_days_need_no_request():
     store = filled(date(2013, 7, 1), 1)
-    assert list(objects_of_days("flights", [], store=store, raw_bucket="raw")) == []
+    assert list(objects_of_partitions("flights", [], store=store, raw_bucket="raw")) == []
     assert store.requests == 0
 
 

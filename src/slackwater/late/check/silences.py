@@ -55,22 +55,27 @@ def arrivals_of_day(
 
     `manifest` are the day's inputs, and `window` is a listing that has the day; without both, the day is listed.
     """
-    objects = manifest.by_source() if manifest else {}
 
-    def times_of(name: str) -> Collection[datetime] | SlackwaterError:
+    def listed_times(name: str) -> Collection[datetime] | SlackwaterError:
         try:
-            return [it.arrived for it in objects.get(name, ())] if manifest else inputs.arrivals(name, day, window)
+            return inputs.arrivals(name, day, window)
         except SlackwaterError as error:
             return error
 
+    times_of: Mapping[str, Collection[datetime] | SlackwaterError]
+    if manifest:
+        objects = manifest.by_source()
+        times_of = {name: [item.arrived for item in objects.get(name, ())] for name in definition.sources}
+    else:
+        with ThreadPoolExecutor(_READERS) as pool:
+            times_of = dict(zip(definition.sources, pool.map(listed_times, definition.sources), strict=True))
     arrivals, first = dict[str, Collection[datetime]](), None
-    with ThreadPoolExecutor(_READERS) as pool:
-        for name, times in zip(definition.sources, pool.map(times_of, definition.sources), strict=True):
-            if isinstance(times, SlackwaterError):
-                first = first or times
-                continue
-            hours = {at.replace(minute=0, second=0, microsecond=0) for at in times}
-            arrivals[name] = hours.union([max(times)] if times else [])
+    for name, times in times_of.items():
+        if isinstance(times, SlackwaterError):
+            first = first or times
+            continue
+        hours = {at.replace(minute=0, second=0, microsecond=0) for at in times}
+        arrivals[name] = hours.union([max(times)] if times else [])
     return arrivals, first
 
 

@@ -22,7 +22,7 @@ from slackwater.runs.inputs.consistent_listing import ConsistentListing, consist
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.inputs.table_inputs import published_days
-from slackwater.runs.inputs.window_listing import WindowListing, objects_of_days
+from slackwater.runs.inputs.window_listing import WindowListing, objects_of_partitions
 from slackwater.runs.record import PublishedRun
 from slackwater.runs.table import RunTable
 from slackwater.sources.partitions import FILE, ROWS, named_rows, partition_value
@@ -58,13 +58,14 @@ class InputListing:
         """
 
         def read(source: str) -> ConsistentListing | None:
-            list_objects = partial(objects_of_days, source, days, store=self.store, raw_bucket=self.raw_bucket)
+            list_objects = partial(objects_of_partitions, source, hours, store=self.store, raw_bucket=self.raw_bucket)
             try:
                 return consistent_listing(self.project.source(source), list_objects, files=self.files)
             except DayChanged:
                 return None
 
         at, sources = self.now(), sorted(self.project.pipeline(pipeline).sources)
+        hours = {hour for day in days for hour in day.partitions()}
         with ThreadPoolExecutor(_READERS) as pool:
             listings = zip(sources, pool.map(read, sources), strict=True)
             listed = {source: listing for source, listing in listings if listing is not None}
@@ -167,7 +168,7 @@ class InputListing:
         return without_duplicates(objects, known=known_of_source, read_ids=read_ids)
 
     def _stored_objects(self, source: str, day: Day) -> Iterator[StoredObject]:
-        return objects_of_days(source, [day], store=self.store, raw_bucket=self.raw_bucket)
+        return objects_of_partitions(source, {*day.partitions()}, store=self.store, raw_bucket=self.raw_bucket)
 
     def _input_object(self, stored: StoredObject, files: Sequence[str], known: InputObject | None) -> InputObject:
         """Return the input object of a stored object.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from slackwater.runs.day import HOUR, Day, start_of
+from slackwater.runs.day import HOUR, Day, partition_of, start_of
 from slackwater.runs.inputs.consistent_listing import ConsistentListing
 from slackwater.sources.partitions import Partition, partition_value, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
@@ -28,16 +28,11 @@ class WindowListing:
         listing = self.sources.get(source)
         if listing is None:
             return None
-        hours = list(day.partitions())
-        bounds = _bounds(source_prefix(self.raw_bucket, source), hours[0], hours[-1])
+        # The last hour may end after the day: the offsets of some timezones are not whole hours.
+        hours = partition_of(day.start), partition_of(day.end - timedelta.resolution)
+        bounds = _bounds(source_prefix(self.raw_bucket, source), *hours)
         first, last = (bisect_left(listing.objects, bound, key=lambda item: item.uri) for bound in bounds)
         return listing._replace(objects=listing.objects[first:last])
-
-
-def objects_of_days(source: str, days: Iterable[Day], *, store: ObjectStore, raw_bucket: str) -> Iterator[StoredObject]:
-    """List the objects of the hours of `days`, in order of URI."""
-    partitions = {partition for day in days for partition in day.partitions()}
-    return objects_of_partitions(source, partitions, store=store, raw_bucket=raw_bucket)
 
 
 def objects_of_partitions(
@@ -61,13 +56,14 @@ def objects_of_partitions(
 
 def _consecutive(partitions: Iterable[Partition]) -> Iterator[tuple[Partition, Partition]]:
     """Yield the first and the last of each group of hours that follow each other."""
-    first = last = None
+    first = last = expected = None
     for partition in partitions:
-        if last is None or start_of(partition) - start_of(last) != HOUR:
+        start = start_of(partition)
+        if start != expected:
             if first and last:
                 yield first, last
             first = partition
-        last = partition
+        last, expected = partition, start + HOUR
     if first and last:
         yield first, last
 
