@@ -139,14 +139,21 @@ class TestBilling:
             ({"executor.instances": "1", "dynamicAllocation.initialExecutors": "1"}, 1),
             ({"executor.instances": "1", "dynamicAllocation.initialExecutors": "2"}, 2),
             ({"executor.instances": "5"}, 5),
+            ({"executor.instances": "1", "dynamicAllocation.enabled": "false"}, 1),
         ],
     )
     def test_a_job_starts_with_the_larger_of_two_numbers_whose_defaults_are_three(self, conf, executors):
         assert billing.read_workers({f"spark.{key}": value for key, value in conf.items()}).executors == executors
 
-    def test_a_job_that_starts_with_more_executors_than_it_may_have_is_refused(self):
+    @pytest.mark.parametrize("limit", [{"maxExecutors": "2"}, {"minExecutors": "4"}])
+    def test_a_job_that_starts_with_more_or_fewer_executors_than_it_may_have_is_refused(self, limit):
+        conf = {f"spark.dynamicAllocation.{key}": value for key, value in limit.items()}
         with pytest.raises(EmrValidationError, match=r"initialExecutors: 3 must be between"):
-            billing.read_workers({"spark.dynamicAllocation.maxExecutors": "2"})
+            billing.read_workers(conf)
+
+    def test_memory_beside_the_heap_counts(self):
+        conf = {"spark.driver.cores": "1", "spark.driver.memory": "1g", "spark.driver.memoryOverhead": "3g"}
+        assert billing.read_workers(conf).driver == billing.Worker(1, 4, 20)
 
     @pytest.mark.parametrize(
         "conf",

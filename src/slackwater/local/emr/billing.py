@@ -53,16 +53,18 @@ def gigabytes(size: str) -> float:
 
 def read_workers(conf: Mapping[str, str]) -> Workers:
     """Return the workers that Spark properties ask for. Raises `EmrValidationError` for an impossible size."""
-    # Spark starts the larger of two numbers, and EMR's default is 3 for both.
-    names = ("spark.executor.instances", "spark.dynamicAllocation.initialExecutors")
-    executors = max(_whole_number(conf, name, _EXECUTORS) for name in names)
-    maximum = _whole_number(conf, "spark.dynamicAllocation.maxExecutors", str(executors))
-    # A job of the service fails with this message at once (aws-samples/aws-emr-utilities, pull request 175).
-    if executors > maximum:
-        raise EmrValidationError(
-            f"Maximum value of spark.dynamicAllocation.initialExecutors: {executors} must be between "
-            f"spark.dynamicAllocation.minExecutor 0 and spark.dynamicAllocation.maxExecutors {maximum}."
-        )
+    executors = _whole_number(conf, "spark.executor.instances", _EXECUTORS)
+    if conf.get("spark.dynamicAllocation.enabled", "true") == "true":
+        # Spark starts the larger of two numbers, and EMR's default is 3 for both.
+        executors = max(executors, _whole_number(conf, "spark.dynamicAllocation.initialExecutors", _EXECUTORS))
+        minimum = _whole_number(conf, "spark.dynamicAllocation.minExecutors", "0")
+        maximum = _whole_number(conf, "spark.dynamicAllocation.maxExecutors", str(executors))
+        # A job of the service fails with this message at once (aws-samples/aws-emr-utilities, pull request 175).
+        if not minimum <= executors <= maximum:
+            raise EmrValidationError(
+                f"Maximum value of spark.dynamicAllocation.initialExecutors: {executors} must be between "
+                f"spark.dynamicAllocation.minExecutor {minimum} and spark.dynamicAllocation.maxExecutors {maximum}."
+            )
     return Workers(_read_worker(conf, "driver"), _read_worker(conf, "executor"), executors)
 
 
@@ -94,7 +96,8 @@ def _read_worker(conf: Mapping[str, str], role: str) -> Worker:
     if cpu not in _SIZES:
         raise EmrValidationError(f"spark.{role}.cores must be one of {sorted(_SIZES)}, not {cpu}")
     requested = gigabytes(conf.get(f"spark.{role}.memory", _MEMORY))
-    requested += max(requested * _OVERHEAD_SHARE, _OVERHEAD_GB)
+    overhead = conf.get(f"spark.{role}.memoryOverhead")
+    requested += gigabytes(overhead) if overhead else max(requested * _OVERHEAD_SHARE, _OVERHEAD_GB)
     minimum, maximum, step = _SIZES[cpu]
     memory = max(minimum, math.ceil(requested / step) * step)
     if memory > maximum:
