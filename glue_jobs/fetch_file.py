@@ -10,7 +10,7 @@ from datetime import timedelta
 from slackwater.aws.clients import CONFIG, Clients
 from slackwater.aws.objects import s3_store
 from slackwater.aws.resources import Resources
-from slackwater.receiver.pull.fetch import FetchResult
+from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.receiver.pull.large_files import failure_reason_uri
 from slackwater.receiver.pull.plan import read_item
 from slackwater.spark.job import log, run_job

@@ -9,7 +9,8 @@ from datetime import date, timedelta
 from typing import Any
 
 from slackwater.errors import SlackwaterError
-from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
+from slackwater.receiver.pull.fetch import FileFetcher
+from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.receiver.pull.file_cache import FileEntry
 from slackwater.receiver.pull.plan import WorkItem, plan_pull
 from slackwater.receiver.pull.rejects_reader import RejectsReader

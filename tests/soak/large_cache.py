@@ -20,7 +20,8 @@ from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.project.project import Project
 from slackwater.receiver.connectors.connector import Download, ListedFile
-from slackwater.receiver.pull.fetch import FetchState, FileFetcher
+from slackwater.receiver.pull.fetch import FileFetcher
+from slackwater.receiver.pull.fetch_result import FetchState
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.plan import plan_pull
 from slackwater.receiver.pull.stale_objects import StaleObjects

@@ -14,7 +14,8 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import InputError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.receiver.pull.fetch import LEASE, FetchState, FileFetcher
+from slackwater.receiver.pull.fetch import LEASE, FileFetcher
+from slackwater.receiver.pull.fetch_result import FetchState
 from slackwater.receiver.pull.give_up import give_up
 from slackwater.receiver.pull.plan import WorkItem, plan_pull
 from slackwater.receiver.pull.stale_objects import StaleObjects

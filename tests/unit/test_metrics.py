@@ -14,7 +14,7 @@ from slackwater.aws.emf import put_metric
 from slackwater.local.services.monitoring import read_metrics
 from slackwater.metrics import Metric, Subject, Unit
 from slackwater.receiver.event_counts import EventCount
-from slackwater.receiver.pull.fetch import FetchResult
+from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import error_response
 from slackwater.runs.record import publication_uri

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slackwater.late.comparison import Comparison
     from slackwater.late.ledger import Ledger
     from slackwater.late.monitor import Monitor
-    from slackwater.receiver.pull.fetch import FetchResult
+    from slackwater.receiver.pull.fetch_result import FetchResult
     from slackwater.receiver.pull.large_files import FunctionFetcher
     from slackwater.receiver.pull.stale_objects import StaleObjects
     from slackwater.receiver.push.receive import Receiver
@@ -160,7 +160,7 @@ class FunctionResources(Resources):
         """
         from slackwater.receiver.commits import file_committed
         from slackwater.receiver.event_counts import EventCount
-        from slackwater.receiver.pull.fetch import FetchState
+        from slackwater.receiver.pull.fetch_result import FetchState
 
         counts = {
             Metric.FILES_STORED: int(fetched.state is FetchState.STORED),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slackwater.aws.raw_tables import RawTables
     from slackwater.aws.warehouse import Warehouse
     from slackwater.late.check.checker import Checker
-    from slackwater.receiver.pull.fetch import FetchResult
+    from slackwater.receiver.pull.fetch_result import FetchResult
     from slackwater.receiver.pull.plan import WorkItem
     from slackwater.receiver.writing.raw_writer import RawWriter
     from slackwater.runs.inputs.listing import InputListing

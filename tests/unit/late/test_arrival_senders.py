@@ -18,7 +18,7 @@ from slackwater.late.monitor import Monitor, later_checks
 from slackwater.pipeline.definition import Late
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
-from slackwater.receiver.pull.fetch import FetchResult
+from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.receiver.pull.file_cache import EntryChanged
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import RunState, publication_uri

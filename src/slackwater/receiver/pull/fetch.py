@@ -5,8 +5,7 @@
 1. Lease the file in the file cache, so that no other pull works on it.
 2. Download it and keep it, unchanged, under `landing/`.
 3. Parse the file into one Parquet file for each partition, on local disk.
-4. Write the rejects and the objects, and register the partitions in the catalog. The names of the objects have the
-   attempt, so no other attempt writes them.
+4. Write the rejects and the objects. The names of the objects have the attempt, so no other attempt writes them.
 5. Commit: one transaction makes these objects the ones that readers see, instead of the file's earlier content and of
    what other definitions have read in this content, and releases the lease.
 6. Note that the result reports the partitions that the commit has changed.
@@ -29,16 +28,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from slackwater.errors import FileTooLarge, FileVanished, SlackwaterError, Throttled, Unavailable
 from slackwater.receiver.connectors.connector import Connector, Download, plain_etag
+from slackwater.receiver.pull.fetch_result import FetchResult, FetchState
 from slackwater.receiver.pull.file_cache import (
     Content,
     ContentVersion,
@@ -63,45 +59,6 @@ LEASE = timedelta(minutes=16)
 _LOG = logging.getLogger("slackwater.pull")
 _BUSY = "another pull was changing rows of the same content"
 _REMOVED = "the partner has removed the file; before: "
-
-
-class FetchState(StrEnum):
-    """The outcome of fetching one file."""
-
-    STORED = "stored"
-    """Its rows are stored."""
-    DUPLICATE = "duplicate"
-    """Another file has the same content, whose rows are stored once."""
-    UNCHANGED = "unchanged"
-    """Its content is the one that is stored already."""
-    VANISHED = "vanished"
-    """The partner listed it, but had deleted it before it was fetched."""
-    BUSY = "busy"
-    """Another pull is fetching it, or has changed the rows of its content meanwhile. The next pull fetches it."""
-    LARGE = "large"
-    """It is too large for a function, so a job has to fetch it."""
-
-
-class FetchResult(BaseModel):
-    """The outcome of fetching one file, as it passes through the state machine."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    path: str
-    state: FetchState
-    rows: Annotated[int, Field(ge=0)] = 0
-    """Rows that this pull added."""
-    rejected: Annotated[int, Field(ge=0)] = 0
-    """Rows that this pull rejected."""
-    bytes: Annotated[int, Field(ge=0)] = 0
-    """Bytes that were downloaded."""
-    partitions: tuple[Partition, ...] = ()
-    """Partitions of which readers see other rows from now on, or since an attempt that was interrupted. There may be
-    thousands, so the state machine gets none."""
-
-    def summary(self) -> dict[str, Any]:
-        """Return the result as JSON without `partitions`."""
-        return self.model_dump(mode="json", exclude={"partitions"})
 
 
 class _ContentBusy(Exception):

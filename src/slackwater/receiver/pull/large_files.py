@@ -14,7 +14,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict, Field
 
 from slackwater.errors import CloudError, FileTooLarge, ObjectMissing, PartnerError
-from slackwater.receiver.pull.fetch import FetchResult, FetchState
+from slackwater.receiver.pull.fetch_result import FetchResult, FetchState
 from slackwater.receiver.pull.plan import WorkItem, read_item
 from slackwater.sources.definition import Source
 from slackwater.storage import ObjectStore, stored_reason

@@ -86,7 +86,7 @@ class Limits:
     events: int = 10_000
     """A source may set another number (`push.max_events`)."""
     hours: int = 1_000
-    """Distinct hours of the events' timestamps: each is an object to write and a partition to register."""
+    """Distinct hours of the events' timestamps: each is an object to write."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,7 +151,7 @@ class Receiver:
 
     def store(self, checked: CheckedBatch) -> BatchResult:
         """Write the rejected and the accepted events of a batch, and return its result. Raises `CloudError`."""
-        # The order is: receipt (in `check`), rejected events, accepted events, catalog. After a crash between any two
+        # The order is: receipt (in `check`), rejected events, accepted events. After a crash between any two
         # of these writes, the partner's retry reads the same receipt, so it rejects the same events and writes objects
         # with the same names: it adds what is missing and duplicates nothing.
         self.write_rejects(checked)
