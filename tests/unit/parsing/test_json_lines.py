@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.json_lines import count_flat_lines, read_flat_lines
 from slackwater.receiver.push.body import BatchTooLarge, Body, UnreadableBody
-from slackwater.receiver.writing.partitioning import encode_parquet, split_by_hour
+from slackwater.receiver.writing.partitioning import split_by_hour
+from slackwater.receiver.writing.raw_writer import encode_parquet
 from slackwater.sources.event_schema import partner_schema
 from tests.fakes_receiver import RECEIVED, a_source
 from tests.pushing import pushed_body

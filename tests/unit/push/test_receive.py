@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from examples.nyc_flights import feed
 from slackwater.receiver.parsing.event_checks import check_events
 from slackwater.receiver.parsing.rejections import RejectionRule
-from slackwater.receiver.writing.partitioning import encode_parquet, split_by_hour
+from slackwater.receiver.writing.partitioning import split_by_hour
+from slackwater.receiver.writing.raw_writer import encode_parquet
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import raw_schema
 from tests.fakes_receiver import (

@@ -63,8 +63,8 @@ def stage_file(
             indexes = block.rejections["index"].combine_chunks()
             partitions.add(assign_event_ids(block.table, source, batch_id=batch_id, rejected=indexes, first_index=rows))
             rows += block.table.num_rows + len(indexes)
-        rejection = rejected.finish(rows)
         files = partitions.finish()
+        rejection = rejected.finish(rows)
     version = ContentVersion(
         definition=source.reading_digest,
         partitions=tuple(file.partition for file in files),

@@ -73,7 +73,7 @@ class CheckedBatch:
     origin: str
     """`push:<partner>`"""
     split: HourSplit
-    """The events to write, with their ids: of the events with one id in one hour, the first."""
+    """The events to write, with ids, time of receipt and batch id: of the events with one id in one hour, the first."""
     accepted: int
     """The number of accepted events, with those that repeat an id."""
     rejects: pa.Table
@@ -130,22 +130,23 @@ class Receiver:
         max_events = source.push.max_events if source.push else None
         # The raw events are not kept in a variable, so that their memory is free once they are checked.
         checked = check_events(body.events(partner_schema(source), max_events), source, received_at=received_at)
-        table, indexes = checked.table, checked.rejections["index"].combine_chunks()
-        hours = event_hours(table)
+        indexes, hours = checked.rejections["index"].combine_chunks(), event_hours(checked.table)
         if (count := pc.count_distinct(hours).as_py()) > body.limits.hours:
             limit = f"the limit is {body.limits.hours:,}"
             raise BatchTooLarge(f"the events are from {count:,} hours, {limit}: split the batch")
         # The order of the events decides the digest and the generated ids, so both come before the sort by hour.
         digest = events_digest(indexes, hours)
-        split = split_by_hour(assign_event_ids(table, source, batch_id=body.batch_id, rejected=indexes), hours)
+        table = assign_event_ids(checked.table, source, batch_id=body.batch_id, rejected=indexes)
+        split = split_by_hour(table, hours)
         split = drop_duplicates(split, source.event_id) if source.event_id else split
+        table = add_metadata(split.table, source, received_at=received_at, batch_id=body.batch_id)
         rows = tuple(rows for _, rows in split.row_counts()) if has_named_rows else None
         return CheckedBatch(
             batch_id=body.batch_id,
             receipt=Receipt(received_at=received_at, definition=source, events_digest=digest, rows=rows),
             origin=body.origin,
-            split=split,
-            accepted=table.num_rows,
+            split=HourSplit(table, split.hours),
+            accepted=checked.table.num_rows,
             rejects=checked.located(*body.originals(indexes.to_pylist())).rejections,
         )
 
@@ -174,11 +175,9 @@ class Receiver:
         Returns the number of events in the objects that are new. Raises `CloudError`; then some objects may be written,
         and the same call again writes the others.
         """
-        definition, splits = batches[0].receipt.definition, []
-        for batch in sorted(batches, key=lambda batch: (batch.receipt.received_at, batch.batch_id)):
-            table, received_at = batch.split.table, batch.receipt.received_at
-            table = add_metadata(table, definition, received_at=received_at, batch_id=batch.batch_id)
-            splits.append(HourSplit(table, batch.split.hours))
+        definition = batches[0].receipt.definition
+        in_order = sorted(batches, key=lambda batch: (batch.receipt.received_at, batch.batch_id))
+        splits = [batch.split for batch in in_order]
         # One batch has each id once in an hour.
         split = splits[0] if len(splits) == 1 else merge(splits)
         if definition.id_column and len(splits) > 1:

@@ -1,4 +1,4 @@
-"""Split checked events by the UTC hour of their own timestamp, drop duplicates, and encode each hour as Parquet."""
+"""Split checked events by the UTC hour of their own timestamp, and drop duplicates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import BATCH_ID, EVENT_TIME, RECEIVED_AT, TIMESTAMP, raw_schema
@@ -130,11 +129,3 @@ def first_rows(keys: pa.Table) -> pa.Array:
 def row_indexes(rows: int) -> pa.Array:
     """Return 0, 1, 2, ... as int64, one for each of `rows` rows."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows)), 1)
-
-
-def encode_parquet(table: pa.Table) -> bytes:
-    """Return the table as a Parquet file with one row group; equal tables give equal bytes."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=table.num_rows, **PARQUET)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from slackwater.receiver.writing.partitioning import HourSplit, encode_parquet
+from slackwater.receiver.writing.partitioning import PARQUET, HourSplit
 from slackwater.receiver.writing.rejects import rejects_uri, to_jsonl
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri
@@ -102,3 +103,11 @@ class RawWriter:
         if path.stat().st_size:
             uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
             self.store.put_new_file(uri, path)
+
+
+def encode_parquet(table: pa.Table) -> bytes:
+    """Return the table as a Parquet file with one row group; equal tables give equal bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=table.num_rows, **PARQUET)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
