@@ -20,7 +20,7 @@ from slackwater.errors import DefinitionError, InputError, UnknownName
 from slackwater.outbound.credentials import Secrets
 from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.graph import Stage, ancestors, stages
+from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
@@ -134,7 +134,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         return read_frame(context.spark, load_manifest(looked_up[-1], store=store), stores=stores)
 
     # Other earlier stages run in parallel, and may not have finished.
-    versions = LazyFrames([item.name for item in ancestors(pipeline, stage.name)], read_earlier)
+    versions = LazyFrames(stage.ancestors, read_earlier)
     context = dataclasses.replace(context, read_source=inputs.read, earlier_versions=versions)
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
     steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
