@@ -180,9 +180,9 @@ def read_upstream(
     of inputs that need no counting. Raises what `apply_stage` raises.
     """
     columns: dict[str, tuple[str, ...]] = {}
+    has_large = any(is_large(context.spark, manifest) for manifest in upstream.values())
     # Planning the steps, to see which columns they need, would make an extract step read its rows.
-    extracts = any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps)
-    if not extracts and any(is_large(context.spark, manifest) for manifest in upstream.values()):
+    if has_large and not any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps):
         columns = columns_read(
             context.spark,
             lambda empty: apply_stage(
