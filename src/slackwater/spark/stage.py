@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.arrow.columns import columns_read
 from slackwater.arrow.dataset import find_reference, load_manifest, stage_manifest, store_dataset
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
-from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer
+from slackwater.arrow.reference import ArrowManifest, Producer
 from slackwater.arrow.schema import decode_schema
 from slackwater.errors import DefinitionError, InputError, UnknownName
 from slackwater.outbound.credentials import Secrets
@@ -89,23 +89,23 @@ def run_stage_job(
         secrets=secrets,
         outbound=Outbound.of(job.outbound_allow),
     )
-    manifest = run_stage(job, project, context, stores=stores).manifest
+    manifest = run_stage(job, project, context, stores=stores)
     if job.stage == pipeline.publish.step:
-        # Reads the files of the stage back: the rows that are audited and committed are those that the reference names.
+        # Reads the files of the stage back: the rows that are audited and committed are those that the manifest names.
         publish(
-            lambda: read_frame(spark, load_manifest(manifest, store=store), stores=stores),
+            lambda: read_frame(spark, manifest, stores=stores),
             min_rows_percent=None if job.run.accepts_audit else pipeline.publish.audit.min_rows_percent,
         )
         run_loads(pipeline, context, run=job.run, catalog_table=job.catalog_table, stores=stores)
         on_published()
 
 
-def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowReference:
-    """Run the stage, and return its reference, which is written last, after the manifest that it names.
+def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowManifest:
+    """Run the stage, and return its manifest. The reference, which names the manifest, is written last.
 
-    If an earlier job of this attempt has finished the stage, its reference is returned. Raises `UnknownName` for a
-    stage that the pipeline does not have, `InputError` for an input manifest of another day or for wrong upstream
-    stages, `DefinitionError` for a step that does not fit its inputs, `DataError` for a step that refuses its rows, and
+    If an earlier job of this attempt has finished the stage, its manifest is returned. Raises `UnknownName` for a stage
+    that the pipeline does not have, `InputError` for an input manifest of another day or for wrong upstream stages,
+    `DefinitionError` for a step that does not fit its inputs, `DataError` for a step that refuses its rows, and
     `ObjectMissing` for an input that no longer exists.
     """
     began, store, run = time.monotonic(), stores(), job.run
@@ -116,7 +116,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     finished = find_reference(prefix, store=store)
     if finished is not None:
         log("an earlier job of this attempt has written the stage", **finished.model_dump())
-        return finished
+        return load_manifest(finished.manifest, store=store)
     manifest = read_input_manifest(run, store=store)
     earlier = find_earlier_rows(run, project, stage, manifest, store=store)
     inputs = FrozenInputs(context.spark, project, earlier.added if earlier else manifest, store)
@@ -161,7 +161,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     dataset = written.manifest.model_copy(update={"steps": records})
     reference = store_dataset(dataset, prefix, store=store, seconds=seconds, is_merged=earlier is not None)
     log("stage written", steps=[record.model_dump() for record in records], **reference.model_dump())
-    return reference
+    return dataset
 
 
 def read_upstream(
