@@ -85,6 +85,7 @@ _EVERY_RUN = (
     "src/slackwater/steps/step.py",
     "src/slackwater/spark/stage.py",
     "src/slackwater/spark/publish.py",
+    "src/slackwater/spark/commit.py",
     "src/slackwater/spark/table.py",
     "src/slackwater/spark/inputs.py",
     "src/slackwater/sources/first_by_id.py",

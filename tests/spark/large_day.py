@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.dataset import find_reference, load_manifest
 from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, StepRecord
 from slackwater.pipeline.definition import Pipeline
@@ -140,7 +140,8 @@ class LargeDay:
     def compute(self, run: Run) -> ArrowReference:
         (stage,) = stages(self.project.pipeline(PIPELINE))
         job = StageJob(run=run, stage=stage.name, project="s3://assets/project.json", catalog_table="none")
-        return run_stage(job, self.project, StepContext(spark=self.spark), stores=self.stores)
+        run_stage(job, self.project, StepContext(spark=self.spark), stores=self.stores)
+        return find_reference(run.stage_prefix(stage.name), store=self.stores())
 
     def run(self) -> ArrowReference:
         """Run the day, so that later runs may use its rows."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from slackwater.arrow.dataset import find_reference, load_manifest
 from slackwater.arrow.exchange import StoreFactory
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.graph import stages
@@ -132,7 +133,10 @@ class Day:
         references: dict[str, ArrowReference] = {}
         context = StepContext(spark=spark)
         for stage in stages(self.project.pipeline("daily_delays")):
-            references[stage.name] = run_stage(self.job(stage.name), self.project, context, stores=stores)
+            manifest = run_stage(self.job(stage.name), self.project, context, stores=stores)
+            reference = find_reference(self.identity.stage_prefix(stage.name), store=stores())
+            assert manifest == load_manifest(reference.manifest, store=stores())
+            references[stage.name] = reference
         return references
 
 

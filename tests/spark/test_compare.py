@@ -37,6 +37,7 @@ from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
+from slackwater.spark.commit import current_snapshot, find_commit, overwrite_day
 from slackwater.spark.compare.comparison import (
     ComparisonJob,
     compare_versions,
@@ -45,7 +46,7 @@ from slackwater.spark.compare.comparison import (
     read_version,
 )
 from slackwater.spark.publish import with_date
-from slackwater.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
+from slackwater.spark.table import create_tag, prepare_table
 from tests.fakes_comparison import version
 from tests.fakes_receiver import Crash
 from tests.fakes_spark import FolderStore

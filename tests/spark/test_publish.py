@@ -17,10 +17,12 @@ from slackwater.arrow.exchange import read_frame, write_frame
 from slackwater.arrow.reference import reference_uri
 from slackwater.errors import AuditFailed, ObjectMissing, Superseded
 from slackwater.runs.record import Publication, Run, publication_uri
+from slackwater.spark import commit as committing
 from slackwater.spark import publish as publishing
 from slackwater.spark import table as warehouse
+from slackwater.spark.commit import current_snapshot, find_commit, overwrite_day, snapshot_identity
 from slackwater.spark.stage import run_stage_job
-from slackwater.spark.table import files_of_day, snapshot_identity, tags_of
+from slackwater.spark.table import files_of_day, tags_of
 from tests.fakes_spark import PRODUCER
 from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.frames import frame_of
@@ -82,9 +84,8 @@ def commit_version(spark, table, run: Run, rows: Any) -> None:
     day, identity = date.fromisoformat(run.date), snapshot_identity(run)
     frame = publishing.with_date(frame_of(spark, rows, SCHEMA), day)
     warehouse.prepare_table(spark, table, frame)
-    inspected = warehouse.current_snapshot(spark, table)
-    warehouse.overwrite_day(frame, table, day, identity, inspected=inspected)
-    warehouse.create_tag(spark, table, run.tag, warehouse.find_commit(spark, table, identity).snapshot_id)
+    overwrite_day(frame, table, day, identity, inspected=current_snapshot(spark, table))
+    warehouse.create_tag(spark, table, run.tag, find_commit(spark, table, identity).snapshot_id)
 
 
 def a_run(day: str, *, run_id: str = "r" * 32, attempt: int = 1) -> Run:
@@ -282,10 +283,10 @@ def test_a_stale_table_in_the_session_loses_no_rows(spark, publish, table):
     """The frame that overwrites is planned before another day's commit, and committed after it."""
     publish.commit(ROWS)
     planned = publishing.with_date(frame_of(spark, ROWS, SCHEMA), date(2013, 3, 8))
-    inspected = warehouse.current_snapshot(spark, table)
+    inspected = current_snapshot(spark, table)
     assert spark.table(table).count() == 2
     publish.commit(ROWS, "2013-03-09")
-    warehouse.overwrite_day(planned, table, date(2013, 3, 8), {}, inspected=inspected)
+    overwrite_day(planned, table, date(2013, 3, 8), {}, inspected=inspected)
     assert len(rows_of(spark, table)) == 4
 
 
@@ -370,13 +371,13 @@ def before_commit(monkeypatch) -> Callable[[Callable[[], object]], list[object]]
     def prepare(action: Callable[[], object]) -> list[object]:
         pending, tried = [action], list[object]()
 
-        def overwrite_day(*arguments: Any, **options: Any) -> None:
+        def act_and_overwrite(*arguments: Any, **options: Any) -> None:
             tried.append(arguments)
             if pending:
                 pending.pop()()
-            warehouse.overwrite_day(*arguments, **options)
+            overwrite_day(*arguments, **options)
 
-        monkeypatch.setattr(publishing, "overwrite_day", overwrite_day)
+        monkeypatch.setattr(committing, "overwrite_day", act_and_overwrite)
         return tried
 
     return prepare

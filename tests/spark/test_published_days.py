@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from slackwater.errors import AuditFailed, InputError, ObjectMissing
 from slackwater.runs.inputs.manifest import InputObject
+from slackwater.spark.commit import current_snapshot, overwrite_day
 from slackwater.spark.inputs import read_published
 from slackwater.spark.publish import _row_hashes, audit, with_date
-from slackwater.spark.table import create_tag, current_snapshot, overwrite_day, prepare_table, quoted_table
+from slackwater.spark.table import create_tag, prepare_table, quoted_table
 from tests.spark.frames import frame_of
 
 pytestmark = pytest.mark.usefixtures("interpreted")

@@ -13,7 +13,8 @@ from slackwater.aws.dynamodb import run_table
 from slackwater.errors import CloudError
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, PublishedRun
 from slackwater.spark import version_retention
-from slackwater.spark.table import current_snapshot, tags_of
+from slackwater.spark.commit import current_snapshot
+from slackwater.spark.table import tags_of
 from slackwater.spark.version_retention import old_versions, remove_old_versions
 from tests.fakes_receiver import Crash
 from tests.spark.test_publish import ROWS, a_run, commit_version, rows_of

@@ -11,7 +11,7 @@ from slackwater.dev.outcome import StepOutcome, StepState
 from slackwater.dev.sample import Sample
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.graph import Stage, ancestors, stages
+from slackwater.pipeline.graph import Stage, stages
 from slackwater.steps.step import LazyFrames, StepContext
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class KeptSteps:
 
         current, use = self._kept, pipeline.steps[name]
         reads = {read: current[read] for read in use.depends_on}
-        earlier = [item.name for item in ancestors(pipeline, stage.name) if item.name in current]
+        earlier = [item for item in stage.ancestors if item in current]
 
         def look_up(name: str) -> Any:
             reads[name] = current[name]

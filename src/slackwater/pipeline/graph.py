@@ -21,6 +21,8 @@ class Stage(Model):
     """Sources and tables whose frozen inputs the steps read."""
     reads_stages: tuple[str, ...]
     """Earlier stages whose results the steps read."""
+    ancestors: tuple[str, ...]
+    """All stages that it reads, directly or through others, in the order in which they run."""
 
 
 def pipeline_order(pipelines: Mapping[str, Pipeline]) -> tuple[str, ...]:
@@ -91,10 +93,10 @@ def stages(pipeline: Pipeline) -> tuple[Stage, ...]:
         stage_of[name] = name if ends_stage else stages_of_readers.pop()
     # The stage that publishes is the last one, also after a stage that only a load step reads.
     lasts = [name for name in ordered if stage_of[name] == name and name != pipeline.publish.step]
-    return tuple(
-        _stage(pipeline, last, [name for name in ordered if stage_of[name] == last])
-        for last in (*lasts, pipeline.publish.step)
-    )
+    found: list[Stage] = []
+    for last in (*lasts, pipeline.publish.step):
+        found.append(_stage(pipeline, last, [name for name in ordered if stage_of[name] == last], found))
+    return tuple(found)
 
 
 def layers(ordered: Sequence[Stage]) -> list[list[Stage]]:
@@ -110,27 +112,20 @@ def layers(ordered: Sequence[Stage]) -> list[list[Stage]]:
     return [[stage for stage in ordered if number[stage.name] == layer] for layer in range(max(number.values()) + 1)]
 
 
-def ancestors(pipeline: Pipeline, name: str) -> list[Stage]:
-    """Return the stages that a stage reads, directly or through others, in the order of `stages`."""
-    ordered = stages(pipeline)
-    needed = {name}
-    for stage in reversed(ordered):
-        if stage.name in needed:
-            needed.update(stage.reads_stages)
-    return [stage for stage in ordered if stage.name in needed - {name}]
-
-
-def _stage(pipeline: Pipeline, name: str, steps: Sequence[str]) -> Stage:
-    """Return the stage of the steps, which are in the order in which they run."""
+def _stage(pipeline: Pipeline, name: str, steps: Sequence[str], before: Sequence[Stage]) -> Stage:
+    """Return the stage of the steps, which are in the order in which they run, as are the stages `before` it."""
     # `dict.fromkeys` drops repeated names and keeps their order.
     inputs = dict.fromkeys(read for step in steps for read in pipeline.steps[step].depends_on)
     if name == pipeline.publish.step:
         inputs |= dict.fromkeys(read for use in pipeline.load.values() for read in use.depends_on)
+    reads_stages = tuple(read for read in inputs if read in pipeline.steps and read not in steps)
+    needed = {*reads_stages, *(read for stage in before if stage.name in reads_stages for read in stage.ancestors)}
     return Stage(
         name=name,
         steps=tuple(steps),
         reads_sources=tuple(read for read in inputs if read in pipeline.inputs),
-        reads_stages=tuple(read for read in inputs if read in pipeline.steps and read not in steps),
+        reads_stages=reads_stages,
+        ancestors=tuple(stage.name for stage in before if stage.name in needed),
     )
 
 

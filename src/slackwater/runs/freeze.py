@@ -206,12 +206,12 @@ class Freezer:
 
     def _started(self, run: Run, manifest: InputManifest, record: DayRecord, *, force: bool) -> Frozen:
         """Return the run that has claimed the day, with the stages that it need not compute: none with `force`."""
-        published = record.published.run.attempt if record.published else 0
-        identities = stage_identities(self.project, run, manifest, published=published)
         numbers = [] if force else range(run.attempt - 1, max(run.attempt - 1 - _ATTEMPTS, 0), -1)
         attempts = (self.table.run(run.pipeline, run.date, number) for number in numbers)
         earlier = [item for item in attempts if item and (self.keeps.published or item.state is not RunState.PUBLISHED)]
         since = self.now() - self.keeps.age
+        published = record.published.run.attempt if record.published else 0
+        identities = stage_identities(self.project, run, manifest, published=published)
         kept = keep_finished_stages(run, identities, [item.run for item in earlier], since=since, store=self.store)
         store_earlier_stages(
             self.project, run, manifest, earlier, since=since, store=self.store, large_rows=self.large_rows

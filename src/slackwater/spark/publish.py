@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
-from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -22,27 +21,11 @@ from pyspark.sql.types import (
 )
 
 from slackwater.arrow.names import quoted
-from slackwater.errors import AuditFailed, CloudError, ObjectMissing
+from slackwater.errors import AuditFailed, ObjectMissing
 from slackwater.runs.record import Publication, Run, publication_uri
+from slackwater.spark.commit import Audited, commit_day, find_commit, snapshot_identity, withdraw_if_superseded
 from slackwater.spark.job import log
-from slackwater.spark.table import (
-    CONTENT,
-    Commit,
-    create_tag,
-    current_snapshot,
-    find_commit,
-    overwrite_day,
-    prepare_table,
-    quoted_table,
-    refuse_if_fewer,
-    refuse_if_superseded,
-    retry_on_conflict,
-    rows_of_version,
-    snapshot_identity,
-    tags_of,
-    with_missing_columns,
-    withdraw_if_superseded,
-)
+from slackwater.spark.table import create_tag, quoted_table, rows_of_version, tags_of, with_missing_columns
 from slackwater.storage import ObjectStore
 
 
@@ -71,7 +54,9 @@ def publish_day(
     commit = find_commit(spark, table, identity)
     if commit is None:
         frame = with_date(rows(), day)
-        commit = commit_day(spark, frame, table, identity, key=key, min_rows_percent=min_rows_percent)
+        if min_rows_percent is None:
+            frame = with_missing_columns(spark, table, frame)
+        commit = commit_day(spark, frame, table, identity, audit(frame, key), min_rows_percent=min_rows_percent)
     else:
         log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)
     withdraw_if_superseded(spark, table, day, identity, commit)
@@ -112,52 +97,6 @@ def earlier_rows(spark: SparkSession, catalog_table: str, tag: str, day: date) -
     return version.select(*(sf.col(quoted(name)) for name in version.columns if name.lower() != "date"))
 
 
-def commit_day(
-    spark: SparkSession,
-    frame: DataFrame,
-    table: str,
-    identity: dict[str, str],
-    *,
-    key: Sequence[str],
-    min_rows_percent: float | None,
-) -> Commit:
-    """Audit the rows, replace the day in the table by one commit, and return the commit.
-
-    `identity` are the snapshot properties of the commit. `min_rows_percent` is that of `publish_day`. Raises
-    `AuditFailed`.
-    """
-    day = date.fromisoformat(identity["slackwater.date"])
-    if min_rows_percent is None:
-        frame = with_missing_columns(spark, table, frame)
-    # All checks come before anything that changes the table: a refused run creates no table and adds no column.
-    rows, content = audit(frame, key)
-
-    def compare_with_published() -> None:
-        refuse_if_superseded(spark, table, identity)
-        if min_rows_percent is not None:
-            refuse_if_fewer(spark, table, day, rows=rows, percent=min_rows_percent)
-
-    if spark.catalog.tableExists(table):
-        compare_with_published()
-    prepare_table(spark, table, frame)
-
-    def replace_day() -> None:
-        # The snapshot is read before the checks: a commit of the day that the checks do not see is a conflict.
-        inspected = current_snapshot(spark, table)
-        if find_commit(spark, table, identity):  # by another job of this attempt, at the same time
-            return
-        compare_with_published()
-        overwrite_day(frame, table, day, {**identity, CONTENT: content}, inspected=inspected)
-
-    # After a conflict the checks decide again: a later attempt replaces an earlier one, and never the reverse.
-    retry_on_conflict(replace_day)
-    # Spark's writer does not return the snapshot that it has committed.
-    commit = find_commit(spark, table, identity)
-    if commit is None:
-        raise CloudError(f"{table} does not show the snapshot that was just committed for {day}")
-    return commit
-
-
 def with_date(frame: DataFrame, day: date) -> DataFrame:
     """Return the frame with the column `date` in front. Raises `AuditFailed` if the rows have such a column already."""
     clashing = [name for name in frame.columns if name.lower() == "date"]
@@ -169,14 +108,6 @@ def with_date(frame: DataFrame, day: date) -> DataFrame:
     narrow = {field.name for field in frame.schema if isinstance(field.dataType, (ByteType, ShortType))}
     columns = [sf.col(quoted(n)).cast(IntegerType()) if n in narrow else sf.col(quoted(n)) for n in frame.columns]
     return frame.select(sf.lit(day).alias("date"), *(c.alias(n) for c, n in zip(columns, frame.columns, strict=True)))
-
-
-class Audited(NamedTuple):
-    """Rows that passed the audit."""
-
-    rows: int
-    content: str
-    """Digest of the rows and their columns; see `Publication.content`."""
 
 
 def audit(frame: DataFrame, key: Sequence[str]) -> Audited:

@@ -15,15 +15,16 @@ from pyspark.sql import SparkSession
 from slackwater.arrow.exchange import StoreFactory, map_in_arrow
 from slackwater.errors import AuditFailed
 from slackwater.runs.record import Run
+from slackwater.spark.commit import commit_day, snapshot_identity
 from slackwater.spark.job import log
-from slackwater.spark.publish import commit_day, with_date
+from slackwater.spark.publish import audit, with_date
 from slackwater.spark.table import (
     create_tag,
     load_table,
     quoted_table,
     retry_on_conflict,
     rows_of_version,
-    snapshot_identity,
+    with_missing_columns,
 )
 from slackwater.spark.version_retention import remove_tags
 from slackwater.storage import ObjectStore
@@ -59,9 +60,10 @@ def check_release(
     read_item()
     on_executor = partial(_on_executor, stores=stores, uri=f"{run.prefix}executor")
     day = date.fromisoformat(run.date)
-    rows = with_date(map_in_arrow(spark.range(1), on_executor, "python string, modules int"), day)
     table = quoted_table(catalog_table)
-    commit = commit_day(spark, rows, table, snapshot_identity(run), key=["python"], min_rows_percent=None)
+    rows = with_date(map_in_arrow(spark.range(1), on_executor, "python string, modules int"), day)
+    rows = with_missing_columns(spark, table, rows)
+    commit = commit_day(spark, rows, table, snapshot_identity(run), audit(rows, ["python"]), min_rows_percent=None)
     create_tag(spark, table, run.tag, commit.snapshot_id)
     found = [(row["python"], row["modules"]) for row in rows_of_version(spark, table, run.tag, day).collect()]
     retry_on_conflict(lambda: remove_tags(load_table(spark, table), [run.tag]))

@@ -12,8 +12,9 @@ from slackwater.arrow.reference import StepRecord
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.runs.record import Loads, Run, loads_uri
+from slackwater.spark.commit import refuse_if_superseded, snapshot_identity
 from slackwater.spark.job import log
-from slackwater.spark.table import quoted_table, refuse_if_superseded, snapshot_identity
+from slackwater.spark.table import quoted_table
 from slackwater.steps.registry import parameters_of, step_of
 from slackwater.steps.step import Load, StepContext
 

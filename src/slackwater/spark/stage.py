@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.arrow.columns import columns_read
 from slackwater.arrow.dataset import find_reference, load_manifest, stage_manifest, store_dataset
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
-from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer
+from slackwater.arrow.reference import ArrowManifest, Producer
 from slackwater.arrow.schema import decode_schema
 from slackwater.errors import DefinitionError, InputError, UnknownName
 from slackwater.outbound.credentials import Secrets
 from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.graph import Stage, ancestors, stages
+from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
@@ -89,23 +89,23 @@ def run_stage_job(
         secrets=secrets,
         outbound=Outbound.of(job.outbound_allow),
     )
-    manifest = run_stage(job, project, context, stores=stores).manifest
+    manifest = run_stage(job, project, context, stores=stores)
     if job.stage == pipeline.publish.step:
-        # Reads the files of the stage back: the rows that are audited and committed are those that the reference names.
+        # Reads the files of the stage back: the rows that are audited and committed are those that the manifest names.
         publish(
-            lambda: read_frame(spark, load_manifest(manifest, store=store), stores=stores),
+            lambda: read_frame(spark, manifest, stores=stores),
             min_rows_percent=None if job.run.accepts_audit else pipeline.publish.audit.min_rows_percent,
         )
         run_loads(pipeline, context, run=job.run, catalog_table=job.catalog_table, stores=stores)
         on_published()
 
 
-def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowReference:
-    """Run the stage, and return its reference, which is written last, after the manifest that it names.
+def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowManifest:
+    """Run the stage, and return its manifest. The reference, which names the manifest, is written last.
 
-    If an earlier job of this attempt has finished the stage, its reference is returned. Raises `UnknownName` for a
-    stage that the pipeline does not have, `InputError` for an input manifest of another day or for wrong upstream
-    stages, `DefinitionError` for a step that does not fit its inputs, `DataError` for a step that refuses its rows, and
+    If an earlier job of this attempt has finished the stage, its manifest is returned. Raises `UnknownName` for a stage
+    that the pipeline does not have, `InputError` for an input manifest of another day or for wrong upstream stages,
+    `DefinitionError` for a step that does not fit its inputs, `DataError` for a step that refuses its rows, and
     `ObjectMissing` for an input that no longer exists.
     """
     began, store, run = time.monotonic(), stores(), job.run
@@ -116,7 +116,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     finished = find_reference(prefix, store=store)
     if finished is not None:
         log("an earlier job of this attempt has written the stage", **finished.model_dump())
-        return finished
+        return load_manifest(finished.manifest, store=store)
     manifest = read_input_manifest(run, store=store)
     earlier = find_earlier_rows(run, project, stage, manifest, store=store)
     inputs = FrozenInputs(context.spark, project, earlier.added if earlier else manifest, store)
@@ -134,7 +134,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         return read_frame(context.spark, load_manifest(looked_up[-1], store=store), stores=stores)
 
     # Other earlier stages run in parallel, and may not have finished.
-    versions = LazyFrames([item.name for item in ancestors(pipeline, stage.name)], read_earlier)
+    versions = LazyFrames(stage.ancestors, read_earlier)
     context = dataclasses.replace(context, read_source=inputs.read, earlier_versions=versions)
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
     steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
@@ -161,7 +161,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     dataset = written.manifest.model_copy(update={"steps": records})
     reference = store_dataset(dataset, prefix, store=store, seconds=seconds, is_merged=earlier is not None)
     log("stage written", steps=[record.model_dump() for record in records], **reference.model_dump())
-    return reference
+    return dataset
 
 
 def read_upstream(
@@ -180,9 +180,9 @@ def read_upstream(
     of inputs that need no counting. Raises what `apply_stage` raises.
     """
     columns: dict[str, tuple[str, ...]] = {}
+    has_large = any(is_large(context.spark, manifest) for manifest in upstream.values())
     # Planning the steps, to see which columns they need, would make an extract step read its rows.
-    extracts = any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps)
-    if not extracts and any(is_large(context.spark, manifest) for manifest in upstream.values()):
+    if has_large and not any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps):
         columns = columns_read(
             context.spark,
             lambda empty: apply_stage(

@@ -1,14 +1,13 @@
-"""Spark's operations on a pipeline's warehouse table: schema changes, the commit of a day, and the tag of a version."""
+"""Spark's operations on a pipeline's warehouse table: schema changes, metadata, and the tag of a version."""
 
 from __future__ import annotations
 
 import json
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,8 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructField, StructType
 
 from slackwater.arrow.names import quoted
-from slackwater.errors import AuditFailed, Superseded
-from slackwater.runs.record import Run
+from slackwater.errors import AuditFailed
 from slackwater.spark.job import log
 
 TABLE_PROPERTIES = {
@@ -39,23 +37,6 @@ CONFLICT_MESSAGES = (
 )
 
 
-# The snapshot property with the digest of a day's rows.
-CONTENT = "slackwater.content"
-
-
-@dataclass(frozen=True)
-class Commit:
-    """The commit of a day, as the table's snapshot records it."""
-
-    snapshot_id: str
-    rows: int
-    """Rows that it has added."""
-    replaced: int
-    """Rows that it has deleted."""
-    content: str
-    """Digest of the rows; see `Publication.content`."""
-
-
 def quoted_table(catalog_table: str) -> str:
     """Return `catalog.database.table` with each part quoted for Spark SQL.
 
@@ -63,17 +44,6 @@ def quoted_table(catalog_table: str) -> str:
     '`glue`.`warehouse`.`daily_delays`'
     """
     return ".".join(quoted(part) for part in catalog_table.split("."))
-
-
-def snapshot_identity(run: Run) -> dict[str, str]:
-    """Return the snapshot properties that identify the run and attempt that committed."""
-    return {
-        "slackwater.pipeline": run.pipeline,
-        "slackwater.date": run.date,
-        "slackwater.run-id": run.run_id,
-        "slackwater.attempt": str(run.attempt),
-        "slackwater.correlation-id": run.correlation_id,
-    }
 
 
 def prepare_table(spark: SparkSession, table: str, frame: DataFrame) -> None:
@@ -164,35 +134,6 @@ def _column_list(schema: StructType) -> str:
     return StructType([StructField(field.name, field.dataType) for field in schema]).toDDL()
 
 
-def refuse_if_superseded(spark: SparkSession, table: str, identity: Mapping[str, str]) -> None:
-    """Raise `Superseded` if a later attempt has published the day: its inputs are newer than those of this job.
-
-    `identity` are the snapshot properties of this job's commit.
-    """
-    # This happens when a job outlives its execution: the next execution takes over the day with a later attempt.
-    snapshots = _snapshots_of(spark, table, identity, ("slackwater.pipeline", "slackwater.date"))
-    latest = max((int(snapshot["summary"]["slackwater.attempt"]) for snapshot in snapshots), default=0)
-    if latest > int(identity["slackwater.attempt"]):
-        raise Superseded(
-            f"attempt {latest} has published {identity['slackwater.date']} already; "
-            f"this is attempt {identity['slackwater.attempt']}, with older inputs"
-        )
-
-
-def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int, percent: float) -> None:
-    """Raise `AuditFailed` if `rows`, which would replace the published rows, are less than `percent` of them."""
-    published = files_of_day(spark, table, day).rows
-    if published is None:
-        spark.catalog.refreshTable(table)
-        published = spark.table(table).where(sf.col("date") == sf.lit(day)).count()
-    # Decimals are exact: in floating point, 111 of 1,000 rows would be below 11.1 percent.
-    if 100 * rows < Decimal(str(percent)) * published:
-        raise AuditFailed(
-            f"{rows} rows would replace the {published} rows that are published for {day}, less than "
-            f"publish.audit.min_rows_percent {percent:g}"
-        )
-
-
 @dataclass(frozen=True)
 class DayFiles:
     """The data files of a day."""
@@ -256,78 +197,6 @@ def table_metadata(spark: SparkSession, table: str) -> dict[str, Any]:
     # The metadata tables, such as `snapshots`, show the same, but each query of one is a Spark job.
     metadata: dict[str, Any] = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(current))
     return metadata
-
-
-def _snapshots_of(
-    spark: SparkSession, table: str, identity: Mapping[str, str], names: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the table's snapshots whose properties `names` have the values of `identity`, the oldest first."""
-    snapshots = [
-        snapshot
-        for snapshot in table_metadata(spark, table).get("snapshots", [])
-        if all(snapshot["summary"].get(name) == identity[name] for name in names)
-    ]
-    return sorted(snapshots, key=lambda snapshot: snapshot["timestamp-ms"])
-
-
-def current_snapshot(spark: SparkSession, table: str) -> str | None:
-    """Return the id of the table's current snapshot; None if nothing was ever committed."""
-    main = table_metadata(spark, table).get("refs", {}).get("main")
-    return None if main is None else str(main["snapshot-id"])
-
-
-def overwrite_day(
-    frame: DataFrame, table: str, day: date, identity: Mapping[str, str], *, inspected: str | None
-) -> None:
-    """Replace the day's rows by the frame's rows (also by none) in one commit with `identity` as its properties.
-
-    `inspected` is the table's snapshot on which the decision to commit is based. If another job has added or removed
-    files of the day since, Iceberg refuses the commit; see `CONFLICT_MESSAGES`.
-    """
-    writer = frame.writeTo(table).option("isolation-level", "serializable")
-    # Without a snapshot to start from, Iceberg checks every commit since the table was created.
-    if inspected is not None:
-        writer = writer.option("validate-from-snapshot-id", inspected)
-    for name, value in identity.items():
-        writer = writer.option(f"snapshot-property.{name}", value)
-    # With a filter, because a dynamic overwrite would keep the old rows of a day whose new result is empty.
-    writer.overwrite(sf.col("date") == sf.lit(day))
-
-
-def withdraw_if_superseded(
-    spark: SparkSession, table: str, day: date, identity: Mapping[str, str], commit: Commit
-) -> None:
-    """Remove the committed rows and raise `Superseded` if a later attempt has published the day before.
-
-    `identity` are the snapshot properties of this job's commit.
-    """
-    # Iceberg's own check compares files: it misses a later attempt with no rows for a day that had no rows.
-    try:
-        refuse_if_superseded(spark, table, identity)
-    except Superseded:
-        try:
-            overwrite_day(spark.table(table).where("false"), table, day, {}, inspected=commit.snapshot_id)
-        except Exception as error:
-            # A conflict means that the later attempt has replaced the committed rows itself.
-            if not is_conflict(error):
-                raise
-        raise
-
-
-def find_commit(spark: SparkSession, table: str, identity: Mapping[str, str]) -> Commit | None:
-    """Return the commit of the run and attempt that `identity` names, or None if it has not committed."""
-    if not spark.catalog.tableExists(table):
-        return None
-    names = ("slackwater.pipeline", "slackwater.date", "slackwater.run-id", "slackwater.attempt")
-    snapshot = next(iter(_snapshots_of(spark, table, identity, names)), None)
-    if snapshot is None:
-        return None
-    return Commit(
-        snapshot_id=str(snapshot["snapshot-id"]),
-        rows=int(snapshot["summary"].get("added-records", 0)),
-        replaced=int(snapshot["summary"].get("deleted-records", 0)),
-        content=snapshot["summary"].get(CONTENT, ""),
-    )
 
 
 def create_tag(spark: SparkSession, table: str, name: str, snapshot_id: str) -> None:
