@@ -1,4 +1,4 @@
-"""The CloudWatch metrics of a deployment's own namespace, each with its unit and its subject.
+"""The CloudWatch metrics of a deployment's own namespace, each with its unit and its subject; and warnings.
 
 Every data point belongs to one pipeline or one source, its subject.
 """
@@ -150,3 +150,10 @@ class PutsMetric(Protocol):
 
     def __call__(self, metric: Metric, value: float, *, pipeline: str | None = None, source: str | None = None) -> None:
         """Put a value of a metric of the pipeline, or of the source."""
+
+
+class Warns(Protocol):
+    """Logs warnings."""
+
+    def __call__(self, message: str, **fields: object) -> None:
+        """Log the message with these fields."""

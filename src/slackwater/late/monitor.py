@@ -13,15 +13,15 @@ from slackwater.errors import SlackwaterError
 from slackwater.late.arrival_messages import DayDeferred, day_deferred, seconds_to_wait
 from slackwater.late.changes.definition_notices import DefinitionNotifier, kept_days
 from slackwater.late.changes.table_notices import TableNotifier
-from slackwater.late.check.arrival_checks import SendsLater
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.metrics import days_on_hold, put_budget, put_counts, put_gauges, rejected_above_normal
 from slackwater.late.check.window_dates import check_window, today
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.late.pending import save_pending
-from slackwater.metrics import Metric, PutsMetric
+from slackwater.metrics import Metric, PutsMetric, Warns
 from slackwater.pipeline.definition import Pipeline
 from slackwater.receiver.event_counts import EventCount
+from slackwater.runs.arrivals import SendsArrivals
 from slackwater.runs.cost_recorder import CostRecorder
 from slackwater.sources.partitions import UpdateTable
 
@@ -42,13 +42,6 @@ class EventCounts(Protocol):
         """Return the counts of today (UTC) and the 14 days before, by hour since 1970. Raises `CloudError`."""
 
 
-class Warns(Protocol):
-    """Logs warnings."""
-
-    def __call__(self, message: str, **fields: object) -> None:
-        """Log the message with these fields."""
-
-
 class Checked(NamedTuple):
     """The result of a check."""
 
@@ -64,7 +57,7 @@ class Monitor:
     checker: Checker
     tables: TableNotifier
     definitions: DefinitionNotifier
-    arrivals: SendsLater
+    arrivals: SendsArrivals
     event_counts: EventCounts
     costs: CostRecorder
     update_table: UpdateTable

@@ -9,7 +9,8 @@ from lambdas import check_days, notify_change
 from slackwater.aws import function_resources
 from slackwater.costs.cost import RunCost
 from slackwater.errors import Throttled
-from slackwater.late.changes.notify import NotificationResult
+from slackwater.late.changes import notify
+from slackwater.late.changes.notify import NotificationResult, Notifier
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
@@ -41,7 +42,10 @@ class Metrics:
 
 
 def outbox_of(world, topic):
-    return Outbox(executions=world.executions, topic=topic, now=world.now, on_outcome_unknown=lambda *_: None)
+    return Outbox(
+        executions=world.executions, topic=topic, now=world.now,
+        put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -290,6 +294,11 @@ def test_an_unknown_outcome_is_counted_for_its_pipeline(metrics):
     assert metrics.put == {(Metric.NOTIFICATION_OUTCOME_UNKNOWN, PIPELINE): 1}
 
 
+def known_costs(costs, comparison):
+    notifier = Notifier(store=None, table=None, outbox=outbox_of(World(), TopicFake()), costs=costs)
+    return notifier.known_costs(comparison)
+
+
 def test_a_message_does_not_wait_for_costs():
     class Costs:
         def attempt_costs(self, pipeline, date, *, before, after):
@@ -297,8 +306,8 @@ def test_a_message_does_not_wait_for_costs():
                 raise Throttled("slow down")
             return AttemptCosts(RunCost(usd=float(after)), None)
 
-    assert function_resources.known_costs(Costs(), a_comparison(before=1, after=2)) == (RunCost(usd=2.0), None)
-    assert function_resources.known_costs(Costs(), a_comparison(before=2, after=3)) is None
+    assert known_costs(Costs(), a_comparison(before=1, after=2)) == (RunCost(usd=2.0), None)
+    assert known_costs(Costs(), a_comparison(before=2, after=3)) is None
 
 
 def test_a_message_waits_for_costs_for_a_limited_time(monkeypatch):
@@ -309,10 +318,10 @@ def test_a_message_waits_for_costs_for_a_limited_time(monkeypatch):
             assert released.wait(10)
             return AttemptCosts(RunCost(usd=1.0), None)
 
-    monkeypatch.setattr(function_resources, "_COSTS_SECONDS", 0.05)
+    monkeypatch.setattr(notify, "_COSTS_SECONDS", 0.05)
     started = time.perf_counter()
     try:
-        assert function_resources.known_costs(Costs(), a_comparison(before=1, after=2)) is None
+        assert known_costs(Costs(), a_comparison(before=1, after=2)) is None
         assert time.perf_counter() - started < 5
     finally:
         released.set()

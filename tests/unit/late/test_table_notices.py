@@ -56,7 +56,8 @@ class World(Weeks):
                 executions=self.executions,
                 topic=Hooked(self.outbox, hook),
                 now=self.now,
-                on_outcome_unknown=lambda _, date: self.alarms.append(date),
+                put_metric=lambda *_, **__: None,
+                warn=lambda _message, *, date: self.alarms.append(date),
             ),
         )
 
