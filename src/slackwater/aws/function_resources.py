@@ -257,7 +257,7 @@ class FunctionResources(Resources):
             table=self.run_table,
             executions=self.state_machines,
             start=partial(self.state_machines.start_once, self.settings.monitor_machine),
-            send_later=ArrivalQueue(self.clients("sqs"), self.settings.queue_url),
+            send_later=self.arrivals,
             update_table=self.update_raw_table,
             now=utc_now,
         )

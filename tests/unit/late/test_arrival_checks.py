@@ -402,8 +402,7 @@ def test_the_machine_is_started_with_the_days_under_the_name_of_the_batch():
         def start_once(self, arn, *, name, payload):
             calls.append((arn, name, payload))
 
-    settings, ports = {"monitor_machine": "arn", "queue_url": ""}, {"project": None, "run_table": None}
-    resources = resources_of(settings, clients={}.get, state_machines=StateMachines(), **ports)
+    resources = resources_of({"monitor_machine": "arn"}, project=None, run_table=None, state_machines=StateMachines())
     payload = {"pipeline": "p", "days": ("2013-03-10",), "correlation_id": "arrival-1"}
     resources.arrival_checks.start(name="arrival-1", payload=payload)
     assert calls == [("arn", "arrival-1", payload)]
