@@ -404,7 +404,7 @@ def test_the_machine_is_started_with_the_days_under_the_name_of_the_batch():
 
     resources = resources_of({"monitor_machine": "arn"}, project=None, run_table=None, state_machines=StateMachines())
     payload = {"pipeline": "p", "days": ("2013-03-10",), "correlation_id": "arrival-1"}
-    resources.arrival_checks.start(name="arrival-1", payload=payload)
+    check_arrivals.arrival_checks(resources).start(name="arrival-1", payload=payload)
     assert calls == [("arn", "arrival-1", payload)]
 
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lambdas import fetch_file
-from slackwater.aws import function, function_resources
+from lambdas import check_days, fetch_file, record_run
+from slackwater.aws import function
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError
 from slackwater.late.arrival_messages import DayDeferred
@@ -42,7 +42,7 @@ NOW = datetime(2013, 3, 13, 18, 0, 30, tzinfo=UTC)  # 14:00:30 in New York
 def reasons(monkeypatch) -> list[str]:
     """The reasons of the warnings that are logged."""
     reasons = []
-    for module in (function, function_resources):
+    for module in (function, record_run):
         monkeypatch.setattr(module, "warn", lambda _message, *, reason: reasons.append(reason))
     return reasons
 
@@ -51,7 +51,7 @@ def monitor_of(world: World, arrivals: ArrivalQueueFake) -> Monitor:
     """A monitor that sends messages to this queue."""
     ports = {"run_table": world.table, "outbox": None, "event_counts": None}
     resources = resources_of(project=world.project, checker=world.checker, arrivals=arrivals, **ports)
-    return replace(resources.monitor, put_metric=lambda *_, **__: None)
+    return replace(check_days.monitor(resources), put_metric=lambda *_, **__: None)
 
 
 def changed_by_pull(setup: Setup, source: Source | None = None) -> dict[str, tuple[Partition, ...]]:
@@ -185,7 +185,7 @@ class TestRun:
 
     def test_the_function_sends_one_message(self, monkeypatch):
         arrivals = ArrivalQueueFake()
-        monkeypatch.setattr(function_resources, "utc_now", lambda: NOW)
+        monkeypatch.setattr(record_run, "utc_now", lambda: NOW)
         self.recorder(arrivals).request_checks(LONGEST_RUN)
         (message,) = arrivals.messages
         assert isinstance(message, DayPublished)
@@ -199,7 +199,7 @@ class TestRun:
     def recorder(self, arrivals: ArrivalQueueFake) -> RunRecorder:
         """The recorder of the function."""
         ports = {"store": None, "run_table": None, "arrivals": arrivals}
-        return resources_of({"intermediate_days": "1"}, **ports).recorder
+        return record_run.recorder(resources_of({"intermediate_days": "1"}, **ports))
 
 
 def deferred(date: str, *, after: timedelta | None) -> DayDecision:

@@ -51,7 +51,7 @@ def outbox_of(world, topic):
 @pytest.fixture
 def metrics(monkeypatch):
     metrics = Metrics()
-    for module in (function_resources, notify_change):
+    for module in (function_resources, check_days, notify_change):
         monkeypatch.setattr(module, "put_metric", metrics)
     return metrics
 
@@ -79,7 +79,6 @@ def check(world, topic, metrics, resources, monkeypatch):
     def check(**more):
         ports = {"project": world.project, "checker": world.checker, "run_table": world.table}
         vars(resources).update(ports, state_machines=world.executions, outbox=outbox_of(world, topic))
-        vars(resources).pop("monitor", None)
         return check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"} | more, None)
 
     return check
@@ -364,7 +363,7 @@ def test_a_check_of_some_days_and_a_long_one_leave_costs_to_the_next_check(check
 
     resources.costs = Costs()
     assert check(days=["2013-03-10"])["report"]
-    resources.monitor.record_costs(PIPELINE, elapsed=timedelta(minutes=8))
+    check_days.monitor(resources).record_costs(PIPELINE, elapsed=timedelta(minutes=8))
 
 
 def test_the_time_that_is_left_bounds_the_recording_of_costs(check, resources):
@@ -375,5 +374,5 @@ def test_the_time_that_is_left_bounds_the_recording_of_costs(check, resources):
 
     resources.costs, asked = Costs(), []
     check(days=["2013-03-10"])
-    resources.monitor.record_costs(PIPELINE, elapsed=timedelta(minutes=7, seconds=50))
+    check_days.monitor(resources).record_costs(PIPELINE, elapsed=timedelta(minutes=7, seconds=50))
     assert asked == [timedelta(seconds=10)]
