@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from aws_lambda_powertools import Logger
 
 from slackwater.aws.clients import SHORT_CONFIG
 from slackwater.aws.emf import put_metric
-from slackwater.aws.function_resources import function_resources
+from slackwater.aws.function_resources import FunctionResources, function_resources
+from slackwater.aws.resources import utc_now
 from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.metrics import Metric
 
 logger = Logger()
+
+
+def arrival_checks(resources: FunctionResources) -> ArrivalChecks:
+    """Return what starts checks of days with new objects."""
+    return ArrivalChecks(
+        project=resources.project,
+        table=resources.run_table,
+        executions=resources.state_machines,
+        start=partial(resources.state_machines.start_once, resources.settings.monitor_machine),
+        send_later=resources.arrivals,
+        update_table=resources.update_raw_table,
+        now=utc_now,
+    )
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
@@ -21,8 +36,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     Returns the messages that have to be delivered again as `batchItemFailures`; SQS deletes all others.
     """
     messages = {record["messageId"]: record["body"] for record in event["Records"]}
-    checks: ArrivalChecks = function_resources(SHORT_CONFIG).arrival_checks
-    result = checks.start_checks(messages)
+    result = arrival_checks(function_resources(SHORT_CONFIG)).start_checks(messages)
     for check in result.started:
         logger.set_correlation_id(check.name)
         logger.info("check started", extra={"pipeline": check.pipeline, "days": check.days})

@@ -8,8 +8,10 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
 from slackwater.aws.clients import SHORT_CONFIG
+from slackwater.aws.emf import put_metric
 from slackwater.aws.function import with_correlation_id
-from slackwater.aws.function_resources import function_resources
+from slackwater.aws.function_resources import FunctionResources, function_resources
+from slackwater.aws.resources import utc_now
 from slackwater.late.changes.choose_versions import CompareSince, Versions
 
 logger = Logger()
@@ -52,6 +54,18 @@ _REQUEST: TypeAdapter[CompareVersionsRequest] = TypeAdapter(
 )
 
 
+def versions(resources: FunctionResources) -> Versions:
+    """Return what chooses the versions of a day to compare."""
+    return Versions(
+        store=resources.store,
+        table=resources.run_table,
+        exchange_bucket=resources.settings.exchange_bucket,
+        executions=resources.state_machines,
+        now=utc_now,
+        put_metric=put_metric,
+    )
+
+
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return what the state machine needs next, as JSON.
@@ -59,15 +73,15 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     Before the comparison this is a `ChosenVersions`, after it a `ComparisonReference`, and after a failure `reason`.
     """
     request = _REQUEST.validate_python(event)
-    versions: Versions = function_resources(SHORT_CONFIG).versions
+    published = versions(function_resources(SHORT_CONFIG))
     answer: dict[str, Any]
     match request:
         case ChooseVersionsRequest():
-            chosen = versions.choose(**request.model_dump(exclude={"event"}))
+            chosen = published.choose(**request.model_dump(exclude={"event"}))
             answer = chosen.model_dump(mode="json")
         case ComparisonSucceededRequest():
-            answer = versions.compared(request.prefix).model_dump(mode="json")
+            answer = published.compared(request.prefix).model_dump(mode="json")
         case ComparisonFailedRequest(prefix=prefix, job=job, error=error, cause=cause):
-            answer = {"reason": versions.failure(prefix=prefix, job=job, error=error, cause=cause)}
+            answer = {"reason": published.failure(prefix=prefix, job=job, error=error, cause=cause)}
     logger.info(f"comparison: {request.event}", extra={"answer": answer})
     return answer

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
-from slackwater.aws.function import with_correlation_id
-from slackwater.aws.function_resources import function_resources
+from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG
+from slackwater.aws.emf import put_counts
+from slackwater.aws.function import best_effort, with_correlation_id
+from slackwater.aws.function_resources import FunctionResources, function_resources
+from slackwater.aws.resources import utc_now
+from slackwater.metrics import Metric
+from slackwater.receiver.commits import file_committed
+from slackwater.receiver.event_counts import EventCount
+from slackwater.receiver.pull.fetch import LEASE
+from slackwater.receiver.pull.fetch_result import FetchResult, FetchState
 from slackwater.receiver.pull.large_files import FunctionFetcher, LargeFileJob
 
 logger = Logger()
@@ -29,6 +38,34 @@ class FetchFileRequest(BaseModel):
     """The error with which Step Functions ended the job, if it did not succeed."""
 
 
+def fetcher(resources: FunctionResources) -> FunctionFetcher:
+    """Return what fetches files of partners."""
+    return FunctionFetcher(
+        source=resources.project.source,
+        store=resources.store,
+        fetch_file=partial(resources.fetch_file, lease=LEASE),
+    )
+
+
+def report_fetched(source: str, fetched: FetchResult) -> None:
+    """Put the metrics of a fetched file, count its events, and have the days checked whose rows it has changed.
+
+    An unchanged or busy file has no metrics. An error is only logged: the file itself is stored.
+    """
+    counts = {
+        Metric.FILES_STORED: int(fetched.state is FetchState.STORED),
+        Metric.EVENTS_ACCEPTED: fetched.rows,
+        Metric.EVENTS_REJECTED: fetched.rejected,
+    }
+    put_counts(counts, source=source)
+    with best_effort("the events of the file were not counted"):
+        count = EventCount(fetched.rows + fetched.rejected, fetched.rejected)
+        function_resources(SINGLE_CONFIG).event_counts.add(source, count, at=utc_now())
+    with best_effort("days wait for the daily check"):
+        messages = file_committed(source, fetched.partitions, time=utc_now())
+        function_resources(SHORT_CONFIG).arrivals([(message.model_dump_json(), 0) for message in messages])
+
+
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return a `FetchResult` as JSON, or a `LargeFileJob` for a file that is too large for a function but not for jobs.
@@ -37,12 +74,12 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     file cannot be fetched.
     """
     request = FetchFileRequest.model_validate(event)
-    fetcher: FunctionFetcher = function_resources().function_fetcher
-    fetched = fetcher.fetch(**request.model_dump())
+    fetched = fetcher(function_resources()).fetch(**request.model_dump())
     # There may be thousands of partitions, so the state machine gets none.
     answer = fetched.model_dump(mode="json", exclude={"partitions"})
     if isinstance(fetched, LargeFileJob):
         logger.info("file is too large for a function, a job fetches it", extra={**answer, "reason": fetched.reason})
     else:
+        report_fetched(request.source, fetched)
         logger.info("file fetched", extra={"source": request.source, **answer})
     return answer

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel
 
+from slackwater.aws.emf import put_metric
 from slackwater.aws.function import with_correlation_id
-from slackwater.aws.function_resources import function_resources
+from slackwater.aws.function_resources import FunctionResources, function_resources
+from slackwater.aws.resources import utc_now
+from slackwater.metrics import Metric
 from slackwater.runs.added_objects import LARGE_ROWS
-from slackwater.runs.freeze import Freezer
+from slackwater.runs.freeze import Freezer, KeptStages
 
 logger = Logger()
 
@@ -36,6 +39,24 @@ class FreezeInputsRequest(BaseModel):
     """From how many events on a stage may compute added objects alone. Only tests set it."""
 
 
+def freezer(resources: FunctionResources, *, large_rows: int = LARGE_ROWS) -> Freezer:
+    """Return what freezes the inputs of runs."""
+    settings = resources.settings
+    return Freezer(
+        project=resources.project,
+        store=resources.store,
+        inputs=resources.inputs,
+        table=resources.run_table,
+        executions=resources.state_machines,
+        exchange_bucket=settings.exchange_bucket,
+        # With 0 days, the function record_run removes the files of a run that has published its day.
+        keeps=KeptStages(age=timedelta(days=int(settings.kept_days)), published=int(settings.intermediate_days) > 0),
+        now=utc_now,
+        on_run_lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
+        large_rows=large_rows,
+    )
+
+
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Freeze the inputs of a run, and return `slackwater.runs.freeze.Frozen` as JSON.
@@ -44,10 +65,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     (`slackwater.pipeline.retries`).
     """
     request = FreezeInputsRequest.model_validate(event)
-    freezer: Freezer = function_resources(project_uri=request.project).freezer
-    frozen = replace(freezer, large_rows=request.large_rows).freeze(
-        **request.model_dump(exclude={"project", "large_rows"})
-    )
+    runs = freezer(function_resources(project_uri=request.project), large_rows=request.large_rows)
+    frozen = runs.freeze(**request.model_dump(exclude={"project", "large_rows"}))
     response = frozen.model_dump(mode="json")
     logger.info("inputs frozen", extra=response)
     return response

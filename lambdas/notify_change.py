@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from slackwater.aws.clients import SHORT_CONFIG
 from slackwater.aws.emf import put_metric
 from slackwater.aws.function import with_correlation_id
-from slackwater.aws.function_resources import function_resources
+from slackwater.aws.function_resources import FunctionResources, function_resources
 from slackwater.late.changes.notify import Notifier
 from slackwater.metrics import Metric
 
@@ -28,12 +28,18 @@ class NotifyChangeRequest(BaseModel):
     correlation_id: str
 
 
+def notifier(resources: FunctionResources) -> Notifier:
+    """Return what notifies people of changed days."""
+    return Notifier(
+        store=resources.store, table=resources.run_table, outbox=resources.outbox, costs=resources.once.costs
+    )
+
+
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return `slackwater.late.changes.notify.NotificationResult` as JSON."""
     request = NotifyChangeRequest.model_validate(event)
-    notifier: Notifier = function_resources(SHORT_CONFIG).notifier
-    result = notifier.notify(**request.model_dump(exclude={"correlation_id"}))
+    result = notifier(function_resources(SHORT_CONFIG)).notify(**request.model_dump(exclude={"correlation_id"}))
     if result.notified:
         put_metric(Metric.NOTIFICATIONS_SENT, 1, pipeline=request.pipeline)
     answer = result.model_dump()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
 from slackwater.aws.clients import SHORT_CONFIG
-from slackwater.aws.function import with_correlation_id
-from slackwater.aws.function_resources import function_resources
+from slackwater.aws.emf import put_metric
+from slackwater.aws.function import warn, with_correlation_id
+from slackwater.aws.function_resources import FunctionResources, function_resources
+from slackwater.aws.resources import utc_now
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run
 
@@ -40,6 +43,22 @@ RecordRunRequest = RunPublishedRequest | RunFailedRequest
 _REQUEST: TypeAdapter[RecordRunRequest] = TypeAdapter(Annotated[RecordRunRequest, Field(discriminator="event")])
 
 
+def recorder(resources: FunctionResources) -> RunRecorder:
+    """Return what records the outcome of runs."""
+    return RunRecorder(
+        store=resources.store,
+        table=resources.run_table,
+        now=utc_now,
+        # What they read of AWS is not repeated: the next check of the days records what is missing.
+        costs=replace(resources.once.costs, table=resources.run_table),
+        # Not repeated, because the time of the function is short.
+        arrivals=resources.once.arrivals,
+        put_metric=put_metric,
+        warn=warn,
+        keeps_arrow_files=int(resources.settings.intermediate_days) > 0,
+    )
+
+
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Record a publication or a failure.
@@ -49,12 +68,12 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     has written.
     """
     request = _REQUEST.validate_python(event)
-    recorder: RunRecorder = function_resources(SHORT_CONFIG).recorder
+    runs = recorder(function_resources(SHORT_CONFIG))
     response: dict[str, Any]
     match request:
         case RunPublishedRequest(run=run):
-            response = recorder.end_published(run).model_dump(mode="json")
+            response = runs.end_published(run).model_dump(mode="json")
         case RunFailedRequest(run=run, error=error, cause=cause, retried=retried):
-            response = recorder.end_failed(run, error=error, cause=cause, retried=retried)._asdict()
+            response = runs.end_failed(run, error=error, cause=cause, retried=retried)._asdict()
     logger.info(f"run: {request.event}", extra={"run": run.model_dump(), "response": response})
     return response

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -29,7 +30,7 @@ class NoCosts:
 def resources_of(settings: dict[str, Any] | None = None, **fakes: Any) -> FunctionResources:
     """Return the resources of a function with these settings, in which the fakes are."""
     resources = FunctionResources(SimpleNamespace(**settings or {}), None)
-    defaults = {"once": resources, "short": resources, "arrivals": ArrivalQueue(None, ""), "costs": NoCosts()}
+    defaults = {"once": resources, "arrivals": ArrivalQueue(None, ""), "costs": NoCosts()}
     vars(resources).update({**defaults, "update_raw_table": lambda *_: None, **fakes})
     return resources
 
@@ -37,7 +38,10 @@ def resources_of(settings: dict[str, Any] | None = None, **fakes: Any) -> Functi
 def use_resources(
     monkeypatch: pytest.MonkeyPatch, function: ModuleType, settings: dict[str, Any] | None = None, **fakes: Any
 ) -> FunctionResources:
-    """Let a function use the resources that `resources_of` returns."""
+    """Let a function use the resources that `resources_of` returns, and fakes of what it composes itself."""
+    composed = {name: fakes.pop(name) for name in list(fakes) if hasattr(function, name)}
+    for name, fake in composed.items():
+        monkeypatch.setattr(function, name, Mock(return_value=fake))
     resources = resources_of(settings, **fakes)
     monkeypatch.setattr(function, "function_resources", lambda *_, **__: resources)
     return resources

@@ -171,7 +171,7 @@ class LateWorld(World):
         checks, later = list[tuple[str, ...]](), ArrivalQueueFake()
         result = ArrivalChecks(
             project=self.project, table=(process or Process()).using(self.table), executions=self.executions,
-            start=lambda *, name, pipeline, days: checks.append(days), send_later=later, now=self.now,
+            start=lambda *, name, payload: checks.append(payload["days"]), send_later=later, now=self.now,
             update_table=lambda *_: None,
         ).start_checks(self.messages)  # fmt: skip
         sent_again = {f"again {number}": body for number, body in enumerate(later.bodies)}
@@ -321,8 +321,7 @@ class LateWorld(World):
         """The monitor of a function that records no costs and sends no messages about arrivals."""
         table = process.using(self.table)
         tables, definitions = (
-            self._outbox(process, lambda _, date, alarms=alarms: alarms.append(date))
-            for alarms in (self.table_alarms, self.definition_alarms)
+            self._outbox(process, alarms.append) for alarms in (self.table_alarms, self.definition_alarms)
         )
         return Monitor(
             checker=checker, tables=TableNotifier(table=table, outbox=tables),
@@ -331,9 +330,12 @@ class LateWorld(World):
             update_table=lambda *_: None, put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
         )  # fmt: skip
 
-    def _outbox(self, process: Process, on_outcome_unknown: Callable[[str, str], None]) -> Outbox:
+    def _outbox(self, process: Process, on_outcome_unknown: Callable[[str], None]) -> Outbox:
         topic = process.using(self.topic)
-        return Outbox(executions=self.executions, topic=topic, now=self.now, on_outcome_unknown=on_outcome_unknown)
+        return Outbox(
+            executions=self.executions, topic=topic, now=self.now, put_metric=lambda *_, **__: None,
+            warn=lambda _message, *, date: on_outcome_unknown(date),
+        )  # fmt: skip
 
     def documents(self, field: str) -> list[dict[str, Any]]:
         """The JSON documents with that field of the messages that were sent, in order."""
@@ -345,9 +347,9 @@ class LateWorld(World):
         store, table = process.using(self.store), process.using(self.table)
         versions = Versions(
             store=store, table=self.table, exchange_bucket="exchange", executions=self.executions, now=self.now,
-            on_abandoned=lambda pipeline: None,
+            put_metric=lambda *_, **__: None,
         )  # fmt: skip
-        notifier = Notifier(store=store, table=table, outbox=self._outbox(process, lambda _, date: self._alarm(date)))
+        notifier = Notifier(store=store, table=table, outbox=self._outbox(process, self._alarm))
         chosen = versions.choose(
             pipeline=self.pipeline, date=date, since=CompareSince.NOTIFIED, execution=execution, correlation_id="c"
         )

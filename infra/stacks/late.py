@@ -100,7 +100,7 @@ class LateStack(FunctionStack):
                 **self._storage.variables("RUN_TABLE"),
                 "PROJECT_URI": self.project.s3_object_url,
                 "MONITOR_MACHINE": self.monitor.arn,
-                "QUEUE_URL": self.arrivals.queue.queue_url,
+                "ARRIVAL_QUEUE_URL": self.arrivals.queue.queue_url,
             },
             timeout=CHECK_TIMEOUT,
         )

@@ -1,4 +1,4 @@
-"""The CloudWatch metrics of a deployment's own namespace, each with its unit and its subject.
+"""The CloudWatch metrics of a deployment's own namespace, each with its unit and its subject; and warnings.
 
 Every data point belongs to one pipeline or one source, its subject.
 """
@@ -6,6 +6,7 @@ Every data point belongs to one pipeline or one source, its subject.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Protocol
 
 
 class Unit(StrEnum):
@@ -142,3 +143,17 @@ _SOURCE_METRICS = _SOURCE_TOTALS | {
     Metric.FILES_DOUBTFUL,
     Metric.HOURS_NOT_TAKEN,
 }
+
+
+class PutsMetric(Protocol):
+    """Puts metrics."""
+
+    def __call__(self, metric: Metric, value: float, *, pipeline: str | None = None, source: str | None = None) -> None:
+        """Put a value of a metric of the pipeline, or of the source."""
+
+
+class Warns(Protocol):
+    """Logs warnings."""
+
+    def __call__(self, message: str, **fields: object) -> None:
+        """Log the message with these fields."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lambdas import list_files, receive_events, record_run
+from lambdas import fetch_file, freeze_inputs, list_files, receive_events, record_run
 from slackwater.aws.emf import put_metric
 from slackwater.local.services.monitoring import read_metrics
 from slackwater.metrics import Metric, Subject, Unit
@@ -84,14 +84,15 @@ def test_the_page_for_operators_names_every_metric_with_unit_and_dimension(metri
 def event_counts(monkeypatch):
     """The counts to which functions add the events of batches and files."""
     counts = MemoryEventCounts()
-    use_resources(monkeypatch, receive_events, event_counts=counts)
+    for function in (receive_events, fetch_file):
+        use_resources(monkeypatch, function, event_counts=counts)
     return counts
 
 
 @pytest.fixture
 def fetched(event_counts):
     """Report a fetched file of the source `flights`."""
-    return partial(resources_of(event_counts=event_counts).report_fetched, "flights")
+    return partial(fetch_file.report_fetched, "flights")
 
 
 def test_a_batch_is_counted_by_the_outcome_of_its_events(capsys):
@@ -199,5 +200,5 @@ def test_a_failure_after_which_the_day_runs_once_more_is_not_counted(capsys, end
 def test_a_lost_run_is_counted_as_failed(capsys):
     settings = {"exchange_bucket": "exchange", "kept_days": "1", "intermediate_days": "1"}
     ports = {"project": None, "store": None, "inputs": None, "run_table": None, "state_machines": None}
-    resources_of(settings, **ports).freezer.on_run_lost("daily_delays")
+    freeze_inputs.freezer(resources_of(settings, **ports)).on_run_lost("daily_delays")
     assert read_put_metrics(capsys) == [("RunsFailed", {"pipeline": "daily_delays"}, (1.0,))]

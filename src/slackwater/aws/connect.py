@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -28,23 +28,16 @@ _MAX_SESSION_NAME = 64
 _SECRETS = CloudSecrets()
 
 
-def connector_of(source: Source, *, allow: str, max_file_bytes: int) -> AbstractContextManager[Connector]:
-    """Open the partner with this account's secrets.
-
-    `allow` is the setting `outbound_allow`, its entries separated by commas. Raises what `open_connector` raises.
-    """
-    outbound = Outbound.of(filter(None, allow.split(",")))
-    return open_connector(source, outbound=outbound, secrets=_SECRETS, max_file_bytes=max_file_bytes)
-
-
 @contextmanager
-def open_connector(source: Source, *, outbound: Outbound, secrets: Secrets, max_file_bytes: int) -> Iterator[Connector]:
+def connector_of(
+    source: Source, *, allow: str, secrets: Secrets = _SECRETS, max_file_bytes: int
+) -> Iterator[Connector]:
     """Open the partner of a pulled source, and close its connections at the end of the block.
 
-    Downloads larger than `max_file_bytes` raise `FileTooLarge`. Raises `DefinitionError` for a source without `pull`,
-    and what `Secrets.read` raises.
+    `allow` is the setting `outbound_allow`, its entries separated by commas. Downloads larger than `max_file_bytes`
+    raise `FileTooLarge`. Raises `DefinitionError` for a source without `pull`, and what `Secrets.read` raises.
     """
-    pull = source.require_pull()
+    pull, outbound = source.require_pull(), Outbound.of(filter(None, allow.split(",")))
     with ExitStack() as opened:
         if pull.scheme == "s3":
             session = None

@@ -1,55 +1,30 @@
-"""The objects of the Lambda functions: each function calls one of them."""
+"""What several Lambda functions use, and what keeps connections or a cache between their calls."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import timedelta
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from aws_lambda_powertools import Logger
 from botocore.config import Config
-from pydantic import BaseModel
 
-from slackwater.aws.clients import CONFIG, SHORT_CONFIG, SINGLE_CONFIG, Clients
-from slackwater.aws.emf import put_counts, put_metric
-from slackwater.aws.failures import translated
-from slackwater.aws.function import best_effort, warn
+from slackwater.aws.clients import CONFIG, SINGLE_CONFIG, Clients
+from slackwater.aws.emf import put_metric
+from slackwater.aws.function import warn
 from slackwater.aws.queue import ArrivalQueue, SqsEventQueue
 from slackwater.aws.resources import Resources, utc_now
-from slackwater.errors import Unavailable
-from slackwater.metrics import Metric
-from slackwater.sources.partitions import Partition
 
 if TYPE_CHECKING:
-    from slackwater.late.changes.choose_versions import Versions
-    from slackwater.late.changes.notify import Notifier
     from slackwater.late.changes.outbox import Outbox
-    from slackwater.late.check.arrival_checks import ArrivalChecks
-    from slackwater.late.comparison import Comparison
     from slackwater.late.ledger import Ledger
-    from slackwater.late.monitor import Monitor
-    from slackwater.receiver.pull.fetch_result import FetchResult
-    from slackwater.receiver.pull.large_files import FunctionFetcher
-    from slackwater.receiver.pull.stale_objects import StaleObjects
     from slackwater.receiver.push.receive import Receiver
     from slackwater.receiver.push.request import EventsApi
     from slackwater.receiver.push.tokens import Tokens
-    from slackwater.runs.comparison_run import AttemptCosts
     from slackwater.runs.cost_recorder import CostRecorder
-    from slackwater.runs.freeze import Freezer
-    from slackwater.runs.outcome import RunRecorder
-    from slackwater.runs.record import Run
-
-# Partitions of an asynchronous invocation, whose payload may have 256 KB: each takes about 22 bytes.
-_MOST_PARTITIONS = 10_000
-# Of the minute that the function `notify_change` has.
-_COSTS_SECONDS = 10
+    from slackwater.sources.partitions import UpdateTable
 
 
 class FunctionResources(Resources):
@@ -61,31 +36,16 @@ class FunctionResources(Resources):
         return FunctionResources(self.settings, Clients(SINGLE_CONFIG))
 
     @cached_property
-    def short(self) -> FunctionResources:
-        """The same, whose clients wait for seconds only."""
-        return FunctionResources(self.settings, Clients(SHORT_CONFIG))
-
-    @cached_property
     def arrivals(self) -> ArrivalQueue:
         """The queue of arrivals. The URL is empty if only the daily check finds late data."""
         return ArrivalQueue(self.clients("sqs"), self.settings.arrival_queue_url)
 
-    def request_checks(self, messages: Iterable[BaseModel]) -> None:
-        """Have the days checked that the messages are about. An error is only logged: the daily check looks at them."""
-        with best_effort("days wait for the daily check"):
-            self.arrivals([(message.model_dump_json(), 0) for message in messages])
+    @cached_property
+    def update_raw_table(self) -> UpdateTable:
+        """Has the table of a source follow the listing."""
+        from slackwater.aws.raw_table_updates import RawTableUpdates
 
-    def update_raw_table(self, source: str, partitions: Collection[Partition]) -> None:
-        """Have the table of a source follow the listing. An error is only logged: the daily check asks again."""
-        ordered = sorted(partitions)
-        with best_effort("the raw table waits for the daily check", source=source), translated("update a raw table"):
-            for first in range(0, len(ordered), _MOST_PARTITIONS):
-                request = {"source": source, "partitions": ordered[first : first + _MOST_PARTITIONS]}
-                self.clients("lambda").invoke(
-                    FunctionName=self.settings.raw_tables_function,
-                    InvocationType="Event",
-                    Payload=json.dumps(request),
-                )
+        return RawTableUpdates(self.clients, self.settings.raw_tables_function)
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -97,7 +57,8 @@ class FunctionResources(Resources):
             executions=self.state_machines,
             topic=SnsTopic(self.settings.change_topic),
             now=utc_now,
-            on_outcome_unknown=report_unknown_outcome,
+            put_metric=put_metric,
+            warn=warn,
         )
 
     @cached_property
@@ -141,99 +102,6 @@ class FunctionResources(Resources):
         )
 
     @cached_property
-    def function_fetcher(self) -> FunctionFetcher:
-        """Fetches files of partners."""
-        from slackwater.receiver.pull.fetch import LEASE
-        from slackwater.receiver.pull.large_files import FunctionFetcher
-
-        return FunctionFetcher(
-            source=self.project.source,
-            store=self.store,
-            fetch_file=partial(self.fetch_file, lease=LEASE),
-            on_fetched=self.report_fetched,
-        )
-
-    def report_fetched(self, source: str, fetched: FetchResult) -> None:
-        """Put the metrics of a fetched file, count its events, and have the days checked whose rows it has changed.
-
-        An unchanged or busy file has no metrics. An error is only logged: the file itself is stored.
-        """
-        from slackwater.receiver.commits import file_committed
-        from slackwater.receiver.event_counts import EventCount
-        from slackwater.receiver.pull.fetch_result import FetchState
-
-        counts = {
-            Metric.FILES_STORED: int(fetched.state is FetchState.STORED),
-            Metric.EVENTS_ACCEPTED: fetched.rows,
-            Metric.EVENTS_REJECTED: fetched.rejected,
-        }
-        put_counts(counts, source=source)
-        with best_effort("the events of the file were not counted"):
-            count = EventCount(fetched.rows + fetched.rejected, fetched.rejected)
-            self.once.event_counts.add(source, count, at=utc_now())
-        self.short.request_checks(file_committed(source, fetched.partitions, time=utc_now()))
-
-    @cached_property
-    def stale_objects(self) -> StaleObjects:
-        """Deletes objects of pulled files that nobody reads any more."""
-        from slackwater.receiver.pull.stale_objects import StaleObjects
-
-        return StaleObjects(
-            store=self.store,
-            cache=self.file_cache,
-            raw_bucket=self.settings.raw_bucket,
-            exchange_bucket=self.settings.exchange_bucket,
-            update_table=self.update_raw_table,
-            now=utc_now,
-        )
-
-    @cached_property
-    def freezer(self) -> Freezer:
-        """Freezes the inputs of runs."""
-        from slackwater.runs.freeze import Freezer, KeptStages
-
-        settings = self.settings
-        return Freezer(
-            project=self.project,
-            store=self.store,
-            inputs=self.inputs,
-            table=self.run_table,
-            executions=self.state_machines,
-            exchange_bucket=settings.exchange_bucket,
-            # With 0 days, the function record_run removes the files of a run that has published its day.
-            keeps=KeptStages(
-                age=timedelta(days=int(settings.kept_days)), published=int(settings.intermediate_days) > 0
-            ),
-            now=utc_now,
-            on_run_lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
-        )
-
-    @cached_property
-    def recorder(self) -> RunRecorder:
-        """Records the outcome of runs."""
-        from slackwater.late.arrival_messages import day_published
-        from slackwater.runs.outcome import RunRecorder
-        from slackwater.runs.record import RunState
-
-        metrics = {RunState.PUBLISHED: Metric.RUNS_PUBLISHED, RunState.FAILED: Metric.RUNS_FAILED}
-
-        def request_checks(run: Run) -> None:
-            # Not repeated, because the time of the function is short.
-            self.once.request_checks([day_published(run.pipeline, run.date, time=utc_now())])
-
-        return RunRecorder(
-            store=self.store,
-            table=self.run_table,
-            now=utc_now,
-            # What they read of AWS is not repeated: the next check of the days records what is missing.
-            costs=replace(self.once.costs, table=self.run_table),
-            on_changed=request_checks,
-            on_ended=lambda pipeline, state: put_metric(metrics[state], 1, pipeline=pipeline),
-            warn=warn,
-            keeps_arrow_files=int(self.settings.intermediate_days) > 0,
-        )
-
-    @cached_property
     def costs(self) -> CostRecorder:
         """Records what runs and comparisons cost."""
         from slackwater.aws.executions.run_usage import RunUsageReader
@@ -252,71 +120,6 @@ class FunctionResources(Resources):
             region=settings.aws_region,
             architecture=settings.architecture,
             now=utc_now,
-        )
-
-    @cached_property
-    def monitor(self) -> Monitor:
-        """Checks days, and does what follows from the report."""
-        from slackwater.late.changes.definition_notices import DefinitionNotifier
-        from slackwater.late.changes.table_notices import TableNotifier
-        from slackwater.late.monitor import Monitor
-
-        return Monitor(
-            checker=self.checker,
-            tables=TableNotifier(table=self.run_table, outbox=self.outbox),
-            definitions=DefinitionNotifier(project=self.project, table=self.run_table, outbox=self.outbox),
-            # The next check makes up for these.
-            arrivals=self.once.arrivals,
-            event_counts=self.once.event_counts,
-            costs=self.once.costs,
-            update_table=self.update_raw_table,
-            put_metric=put_metric,
-            warn=warn,
-        )
-
-    @cached_property
-    def arrival_checks(self) -> ArrivalChecks:
-        """Starts checks of days with new objects."""
-        from slackwater.late.check.arrival_checks import ArrivalChecks
-
-        def start(*, name: str, pipeline: str, days: tuple[str, ...]) -> None:
-            payload = {"pipeline": pipeline, "days": days, "correlation_id": name}
-            self.state_machines.start_once(self.settings.monitor_machine, name=name, payload=payload)
-
-        return ArrivalChecks(
-            project=self.project,
-            table=self.run_table,
-            executions=self.state_machines,
-            start=start,
-            send_later=ArrivalQueue(self.clients("sqs"), self.settings.queue_url),
-            update_table=self.update_raw_table,
-            now=utc_now,
-        )
-
-    @cached_property
-    def versions(self) -> Versions:
-        """Chooses the versions of a day to compare."""
-        from slackwater.late.changes.choose_versions import Versions
-
-        return Versions(
-            store=self.store,
-            table=self.run_table,
-            exchange_bucket=self.settings.exchange_bucket,
-            executions=self.state_machines,
-            now=utc_now,
-            on_abandoned=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),
-        )
-
-    @cached_property
-    def notifier(self) -> Notifier:
-        """Notifies people of changed days."""
-        from slackwater.late.changes.notify import Notifier
-
-        return Notifier(
-            store=self.store,
-            table=self.run_table,
-            outbox=self.outbox,
-            costs=lambda comparison: known_costs(self.once.costs, comparison),
         )
 
     @cached_property
@@ -344,28 +147,3 @@ def function_resources(config: Config = CONFIG, **settings: str) -> FunctionReso
     """Return the resources of this process whose clients have this `config`. `settings` replace variables."""
     variables = {name.lower(): value for name, value in os.environ.items()}
     return FunctionResources(SimpleNamespace(**variables | settings), Clients(config))
-
-
-def report_unknown_outcome(pipeline: str, date: str) -> None:
-    """Fire the alarm for a message that may or may not have been sent, and log its day."""
-    warn("people may have been notified of a change, or not", date=date)
-    put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline)
-
-
-def known_costs(recorder: CostRecorder, comparison: Comparison) -> AttemptCosts | None:
-    """Return what the run and the comparison have cost until now, None after an error or `_COSTS_SECONDS`.
-
-    An error is only logged: a message may lack costs.
-    """
-    pair = {"before": comparison.before.attempt, "after": comparison.after.attempt}
-    # A long history has many pages. After the time the thread reads on, but nothing waits for it.
-    reader = ThreadPoolExecutor(1)
-    with best_effort("the message has no costs"):
-        costs = reader.submit(recorder.attempt_costs, comparison.pipeline, comparison.date, **pair)
-        try:
-            return costs.result(timeout=_COSTS_SECONDS)
-        except TimeoutError as error:
-            raise Unavailable(f"not read within {_COSTS_SECONDS} seconds") from error
-        finally:
-            reader.shutdown(wait=False)
-    return None

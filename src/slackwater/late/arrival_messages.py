@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
-from uuid import uuid4
 
-from pydantic import AwareDatetime, ConfigDict, TypeAdapter
+from pydantic import AwareDatetime, TypeAdapter
 
-from slackwater.model import IsoDate, Record
+from slackwater.model import IsoDate, Model
 from slackwater.receiver.commits import FileCommitted
+from slackwater.runs.arrivals import DayPublished
 
 # The longest time, in seconds, that SQS delays a message. A message that has to wait longer is sent again.
 _LONGEST_DELAY = 900
@@ -18,11 +18,7 @@ LONGEST_WAIT = timedelta(days=4)
 two days."""
 
 
-class _Message(Record):
-    model_config = ConfigDict(extra="forbid")
-
-
-class ObjectWritten(_Message):
+class ObjectWritten(Model):
     """An object was written to the raw bucket. EventBridge sends it."""
 
     id: str
@@ -32,17 +28,7 @@ class ObjectWritten(_Message):
     """When the object was written, in whole seconds. Messages of older versions have none until they are sent again."""
 
 
-class DayPublished(_Message):
-    """A pipeline has published a day with other rows than before. Other pipelines may have read the earlier ones."""
-
-    id: str
-    pipeline: str
-    date: IsoDate
-    time: AwareDatetime
-    """An instant after the publication was recorded."""
-
-
-class DayDeferred(_Message):
+class DayDeferred(Model):
     """A check has deferred a late day, or could not decide about it."""
 
     id: str
@@ -60,11 +46,6 @@ _MESSAGE: TypeAdapter[ArrivalMessage] = TypeAdapter(ArrivalMessage)
 def read_message(body: str) -> ArrivalMessage:
     """Return the message with this body. Raises `pydantic.ValidationError`."""
     return _MESSAGE.validate_json(body)
-
-
-def day_published(pipeline: str, date: str, *, time: datetime) -> DayPublished:
-    """Return the message that the day was published at or before `time`."""
-    return DayPublished(id=uuid4().hex, pipeline=pipeline, date=date, time=time)
 
 
 def day_deferred(pipeline: str, date: str, *, not_before: datetime) -> DayDeferred:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from statistics import median
 from typing import NamedTuple, Protocol
 
 from slackwater.errors import SlackwaterError
 from slackwater.late.arrival_messages import DayDeferred, day_deferred, seconds_to_wait
 from slackwater.late.changes.definition_notices import DefinitionNotifier, kept_days
 from slackwater.late.changes.table_notices import TableNotifier
-from slackwater.late.check.arrival_checks import SendsLater
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.limits import budget_percent, usage_date
-from slackwater.late.check.record_holds import days_on_hold
-from slackwater.late.check.window_dates import check_window, today, window_start
+from slackwater.late.check.metrics import days_on_hold, put_budget, put_counts, put_gauges, rejected_above_normal
+from slackwater.late.check.window_dates import check_window, today
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.late.pending import save_pending
-from slackwater.metrics import Metric
+from slackwater.metrics import Metric, PutsMetric, Warns
 from slackwater.pipeline.definition import Pipeline
-from slackwater.receiver.event_counts import HISTORY_DAYS, EventCount
+from slackwater.receiver.event_counts import EventCount
+from slackwater.runs.arrivals import SendsArrivals
 from slackwater.runs.cost_recorder import CostRecorder
-from slackwater.runs.day import HOUR
 from slackwater.sources.partitions import UpdateTable
 
 # Costs that are not recorded in this time wait for the next check.
@@ -37,10 +33,6 @@ _COSTS_END = timedelta(minutes=8)
 _MOST_NOTICES = 10
 # After this time, a day is checked again that was running, or could not be read.
 _AGAIN = timedelta(minutes=5)
-# Fewer events are no evidence: one rejected event of ten is 10 %.
-_FEWEST_EVENTS = 100
-# A source that delivers weekly has two of them in 14 days.
-_FEWEST_DAYS = 2
 
 
 class EventCounts(Protocol):
@@ -48,20 +40,6 @@ class EventCounts(Protocol):
 
     def hours(self, source: str, *, now: datetime) -> Mapping[int, EventCount]:
         """Return the counts of today (UTC) and the 14 days before, by hour since 1970. Raises `CloudError`."""
-
-
-class PutsMetric(Protocol):
-    """Puts metrics."""
-
-    def __call__(self, metric: Metric, value: float, *, pipeline: str | None = None, source: str | None = None) -> None:
-        """Put a value of a metric of the pipeline, or of the source."""
-
-
-class Warns(Protocol):
-    """Logs warnings."""
-
-    def __call__(self, message: str, **fields: object) -> None:
-        """Log the message with these fields."""
 
 
 class Checked(NamedTuple):
@@ -79,7 +57,7 @@ class Monitor:
     checker: Checker
     tables: TableNotifier
     definitions: DefinitionNotifier
-    arrivals: SendsLater
+    arrivals: SendsArrivals
     event_counts: EventCounts
     costs: CostRecorder
     update_table: UpdateTable
@@ -104,13 +82,15 @@ class Monitor:
         definition = checker.project.pipeline(pipeline)
         # A check of an earlier date puts no gauges, because it must not fire an alarm, and would name other days.
         is_of_today = report.as_of == today(definition, report.checked_at).isoformat()
-        self.put_counts(report, definition)
+        put_counts(report, self.put_metric)
         with self.best_effort(pipeline, "the number of days on hold is not known"):
             self.put_metric(Metric.DAYS_ON_HOLD, days_on_hold(report, checker.table.held(pipeline)), pipeline=pipeline)
         if is_of_today:
-            self.put_budget(report, definition)
+            # Also in the checks that new objects start: they start re-runs.
+            with self.best_effort(pipeline, "the use of the budget is not known"):
+                put_budget(report, definition, checker.table, self.put_metric)
         if is_of_today and report.complete:
-            self.put_gauges(report, definition)
+            put_gauges(report, definition, checker.project, self.put_metric)
         self.request_checks(report)
         self.notify_of_tables(report, definition, execution=execution)
         if is_of_today and kept_days(report):
@@ -180,16 +160,6 @@ class Monitor:
                 self.warn("costs of runs were not recorded", reasons=recorded.errors)
                 self.put_metric(Metric.CHECK_PARTS_FAILED, 1, pipeline=pipeline)
 
-    def put_budget(self, report: CheckReport, definition: Pipeline) -> None:
-        """Put how much of its budget a pipeline needs today. Checks of new objects put it too: they start re-runs."""
-        if definition.late.budget_per_day is None:
-            return
-        with self.best_effort(report.pipeline, "the use of the budget is not known"):
-            usage = self.checker.table.rerun_usage(report.pipeline, usage_date(definition, report.checked_at))
-            percent = budget_percent(definition.late, usage, report.days)
-            if percent is not None:
-                self.put_metric(Metric.BUDGET_PERCENT, percent, pipeline=report.pipeline)
-
     def put_rejects(self, report: CheckReport, definition: Pipeline) -> None:
         """Put by how much the reject rate of each source is above normal."""
         for name in definition.sources:
@@ -197,39 +167,6 @@ class Monitor:
                 hours = self.event_counts.hours(name, now=report.checked_at)
                 above = rejected_above_normal(hours, now=report.checked_at)
                 self.put_metric(Metric.REJECTED_PERCENT_ABOVE_NORMAL, above, source=name)
-
-    def put_counts(self, report: CheckReport, definition: Pipeline) -> None:
-        """Put the metrics that each check adds to."""
-        days = Counter(day.decision for day in report.days)
-        self.put_metric(Metric.DAYS_RERUN, days[LateDecision.RERUN], pipeline=definition.pipeline)
-        handled = (LateDecision.RERUN, LateDecision.DEFER, LateDecision.HOLD)
-        self.put_metric(Metric.LATE_BYTES, _late_bytes(report, *handled), pipeline=definition.pipeline)
-
-    def put_gauges(self, report: CheckReport, definition: Pipeline) -> None:
-        """Put the levels that a check of all days finds."""
-        pipeline, project = report.pipeline, self.checker.project
-        # A cool-down ends by itself, so it must not fire an alarm.
-        unprocessed = _late_bytes(report, LateDecision.HOLD, LateDecision.DEFER, but=DecisionRule.COOL_DOWN)
-        self.put_metric(Metric.LATE_BYTES_UNPROCESSED, unprocessed, pipeline=pipeline)
-        self.put_metric(Metric.LATE_BYTES_IGNORED, _late_bytes(report, LateDecision.IGNORE), pipeline=pipeline)
-        self.put_metric(Metric.DAYS_OVERDUE, len(report.overdue), pipeline=pipeline)
-        self.put_metric(Metric.LATE_DAYS_OLDER, len(report.older), pipeline=pipeline)
-        for name, arrived in report.last_arrivals.items():
-            usual_hours = project.source(name).silent_hours
-            # Without an arrival, the source has been silent at least since the earliest time that the check has listed.
-            silent_since = arrived or min(
-                window_start(definition, report.as_of), report.checked_at - usual_hours * HOUR
-            )
-            silent_hours = (report.checked_at - silent_since) / HOUR
-            self.put_metric(Metric.HOURS_SINCE_ARRIVAL, silent_hours, source=name)
-            percent = 100 * silent_hours / report.usual_silences.get(name, usual_hours)
-            self.put_metric(Metric.SILENCE_PERCENT, percent, source=name)
-
-
-def _late_bytes(report: CheckReport, *decisions: LateDecision, but: DecisionRule | None = None) -> int:
-    """Return the late data, in bytes, of the days with these decisions, without those that the rule `but` decides."""
-    days = (day for day in report.days if day.decision in decisions and day.rule is not but)
-    return sum(source.unprocessed.bytes for day in days for source in day.sources)
 
 
 def later_checks(report: CheckReport) -> Iterator[DayDeferred]:
@@ -248,26 +185,3 @@ def later_checks(report: CheckReport) -> Iterator[DayDeferred]:
             not_before = day.ages_at
         if not_before:
             yield day_deferred(day.pipeline, day.date, not_before=not_before)
-
-
-def rejected_above_normal(hours: Mapping[int, EventCount], *, now: datetime) -> float:
-    """Return by how many percentage points the reject rate of the latest 24 hours is above normal; 0 if it is not.
-
-    `hours` has the hours with events, in hours since 1970, UTC. Normal is the median of the rates of the 14 UTC days
-    before today that have at least 100 events. Without two such days, or with fewer than 100 events in the latest 24
-    hours, the result is 0.
-    """
-    hour = int(now.timestamp() // 3600)
-    latest = _rate(hours.get(hour - back) for back in range(24))
-    days = (range(24 * (hour // 24 - back), 24 * (hour // 24 - back + 1)) for back in range(1, HISTORY_DAYS + 1))
-    normal = [rate for day in days if (rate := _rate(map(hours.get, day))) is not None]
-    if latest is None or len(normal) < _FEWEST_DAYS:
-        return 0.0
-    return max(latest - median(normal), 0.0)
-
-
-def _rate(counts: Iterable[EventCount | None]) -> float | None:
-    """Return the rejected events in percent of all; None if there are too few."""
-    known = [count for count in counts if count is not None]
-    events = sum(count.events for count in known)
-    return 100 * sum(count.rejected for count in known) / events if events >= _FEWEST_EVENTS else None

@@ -12,6 +12,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from slackwater.errors import AuditFailed, CloudError, DataError, DayChanged, ObjectMissing, SlackwaterError
+from slackwater.metrics import Metric, PutsMetric, Warns
+from slackwater.runs.arrivals import SendsArrivals, day_published
 from slackwater.runs.cost_recorder import CostRecorder, is_final
 from slackwater.runs.finished_stages import finished_stages, stage_names
 from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
@@ -78,13 +80,11 @@ class RunRecorder:
     now: Callable[[], datetime]
     costs: CostRecorder | None = None
     """None leaves the costs of runs to the next check."""
-    on_changed: Callable[[Run], None] | None = None
-    """Called after a run has published other rows than the day had: pipelines may have read the earlier ones. It must
-    not raise. A repeated call of `record_published` calls it again."""
-    on_ended: Callable[[str, RunState], None] | None = None
-    """Called once for each run that has ended, with its pipeline and its state, unless the day runs once more."""
-    warn: Callable[..., None] | None = None
-    """Logs a message with fields."""
+    arrivals: SendsArrivals | None = None
+    """None leaves days that have read earlier rows of a run's day to the daily check."""
+    put_metric: PutsMetric | None = None
+    """Called once for each run that has ended, unless the day runs once more."""
+    warn: Warns | None = None
     keeps_arrow_files: bool = True
     """Whether Arrow files stay for some days after their run has published its day."""
 
@@ -95,8 +95,8 @@ class RunRecorder:
         bucket's lifecycle rule removes files that are left. Raises what `record_published` raises.
         """
         publication, is_new = self.record_published(run)
-        if is_new and self.on_ended:
-            self.on_ended(run.pipeline, RunState.PUBLISHED)
+        if is_new and self.put_metric:
+            self.put_metric(Metric.RUNS_PUBLISHED, 1, pipeline=run.pipeline)
         with self._best_effort("the cost of the run was not recorded"):
             self.record_cost(run)
         if not self.keeps_arrow_files:
@@ -112,8 +112,8 @@ class RunRecorder:
         """
         failure = self.record_failure(run, error=error, cause=cause)
         ended = EndedInFailure(failure.reason, retry=failure.is_transient and not retried)
-        if failure.is_new and self.on_ended and not ended.retry:
-            self.on_ended(run.pipeline, RunState.FAILED)
+        if failure.is_new and self.put_metric and not ended.retry:
+            self.put_metric(Metric.RUNS_FAILED, 1, pipeline=run.pipeline)
         with self._best_effort("the cost of the run was not recorded"):
             self.record_cost(run)
         return ended
@@ -156,9 +156,16 @@ class RunRecorder:
         if record.state is not RunState.FAILED:
             # After the publication: without it, the day still waits for a run.
             self.table.remove_late_day(run.pipeline, run.date, read_at=record.frozen_at)
-            if is_changed and self.on_changed:
-                self.on_changed(run)
+            if is_changed:
+                # Also in a repeated call: the first one may have ended before.
+                self.request_checks(run)
         return RecordedPublication(publication, is_new)
+
+    def request_checks(self, run: Run) -> None:
+        """Have the days checked that have read earlier rows of the run's day. An error is only logged."""
+        if self.arrivals:
+            with self._best_effort("days wait for the daily check"):
+                self.arrivals([(day_published(run.pipeline, run.date, time=self.now()).model_dump_json(), 0)])
 
     def record_failure(self, run: Run, *, error: str, cause: str) -> Failure:
         """Record why the run failed, release the day, and return the failure.

@@ -52,8 +52,8 @@ def test_all_clients_of_the_functions_that_store_pushed_events_fail_soon(monkeyp
     assert all(config is SHORT_CONFIG for config in configs)
 
 
-@pytest.mark.parametrize("name", ["recorder", "notifier"])
-def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeout(monkeypatch, name):
+@pytest.mark.parametrize("compose", [record_run.recorder, notify_change.notifier])
+def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeout(monkeypatch, compose):
     configs = []
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: configs.append(config))
     for variable in ("RUN_TABLE", "EXCHANGE_BUCKET", "CHANGE_TOPIC", "AWS_REGION", "APPLICATION_ID", "ARCHITECTURE"):
@@ -61,7 +61,7 @@ def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeou
     for variable, value in {"FUNCTION_MB": "{}", "ARRIVAL_QUEUE_URL": "x", "INTERMEDIATE_DAYS": "1"}.items():
         monkeypatch.setenv(variable, value)
     resources = function_resources.__wrapped__(SHORT_CONFIG)
-    assert getattr(resources, name)
+    assert compose(resources)
     assert resources.once.arrivals
     assert {SHORT_CONFIG, SINGLE_CONFIG} == set(configs)
 
@@ -73,7 +73,7 @@ def test_what_the_end_of_a_run_has_cost_is_asked_for_once_and_written_with_repet
     monkeypatch.setenv("FUNCTION_MB", "{}")
     monkeypatch.setenv("INTERMEDIATE_DAYS", "1")
     resources = function_resources.__wrapped__(SHORT_CONFIG)
-    costs = resources.recorder.costs
+    costs = record_run.recorder(resources).costs
     assert costs.table is resources.run_table
     assert (costs.reader.states, costs.reader.emr) == (
         ("stepfunctions", SINGLE_CONFIG),

@@ -11,6 +11,16 @@ from typing import Any
 import boto3
 import pytest
 
+from lambdas import (
+    check_arrivals,
+    check_days,
+    compare_versions,
+    fetch_file,
+    freeze_inputs,
+    notify_change,
+    record_run,
+    remove_stale,
+)
 from slackwater.aws import warehouse
 from slackwater.aws.clients import CONFIG, Clients
 from slackwater.aws.function_resources import function_resources
@@ -25,7 +35,7 @@ USES = {
     "store-events": ("project", "receiver"),
     "list-files": ("project", "store", "file_cache", "settings.exchange_bucket", "settings.outbound_allow"),
     "fetch-file": (
-        "function_fetcher",
+        fetch_file.fetcher,
         "file_cache",
         "raw_writer",
         "event_counts",
@@ -33,16 +43,17 @@ USES = {
         "settings.outbound_allow",
     ),
     "update-raw-tables": ("raw_tables",),
-    "remove-stale": ("project", "stale_objects"),
-    "freeze-inputs": ("freezer",),
-    "record-run": ("recorder",),
-    "check-days": ("monitor",),
-    "check-arrivals": ("arrival_checks",),
-    "compare-versions": ("versions",),
-    "notify-change": ("notifier", "costs"),
+    "remove-stale": ("project", remove_stale.stale_objects),
+    "freeze-inputs": (freeze_inputs.freezer,),
+    "record-run": (record_run.recorder,),
+    "check-days": (check_days.monitor,),
+    "check-arrivals": (check_arrivals.arrival_checks,),
+    "compare-versions": (compare_versions.versions,),
+    "notify-change": (notify_change.notifier, "costs"),
     "write-ledger": ("ledger",),
     "start-scheduled": ("state_machines", "settings.state_machine_prefix"),
 }
+"""The resources that each function uses, and what it composes of them."""
 
 
 @pytest.fixture
@@ -73,8 +84,8 @@ def test_the_variables_of_a_function_suffice_for_what_it_uses(monkeypatch: pytes
     # The request of freeze_inputs names the project.
     settings = {"project_uri": "s3://assets/project.json"} if function == "freeze-inputs" else {}
     resources = function_resources.__wrapped__(**settings)
-    for name in USES[function]:
-        assert attrgetter(name)(resources) is not None
+    for use in USES[function]:
+        assert (use if callable(use) else attrgetter(use))(resources) is not None
 
 
 @pytest.mark.usefixtures("aws")

@@ -14,6 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from glue_jobs import fetch_file as fetch_job
+from lambdas import fetch_file
 from slackwater.aws import connect, objects
 from slackwater.aws.dynamodb import file_cache
 from slackwater.aws.function_resources import function_resources
@@ -100,7 +101,7 @@ def test_events_of_the_queue(s3: S3, source: str, encryption: tuple[Any, ...]) -
 
 
 def fetch_with_function(source: Source) -> None:
-    fetcher = function_resources.__wrapped__().function_fetcher
+    fetcher = fetch_file.fetcher(function_resources.__wrapped__())
     fetcher.fetch(source=source.source, work="s3://x/work", index=0, correlation_id="c")
 
 

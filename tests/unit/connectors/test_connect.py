@@ -6,11 +6,10 @@ import sys
 import pytest
 
 from slackwater.aws import connect
-from slackwater.aws.connect import open_connector
+from slackwater.aws.connect import connector_of
 from slackwater.aws.s3_connector import S3Connector
 from slackwater.errors import DefinitionError
 from slackwater.outbound.credentials import Credentials
-from slackwater.outbound.guard import Outbound
 from slackwater.receiver.connectors.http_connector import HttpConnector
 from slackwater.receiver.connectors.sftp_connector import SftpConnector
 from tests.fakes_receiver import a_source
@@ -19,7 +18,7 @@ HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk2sL++5mySabi+ODUdHJUi/kpIlwq+
 pytestmark = pytest.mark.unit
 
 ROLE = "arn:aws:iam::123456789012:role/exports"
-OUTBOUND = Outbound.of(["127.0.0.1"])
+ALLOWED = "127.0.0.1"
 
 
 class Secrets:
@@ -69,7 +68,7 @@ assert levels == [logging.WARNING, 0, 0, 0, 0, 0], levels
 
 def opened(secrets: Secrets, **pull: object):
     source = a_source(pull={"files": "{date}", **pull})
-    return open_connector(source, outbound=OUTBOUND, secrets=secrets, max_file_bytes=9)
+    return connector_of(source, allow=ALLOWED, secrets=secrets, max_file_bytes=9)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +140,6 @@ def test_without_a_role_the_account_s_own_credentials_are_used(clients):
 def test_a_source_without_pull_settings_has_no_partner(clients):
     with (
         pytest.raises(DefinitionError, match="its data is pushed"),
-        open_connector(a_source(pull=None), outbound=OUTBOUND, secrets=Secrets(), max_file_bytes=9),
+        connector_of(a_source(pull=None), allow=ALLOWED, secrets=Secrets(), max_file_bytes=9),
     ):
         pass

@@ -11,13 +11,14 @@ from lambdas import check_arrivals
 from slackwater.aws.queue import ArrivalQueue
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, Throttled
-from slackwater.late.arrival_messages import day_deferred, day_published
+from slackwater.late.arrival_messages import day_deferred
 from slackwater.late.check.arrival_checks import ArrivalChecks, execution_name
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.late.decision import DecisionRule
 from slackwater.metrics import Metric
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.receiver.commits import file_committed
+from slackwater.runs.arrivals import day_published
 from slackwater.runs.record import DayRecord
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE
@@ -34,10 +35,11 @@ class Machine:
         self.started = {}
         self.error = None
 
-    def __call__(self, *, name, pipeline, days):
+    def __call__(self, *, name, payload):
         if self.error:
             raise self.error
-        self.started.setdefault(name, (pipeline, days))
+        assert payload == {"pipeline": payload["pipeline"], "days": payload["days"], "correlation_id": name}
+        self.started.setdefault(name, (payload["pipeline"], payload["days"]))
 
 
 @pytest.fixture
@@ -400,10 +402,9 @@ def test_the_machine_is_started_with_the_days_under_the_name_of_the_batch():
         def start_once(self, arn, *, name, payload):
             calls.append((arn, name, payload))
 
-    settings, ports = {"monitor_machine": "arn", "queue_url": ""}, {"project": None, "run_table": None}
-    resources = resources_of(settings, clients={}.get, state_machines=StateMachines(), **ports)
-    resources.arrival_checks.start(name="arrival-1", pipeline="p", days=("2013-03-10",))
+    resources = resources_of({"monitor_machine": "arn"}, project=None, run_table=None, state_machines=StateMachines())
     payload = {"pipeline": "p", "days": ("2013-03-10",), "correlation_id": "arrival-1"}
+    check_arrivals.arrival_checks(resources).start(name="arrival-1", payload=payload)
     assert calls == [("arn", "arrival-1", payload)]
 
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lambdas import fetch_file
-from slackwater.aws import function, function_resources
+from lambdas import check_days, fetch_file, record_run
+from slackwater.aws import function
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError
-from slackwater.late.arrival_messages import DayDeferred, DayPublished
+from slackwater.late.arrival_messages import DayDeferred
 from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.late.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.monitor import Monitor, later_checks
@@ -20,6 +20,7 @@ from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.receiver.pull.file_cache import EntryChanged
+from slackwater.runs.arrivals import DayPublished
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import RunState, publication_uri
 from slackwater.sources.definition import Source
@@ -41,7 +42,8 @@ NOW = datetime(2013, 3, 13, 18, 0, 30, tzinfo=UTC)  # 14:00:30 in New York
 def reasons(monkeypatch) -> list[str]:
     """The reasons of the warnings that are logged."""
     reasons = []
-    monkeypatch.setattr(function, "warn", lambda _message, *, reason: reasons.append(reason))
+    for module in (function, record_run):
+        monkeypatch.setattr(module, "warn", lambda _message, *, reason: reasons.append(reason))
     return reasons
 
 
@@ -49,7 +51,7 @@ def monitor_of(world: World, arrivals: ArrivalQueueFake) -> Monitor:
     """A monitor that sends messages to this queue."""
     ports = {"run_table": world.table, "outbox": None, "event_counts": None}
     resources = resources_of(project=world.project, checker=world.checker, arrivals=arrivals, **ports)
-    return replace(resources.monitor, put_metric=lambda *_, **__: None)
+    return replace(check_days.monitor(resources), put_metric=lambda *_, **__: None)
 
 
 def changed_by_pull(setup: Setup, source: Source | None = None) -> dict[str, tuple[Partition, ...]]:
@@ -155,17 +157,17 @@ class TestPull:
 
 class TestRun:
     def publish(self, world: World, *, content: str, times: int = 1):
-        """Publish the day with these rows; return the runs that have changed it."""
-        changed = []
+        """Publish the day with these rows; return how many messages say that it has other rows than before."""
+        changed = ArrivalQueueFake()
         run = world.freeze("2013-03-10")
         publication = PUBLICATION.model_copy(update={"content": content})
         world.store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
-        recorder = RunRecorder(store=world.store, table=world.table, now=world.now, on_changed=changed.append)
+        recorder = RunRecorder(store=world.store, table=world.table, now=world.now, arrivals=changed)
         for _ in range(times):
             recorder.record_published(run)
         assert world.table.run(PIPELINE, "2013-03-10", run.attempt).state is RunState.PUBLISHED
-        assert all(each == run for each in changed)
-        return len(changed)
+        assert all((each.pipeline, each.date) == (run.pipeline, run.date) for each in changed.messages)
+        return len(changed.messages)
 
     def test_only_a_publication_of_other_rows_is_reported(self):
         world = World()
@@ -183,20 +185,21 @@ class TestRun:
 
     def test_the_function_sends_one_message(self, monkeypatch):
         arrivals = ArrivalQueueFake()
-        monkeypatch.setattr(function_resources, "utc_now", lambda: NOW)
-        resources_of({"intermediate_days": "1"}, store=None, run_table=None, arrivals=arrivals).recorder.on_changed(
-            LONGEST_RUN
-        )
+        monkeypatch.setattr(record_run, "utc_now", lambda: NOW)
+        self.recorder(arrivals).request_checks(LONGEST_RUN)
         (message,) = arrivals.messages
         assert isinstance(message, DayPublished)
         assert (message.pipeline, message.date, message.time) == (LONGEST_RUN.pipeline, LONGEST_RUN.date, NOW)
 
     def test_a_message_that_cannot_be_sent_does_not_fail_the_run(self, reasons):
         arrivals = ArrivalQueueFake(CloudError("no queue"))
-        resources_of({"intermediate_days": "1"}, store=None, run_table=None, arrivals=arrivals).recorder.on_changed(
-            LONGEST_RUN
-        )
+        self.recorder(arrivals).request_checks(LONGEST_RUN)
         assert reasons == ["no queue"]
+
+    def recorder(self, arrivals: ArrivalQueueFake) -> RunRecorder:
+        """The recorder of the function."""
+        ports = {"store": None, "run_table": None, "arrivals": arrivals}
+        return record_run.recorder(resources_of({"intermediate_days": "1"}, **ports))
 
 
 def deferred(date: str, *, after: timedelta | None) -> DayDecision:
@@ -247,7 +250,7 @@ class TestCheck:
         world.time += timedelta(minutes=5)
         checks = ArrivalChecks(
             project=world.project, table=world.table, executions=world.executions, now=world.now,
-            start=lambda **start: started.append(start["days"]), send_later=lambda _: None,
+            start=lambda *, name, payload: started.append(payload["days"]), send_later=lambda _: None,
             update_table=lambda *_: None,
         )  # fmt: skip
         checks.start_checks({"m": arrivals.messages[0].model_dump_json()})

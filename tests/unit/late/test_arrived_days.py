@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from slackwater.late.arrival_messages import (
     ObjectWritten,
     day_deferred,
-    day_published,
     read_message,
     seconds_to_wait,
 )
@@ -23,6 +22,7 @@ from slackwater.late.check.arrived_days import arrived_days, foreign_keys
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.project.project import load_project
 from slackwater.receiver.commits import file_committed
+from slackwater.runs.arrivals import day_published
 from slackwater.sources.partitions import Partition, object_uri, source_partition
 
 pytestmark = pytest.mark.unit

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater.late.check.limits import budget_percent
+from slackwater.late.check.metrics import budget_percent
 from slackwater.late.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
 from slackwater.runs.pipeline_records import CountedRerun, RerunUsage

@@ -40,7 +40,8 @@ class Notified:
             project=world.project, table=process.using(world.table),
             outbox=Outbox(
                 executions=world.executions, topic=process.using(self.outbox), now=world.now,
-                on_outcome_unknown=lambda _, date: self.alarms.append(date),
+                put_metric=lambda *_, **__: None,
+                warn=lambda _message, *, date: self.alarms.append(date),
             ),
         )  # fmt: skip
         return notifier.notify(world.checker.check(pipeline=PIPELINE, as_of=None, **check), execution=execution)

@@ -9,7 +9,8 @@ from lambdas import check_days, notify_change
 from slackwater.aws import function_resources
 from slackwater.costs.cost import RunCost
 from slackwater.errors import Throttled
-from slackwater.late.changes.notify import NotificationResult
+from slackwater.late.changes import notify
+from slackwater.late.changes.notify import NotificationResult, Notifier
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
@@ -41,13 +42,16 @@ class Metrics:
 
 
 def outbox_of(world, topic):
-    return Outbox(executions=world.executions, topic=topic, now=world.now, on_outcome_unknown=lambda *_: None)
+    return Outbox(
+        executions=world.executions, topic=topic, now=world.now,
+        put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
+    )  # fmt: skip
 
 
 @pytest.fixture
 def metrics(monkeypatch):
     metrics = Metrics()
-    for module in (function_resources, notify_change):
+    for module in (function_resources, check_days, notify_change):
         monkeypatch.setattr(module, "put_metric", metrics)
     return metrics
 
@@ -75,7 +79,6 @@ def check(world, topic, metrics, resources, monkeypatch):
     def check(**more):
         ports = {"project": world.project, "checker": world.checker, "run_table": world.table}
         vars(resources).update(ports, state_machines=world.executions, outbox=outbox_of(world, topic))
-        vars(resources).pop("monitor", None)
         return check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"} | more, None)
 
     return check
@@ -290,6 +293,11 @@ def test_an_unknown_outcome_is_counted_for_its_pipeline(metrics):
     assert metrics.put == {(Metric.NOTIFICATION_OUTCOME_UNKNOWN, PIPELINE): 1}
 
 
+def known_costs(costs, comparison):
+    notifier = Notifier(store=None, table=None, outbox=outbox_of(World(), TopicFake()), costs=costs)
+    return notifier.known_costs(comparison)
+
+
 def test_a_message_does_not_wait_for_costs():
     class Costs:
         def attempt_costs(self, pipeline, date, *, before, after):
@@ -297,8 +305,8 @@ def test_a_message_does_not_wait_for_costs():
                 raise Throttled("slow down")
             return AttemptCosts(RunCost(usd=float(after)), None)
 
-    assert function_resources.known_costs(Costs(), a_comparison(before=1, after=2)) == (RunCost(usd=2.0), None)
-    assert function_resources.known_costs(Costs(), a_comparison(before=2, after=3)) is None
+    assert known_costs(Costs(), a_comparison(before=1, after=2)) == (RunCost(usd=2.0), None)
+    assert known_costs(Costs(), a_comparison(before=2, after=3)) is None
 
 
 def test_a_message_waits_for_costs_for_a_limited_time(monkeypatch):
@@ -309,10 +317,10 @@ def test_a_message_waits_for_costs_for_a_limited_time(monkeypatch):
             assert released.wait(10)
             return AttemptCosts(RunCost(usd=1.0), None)
 
-    monkeypatch.setattr(function_resources, "_COSTS_SECONDS", 0.05)
+    monkeypatch.setattr(notify, "_COSTS_SECONDS", 0.05)
     started = time.perf_counter()
     try:
-        assert function_resources.known_costs(Costs(), a_comparison(before=1, after=2)) is None
+        assert known_costs(Costs(), a_comparison(before=1, after=2)) is None
         assert time.perf_counter() - started < 5
     finally:
         released.set()
@@ -355,7 +363,7 @@ def test_a_check_of_some_days_and_a_long_one_leave_costs_to_the_next_check(check
 
     resources.costs = Costs()
     assert check(days=["2013-03-10"])["report"]
-    resources.monitor.record_costs(PIPELINE, elapsed=timedelta(minutes=8))
+    check_days.monitor(resources).record_costs(PIPELINE, elapsed=timedelta(minutes=8))
 
 
 def test_the_time_that_is_left_bounds_the_recording_of_costs(check, resources):
@@ -366,5 +374,5 @@ def test_the_time_that_is_left_bounds_the_recording_of_costs(check, resources):
 
     resources.costs, asked = Costs(), []
     check(days=["2013-03-10"])
-    resources.monitor.record_costs(PIPELINE, elapsed=timedelta(minutes=7, seconds=50))
+    check_days.monitor(resources).record_costs(PIPELINE, elapsed=timedelta(minutes=7, seconds=50))
     assert asked == [timedelta(seconds=10)]

@@ -9,8 +9,8 @@ import pytest
 
 from slackwater.client.holds import days_on_hold
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectInvalid, Throttled, UnknownName
+from slackwater.late.check.metrics import days_on_hold as count_days_on_hold
 from slackwater.late.check.record_holds import MAX_OLDER_DAYS, day_with_decision, older_days
-from slackwater.late.check.record_holds import days_on_hold as count_days_on_hold
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.late.pending import pending_check
 from slackwater.runs.record import DayRecord, Hold, ResolutionAction, failure_uri

@@ -3,6 +3,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,7 +56,8 @@ class World:
                 executions=self.executions,
                 topic=Hooked(self.outbox, hook),
                 now=lambda: self.time,
-                on_outcome_unknown=lambda pipeline, _: self.alarms.append(pipeline),
+                put_metric=lambda _metric, _value, *, pipeline: self.alarms.append(pipeline),
+                warn=lambda *_, **__: None,
             ),
         )
 
@@ -109,7 +111,8 @@ def test_people_are_notified_once_and_the_message_is_stored(world):
 
 def test_the_message_has_the_costs_that_are_known_when_it_is_sent(world):
     costs = AttemptCosts(RunCost(jobs=1, usd=0.0123), 0.0119)
-    notifier = replace(world.notifier(), costs=lambda comparison: costs if comparison.after.attempt == 2 else None)
+    recorder = SimpleNamespace(attempt_costs=lambda *_, before, after: costs if (before, after) == (1, 2) else None)
+    notifier = replace(world.notifier(), costs=recorder)
     notifier.notify(pipeline=PIPELINE, date=DATE, comparison=world.compare(), execution="one")
     (sent,) = world.outbox.sent
     assert "comparison: 0.0119 USD" in sent["body"]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater.late.monitor import rejected_above_normal
+from slackwater.late.check.metrics import rejected_above_normal
 from slackwater.receiver.event_counts import EventCount
 
 pytestmark = pytest.mark.unit

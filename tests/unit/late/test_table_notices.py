@@ -56,7 +56,8 @@ class World(Weeks):
                 executions=self.executions,
                 topic=Hooked(self.outbox, hook),
                 now=self.now,
-                on_outcome_unknown=lambda _, date: self.alarms.append(date),
+                put_metric=lambda *_, **__: None,
+                warn=lambda _message, *, date: self.alarms.append(date),
             ),
         )
 
@@ -237,7 +238,8 @@ def monitor_of(world, notifier):
     """A monitor that notifies people with the notifier, and the metrics that it puts."""
     put = []
     ports = {"run_table": world.table, "outbox": None}
-    monitor = resources_of(checker=world.checker, project=world.project, event_counts=None, **ports).monitor
+    resources = resources_of(checker=world.checker, project=world.project, event_counts=None, **ports)
+    monitor = check_days.monitor(resources)
     return replace(
         monitor, tables=notifier, put_metric=lambda metric, value, **subject: put.append((metric, value, subject))
     ), put

@@ -84,7 +84,7 @@ def versions(store, table):
     GIVEN_UP.clear()
     return Versions(
         store=store, table=table, exchange_bucket="exchange", executions=SetExecutions("arn:one"), now=lambda: NOW,
-        on_abandoned=GIVEN_UP.append,
+        put_metric=lambda _metric, _value, *, pipeline: GIVEN_UP.append(pipeline),
     )  # fmt: skip
 
 

@@ -11,10 +11,11 @@ from pydantic import BaseModel, ValidationError
 
 from slackwater.arrow.reference import ArrowReference
 from slackwater.costs.cost import RunCost
-from slackwater.late.arrival_messages import day_published, read_message
+from slackwater.late.arrival_messages import read_message
 from slackwater.late.changes.job_claims import JobClaim
 from slackwater.late.decision import CheckReport
 from slackwater.model import Record
+from slackwater.runs.arrivals import day_published
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.pipeline_records import CountedRerun, RerunUsage

@@ -27,6 +27,7 @@ from slackwater.late.comparison import (
     PublishedVersion,
     comparison_uri,
 )
+from slackwater.metrics import Metric, PutsMetric
 from slackwater.model import Record
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.comparison_run import ComparisonRun
@@ -98,11 +99,7 @@ class Versions:
     exchange_bucket: str
     executions: Executions
     now: Callable[[], datetime]
-    on_abandoned: Callable[[str], None]
-    """Called with the pipeline when a comparison is abandoned; it puts the metric of an alarm.
-
-    It is called before that is stored. After a crash in between, the next execution calls it again.
-    """
+    put_metric: PutsMetric
 
     def choose(
         self, *, pipeline: str, date: str, since: CompareSince, execution: str, correlation_id: str
@@ -208,7 +205,8 @@ class Versions:
             f"`{command} {pair.pipeline} --date {pair.date}`. {error}",
         )
         if not any(self.store.list(abandoned_uri(prefix))):
-            self.on_abandoned(pair.pipeline)
+            # Before it is stored: after a crash in between, the next execution fires the alarm.
+            self.put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pair.pipeline)
             self.store.put(abandoned_uri(prefix), abandoned.model_dump_json().encode())
         return abandoned.reason
 

@@ -14,12 +14,12 @@ may not have been sent, because the crash was between 2 and 4: the message is no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from slackwater.errors import InputError, ObjectMissing
+from slackwater.errors import InputError, ObjectMissing, SlackwaterError
 from slackwater.late.changes.outbox import Outbox, Outcome
 from slackwater.late.changes.pairs import pair_prefix
 from slackwater.late.comparison import Comparison, comparison_uri
@@ -29,9 +29,13 @@ from slackwater.late.report.message import Message, compose
 from slackwater.late.report.page import report_page
 from slackwater.model import Record
 from slackwater.runs.comparison_run import AttemptCosts
+from slackwater.runs.cost_recorder import CostRecorder
 from slackwater.runs.record import DayRecord, NotificationClaim
 from slackwater.runs.table import RunTable, update_day
 from slackwater.storage import ObjectStore
+
+# Of the minute that the function `notify_change` has.
+_COSTS_SECONDS = 10
 
 
 class NotificationResult(Record):
@@ -62,8 +66,8 @@ class Notifier:
     store: ObjectStore
     table: RunTable
     outbox: Outbox
-    costs: Callable[[Comparison], AttemptCosts | None] = lambda _: None
-    """Returns what the run and its comparison have cost, as far as it is known now; None if it cannot be read."""
+    costs: CostRecorder | None = None
+    """None sends messages without costs."""
 
     def notify(self, *, pipeline: str, date: str, comparison: str, execution: str) -> NotificationResult:
         """Send the message about a comparison, unless people were notified already or a later version is published.
@@ -77,7 +81,7 @@ class Notifier:
             raise InputError(
                 f"comparison: {comparison} compares {content.pipeline} for {content.date}, not {pipeline} for {date}"
             )
-        if costs := self.costs(content):
+        if costs := self.known_costs(content):
             content = content.with_costs(costs)
         folder = comparison.rpartition("/")[0]
         uri, report = message_uri(comparison), f"{folder}/report.html"
@@ -91,6 +95,26 @@ class Notifier:
             execution=execution, attempt=content.after.attempt, since=self.outbox.now(), call=uuid4().hex
         )
         return self._claim(content, message, uri, claim) or self._send(document, message, uri, claim)
+
+    def known_costs(self, comparison: Comparison) -> AttemptCosts | None:
+        """Return what the run and the comparison have cost until now; None after an error or `_COSTS_SECONDS`.
+
+        An error is only logged: a message may lack costs.
+        """
+        if self.costs is None:
+            return None
+        pair = {"before": comparison.before.attempt, "after": comparison.after.attempt}
+        # A long history has many pages. After the time the thread reads on, but nothing waits for it.
+        reader = ThreadPoolExecutor(1)
+        costs = reader.submit(self.costs.attempt_costs, comparison.pipeline, comparison.date, **pair)
+        try:
+            return costs.result(timeout=_COSTS_SECONDS)
+        except (SlackwaterError, TimeoutError) as error:
+            reason = str(error) or f"not read within {_COSTS_SECONDS} seconds"
+            self.outbox.warn("the message has no costs", reason=reason)
+            return None
+        finally:
+            reader.shutdown(wait=False)
 
     def _claim(
         self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from slackwater.errors import ResponseLost, SlackwaterError
 from slackwater.late.report.document import Document
+from slackwater.metrics import Metric, PutsMetric, Warns
 from slackwater.runs.pipeline_records import DefinitionNotice
 from slackwater.runs.record import NotificationClaim, TableNotice
 from slackwater.runs.table import Executions, is_alive
@@ -66,11 +67,16 @@ class Outbox:
     executions: Executions
     topic: NotificationTopic
     now: Callable[[], datetime]
-    on_outcome_unknown: Callable[[str, str], None]
-    """Called with pipeline and date when a message may or may not have been sent; it puts the metric of an alarm.
+    put_metric: PutsMetric
+    warn: Warns
 
-    It is called before the claim is settled. After a crash in between, the next execution calls it again.
-    """
+    def on_outcome_unknown(self, pipeline: str, date: str) -> None:
+        """Put the metric of an alarm for a message that may or may not have been sent, and log its day.
+
+        It is called before the claim is settled. After a crash in between, the next execution calls it again.
+        """
+        self.warn("people may have been notified of a change, or not", date=date)
+        self.put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline)
 
     def is_claimed(self, claim: NotificationClaim | TableNotice | DefinitionNotice, *, execution: str) -> bool:
         """Return whether another execution than this one, an ARN, has the claim, and is running."""

@@ -18,7 +18,6 @@ from slackwater.late.arrival_messages import (
     LONGEST_WAIT,
     ArrivalMessage,
     DayDeferred,
-    DayPublished,
     ObjectWritten,
     body_to_send,
     is_expired,
@@ -30,6 +29,7 @@ from slackwater.late.check.facts import as_slackwater_error
 from slackwater.model import Record
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
+from slackwater.runs.arrivals import DayPublished, SendsArrivals
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.sources.partitions import UpdateTable
@@ -44,15 +44,8 @@ _RUNNING_SECONDS = 300
 class StartsMonitoring(Protocol):
     """Starts executions of the monitoring machine."""
 
-    def __call__(self, *, name: str, pipeline: str, days: tuple[str, ...]) -> None:
+    def __call__(self, *, name: str, payload: Mapping[str, object]) -> object:
         """Start an execution with that name, unless one was started with it before. Raises `SlackwaterError`."""
-
-
-class SendsLater(Protocol):
-    """Sends messages to the queue of arrivals."""
-
-    def __call__(self, messages: Sequence[tuple[str, int]]) -> None:
-        """Send messages: the body of each, and after how many seconds it is received. Raises `SlackwaterError`."""
 
 
 class StartedCheck(Record):
@@ -109,7 +102,7 @@ class ArrivalChecks:
     table: RunTable
     executions: Executions
     start: StartsMonitoring
-    send_later: SendsLater
+    send_later: SendsArrivals
     update_table: UpdateTable
     now: Callable[[], datetime]
 
@@ -206,7 +199,7 @@ class ArrivalChecks:
         """Start a monitoring of these days, and return it."""
         days = tuple(arrived)
         name = execution_name(pipeline, days, _all_events(arrived))
-        self.start(name=name, pipeline=pipeline, days=days)
+        self.start(name=name, payload={"pipeline": pipeline, "days": days, "correlation_id": name})
         return StartedCheck(pipeline=pipeline, days=days, name=name)
 
 

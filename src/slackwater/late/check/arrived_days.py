@@ -8,16 +8,12 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from slackwater.late.arrival_messages import (
-    ArrivalMessage,
-    DayDeferred,
-    DayPublished,
-    ObjectWritten,
-)
+from slackwater.late.arrival_messages import ArrivalMessage, DayDeferred, ObjectWritten
 from slackwater.late.check.window_dates import check_window
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
+from slackwater.runs.arrivals import DayPublished
 from slackwater.runs.day import HOUR, start_of
 from slackwater.sources.partitions import Partition, source_partition
 

@@ -7,7 +7,7 @@ all failed: then late data that trickles in would run the day again with every c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -16,7 +16,7 @@ from slackwater.late.check.facts import DayFacts, Limits
 from slackwater.late.check.rules import decide, rule_of
 from slackwater.late.check.window_dates import today
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
-from slackwater.pipeline.definition import Late, Pipeline
+from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.cost_estimate import expected_usd, latest_runs
 from slackwater.runs.day import day_of
 from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
@@ -115,16 +115,3 @@ def decide_with_limits(
         days=tuple(decisions.get(facts.record.date) or decide(facts) for facts in days),
         usage=usage,
     )
-
-
-def budget_percent(policy: Late, usage: RerunUsage, days: Iterable[DayDecision]) -> float | None:
-    """Return the estimated price of today's re-runs in percent of `late.budget_per_day`; None without a budget.
-
-    `usage` are those that checks have started today. The `days` that the budget defers count too: a budget is spent
-    when it does not suffice, not when it is used up to the last cent. A re-run without an estimate counts as 0.
-    """
-    if policy.budget_per_day is None:
-        return None
-    deferred = [day.figures for day in days if day.rule is DecisionRule.OVER_BUDGET and day.figures]
-    needed = usage.usd + sum(figures.estimated_usd or 0.0 for figures in deferred)
-    return 100 * needed / policy.budget_per_day

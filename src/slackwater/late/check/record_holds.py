@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 
-from slackwater.late.decision import EARLY_RULES, CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.late.decision import EARLY_RULES, DayDecision, DecisionRule, LateDecision
 from slackwater.runs.holds import held, hold_ended
 from slackwater.runs.record import DayRecord, Hold
 
@@ -36,7 +36,7 @@ def day_with_decision(
     if unreadable_since and now - unreadable_since < LONGEST_ERROR:
         return record
     if decision.decision is not LateDecision.HOLD:
-        if record.hold and record.hold.rule in _FAILURES and not _ends_failure(decision):
+        if record.hold and record.hold.rule in _FAILURES and not ends_failure(decision):
             return record
         return hold_ended(record, reason=decision.reason, inputs=inputs, now=now)
     hold = record.hold
@@ -55,7 +55,8 @@ def ends_older_hold(record: DayRecord, decision: DayDecision) -> bool:
     return decision.decision is not LateDecision.RERUN or (record.hold is not None and record.hold.rule in ERROR_RULES)
 
 
-def _ends_failure(decision: DayDecision) -> bool:
+def ends_failure(decision: DayDecision) -> bool:
+    """Return whether the decision ends the hold of a failed attempt."""
     return decision.decision is LateDecision.RERUN or decision.rule in _END_FAILURES
 
 
@@ -68,16 +69,3 @@ def older_days(dates: Iterable[str], *, first: str, most: int = MAX_OLDER_DAYS) 
     # The next day's check begins after the last day of this one, so all are looked at in turn.
     start = date.fromisoformat(first).toordinal() * most % max(len(older), 1)
     return (older[start:] + older[:start])[:most]
-
-
-def days_on_hold(report: CheckReport, held_dates: Iterable[str]) -> int:
-    """Return how many days of the pipeline are on hold: those of the report, and others of the index.
-
-    A day with an error that may pass counts only if the index has it: a later check decides about it.
-    `held_dates` are the dates that the index shows, which may miss what the check has just written.
-    """
-    known = [day for day in report.days if day.rule not in EARLY_RULES and not day.error_may_pass]
-    # After other decisions, a day may still be on hold because its run failed.
-    decided = {day.date: day.decision for day in known if day.decision is LateDecision.HOLD or _ends_failure(day)}
-    others = {date for date in held_dates if date not in decided}
-    return len(others | {date for date, decision in decided.items() if decision is LateDecision.HOLD})

@@ -52,8 +52,6 @@ class FunctionFetcher:
     store: ObjectStore
     fetch_file: Callable[..., FetchResult]
     """`slackwater.aws.resources.Resources.fetch_file`, with the lease of the function."""
-    on_fetched: Callable[[str, FetchResult], None]
-    """Called with the name of the source and the result of each file that a function or a job has fetched."""
 
     def fetch(
         self, *, source: str, work: str, index: int, correlation_id: str, answer: str | None = None, job_error: str = ""
@@ -65,31 +63,28 @@ class FunctionFetcher:
         """
         definition = self.source(source)
         if answer:
-            fetched = job_result(self.store, answer, job_error=job_error)
-        else:
-            pull, item = definition.require_pull(), read_item(self.store, work, index)
-            max_bytes = min(pull.function_mb, pull.max_file_mb or pull.function_mb) * 10**6
-            try:
-                # Without jobs, a file of any size is attempted, so that the file cache gets the reason of the failure.
-                if pull.needs_jobs:
-                    expect_function_size(item, max_bytes=max_bytes)
-                fetched = self.fetch_file(definition, item, max_file_bytes=max_bytes, correlation_id=correlation_id)
-            except FileTooLarge as error:
-                if not pull.needs_jobs:
-                    raise
-                # Not a failure: some listings show no size, and then only the download shows it.
-                job = uuid4().hex
-                return LargeFileJob(
-                    source=source,
-                    work=work,
-                    index=index,
-                    correlation_id=correlation_id,
-                    job=job,
-                    answer=f"{work.removesuffix('.json')}/{job}.json",
-                    reason=str(error),
-                )
-        self.on_fetched(source, fetched)
-        return fetched
+            return job_result(self.store, answer, job_error=job_error)
+        pull, item = definition.require_pull(), read_item(self.store, work, index)
+        max_bytes = min(pull.function_mb, pull.max_file_mb or pull.function_mb) * 10**6
+        try:
+            # Without jobs, a file of any size is attempted, so that the file cache gets the reason of the failure.
+            if pull.needs_jobs:
+                expect_function_size(item, max_bytes=max_bytes)
+            return self.fetch_file(definition, item, max_file_bytes=max_bytes, correlation_id=correlation_id)
+        except FileTooLarge as error:
+            if not pull.needs_jobs:
+                raise
+            # Not a failure: some listings show no size, and then only the download shows it.
+            job = uuid4().hex
+            return LargeFileJob(
+                source=source,
+                work=work,
+                index=index,
+                correlation_id=correlation_id,
+                job=job,
+                answer=f"{work.removesuffix('.json')}/{job}.json",
+                reason=str(error),
+            )
 
 
 def expect_function_size(item: WorkItem, *, max_bytes: int) -> None:
