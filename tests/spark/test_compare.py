@@ -21,8 +21,7 @@ from glue_jobs import compare_day
 from slackwater.arrow.dataset import find_reference, load_manifest
 from slackwater.arrow.exchange import read_frame
 from slackwater.errors import CloudError, DataError, InputError, ObjectMissing, VersionRemoved
-from slackwater.late.changes.choose_versions import VersionPair, pair_uri
-from slackwater.late.changes.job_claims import job_failure_uri, job_started_uri
+from slackwater.late.changes.pairs import VersionPair, comparison_uri, job_failure_uri, job_started_uri, pair_uri
 from slackwater.late.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
@@ -30,7 +29,6 @@ from slackwater.late.comparison import (
     Comparison,
     PublishedVersion,
     Totals,
-    comparison_uri,
 )
 from slackwater.project.project import load_project
 from slackwater.runs.inputs.difference import Change

@@ -21,8 +21,8 @@ from uuid import uuid4
 
 from slackwater.errors import InputError, ObjectMissing
 from slackwater.late.changes.outbox import Outbox, Outcome
-from slackwater.late.changes.pairs import pair_prefix
-from slackwater.late.comparison import Comparison, comparison_uri
+from slackwater.late.changes.pairs import message_uri, pair_prefix
+from slackwater.late.comparison import Comparison
 from slackwater.late.effect import effect_percent, needs_message
 from slackwater.late.report.document import ChangeDocument, change_document
 from slackwater.late.report.message import Message, compose
@@ -79,14 +79,14 @@ class Notifier:
             )
         if costs := self.costs(content):
             content = content.with_costs(costs)
-        folder = comparison.rpartition("/")[0]
-        uri, report = message_uri(comparison), f"{folder}/report.html"
+        prefix = f"{comparison.rpartition('/')[0]}/"
+        uri, report = message_uri(prefix), f"{prefix}report.html"
         message = compose(content, report=report)
         document = change_document(content, summary=message.subject, comparison_uri=comparison, report_uri=report)
         if content.rows.differing:
             # A repeated call may replace them: its content differs at most in costs that are known by then.
             self.store.put(report, report_page(content).encode())
-            self.store.put(f"{folder}/notification.json", document.model_dump_json().encode())
+            self.store.put(f"{prefix}notification.json", document.model_dump_json().encode())
         claim = NotificationClaim(
             execution=execution, attempt=content.after.attempt, since=self.outbox.now(), call=uuid4().hex
         )
@@ -150,7 +150,7 @@ class Notifier:
         if existing.attempt != claim.attempt:
             # The comparisons of the day: the URI without the folder of the pair and the name of the message.
             comparisons = f"{uri.rsplit('/', 2)[0]}/"
-            uri = message_uri(comparison_uri(pair_prefix(comparisons, before=day.seen_attempt, after=existing.attempt)))
+            uri = message_uri(pair_prefix(comparisons, before=day.seen_attempt, after=existing.attempt))
         try:
             was_sent = Message.model_validate_json(self.store.get(uri)).message_id is not None
         except ObjectMissing:
@@ -207,11 +207,6 @@ def _without_message(comparison: Comparison) -> _NextStep:
     least = comparison.notify.min_effect_percent
     reason = f"the effect of {effect_percent(comparison):.3g} % is below late.notify.min_effect_percent, {least:g}"
     return _NextStep(update, _not_notified(reason))
-
-
-def message_uri(comparison: str) -> str:
-    """Return the URI of the message about the comparison at that URI."""
-    return f"{comparison.rpartition('/')[0]}/message.json"
 
 
 def _notified(attempt: int) -> dict[str, Any]:

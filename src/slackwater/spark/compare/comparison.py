@@ -15,8 +15,7 @@ from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import StoreFactory, write_frame
 from slackwater.arrow.reference import ArrowReference, Producer
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing, VersionRemoved
-from slackwater.late.changes.choose_versions import VersionPair, pair_uri
-from slackwater.late.changes.job_claims import job_started_uri
+from slackwater.late.changes.pairs import VersionPair, comparison_uri, job_started_uri, pair_uri
 from slackwater.late.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
@@ -28,7 +27,6 @@ from slackwater.late.comparison import (
     PublishedVersion,
     RowChange,
     Value,
-    comparison_uri,
 )
 from slackwater.model import IsoDate, Record
 from slackwater.project.project import Project
