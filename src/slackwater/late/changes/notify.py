@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from slackwater.errors import InputError, ObjectMissing
-from slackwater.late.changes.outbox import Outbox, Outcome
+from slackwater.late.changes.outbox import Outbox
 from slackwater.late.changes.pairs import message_uri, pair_prefix
 from slackwater.late.comparison import Comparison
 from slackwater.late.effect import effect_percent, needs_message
@@ -168,20 +168,20 @@ class Notifier:
         self, document: ChangeDocument, message: Message, uri: str, claim: NotificationClaim
     ) -> NotificationResult:
         """Send the claimed message, store its id, and release the claim. An error of the topic releases it, too."""
-
-        def settle(outcome: Outcome) -> None:
-            # The id is stored before the release: while the claim exists, only the id proves that the message was sent.
-            # The release happens even if the id cannot be stored, because the message must not be sent again.
-            try:
-                if outcome.message_id is not None:
-                    sent = message.model_copy(update={"message_id": outcome.message_id, "sent_at": self.outbox.now()})
-                    self.store.put(uri, sent.model_dump_json().encode())
-            finally:
-                self._release(document, claim, notified=not outcome.is_refused)
-
-        if self.outbox.send(document, date=document.date, body=message.body, settle=settle):
-            return NotificationResult(notified=True, message=uri)
-        return _not_notified(_may_have_been_notified(claim.attempt, uri))
+        message_id, refusal = self.outbox.send(document, date=document.date, body=message.body)
+        # The id is stored before the release: while the claim exists, only the id proves that the message was sent.
+        # The release happens even if the id cannot be stored, because the message must not be sent again.
+        try:
+            if message_id is not None:
+                sent = message.model_copy(update={"message_id": message_id, "sent_at": self.outbox.now()})
+                self.store.put(uri, sent.model_dump_json().encode())
+        finally:
+            self._release(document, claim, notified=refusal is None)
+        if refusal:
+            raise refusal
+        if message_id is None:
+            return _not_notified(_may_have_been_notified(claim.attempt, uri))
+        return NotificationResult(notified=True, message=uri)
 
     def _release(self, document: ChangeDocument, claim: NotificationClaim, *, notified: bool) -> None:
         """Remove the claim, unless another one has replaced it; with `notified`, mark its attempt as notified."""
