@@ -90,12 +90,16 @@ class Notifier:
         claim = NotificationClaim(
             execution=execution, attempt=content.after.attempt, since=self.outbox.now(), call=uuid4().hex
         )
-        return self._claim(content, message, uri, claim) or self._send(document, message, uri, claim)
+        allowed = _NextStep({"notification_claim": claim}) if needs_message(content) else _without_message(content)
+        return self._claim(content, message, uri, claim, allowed) or self._send(document, message, uri, claim)
 
     def _claim(
-        self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim
+        self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim, allowed: _NextStep
     ) -> NotificationResult | None:
-        """Claim the notification for this call. Returns the final result when there is nothing to send."""
+        """Claim the notification for this call. Returns the final result when there is nothing to send.
+
+        `allowed` is the step if the day's record allows the claim.
+        """
         result: NotificationResult | None = None
 
         def change(day: DayRecord) -> DayRecord:
@@ -103,7 +107,7 @@ class Notifier:
             if day.notification_claim == claim:
                 # This call has written the claim in an earlier iteration, but lost the response.
                 return day
-            step = self._next_step(day, comparison, uri, claim)
+            step = self._next_step(day, comparison.before.attempt, uri, claim) or allowed
             result = step.result
             if step.outcome_unknown:
                 self.outbox.on_outcome_unknown(comparison.pipeline, comparison.date)
@@ -116,8 +120,11 @@ class Notifier:
         update_day(self.table, comparison.pipeline, comparison.date, change, what="its notification was claimed")
         return result
 
-    def _next_step(self, day: DayRecord, comparison: Comparison, uri: str, claim: NotificationClaim) -> _NextStep:
-        """Decide whether the day's record allows the claim. `uri` is the one of the message."""
+    def _next_step(self, day: DayRecord, before: int, uri: str, claim: NotificationClaim) -> _NextStep | None:
+        """Return the step if the day's record does not allow the claim, or None if it does.
+
+        `before` is the attempt of the earlier version, and `uri` the one of the message.
+        """
         attempt, published = claim.attempt, day.published.run.attempt if day.published else 0
         if day.notified_attempt >= attempt:
             return _NextStep({}, _not_notified("already notified"))
@@ -128,11 +135,9 @@ class Notifier:
             return _NextStep({}, _not_notified(reason))
         if day.notification_claim:
             return self._resolve_claim(day, day.notification_claim, uri, claim)
-        if comparison.before.attempt < day.seen_attempt:
+        if before < day.seen_attempt:
             return _NextStep({}, _not_notified(_compared_later(day.seen_attempt)))
-        if not needs_message(comparison):
-            return _without_message(comparison)
-        return _NextStep({"notification_claim": claim})
+        return None
 
     def _resolve_claim(
         self, day: DayRecord, existing: NotificationClaim, uri: str, claim: NotificationClaim
