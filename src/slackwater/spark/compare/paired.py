@@ -9,13 +9,13 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
-from pyspark.sql.types import DataType, DecimalType, IntegralType, NumericType, StructField
+from pyspark.sql.types import DecimalType, IntegralType, NumericType, StructField
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import DataError
 from slackwater.late.comparison import Totals
 from slackwater.pipeline.definition import Aggregation
-from slackwater.steps.values import equal, finite, readable
+from slackwater.steps.values import as_decimal, equal, finite, readable
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
@@ -185,12 +185,6 @@ def differing_rows(differing: PairedVersions) -> DataFrame:
             unique += "_"
         renamed[unique] = sf.col(column).alias(unique)
     return differing.frame.select(*renamed.values())
-
-
-def as_decimal(column: Column, data_type: DataType) -> Column:
-    """Return an integer or decimal as a decimal, whose sum neither overflows nor rounds."""
-    # 20 digits hold every 64-bit integer; Spark adds 10 digits for a sum.
-    return column if isinstance(data_type, DecimalType) else column.cast(DecimalType(20, 0))
 
 
 def _movement(differing: PairedVersions, total: Totals, index: int) -> Column:

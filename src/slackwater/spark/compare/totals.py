@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 from slackwater.late.changes.hour_totals import QUARTER, HourOfDay, PartialTotal, combined, quarters_of_day
 from slackwater.late.comparison import HourTotals, RowCounts, Totals
 from slackwater.runs.day import Day
-from slackwater.spark.compare.paired import ADDED, CHANGED, REMOVED, Metric, PairedVersions, as_decimal
-from slackwater.steps.values import finite
+from slackwater.spark.compare.paired import ADDED, CHANGED, REMOVED, Metric, PairedVersions
+from slackwater.steps.values import as_decimal, finite
 
 SIDES = ("before", "after")
 # Spark's decimals have at most 38 digits: ten billion values of at most so many digits have a sum that fits.
