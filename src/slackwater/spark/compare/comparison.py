@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import StoreFactory, write_frame
 from slackwater.arrow.reference import ArrowReference, Producer
-from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing, VersionRemoved
+from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, VersionRemoved
 from slackwater.late.changes.pairs import VersionPair, comparison_uri, job_started_uri, pair_uri
 from slackwater.late.comparison import (
     MAX_MOVERS,
@@ -42,7 +42,7 @@ from slackwater.spark.compare.paired import (
     movers,
     pair_versions,
 )
-from slackwater.spark.compare.totals import SIDES, DayTotals, HourColumn, grouped_totals, hour_column
+from slackwater.spark.compare.totals import day_totals, hour_column
 from slackwater.spark.job import log
 from slackwater.spark.table import files_of_day, quoted_table, rows_of_version, tags_of
 from slackwater.storage import ObjectStore
@@ -87,8 +87,7 @@ def compare_versions(
     differing = paired.differing()
     metrics = paired.metrics(pair.metrics)
     hour = hour_column(paired, pipeline.publish.hour, day=day_of(day, pipeline.timezone), timezone=pipeline.timezone)
-    totals = _totals(paired, metrics, hour, pair)
-    rows = totals.rows
+    rows, changes = day_totals(paired, metrics, hour, pair)
     # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
     differing.frame.persist()
     try:
@@ -101,7 +100,7 @@ def compare_versions(
             before=pair.before,
             after=pair.after,
             rows=rows,
-            metrics=metric_changes(paired, metrics, totals, differing if any_differs else None),
+            metrics=with_movers(changes, metrics, differing) if any_differs else changes,
             examples=example_changes(differing) if any_differs else (),
             all_rows=(
                 store_differing_rows(differing, pair, job, input_bytes=size, stores=stores) if any_differs else None
@@ -147,45 +146,19 @@ def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:
     return pair
 
 
-def _totals(paired: PairedVersions, metrics: Sequence[Metric], hour: HourColumn | None, pair: VersionPair) -> DayTotals:
-    """Compute the totals. Raises `DataError` if a version has several rows with one key."""
-    totals = DayTotals(date.fromisoformat(pair.date), grouped_totals(paired, metrics, hour).collect(), hour)
-    for side, version in zip(SIDES, (pair.before, pair.after), strict=True):
-        if totals.rows_of_a_key(side) > 1:
-            raise DataError(
-                f"attempt {version.attempt} has keys ({', '.join(field.name for field in paired.key)}) that occur more "
-                "than once: it was published with another publish.key, and this key does not identify its rows"
-            )
-    return totals
-
-
-def metric_changes(
-    paired: PairedVersions, metrics: Sequence[Metric], totals: DayTotals, differing: PairedVersions | None
+def with_movers(
+    changes: Sequence[MetricChange], metrics: Sequence[Metric], differing: PairedVersions
 ) -> tuple[MetricChange, ...]:
-    """Return the change of every metric, with the rows of `differing` that changed it the most.
-
-    `differing` is None if no row differs. A declared metric of which neither version has numbers is there without
-    totals, so that readers see its name.
-    """
+    """Return the changes of these metrics with the rows of `differing` that changed each of them the most."""
     by_metric: dict[int | None, list[Mover]] = {}
-    if differing is not None and any(metric.index is not None for metric in metrics):
+    if any(metric.index is not None for metric in metrics):
         for row in movers(differing, metrics, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect():
             mover = Mover(key=_key(differing, row), before=row["before"], after=row["after"])
             by_metric.setdefault(row["metric"], []).append(mover)
-    changes = []
-    for metric in metrics:
-        before, after = totals.of_day(metric)
-        change = MetricChange(
-            metric=metric.name,
-            total=metric.total,
-            exact=metric.index is not None and paired.is_exact(metric.index),
-            before=before,
-            after=after,
-            movers=tuple(by_metric.get(metric.index, ())),
-            hours=totals.of_hours(metric),
-        )
-        changes.append(change)
-    return tuple(changes)
+    return tuple(
+        change.model_copy(update={"movers": tuple(by_metric.get(metric.index, ()))})
+        for change, metric in zip(changes, metrics, strict=True)
+    )
 
 
 def example_changes(differing: PairedVersions) -> tuple[RowChange, ...]:
