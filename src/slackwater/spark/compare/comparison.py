@@ -24,7 +24,6 @@ from slackwater.late.comparison import (
     Comparison,
     MetricChange,
     Mover,
-    PublishedVersion,
     RowChange,
     Value,
 )
@@ -80,7 +79,7 @@ def compare_versions(
     pipeline = Project.model_validate_json(store.get(project)).pipeline(job.pipeline)
     pair = read_pair(job, store=store)
     table = quoted_table(catalog_table)
-    before, after = (read_version(spark, table, version, pair) for version in (pair.before, pair.after))
+    before, after = read_versions(spark, table, pair)
     day = date.fromisoformat(job.date)
     size = sum(files_of_day(spark, table, day, tag=version.tag).bytes for version in (pair.before, pair.after))
     paired = pair_versions(before, after, key=pipeline.publish.key, tolerance=TOLERANCE)
@@ -117,24 +116,24 @@ def compare_versions(
     return comparison
 
 
-def read_version(spark: SparkSession, table: str, version: PublishedVersion, pair: VersionPair) -> DataFrame:
-    """Return the day's rows in one version of the table, with the columns that the version has.
+def read_versions(spark: SparkSession, table: str, pair: VersionPair) -> list[DataFrame]:
+    """Return the day's rows in both versions of the table, each with the columns that the version has.
 
     Raises `VersionRemoved` if the earlier version has no tag any more, and `CloudError` if the table does not exist or
     the later version has no tag: retention removes only versions that another one has replaced.
     """
-    day = pair.date
     if not spark.catalog.tableExists(table):
-        raise CloudError(f"there is no table {table}: the versions of {day} cannot be read")
-    if version.tag not in tags_of(spark, table):
-        if version.attempt < pair.after.attempt:
-            raise VersionRemoved(
-                f"version {version.attempt} of {pair.pipeline} {day} was removed by the setting version_days, which "
-                f"limits how long a replaced version can be read, so version {pair.after.attempt} cannot be compared "
-                f"with it; `slackwater history {pair.pipeline} --date {day}` lists the versions"
-            )
-        raise CloudError(f"{table} has no tag {version.tag} any more: attempt {version.attempt} cannot be read")
-    return rows_of_version(spark, table, version.tag, date.fromisoformat(day))
+        raise CloudError(f"there is no table {table}: the versions of {pair.date} cannot be read")
+    tags, before, after = tags_of(spark, table), pair.before, pair.after
+    if before.tag not in tags:
+        raise VersionRemoved(
+            f"version {before.attempt} of {pair.pipeline} {pair.date} was removed by the setting version_days, which "
+            f"limits how long a replaced version can be read, so version {after.attempt} cannot be compared with it; "
+            f"`slackwater history {pair.pipeline} --date {pair.date}` lists the versions"
+        )
+    if after.tag not in tags:
+        raise CloudError(f"{table} has no tag {after.tag} any more: attempt {after.attempt} cannot be read")
+    return [rows_of_version(spark, table, version.tag, date.fromisoformat(pair.date)) for version in (before, after)]
 
 
 def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:
