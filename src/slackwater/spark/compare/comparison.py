@@ -151,7 +151,9 @@ def with_movers(
     """Return the changes of these metrics with the rows of `differing` that changed each of them the most."""
     by_metric: dict[int | None, list[Mover]] = {}
     if any(metric.index is not None for metric in metrics):
-        for row in movers(differing, metrics, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect():
+        rows = movers(differing, metrics, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect()
+        # Spark sorts so few rows with a job and a shuffle of their own.
+        for row in sorted(rows, key=lambda row: row["rank"]):
             mover = Mover(key=_key(differing, row), before=row["before"], after=row["after"])
             by_metric.setdefault(row["metric"], []).append(mover)
     return tuple(

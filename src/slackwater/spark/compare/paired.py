@@ -122,12 +122,13 @@ def _side(frame: DataFrame, side: str, keys: Sequence[StructField], values: Sequ
 
 
 def movers(differing: PairedVersions, metrics: Sequence[Metric], *, limit: int, max_length: int) -> DataFrame:
-    """Return the rows that changed the total of each metric the most, ordered by metric and size of the change.
+    """Return the rows that changed the total of each metric the most, in any order.
 
     At most `limit` rows for each metric; strings have at most `max_length` characters. `metric` is the index of its
-    value; `before` and `after` are numbers, or null where a version has none. A row that was added or removed changes a
-    sum by its whole value. By how much it changes a mean is not known, so it is left out there. For a minimum or a
-    maximum, the first row is the one with the smallest or largest value of both versions.
+    value, and `rank` is 1 for the row that changed it the most; `before` and `after` are numbers, or null where a
+    version has none. A row that was added or removed changes a sum by its whole value. By how much it changes a mean is
+    not known, so it is left out there. For a minimum or a maximum, the first row is the one with the smallest or
+    largest value of both versions.
 
     At least one of the metrics must be the metric of a value.
     """
@@ -138,11 +139,8 @@ def movers(differing: PairedVersions, metrics: Sequence[Metric], *, limit: int, 
     moved = differing.frame.select(*keys, sf.inline(movements))
     order = Window.partitionBy("metric").orderBy(sf.col("size").desc(), *keys)
     ranked = moved.where("size IS NOT NULL").withColumn("rank", sf.row_number().over(order))
-    return (
-        ranked.where(sf.col("rank") <= limit)
-        .orderBy("metric", "rank")
-        .select("metric", "before", "after", *_readable_key(differing, max_length))
-    )
+    readable_key = _readable_key(differing, max_length)
+    return ranked.where(sf.col("rank") <= limit).select("metric", "rank", "before", "after", *readable_key)
 
 
 def examples(differing: PairedVersions, *, limit: int, max_length: int) -> DataFrame:
