@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from slackwater.aws.objects import s3_store
-from slackwater.late.changes.job_claims import job_failure_uri
+from slackwater.late.changes.pairs import job_failure_uri
 from slackwater.spark.compare.comparison import ComparisonJob, compare_versions
 from slackwater.spark.job import json_argument, run_job
 

@@ -21,16 +21,17 @@ from slackwater.client.holds import HoldDecisions
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.arrival_messages import ObjectWritten
-from slackwater.late.changes.choose_versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
+from slackwater.late.changes.choose_versions import CompareAction, CompareSince, Versions
 from slackwater.late.changes.definition_notices import DefinitionNotifier
 from slackwater.late.changes.notify import Notifier
 from slackwater.late.changes.outbox import Outbox
+from slackwater.late.changes.pairs import VersionPair, comparison_uri, pair_uri
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.limits import usage_date
 from slackwater.late.check.tasks import DayAction, day_tasks
-from slackwater.late.comparison import Comparison, MetricChange, RowCounts, Totals, comparison_uri
+from slackwater.late.comparison import Comparison, MetricChange, RowCounts, Totals
 from slackwater.late.decision import MAX_FAILURES, CheckReport, DecisionRule, LateDecision
 from slackwater.late.ledger import Ledger
 from slackwater.late.monitor import Monitor
@@ -330,11 +331,11 @@ class LateWorld(World):
             update_table=lambda *_: None, put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
         )  # fmt: skip
 
-    def _outbox(self, process: Process, on_outcome_unknown: Callable[[str], None]) -> Outbox:
+    def _outbox(self, process: Process, report_unknown_outcome: Callable[[str], None]) -> Outbox:
         topic = process.using(self.topic)
         return Outbox(
             executions=self.executions, topic=topic, now=self.now, put_metric=lambda *_, **__: None,
-            warn=lambda _message, *, date: on_outcome_unknown(date),
+            warn=lambda _message, *, date: report_unknown_outcome(date),
         )  # fmt: skip
 
     def documents(self, field: str) -> list[dict[str, Any]]:

@@ -10,10 +10,12 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pytest
 
+from slackwater.late.changes.pairs import VersionPair
 from slackwater.late.comparison import TOLERANCE
 from slackwater.runs.day import day_of, parse_date
 from slackwater.spark.compare.paired import pair_versions
-from slackwater.spark.compare.totals import DayTotals, grouped_totals, hour_column
+from slackwater.spark.compare.totals import day_totals, hour_column
+from tests.fakes_comparison import version
 from tests.spark.frames import frame_of
 
 SCHEMA = "id int, at timestamp, hour int, local timestamp_ntz, count int, price decimal(9,2), delay double"
@@ -27,8 +29,12 @@ def totals_of(spark, before, after, *, key, date, timezone="UTC", hour=None):
     metrics = paired.metrics(AGGREGATIONS)
     day = day_of(parse_date(date), timezone)
     column = hour_column(paired, hour, day=day, timezone=timezone)
-    totals = DayTotals(day.date, grouped_totals(paired, metrics, column).collect(), column)
-    return totals, {metric.name: totals.of_hours(metric) for metric in metrics}, metrics
+    rows, changes = day_totals(paired, metrics, column, pair_of(date))
+    return rows, {change.metric: change.hours for change in changes}, changes
+
+
+def pair_of(date):
+    return VersionPair(pipeline="p", date=date, before=version(1), after=version(2))
 
 
 def rows_of(date, timezone, *, seed):
@@ -68,7 +74,7 @@ def by_hour(rows, hour_of):
 )
 def test_the_hours_of_a_timestamp_are_those_of_the_local_day(spark, date, timezone, count):
     before, after = (rows_of(date, timezone, seed=seed) for seed in (1, 2))
-    totals, hours, metrics = totals_of(spark, before, after[20:], key=["id"], date=date, timezone=timezone, hour="at")
+    counts, hours, metrics = totals_of(spark, before, after[20:], key=["id"], date=date, timezone=timezone, hour="at")
 
     def hour_of(row):
         local = row[1].astimezone(ZoneInfo(timezone)) if row[1] else None
@@ -86,8 +92,8 @@ def test_the_hours_of_a_timestamp_are_those_of_the_local_day(spark, date, timezo
             for hour, value in actual.items():
                 wanted = of_side[hour][name] if hour in of_side else None
                 assert value == (None if wanted is None or pd.isna(wanted) else pytest.approx(wanted)), (name, hour)
-    assert (totals.rows.before, totals.rows.after, totals.rows.removed) == (300, 280, 20)
-    assert totals.of_day(metrics[0]) == (sum(row[4] for row in before), sum(row[4] for row in after[20:]))
+    assert (counts.before, counts.after, counts.removed) == (300, 280, 20)
+    assert (metrics[0].before, metrics[0].after) == (sum(row[4] for row in before), sum(row[4] for row in after[20:]))
 
 
 def test_an_hour_of_the_key_is_found_without_a_declaration(spark):
@@ -114,8 +120,8 @@ def test_a_timestamp_far_from_the_day_has_no_hour(spark):
     paired = pair_versions(frame, frame, key=["id"], tolerance=TOLERANCE)
     metrics, day = paired.metrics({"count": "sum"}), day_of(parse_date("2013-03-10"), "UTC")
     column = hour_column(paired, "at", day=day, timezone="UTC")
-    totals = DayTotals(day.date, grouped_totals(paired, metrics, column).collect(), column).of_hours(metrics[0])
-    assert {item.hour: item.before for item in totals if item.before} == {"2013-03-10T00:00+00:00": 1, None: 3}
+    _, (change,) = day_totals(paired, metrics, column, pair_of("2013-03-10"))
+    assert {item.hour: item.before for item in change.hours if item.before} == {"2013-03-10T00:00+00:00": 1, None: 3}
 
 
 @pytest.mark.parametrize(("key", "hour"), [("id", None), ("id", "nowhere"), ("id", "delay"), ("count", None)])

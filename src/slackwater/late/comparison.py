@@ -235,12 +235,3 @@ class ComparisonReference(Record):
     """Number of rows that differ."""
     reason: str = ""
     """Why there is nothing to compare."""
-
-
-def comparison_uri(prefix: str) -> str:
-    """Return the URI of the `Comparison` that is stored under `prefix`.
-
-    >>> comparison_uri("s3://exchange/comparisons/daily_delays/2013-11-03/1-2/")
-    's3://exchange/comparisons/daily_delays/2013-11-03/1-2/comparison.json'
-    """
-    return f"{prefix}comparison.json"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from slackwater.errors import ObjectMissing
-from slackwater.late.changes.notify import message_uri
-from slackwater.late.changes.pairs import comparisons_prefix, stored_pairs
-from slackwater.late.comparison import Comparison, MetricChange, comparison_uri
+from slackwater.late.changes.pairs import comparison_uri, comparisons_prefix, message_uri, stored_pairs
+from slackwater.late.comparison import Comparison, MetricChange
 from slackwater.late.documents import OnUnreadable, read_document
 from slackwater.late.effect import change_percent
 from slackwater.late.report.message import Message
@@ -46,19 +45,18 @@ def effects_of_day(
     # Those with the latest earlier version first.
     compared: dict[int, list[str]] = {attempt: [] for attempt in attempts}
     for pair in reversed(stored_pairs(store, comparisons_prefix(exchange_bucket, pipeline, date))):
-        uri = comparison_uri(pair.prefix)
-        if pair.after in compared and uri in pair.uris:
-            compared[pair.after].append(uri)
-    return {attempt: _effect(store, uris, on_unreadable) for attempt, uris in compared.items()}
+        if pair.after in compared and comparison_uri(pair.prefix) in pair.uris:
+            compared[pair.after].append(pair.prefix)
+    return {attempt: _effect(store, prefixes, on_unreadable) for attempt, prefixes in compared.items()}
 
 
-def _effect(store: ObjectStore, comparisons: Sequence[str], on_unreadable: OnUnreadable) -> Effect:
-    """Return the effect by the first comparison of these URIs that can be read."""
-    messages = (read_document(store, message_uri(uri), Message, on_unreadable=on_unreadable) for uri in comparisons)
+def _effect(store: ObjectStore, pairs: Sequence[str], on_unreadable: OnUnreadable) -> Effect:
+    """Return the effect by the first comparison that can be read, of the pairs with these URI prefixes."""
+    messages = (read_document(store, message_uri(prefix), Message, on_unreadable=on_unreadable) for prefix in pairs)
     notified = any(message and message.message_id is not None for message in messages)
-    for uri in comparisons:
+    for prefix in pairs:
         try:
-            comparison = Comparison.model_validate_json(store.get(uri))
+            comparison = Comparison.model_validate_json(store.get(comparison_uri(prefix)))
         except (ObjectMissing, ValidationError):  # stored by a release with other fields
             continue
         metric, percent = largest_change(comparison.metrics)

@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegralType,
@@ -74,6 +75,12 @@ def finite(column: Column) -> Column:
     """Return a number as a double, and null for NaN and the infinities."""
     number = column.cast("double")
     return sf.when(sf.abs(number) < sf.lit(float("inf")), number)
+
+
+def as_decimal(column: Column, data_type: DataType) -> Column:
+    """Return an integer or decimal as a decimal, whose sum neither overflows nor rounds."""
+    # 20 digits hold every 64-bit integer; Spark adds 10 digits for a sum.
+    return column if isinstance(data_type, DecimalType) else column.cast(DecimalType(20, 0))
 
 
 def readable(column: Column, data_type: DataType, max_length: int) -> Column:

@@ -289,7 +289,7 @@ def test_a_notification_returns_its_result(monkeypatch, metrics, result, counted
 
 def test_an_unknown_outcome_is_counted_for_its_pipeline(metrics):
     resources = resources_of({"change_topic": "arn"}, state_machines=None)
-    resources.outbox.on_outcome_unknown(PIPELINE, "2013-03-10")
+    resources.outbox.report_unknown_outcome(PIPELINE, "2013-03-10")
     assert metrics.put == {(Metric.NOTIFICATION_OUTCOME_UNKNOWN, PIPELINE): 1}
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, ResponseLost, Throttled
-from slackwater.late.changes.notify import Notifier, message_uri
+from slackwater.late.changes.notify import Notifier
 from slackwater.late.changes.outbox import Outbox
+from slackwater.late.changes.pairs import message_uri
 from slackwater.late.comparison import RowCounts
 from slackwater.late.report.document import ChangeDocument
 from slackwater.late.report.message import Message
@@ -420,9 +421,7 @@ def test_a_message_that_could_not_be_stored_leaves_no_claim(world):
 
 
 def test_the_message_is_stored_next_to_its_comparison():
-    assert message_uri("s3://exchange/comparisons/p/d/1-2/comparison.json") == (
-        "s3://exchange/comparisons/p/d/1-2/message.json"
-    )
+    assert message_uri("s3://exchange/comparisons/p/d/1-2/") == ("s3://exchange/comparisons/p/d/1-2/message.json")
 
 
 def test_the_claim_of_another_notifier_is_not_removed(world):

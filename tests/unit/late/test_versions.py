@@ -12,23 +12,16 @@ import pytest
 
 from lambdas import compare_versions
 from slackwater.errors import InputError, ObjectMissing, RunFailed
-from slackwater.late.changes.choose_versions import (
-    CompareAction,
-    CompareSince,
-    VersionPair,
-    Versions,
-    pair_uri,
-)
+from slackwater.late.changes.choose_versions import CompareAction, CompareSince, Versions
 from slackwater.late.changes.job_claims import (
     MAX_FAILED_JOBS,
     MAX_STARTED_JOBS,
     JobClaim,
     abandoned_comparisons,
     claim_uri,
-    job_failure_uri,
-    job_started_uri,
 )
-from slackwater.late.comparison import ComparisonReference, comparison_uri
+from slackwater.late.changes.pairs import VersionPair, comparison_uri, job_failure_uri, job_started_uri, pair_uri
+from slackwater.late.comparison import ComparisonReference
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, RunRecord, RunState
 from tests.fakes_comparison import comparison, version
 from tests.fakes_functions import use_resources

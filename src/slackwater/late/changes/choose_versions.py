@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, RunFailed
 from slackwater.late.changes.job_claims import (
@@ -17,19 +17,19 @@ from slackwater.late.changes.job_claims import (
     JobClaim,
     abandoned_uri,
     claim_job,
-    job_failure_uri,
     job_failures,
 )
-from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
-from slackwater.late.comparison import (
-    Comparison,
-    ComparisonReference,
-    PublishedVersion,
+from slackwater.late.changes.pairs import (
+    VersionPair,
     comparison_uri,
+    comparisons_prefix,
+    job_failure_uri,
+    pair_prefix,
+    pair_uri,
 )
+from slackwater.late.comparison import Comparison, ComparisonReference, PublishedVersion
 from slackwater.metrics import Metric, PutsMetric
 from slackwater.model import Record
-from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.outcome import failure_message
 from slackwater.runs.record import RunRecord, RunState
@@ -56,17 +56,6 @@ class CompareAction(StrEnum):
     """There are no two versions to compare."""
 
 
-class VersionPair(Record):
-    """The two versions that a job compares: the content of the object at `pair_uri`."""
-
-    pipeline: str
-    date: str
-    before: PublishedVersion
-    after: PublishedVersion
-    metrics: dict[str, Aggregation] = Field(default_factory=dict)
-    """`publish.metrics` of the later version's run, so that the same pair always has the same metrics."""
-
-
 class ChosenVersions(Record):
     """The result of the choice: only URIs and numbers, because it passes through Step Functions."""
 
@@ -83,11 +72,6 @@ class ChosenVersions(Record):
     """32 hex digits that identify the job. Executions that compare the same pair at the same time share a job."""
     correlation_id: str = ""
     """Of the job: that of the execution that was the first to compare the pair."""
-
-
-def pair_uri(prefix: str) -> str:
-    """Return the URI of the `VersionPair` that is compared under `prefix`."""
-    return f"{prefix}pair.json"
 
 
 @dataclass(frozen=True, kw_only=True)

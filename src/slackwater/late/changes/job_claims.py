@@ -11,8 +11,7 @@ from itertools import count
 
 from pydantic import AwareDatetime
 
-from slackwater.late.changes.pairs import comparisons_prefix, stored_pairs
-from slackwater.late.comparison import comparison_uri
+from slackwater.late.changes.pairs import comparison_uri, comparisons_prefix, job_started_uri, stored_pairs
 from slackwater.model import Record
 from slackwater.runs.record import DayRecord, failure_uri
 from slackwater.storage import ObjectStore, StoredObject
@@ -62,16 +61,6 @@ def claim_uri(prefix: str, number: int) -> str:
 def abandoned_uri(prefix: str) -> str:
     """Return the URI of the `AbandonedComparison` of the pair that is compared under `prefix`."""
     return f"{prefix}jobs/given-up.json"
-
-
-def job_failure_uri(prefix: str, job: str) -> str:
-    """Return the URI at which a failed job writes its error: another job may compare the same pair later."""
-    return failure_uri(f"{prefix}jobs/{job}/")
-
-
-def job_started_uri(prefix: str, job: str) -> str:
-    """Return the URI of the empty object that a job writes before it compares the pair under `prefix`."""
-    return f"{prefix}jobs/{job}/started"
 
 
 def job_failures(store: ObjectStore, prefix: str) -> list[StoredObject]:

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from slackwater.errors import InputError, ObjectMissing, SlackwaterError
-from slackwater.late.changes.outbox import Outbox, Outcome
-from slackwater.late.changes.pairs import pair_prefix
-from slackwater.late.comparison import Comparison, comparison_uri
+from slackwater.late.changes.outbox import Outbox
+from slackwater.late.changes.pairs import message_uri, pair_prefix
+from slackwater.late.comparison import Comparison
 from slackwater.late.effect import effect_percent, needs_message
 from slackwater.late.report.document import ChangeDocument, change_document
 from slackwater.late.report.message import Message, compose
@@ -83,18 +83,19 @@ class Notifier:
             )
         if costs := self.known_costs(content):
             content = content.with_costs(costs)
-        folder = comparison.rpartition("/")[0]
-        uri, report = message_uri(comparison), f"{folder}/report.html"
+        prefix = f"{comparison.rpartition('/')[0]}/"
+        uri, report = message_uri(prefix), f"{prefix}report.html"
         message = compose(content, report=report)
         document = change_document(content, summary=message.subject, comparison_uri=comparison, report_uri=report)
         if content.rows.differing:
             # A repeated call may replace them: its content differs at most in costs that are known by then.
             self.store.put(report, report_page(content).encode())
-            self.store.put(f"{folder}/notification.json", document.model_dump_json().encode())
+            self.store.put(f"{prefix}notification.json", document.model_dump_json().encode())
         claim = NotificationClaim(
             execution=execution, attempt=content.after.attempt, since=self.outbox.now(), call=uuid4().hex
         )
-        return self._claim(content, message, uri, claim) or self._send(document, message, uri, claim)
+        allowed = _NextStep({"notification_claim": claim}) if needs_message(content) else _without_message(content)
+        return self._claim(content, message, uri, claim, allowed) or self._send(document, message, uri, claim)
 
     def known_costs(self, comparison: Comparison) -> AttemptCosts | None:
         """Return what the run and the comparison have cost until now; None after an error or `_COSTS_SECONDS`.
@@ -117,9 +118,12 @@ class Notifier:
             reader.shutdown(wait=False)
 
     def _claim(
-        self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim
+        self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim, allowed: _NextStep
     ) -> NotificationResult | None:
-        """Claim the notification for this call. Returns the final result when there is nothing to send."""
+        """Claim the notification for this call. Returns the final result when there is nothing to send.
+
+        `allowed` is the step if the day's record allows the claim.
+        """
         result: NotificationResult | None = None
 
         def change(day: DayRecord) -> DayRecord:
@@ -127,10 +131,10 @@ class Notifier:
             if day.notification_claim == claim:
                 # This call has written the claim in an earlier iteration, but lost the response.
                 return day
-            step = self._next_step(day, comparison, uri, claim)
+            step = self._next_step(day, comparison.before.attempt, uri, claim) or allowed
             result = step.result
             if step.outcome_unknown:
-                self.outbox.on_outcome_unknown(comparison.pipeline, comparison.date)
+                self.outbox.report_unknown_outcome(comparison.pipeline, comparison.date)
             # The message is stored before the claim, so that after a crash every claim has its message. It must not
             # replace a message: since the record was read, another execution may have sent it and stored its id.
             if step.result is None:
@@ -140,8 +144,11 @@ class Notifier:
         update_day(self.table, comparison.pipeline, comparison.date, change, what="its notification was claimed")
         return result
 
-    def _next_step(self, day: DayRecord, comparison: Comparison, uri: str, claim: NotificationClaim) -> _NextStep:
-        """Decide whether the day's record allows the claim. `uri` is the one of the message."""
+    def _next_step(self, day: DayRecord, before: int, uri: str, claim: NotificationClaim) -> _NextStep | None:
+        """Return the step if the day's record does not allow the claim, or None if it does.
+
+        `before` is the attempt of the earlier version, and `uri` the one of the message.
+        """
         attempt, published = claim.attempt, day.published.run.attempt if day.published else 0
         if day.notified_attempt >= attempt:
             return _NextStep({}, _not_notified("already notified"))
@@ -152,11 +159,9 @@ class Notifier:
             return _NextStep({}, _not_notified(reason))
         if day.notification_claim:
             return self._resolve_claim(day, day.notification_claim, uri, claim)
-        if comparison.before.attempt < day.seen_attempt:
+        if before < day.seen_attempt:
             return _NextStep({}, _not_notified(_compared_later(day.seen_attempt)))
-        if not needs_message(comparison):
-            return _without_message(comparison)
-        return _NextStep({"notification_claim": claim})
+        return None
 
     def _resolve_claim(
         self, day: DayRecord, existing: NotificationClaim, uri: str, claim: NotificationClaim
@@ -174,7 +179,7 @@ class Notifier:
         if existing.attempt != claim.attempt:
             # The comparisons of the day: the URI without the folder of the pair and the name of the message.
             comparisons = f"{uri.rsplit('/', 2)[0]}/"
-            uri = message_uri(comparison_uri(pair_prefix(comparisons, before=day.seen_attempt, after=existing.attempt)))
+            uri = message_uri(pair_prefix(comparisons, before=day.seen_attempt, after=existing.attempt))
         try:
             was_sent = Message.model_validate_json(self.store.get(uri)).message_id is not None
         except ObjectMissing:
@@ -192,20 +197,20 @@ class Notifier:
         self, document: ChangeDocument, message: Message, uri: str, claim: NotificationClaim
     ) -> NotificationResult:
         """Send the claimed message, store its id, and release the claim. An error of the topic releases it, too."""
-
-        def settle(outcome: Outcome) -> None:
-            # The id is stored before the release: while the claim exists, only the id proves that the message was sent.
-            # The release happens even if the id cannot be stored, because the message must not be sent again.
-            try:
-                if outcome.message_id is not None:
-                    sent = message.model_copy(update={"message_id": outcome.message_id, "sent_at": self.outbox.now()})
-                    self.store.put(uri, sent.model_dump_json().encode())
-            finally:
-                self._release(document, claim, notified=not outcome.is_refused)
-
-        if self.outbox.send(document, date=document.date, body=message.body, settle=settle):
-            return NotificationResult(notified=True, message=uri)
-        return _not_notified(_may_have_been_notified(claim.attempt, uri))
+        message_id, refusal = self.outbox.send(document, date=document.date, body=message.body)
+        # The id is stored before the release: while the claim exists, only the id proves that the message was sent.
+        # The release happens even if the id cannot be stored, because the message must not be sent again.
+        try:
+            if message_id is not None:
+                sent = message.model_copy(update={"message_id": message_id, "sent_at": self.outbox.now()})
+                self.store.put(uri, sent.model_dump_json().encode())
+        finally:
+            self._release(document, claim, notified=refusal is None)
+        if refusal:
+            raise refusal
+        if message_id is None:
+            return _not_notified(_may_have_been_notified(claim.attempt, uri))
+        return NotificationResult(notified=True, message=uri)
 
     def _release(self, document: ChangeDocument, claim: NotificationClaim, *, notified: bool) -> None:
         """Remove the claim, unless another one has replaced it; with `notified`, mark its attempt as notified."""
@@ -231,11 +236,6 @@ def _without_message(comparison: Comparison) -> _NextStep:
     least = comparison.notify.min_effect_percent
     reason = f"the effect of {effect_percent(comparison):.3g} % is below late.notify.min_effect_percent, {least:g}"
     return _NextStep(update, _not_notified(reason))
-
-
-def message_uri(comparison: str) -> str:
-    """Return the URI of the message about the comparison at that URI."""
-    return f"{comparison.rpartition('/')[0]}/message.json"
 
 
 def _notified(attempt: int) -> dict[str, Any]:

@@ -37,7 +37,8 @@ class Outcome(NamedTuple):
 
     message_id: str | None = None
     """None if it was refused, or may or may not have been sent."""
-    is_refused: bool = False
+    refusal: SlackwaterError | None = None
+    """The error with which the topic has refused it: nothing was sent."""
 
 
 class Messages(Protocol[Notice]):
@@ -70,7 +71,7 @@ class Outbox:
     put_metric: PutsMetric
     warn: Warns
 
-    def on_outcome_unknown(self, pipeline: str, date: str) -> None:
+    def report_unknown_outcome(self, pipeline: str, date: str) -> None:
         """Put the metric of an alarm for a message that may or may not have been sent, and log its day.
 
         It is called before the claim is settled. After a crash in between, the next execution calls it again.
@@ -85,11 +86,8 @@ class Outbox:
         now = self.now()
         return is_alive(self.executions, claim.execution, since=claim.since or now, now=now)
 
-    def send(self, document: Document, *, date: str, body: str, settle: Callable[[Outcome], None]) -> bool:
-        """Send a claimed message, and settle the claim; return whether the message was sent.
-
-        Raises the topic's error when the topic has refused the message: nothing was sent.
-        """
+    def send(self, document: Document, *, date: str, body: str) -> Outcome:
+        """Send a claimed message. The caller settles the claim, and then raises the error of a refused message."""
         attributes = {
             "pipeline": document.pipeline, "date": date, "severity": document.severity.value, "team": document.team
         }  # fmt: skip
@@ -102,14 +100,11 @@ class Outbox:
                 attributes={name: value for name, value in attributes.items() if value},
             )
         except ResponseLost:
-            self.on_outcome_unknown(document.pipeline, date)
-            settle(Outcome())
-            return False
-        except SlackwaterError:
-            settle(Outcome(is_refused=True))
-            raise
-        settle(Outcome(message_id))
-        return True
+            self.report_unknown_outcome(document.pipeline, date)
+            return Outcome()
+        except SlackwaterError as error:
+            return Outcome(refusal=error)
+        return Outcome(message_id)
 
     def send_once(self, pipeline: str, messages: Messages[Notice], *, execution: str) -> bool:
         """Claim, send and settle a message if there is something to send; return whether one was sent.
@@ -125,7 +120,7 @@ class Outbox:
             if latest and not latest.is_settled:
                 if self.is_claimed(latest, execution=execution):
                     return latest
-                self.on_outcome_unknown(pipeline, messages.date)
+                self.report_unknown_outcome(pipeline, messages.date)
                 latest = messages.settled(latest, is_refused=False)
             own = {"execution": execution, "call": call, "since": self.now(), "is_settled": False}
             return messages.claim(latest, own)
@@ -133,14 +128,15 @@ class Outbox:
         claimed = messages.update(claim)
         if claimed is None or claimed.call != call:
             return False
-
-        def settle(outcome: Outcome) -> None:
-            def settled(notice: Notice | None) -> Notice | None:
-                # Another execution may have settled it: it took this one for dead.
-                is_own = notice is not None and notice.call == call and not notice.is_settled
-                return messages.settled(notice, is_refused=outcome.is_refused) if notice and is_own else notice
-
-            messages.update(settled)
-
         document, body = messages.message(claimed)
-        return self.send(document, date=messages.date, body=body, settle=settle)
+        message_id, refusal = self.send(document, date=messages.date, body=body)
+
+        def settled(notice: Notice | None) -> Notice | None:
+            # Another execution may have settled it: it took this one for dead.
+            is_own = notice is not None and notice.call == call and not notice.is_settled
+            return messages.settled(notice, is_refused=refusal is not None) if notice and is_own else notice
+
+        messages.update(settled)
+        if refusal:
+            raise refusal
+        return message_id is not None

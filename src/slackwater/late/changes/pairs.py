@@ -1,7 +1,7 @@
 """Where the comparisons of a day are stored: everything about a pair of versions is under a prefix of its own.
 
 The prefixes are `comparisons/<pipeline>/<date>/<before>-<after>/` in the exchange bucket, with the numbers of the
-attempts that published the versions.
+attempts that published the versions. The functions `..._uri` return the URIs of single objects under such a prefix.
 """
 
 from __future__ import annotations
@@ -9,9 +9,26 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from pydantic import Field
+
+from slackwater.late.comparison import PublishedVersion
+from slackwater.model import Record
+from slackwater.pipeline.definition import Aggregation
+from slackwater.runs.record import failure_uri
 from slackwater.storage import ObjectStore
 
 _FOLDER = re.compile(r"(\d+)-(\d+)/")
+
+
+class VersionPair(Record):
+    """The two versions that a job compares: the content of the object at `pair_uri`."""
+
+    pipeline: str
+    date: str
+    before: PublishedVersion
+    after: PublishedVersion
+    metrics: dict[str, Aggregation] = Field(default_factory=dict)
+    """`publish.metrics` of the later version's run, so that the same pair always has the same metrics."""
 
 
 class StoredPair(NamedTuple):
@@ -54,3 +71,32 @@ def stored_pairs(store: ObjectStore, comparisons: str) -> list[StoredPair]:
         StoredPair(after, before, pair_prefix(comparisons, before=before, after=after), frozenset(of_pair))
         for (after, before), of_pair in sorted(uris.items())
     ]
+
+
+def pair_uri(prefix: str) -> str:
+    """Return the URI of the `VersionPair` that is compared under `prefix`."""
+    return f"{prefix}pair.json"
+
+
+def job_started_uri(prefix: str, job: str) -> str:
+    """Return the URI of the empty object that a job writes before it compares the pair under `prefix`."""
+    return f"{prefix}jobs/{job}/started"
+
+
+def job_failure_uri(prefix: str, job: str) -> str:
+    """Return the URI at which a failed job writes its error: another job may compare the same pair later."""
+    return failure_uri(f"{prefix}jobs/{job}/")
+
+
+def comparison_uri(prefix: str) -> str:
+    """Return the URI of the `Comparison` that is stored under `prefix`.
+
+    >>> comparison_uri("s3://exchange/comparisons/daily_delays/2013-11-03/1-2/")
+    's3://exchange/comparisons/daily_delays/2013-11-03/1-2/comparison.json'
+    """
+    return f"{prefix}comparison.json"
+
+
+def message_uri(prefix: str) -> str:
+    """Return the URI of the `Message` about the comparison that is stored under `prefix`."""
+    return f"{prefix}message.json"

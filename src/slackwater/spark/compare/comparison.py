@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import StoreFactory, write_frame
 from slackwater.arrow.reference import ArrowReference, Producer
-from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing, VersionRemoved
-from slackwater.late.changes.choose_versions import VersionPair, pair_uri
-from slackwater.late.changes.job_claims import job_started_uri
+from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, VersionRemoved
+from slackwater.late.changes.pairs import VersionPair, comparison_uri, job_started_uri, pair_uri
 from slackwater.late.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
@@ -25,10 +24,8 @@ from slackwater.late.comparison import (
     Comparison,
     MetricChange,
     Mover,
-    PublishedVersion,
     RowChange,
     Value,
-    comparison_uri,
 )
 from slackwater.model import IsoDate, Record
 from slackwater.project.project import Project
@@ -44,7 +41,7 @@ from slackwater.spark.compare.paired import (
     movers,
     pair_versions,
 )
-from slackwater.spark.compare.totals import SIDES, DayTotals, HourColumn, grouped_totals, hour_column
+from slackwater.spark.compare.totals import day_totals, hour_column
 from slackwater.spark.job import log
 from slackwater.spark.table import files_of_day, quoted_table, rows_of_version, tags_of
 from slackwater.storage import ObjectStore
@@ -82,15 +79,14 @@ def compare_versions(
     pipeline = Project.model_validate_json(store.get(project)).pipeline(job.pipeline)
     pair = read_pair(job, store=store)
     table = quoted_table(catalog_table)
-    before, after = (read_version(spark, table, version, pair) for version in (pair.before, pair.after))
+    before, after = read_versions(spark, table, pair)
     day = date.fromisoformat(job.date)
     size = sum(files_of_day(spark, table, day, tag=version.tag).bytes for version in (pair.before, pair.after))
     paired = pair_versions(before, after, key=pipeline.publish.key, tolerance=TOLERANCE)
     differing = paired.differing()
     metrics = paired.metrics(pair.metrics)
     hour = hour_column(paired, pipeline.publish.hour, day=day_of(day, pipeline.timezone), timezone=pipeline.timezone)
-    totals = _totals(paired, metrics, hour, pair)
-    rows = totals.rows
+    rows, changes = day_totals(paired, metrics, hour, pair)
     # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
     differing.frame.persist()
     try:
@@ -103,7 +99,7 @@ def compare_versions(
             before=pair.before,
             after=pair.after,
             rows=rows,
-            metrics=metric_changes(paired, metrics, totals, differing if any_differs else None),
+            metrics=with_movers(changes, metrics, differing) if any_differs else changes,
             examples=example_changes(differing) if any_differs else (),
             all_rows=(
                 store_differing_rows(differing, pair, job, input_bytes=size, stores=stores) if any_differs else None
@@ -120,24 +116,24 @@ def compare_versions(
     return comparison
 
 
-def read_version(spark: SparkSession, table: str, version: PublishedVersion, pair: VersionPair) -> DataFrame:
-    """Return the day's rows in one version of the table, with the columns that the version has.
+def read_versions(spark: SparkSession, table: str, pair: VersionPair) -> list[DataFrame]:
+    """Return the day's rows in both versions of the table, each with the columns that the version has.
 
     Raises `VersionRemoved` if the earlier version has no tag any more, and `CloudError` if the table does not exist or
     the later version has no tag: retention removes only versions that another one has replaced.
     """
-    day = pair.date
     if not spark.catalog.tableExists(table):
-        raise CloudError(f"there is no table {table}: the versions of {day} cannot be read")
-    if version.tag not in tags_of(spark, table):
-        if version.attempt < pair.after.attempt:
-            raise VersionRemoved(
-                f"version {version.attempt} of {pair.pipeline} {day} was removed by the setting version_days, which "
-                f"limits how long a replaced version can be read, so version {pair.after.attempt} cannot be compared "
-                f"with it; `slackwater history {pair.pipeline} --date {day}` lists the versions"
-            )
-        raise CloudError(f"{table} has no tag {version.tag} any more: attempt {version.attempt} cannot be read")
-    return rows_of_version(spark, table, version.tag, date.fromisoformat(day))
+        raise CloudError(f"there is no table {table}: the versions of {pair.date} cannot be read")
+    tags, before, after = tags_of(spark, table), pair.before, pair.after
+    if before.tag not in tags:
+        raise VersionRemoved(
+            f"version {before.attempt} of {pair.pipeline} {pair.date} was removed by the setting version_days, which "
+            f"limits how long a replaced version can be read, so version {after.attempt} cannot be compared with it; "
+            f"`slackwater history {pair.pipeline} --date {pair.date}` lists the versions"
+        )
+    if after.tag not in tags:
+        raise CloudError(f"{table} has no tag {after.tag} any more: attempt {after.attempt} cannot be read")
+    return [rows_of_version(spark, table, version.tag, date.fromisoformat(pair.date)) for version in (before, after)]
 
 
 def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:
@@ -149,45 +145,21 @@ def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:
     return pair
 
 
-def _totals(paired: PairedVersions, metrics: Sequence[Metric], hour: HourColumn | None, pair: VersionPair) -> DayTotals:
-    """Compute the totals. Raises `DataError` if a version has several rows with one key."""
-    totals = DayTotals(date.fromisoformat(pair.date), grouped_totals(paired, metrics, hour).collect(), hour)
-    for side, version in zip(SIDES, (pair.before, pair.after), strict=True):
-        if totals.rows_of_a_key(side) > 1:
-            raise DataError(
-                f"attempt {version.attempt} has keys ({', '.join(field.name for field in paired.key)}) that occur more "
-                "than once: it was published with another publish.key, and this key does not identify its rows"
-            )
-    return totals
-
-
-def metric_changes(
-    paired: PairedVersions, metrics: Sequence[Metric], totals: DayTotals, differing: PairedVersions | None
+def with_movers(
+    changes: Sequence[MetricChange], metrics: Sequence[Metric], differing: PairedVersions
 ) -> tuple[MetricChange, ...]:
-    """Return the change of every metric, with the rows of `differing` that changed it the most.
-
-    `differing` is None if no row differs. A declared metric of which neither version has numbers is there without
-    totals, so that readers see its name.
-    """
+    """Return the changes of these metrics with the rows of `differing` that changed each of them the most."""
     by_metric: dict[int | None, list[Mover]] = {}
-    if differing is not None and any(metric.index is not None for metric in metrics):
-        for row in movers(differing, metrics, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect():
+    if any(metric.index is not None for metric in metrics):
+        rows = movers(differing, metrics, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect()
+        # Spark sorts so few rows with a job and a shuffle of their own.
+        for row in sorted(rows, key=lambda row: row["rank"]):
             mover = Mover(key=_key(differing, row), before=row["before"], after=row["after"])
             by_metric.setdefault(row["metric"], []).append(mover)
-    changes = []
-    for metric in metrics:
-        before, after = totals.of_day(metric)
-        change = MetricChange(
-            metric=metric.name,
-            total=metric.total,
-            exact=metric.index is not None and paired.is_exact(metric.index),
-            before=before,
-            after=after,
-            movers=tuple(by_metric.get(metric.index, ())),
-            hours=totals.of_hours(metric),
-        )
-        changes.append(change)
-    return tuple(changes)
+    return tuple(
+        change.model_copy(update={"movers": tuple(by_metric.get(metric.index, ()))})
+        for change, metric in zip(changes, metrics, strict=True)
+    )
 
 
 def example_changes(differing: PairedVersions) -> tuple[RowChange, ...]:

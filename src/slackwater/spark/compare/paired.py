@@ -9,13 +9,13 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
-from pyspark.sql.types import DataType, DecimalType, IntegralType, NumericType, StructField
+from pyspark.sql.types import DecimalType, IntegralType, NumericType, StructField
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import DataError
 from slackwater.late.comparison import Totals
 from slackwater.pipeline.definition import Aggregation
-from slackwater.steps.values import equal, finite, readable
+from slackwater.steps.values import as_decimal, equal, finite, readable
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
@@ -122,12 +122,13 @@ def _side(frame: DataFrame, side: str, keys: Sequence[StructField], values: Sequ
 
 
 def movers(differing: PairedVersions, metrics: Sequence[Metric], *, limit: int, max_length: int) -> DataFrame:
-    """Return the rows that changed the total of each metric the most, ordered by metric and size of the change.
+    """Return the rows that changed the total of each metric the most, in any order.
 
     At most `limit` rows for each metric; strings have at most `max_length` characters. `metric` is the index of its
-    value; `before` and `after` are numbers, or null where a version has none. A row that was added or removed changes a
-    sum by its whole value. By how much it changes a mean is not known, so it is left out there. For a minimum or a
-    maximum, the first row is the one with the smallest or largest value of both versions.
+    value, and `rank` is 1 for the row that changed it the most; `before` and `after` are numbers, or null where a
+    version has none. A row that was added or removed changes a sum by its whole value. By how much it changes a mean is
+    not known, so it is left out there. For a minimum or a maximum, the first row is the one with the smallest or
+    largest value of both versions.
 
     At least one of the metrics must be the metric of a value.
     """
@@ -138,11 +139,8 @@ def movers(differing: PairedVersions, metrics: Sequence[Metric], *, limit: int, 
     moved = differing.frame.select(*keys, sf.inline(movements))
     order = Window.partitionBy("metric").orderBy(sf.col("size").desc(), *keys)
     ranked = moved.where("size IS NOT NULL").withColumn("rank", sf.row_number().over(order))
-    return (
-        ranked.where(sf.col("rank") <= limit)
-        .orderBy("metric", "rank")
-        .select("metric", "before", "after", *_readable_key(differing, max_length))
-    )
+    readable_key = _readable_key(differing, max_length)
+    return ranked.where(sf.col("rank") <= limit).select("metric", "rank", "before", "after", *readable_key)
 
 
 def examples(differing: PairedVersions, *, limit: int, max_length: int) -> DataFrame:
@@ -185,12 +183,6 @@ def differing_rows(differing: PairedVersions) -> DataFrame:
             unique += "_"
         renamed[unique] = sf.col(column).alias(unique)
     return differing.frame.select(*renamed.values())
-
-
-def as_decimal(column: Column, data_type: DataType) -> Column:
-    """Return an integer or decimal as a decimal, whose sum neither overflows nor rounds."""
-    # 20 digits hold every 64-bit integer; Spark adds 10 digits for a sum.
-    return column if isinstance(data_type, DecimalType) else column.cast(DecimalType(20, 0))
 
 
 def _movement(differing: PairedVersions, total: Totals, index: int) -> Column:

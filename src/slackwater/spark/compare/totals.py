@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from fractions import Fraction
 
 from pyspark.sql import Column, DataFrame, Row
@@ -18,11 +17,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from slackwater.errors import DataError
 from slackwater.late.changes.hour_totals import QUARTER, HourOfDay, PartialTotal, combined, quarters_of_day
-from slackwater.late.comparison import HourTotals, RowCounts, Totals
+from slackwater.late.changes.pairs import VersionPair
+from slackwater.late.comparison import HourTotals, MetricChange, RowCounts, Totals
 from slackwater.runs.day import Day
-from slackwater.spark.compare.paired import ADDED, CHANGED, REMOVED, Metric, PairedVersions, as_decimal
-from slackwater.steps.values import finite
+from slackwater.spark.compare.paired import ADDED, CHANGED, REMOVED, Metric, PairedVersions
+from slackwater.steps.values import as_decimal, finite
 
 SIDES = ("before", "after")
 # Spark's decimals have at most 38 digits: ten billion values of at most so many digits have a sum that fits.
@@ -117,54 +118,60 @@ def _partial_total(total: Totals, column: Column, data_type: DataType) -> Column
     return sf.struct(result.alias("total"), sf.count(number).alias("values"))
 
 
-@dataclass(frozen=True)
-class DayTotals:
-    """The totals of both versions of a day."""
+def day_totals(
+    paired: PairedVersions, metrics: Sequence[Metric], hour: HourColumn | None, pair: VersionPair
+) -> tuple[RowCounts, tuple[MetricChange, ...]]:
+    """Return how many rows differ, and the change of each metric over the day and by hour, with one Spark action.
 
-    date: date
-    groups: Sequence[Row]
-    """The rows of `grouped_totals`."""
-    hour: HourColumn | None
-
-    @property
-    def rows(self) -> RowCounts:
-        """The numbers of rows."""
-        return RowCounts(**{name: sum(group[name] for group in self.groups) for name in RowCounts.model_fields})
-
-    def rows_of_a_key(self, side: str) -> int:
-        """Return the largest number of rows with one key in a version, `before` or `after`."""
+    The changes have no movers yet. A metric of which neither version has numbers is there without totals, so that
+    readers see its name. Raises `DataError` if a version has several rows with one key.
+    """
+    groups = grouped_totals(paired, metrics, hour).collect()
+    for side, version in zip(SIDES, (pair.before, pair.after), strict=True):
         # The largest number is null for a version without rows.
-        return max((group[f"{side}_times"] or 0 for group in self.groups), default=0)
+        if any((group[f"{side}_times"] or 0) > 1 for group in groups):
+            raise DataError(
+                f"attempt {version.attempt} has keys ({', '.join(field.name for field in paired.key)}) that occur more "
+                "than once: it was published with another publish.key, and this key does not identify its rows"
+            )
+    rows = RowCounts(**{name: sum(group[name] for group in groups) for name in RowCounts.model_fields})
+    changes = []
+    for metric in metrics:
+        before, after = (_combined_total(metric, side, groups) for side in SIDES)
+        change = MetricChange(
+            metric=metric.name,
+            total=metric.total,
+            exact=metric.index is not None and paired.is_exact(metric.index),
+            before=before,
+            after=after,
+            hours=tuple(_hour_totals(metric, groups, hour, pair.date)),
+        )
+        changes.append(change)
+    return rows, tuple(changes)
 
-    def of_day(self, metric: Metric) -> tuple[float | None, float | None]:
-        """Return the totals of a metric over the day, before and after."""
-        before, after = (combined(metric.total, self._parts(metric, side, self.groups)) for side in SIDES)
-        return before, after
 
-    def of_hours(self, metric: Metric) -> tuple[HourTotals, ...]:
-        """Return the totals of a metric by hour, and last those of rows without an hour.
+def _hour_totals(metric: Metric, groups: Sequence[Row], column: HourColumn | None, day: str) -> Iterator[HourTotals]:
+    """Yield the totals of a metric by hour, and last those of rows without an hour.
 
-        Empty if the table has no column of hours.
-        """
-        if self.hour is None or metric.index is None:
-            return ()
-        totals = []
-        for index, hour in [*enumerate(self.hour.hours), (None, None)]:
-            # A row has an hour only in a version that has the row.
-            groups = {
-                side: [group for group in self.groups if group[side] and group[f"hour_{side}"] == index]
-                for side in SIDES
-            }
-            if hour or any(groups.values()):
-                before, after = (combined(metric.total, self._parts(metric, side, groups[side])) for side in SIDES)
-                start = hour.start(self.date.isoformat()) if hour else None
-                totals.append(HourTotals(hour=start, before=before, after=after))
-        return tuple(totals)
+    Nothing if the table has no column of hours.
+    """
+    if column is None or metric.index is None:
+        return
+    for index, hour in [*enumerate(column.hours), (None, None)]:
+        # A row has an hour only in a version that has the row.
+        of_hour = {
+            side: [group for group in groups if group[side] and group[f"hour_{side}"] == index] for side in SIDES
+        }
+        if hour or any(of_hour.values()):
+            before, after = (_combined_total(metric, side, of_hour[side]) for side in SIDES)
+            yield HourTotals(hour=hour.start(day) if hour else None, before=before, after=after)
 
-    def _parts(self, metric: Metric, side: str, groups: Sequence[Row]) -> list[PartialTotal]:
-        parts = []
-        for group in groups if metric.index is not None else ():
-            total, values = group[f"{side}_{metric.index}"]
-            if values:
-                parts.append(PartialTotal(Fraction(total) if isinstance(total, str) else total, values))
-        return parts
+
+def _combined_total(metric: Metric, side: str, groups: Sequence[Row]) -> float | None:
+    """Return the total of a metric over rows of `grouped_totals`, in one version."""
+    parts = []
+    for group in groups if metric.index is not None else ():
+        total, values = group[f"{side}_{metric.index}"]
+        if values:
+            parts.append(PartialTotal(Fraction(total) if isinstance(total, str) else total, values))
+    return combined(metric.total, parts)
