@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -197,9 +197,10 @@ def first_arrivals(before: InputManifest, now: InputManifest, *, sources: Iterab
     return first
 
 
-def total_amount(objects: Iterable[InputObject]) -> Amount:
+def total_amount(objects: Sequence[InputObject]) -> Amount:
     """Return the number of the objects, with their rows and bytes in total."""
-    return sum((Amount(objects=1, rows=item.rows, bytes=item.bytes) for item in objects), Amount())
+    # A record for each object would take most of the time of a comparison.
+    return Amount(objects=len(objects), rows=sum(it.rows for it in objects), bytes=sum(it.bytes for it in objects))
 
 
 class ObjectChanges(NamedTuple):
