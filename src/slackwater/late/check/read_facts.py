@@ -20,7 +20,7 @@ from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache, version_of
 from slackwater.runs.day import HOUR, Day
 from slackwater.runs.freeze import new_run_id
-from slackwater.runs.inputs.difference import SourceDifference, difference, first_arrivals
+from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import described_changes, input_definition, shared_inputs
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
@@ -261,8 +261,11 @@ def late_waits(
     written; the rows of a dropped file wait since a pull recorded its removal. Raises `CloudError` if the file cache
     fails.
     """
-    sources = definition.rerun_inputs
-    oldest = first_arrivals(before, current, sources=sources)
+    sources, known = set(definition.rerun_inputs), {item.identity for item in before.objects}
+    oldest = dict[str, datetime]()
+    for item in current.objects:
+        if item.source in sources and item.identity not in known:
+            oldest[item.source] = min(oldest.get(item.source, item.arrived), item.arrived)
     dropped = [item for item in before.objects if current.left_out.get(item.uri) == "drop"]
     for source in {item.source for item in dropped}.intersection(sources):
         removals = _removals(source, [item for item in dropped if item.source == source], files)

@@ -184,19 +184,6 @@ def _file_or_hour(item: InputChange) -> str | tuple[str, str]:
     return item.file or (item.date, item.hour)
 
 
-def first_arrivals(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> dict[str, datetime]:
-    """Return when the first object of each of `sources` was written, UTC, that is in `now` and not in `before`.
-
-    Sources without such an object are left out.
-    """
-    known = {item.identity for item in before.objects}
-    names, first = set(sources), dict[str, datetime]()
-    for item in now.objects:
-        if item.source in names and item.identity not in known:
-            first[item.source] = min(first.get(item.source, item.arrived), item.arrived)
-    return first
-
-
 def total_amount(objects: Sequence[InputObject]) -> Amount:
     """Return the number of the objects, with their rows and bytes in total."""
     # A record for each object would take most of the time of a comparison.
