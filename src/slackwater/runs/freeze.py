@@ -17,8 +17,8 @@ from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
 from slackwater.runs.holds import decision_about, inputs_of, refuse_lost_rows, refuse_moved_hours
 from slackwater.runs.inputs.input_definition import input_definition
-from slackwater.runs.inputs.listing import InputListing, published_manifest
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import InputManifest, published_manifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.record import (

@@ -23,8 +23,8 @@ from slackwater.runs.day import HOUR, Day
 from slackwater.runs.freeze import new_run_id
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, described_changes, input_definition
-from slackwater.runs.inputs.listing import InputListing, published_manifest
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, published_manifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.window_listing import WindowListing
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState

@@ -11,10 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
-from pydantic import ValidationError
-
-from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing
-from slackwater.model import first_error
+from slackwater.errors import DayChanged, ObjectInvalid
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.day import Day
@@ -23,7 +20,6 @@ from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.inputs.table_inputs import published_days
 from slackwater.runs.inputs.window_listing import WindowListing, objects_of_partitions
-from slackwater.runs.record import PublishedRun
 from slackwater.runs.table import RunTable
 from slackwater.sources.partitions import FILE, ROWS, named_rows, partition_value
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
@@ -216,23 +212,6 @@ def _recorded(store: ObjectStore, uri: str) -> tuple[int, str | None]:
         )
     # Metadata in S3 is ASCII, so the receiver has percent-encoded the path.
     return int(rows), unquote(file) if file else None
-
-
-def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:
-    """Return the input manifest of the published run, or None when it no longer exists.
-
-    Raises `ObjectInvalid` that names the remedy when it is not a valid manifest.
-    """
-    run = published.run
-    try:
-        return InputManifest.model_validate_json(store.get(run.manifest))
-    except ObjectMissing:
-        return None
-    except ValidationError as error:
-        raise ObjectInvalid(
-            f"{run.manifest} is not readable as an input manifest ({first_error(error)}): remove it, and run the day "
-            f"again by hand (slackwater run {run.pipeline} --date {run.date} --force)"
-        ) from error
 
 
 def memory_groups(objects: Iterable[InputObject]) -> Iterator[list[InputObject]]:
