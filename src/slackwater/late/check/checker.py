@@ -24,8 +24,7 @@ from slackwater.late.decision import CheckReport, DayDecision, LateDecision, rep
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
-from slackwater.runs.inputs.listing import InputListing
-from slackwater.runs.inputs.window_listing import WindowListing
+from slackwater.runs.inputs.listing import DayListing, InputListing
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
 
@@ -102,7 +101,7 @@ class Checker:
         def read_record(day: Day) -> DayFacts:
             return reader.read_record(day, is_in_window=True, is_current=day is current)
 
-        def read(facts: DayFacts, listed: WindowListing | None) -> CheckedDay:
+        def read(facts: DayFacts, listed: DayListing | None) -> CheckedDay:
             facts, manifest = reader.read_inputs(facts, listed)
             arrivals, unlisted = arrivals_of_day(reader.definition, facts.day, manifest, listed, inputs=self.inputs)
             return CheckedDay(facts, arrivals, facts.error or unlisted)
@@ -114,11 +113,11 @@ class Checker:
             facts = [
                 each for each in pool.map(read_record, days) if not each.is_early or each.record.date not in waiting
             ]
-            listed: WindowListing | None = None
-            # Without it, each day is listed by itself, and has its own error.
+            # Without them, each day is listed by itself, and has its own error.
+            listings: Sequence[DayListing | None] = [None] * len(facts)
             with suppress(SlackwaterError):
-                listed = self.inputs.list_days(reader.definition.pipeline, [each.day for each in facts])
-            checked = list(pool.map(lambda each: read(each, listed), facts))
+                listings = self.inputs.list_days(reader.definition.pipeline, [each.day for each in facts])
+            checked = list(pool.map(read, facts, listings))
             return list(pool.map(read_again, checked))
 
     def _decide_and_record(

@@ -23,10 +23,9 @@ from slackwater.runs.day import HOUR, Day
 from slackwater.runs.freeze import new_run_id
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, described_changes, input_definition
-from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.listing import DayListing, InputListing
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, published_manifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
-from slackwater.runs.inputs.window_listing import WindowListing
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
@@ -68,21 +67,19 @@ class FactReader:
         except (SlackwaterError, ValidationError) as raised:
             return facts.failed(raised)
 
-    def read_inputs(
-        self, facts: DayFacts, window: WindowListing | None = None
-    ) -> tuple[DayFacts, InputManifest | None]:
+    def read_inputs(self, facts: DayFacts, objects: DayListing | None = None) -> tuple[DayFacts, InputManifest | None]:
         """Return the facts with the compared inputs, and the present ones; None if they decide nothing.
 
-        Without `window`, a listing that has the day, its objects are listed.
+        Without `objects`, a listing of the day, this method lists it.
         """
         if facts.error:
             return facts, None
         try:
-            return self._read_inputs(facts, window)
+            return self._read_inputs(facts, objects)
         except (SlackwaterError, ValidationError) as raised:
             return facts.failed(raised), None
 
-    def _read_inputs(self, facts: DayFacts, window: WindowListing | None) -> tuple[DayFacts, InputManifest | None]:
+    def _read_inputs(self, facts: DayFacts, objects: DayListing | None) -> tuple[DayFacts, InputManifest | None]:
         record, published = facts.record, facts.record.published
         if published is None:
             return facts, None
@@ -95,11 +92,11 @@ class FactReader:
         # Tables that only the present definition reads, or with other days, decide nothing about the day.
         unread = [each.name for each in self.reads.tables if each not in run.reads.tables] if run and run.reads else ()
         # Without the known objects, the check would read the metadata of each object of the window again.
-        listed = self.inputs.manifest(record.pipeline, facts.day, known=before.objects, window=window, unread=unread)
+        listed = self.inputs.manifest(record.pipeline, facts.day, known=before.objects, listed=objects, unread=unread)
         facts = replace(facts, compared=self._compared(record, run, before, listed))
         if unread and rule_of(facts).decision is LateDecision.RERUN:
             # The run would read these tables too. If it cannot, it takes the place of no other re-run.
-            self.inputs.manifest(record.pipeline, facts.day, known=listed.objects, window=window)
+            self.inputs.manifest(record.pipeline, facts.day, known=listed.objects, listed=objects)
         return facts, listed
 
     def _compared(
