@@ -28,6 +28,7 @@ from benchmarks.late_months import BYTES_PER_ROW, FILES, DayHistory, DayState, O
 from slackwater.costs.prices import read_prices
 from slackwater.late.check.facts import DayFacts, DayInputs, SourceThresholds
 from slackwater.late.check.limits import decide_with_limits, usage_date
+from slackwater.late.check.rules import decide
 from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.runs.day import day_of
@@ -52,7 +53,8 @@ def policy_rule(days: Sequence[DayState], now: datetime, *, definition: Pipeline
     late = [_facts(day) for day in days if day.files != day.read]
     # One check decides on each calendar day, so none before it has counted a re-run.
     usage = RerunUsage(pipeline=definition.pipeline, date=usage_date(definition, now))
-    limited = decide_with_limits(definition, late, usage=usage, estimate=lambda _: rerun_usd(), now=now)
+    decisions = [decide(facts) for facts in late]
+    limited = decide_with_limits(definition, late, decisions, usage=usage, estimate=lambda _: rerun_usd(), now=now)
     by_date = {decision.date: decision.decision for decision in limited.days}
     return [by_date.get(_date(day.number), LateDecision.IGNORE) for day in days]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,15 @@ from tests.fakes_web import Web
 def metric_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the namespace of metrics, as the environment of a function does."""
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Slackwater/of-tests")
+
+
+@pytest.fixture
+def recursion_limit() -> Iterator[int]:
+    """Set Python's default, which libraries raise in the processes of other tests, and return it."""
+    limit, default = sys.getrecursionlimit(), 1000
+    sys.setrecursionlimit(default)
+    yield default
+    sys.setrecursionlimit(limit)
 
 
 @pytest.fixture

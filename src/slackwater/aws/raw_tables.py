@@ -30,7 +30,7 @@ from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.listing import stored_rows
-from slackwater.runs.inputs.window_listing import objects_of_partitions
+from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import TIMESTAMP, raw_schema
 from slackwater.sources.partitions import Partition, partition_value, source_partition, source_prefix

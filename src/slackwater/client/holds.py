@@ -21,7 +21,8 @@ from slackwater.runs.holds import (
     released_day,
     with_released_hold,
 )
-from slackwater.runs.inputs.listing import InputListing, published_manifest
+from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import published_manifest
 from slackwater.runs.record import DayRecord, Resolution, ResolutionAction
 from slackwater.runs.table import Executions, RunTable, is_running, update_day
 from slackwater.storage import ObjectStore

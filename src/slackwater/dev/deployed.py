@@ -21,8 +21,8 @@ from slackwater.pipeline.table_inputs import IcebergInput
 from slackwater.project.project import Project
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.consistent_listing import consistent_listing
+from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.inputs.table_inputs import published_days
-from slackwater.runs.inputs.window_listing import objects_of_partitions
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA
 from slackwater.sources.partitions import partition_value

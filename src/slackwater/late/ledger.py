@@ -24,8 +24,9 @@ from slackwater.late.pending import PendingCheck, read_pending
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.comparison_run import attempt_usd
-from slackwater.runs.inputs.input_definition import input_definition, shared_inputs
+from slackwater.runs.inputs.input_definition import input_definition
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.record import RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
@@ -195,4 +196,4 @@ class Ledger:
             return tuple(definitions)
         present = after.reads or input_definition(definition)
         shared = shared_inputs(earlier, later, former=before.reads, present=present)
-        return (*late_inputs(*shared, sources=present.inputs), *definitions)
+        return (*late_inputs(shared.before, shared.now, sources=present.inputs), *definitions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from statistics import median
 
 from slackwater.runs.record import RunRecord, RunState
@@ -20,21 +20,15 @@ def latest_runs(table: RunTable, pipeline: str, *, last: str) -> list[RunRecord]
     return table.runs_between(pipeline, days[-1].date, last) if days else []
 
 
-def usd_per_million_rows(runs: Iterable[RunRecord]) -> float | None:
-    """Return the median price in USD of a million rows that a run reads; None if no run shows a price.
+def expected_usd(runs: Iterable[RunRecord], rows: int) -> float | None:
+    """Return what a run that reads `rows` is expected to cost in USD, from past runs; None if none shows a price.
 
-    Only those of the last 14 runs count that `shows_price` accepts. A few unusual runs, such as one whose job was
-    retried, change little.
+    It is the median price of a row in the last 14 of the runs that `shows_price` accepts. A few unusual runs, such as
+    one whose job was retried, change little.
     """
     priced = sorted(filter(shows_price, runs), key=lambda record: record.started_at)[-_RUNS:]
     prices = [1e6 * usd / record.run.rows for record in priced if (usd := _usd(record)) is not None]
-    return median(prices) if prices else None
-
-
-def expected_usd(runs: Sequence[RunRecord], rows: int) -> float | None:
-    """Return what a run that reads `rows` is expected to cost in USD, from past runs; None if none shows a price."""
-    price = usd_per_million_rows(runs)
-    return None if price is None else round(price * rows / 1e6, 8)
+    return round(median(prices) * rows / 1e6, 8) if prices else None
 
 
 def shows_price(record: RunRecord) -> bool:

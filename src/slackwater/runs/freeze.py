@@ -16,9 +16,10 @@ from slackwater.runs.added_objects import LARGE_ROWS, store_earlier_stages
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
 from slackwater.runs.holds import decision_about, inputs_of, refuse_lost_rows, refuse_moved_hours
-from slackwater.runs.inputs.input_definition import input_definition, shared_differences
-from slackwater.runs.inputs.listing import InputListing, published_manifest
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.input_definition import input_definition
+from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import InputManifest, published_manifest
+from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.record import (
     ActiveRun,
@@ -139,7 +140,7 @@ class Freezer:
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
         graph = self.project.pipeline(pipeline)
         former, reads = published_run.reads if published_run else None, input_definition(graph)
-        differences = shared_differences(before, manifest, former=former, present=reads) if before else ()
+        differences = shared_inputs(before, manifest, former=former, present=reads).differences if before else ()
         rerun_inputs = [source for source in differences if source.source in graph.rerun_inputs]
         refuse_lost_rows(record, rerun_inputs, inputs=manifest.digest)
         if former and former.timezone != reads.timezone and not moves_hours:

@@ -22,7 +22,8 @@ from slackwater.late.report.message import compose
 from slackwater.pipeline.definition import Late, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.inputs.difference import Change
-from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_differences
+from slackwater.runs.inputs.input_definition import InputDefinition, input_definition
+from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.record import RunReason
 from tests.fakes_check import NOW, PIPELINE, World
 from tests.fakes_comparison import comparison, version
@@ -180,7 +181,7 @@ def test_differences_are_those_of_the_hours_and_sources_of_both_definitions(form
         ]
 
     before, now = a_manifest(*listed(former, old)), a_manifest(*listed(present, new))
-    found = shared_differences(before, now, former=former, present=present)
+    found = shared_inputs(before, now, former=former, present=present).differences
     shared = {hour for hour in old | new if of_day(former, hour) and of_day(present, hour)}
     for source in found:
         both = shared if source.source in former.sources else set()

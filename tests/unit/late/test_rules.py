@@ -514,8 +514,9 @@ def day(date, *, rule=DecisionRule.GROWN, rows=10, percent=1.0, size=1000, attem
 
 def limit(days, *, usage=None, price=None, now=NOW, **policy):
     usage = usage or RerunUsage(pipeline=PIPELINE, date=TODAY)
+    decisions = [decide(facts) for facts in days]
     return decide_with_limits(
-        pipeline(**policy), days, usage=usage, estimate=lambda rows: price and price * rows, now=now
+        pipeline(**policy), days, decisions, usage=usage, estimate=lambda rows: price and price * rows, now=now
     )
 
 

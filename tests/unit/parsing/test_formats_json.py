@@ -85,6 +85,7 @@ def test_rejected_elements_keep_their_original_json():
     ],
 )
 @pytest.mark.parametrize("block", [1, 2**21])
+@pytest.mark.usefixtures("recursion_limit")
 def test_files_that_are_not_an_array_are_errors(monkeypatch, content, reason, block):
     monkeypatch.setattr(json_file, "BLOCK_BYTES", block)
     with pytest.raises(DataError, match=rf"^things\.json: .*{reason}"):

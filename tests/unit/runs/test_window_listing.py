@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from slackwater.runs.day import day_of
-from slackwater.runs.inputs.consistent_listing import ConsistentListing
-from slackwater.runs.inputs.window_listing import WindowListing, objects_of_partitions
+from slackwater.runs.inputs.listing import DayListing
+from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.sources.partitions import partition_value
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import store_file
@@ -50,12 +50,12 @@ def filled(first: date, days: int, *, page: int = 1000, name: str = "a", prefix:
     return store
 
 
-def window(dates: list[date], timezone: str, store: DictStore) -> WindowListing:
-    days = (day_of(each, timezone) for each in dates)
-    hours = {hour for day in days for hour in day.partitions()}
-    objects = list(objects_of_partitions("flights", hours, store=store, raw_bucket="raw"))
-    assert [item.uri for item in objects] == sorted(item.uri for item in objects)
-    return WindowListing(at=datetime.now(UTC), raw_bucket="raw", sources={"flights": ConsistentListing(objects, {})})
+def window(dates: list[date], timezone: str, store: DictStore) -> list[DayListing]:
+    world = world_in(timezone, store, sources=("flights",))
+    listings = world.inputs.list_days(PIPELINE, [day_of(each, timezone) for each in dates])
+    objects = {item.uri: item for listing in listings for item in listing.sources["flights"].objects}
+    assert list(objects) == sorted(objects)
+    return listings
 
 
 def hours_of(local: date, timezone: str) -> list[str]:
@@ -71,10 +71,10 @@ def hours_of(local: date, timezone: str) -> list[str]:
 def test_each_day_has_the_objects_of_exactly_its_hours_and_one_request_lists_all_days(middle, timezone):
     store = filled(middle - timedelta(days=4), 9)
     dates = [middle + timedelta(days=number) for number in range(-2, 3)]
-    listing = window(dates, timezone, store)
+    listings = window(dates, timezone, store)
     assert store.requests == 1
-    for each in dates:
-        objects = listing.of_day("flights", day_of(each, timezone)).objects
+    for each, listing in zip(dates, listings, strict=True):
+        objects = listing.sources["flights"].objects
         found = [f"{partition_value(item.uri, 'date')} {partition_value(item.uri, 'hour')}" for item in objects]
         assert found == hours_of(each, timezone)
 
@@ -94,8 +94,8 @@ def test_the_requests_are_bounded_by_the_objects_of_the_days_and_not_by_the_age_
 def test_days_that_do_not_follow_each_other_are_listed_without_those_between():
     store = filled(date(2013, 7, 1), 31, page=24)
     dates = [date(2013, 7, 2), date(2013, 7, 3), date(2013, 7, 30)]
-    listing = window(dates, "UTC", store)
-    assert len(listing.sources["flights"].objects) == 72
+    listings = window(dates, "UTC", store)
+    assert [len(listing.sources["flights"].objects) for listing in listings] == [24, 24, 24]
     # Two days and a part of the next page; one day and a part of the next page.
     assert store.requests == 3 + 2
 
@@ -121,12 +121,13 @@ def test_other_keys_of_the_source_are_no_objects_of_a_partition(key):
     store = filled(date(2013, 7, 1), 1)
     store.put(f"{PREFIX}{key}", b"x")
     store.put("s3://raw/raw/source=flights_old/date=2013-07-01/hour=12/a.parquet", b"x")
-    assert len(window([date(2013, 7, 1)], "UTC", store).sources["flights"].objects) == 24
+    (listing,) = window([date(2013, 7, 1)], "UTC", store)
+    assert len(listing.sources["flights"].objects) == 24
 
 
-def world_in(timezone: str, store: DictStore) -> World:
+def world_in(timezone: str, store: DictStore, *, sources: tuple[str, ...] = ("flights", "weather")) -> World:
     world = World()
-    definition = world.project.pipelines[PIPELINE].model_copy(update={"timezone": timezone})
+    definition = world.project.pipelines[PIPELINE].model_copy(update={"timezone": timezone, "sources": sources})
     world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
     world.store = store
     return world
@@ -155,11 +156,11 @@ def test_a_pulled_file_costs_a_second_request_and_a_changing_one_a_listing_of_ea
     days = [day_of(date(2013, 3, number), "America/New_York") for number in (9, 10)]
     (uri,) = store_file(world.files, "flights", "f.csv", "a", [next(days[1].partitions())])
     world.store.put(uri, b"x", metadata={"rows": "1"})
-    listing = world.inputs.list_days(PIPELINE, days)
+    earlier, later = world.inputs.list_days(PIPELINE, days)
     # The second listing of flights shows that its file has not changed during the first one; weather is pushed.
     assert world.store.requests == 3
-    assert [item.uri for item in listing.of_day("flights", days[1]).objects] == [uri]
-    assert listing.of_day("flights", days[0]).objects == []
+    assert [item.uri for item in later.sources["flights"].objects] == [uri]
+    assert earlier.sources["flights"].objects == []
 
     contents = iter("bababababa")
     list_objects = world.store.list
@@ -170,4 +171,4 @@ def test_a_pulled_file_costs_a_second_request_and_a_changing_one_a_listing_of_ea
         return list_objects(prefix, **options)
 
     world.store.list = change_and_list
-    assert set(world.inputs.list_days(PIPELINE, days).sources) == {"weather"}
+    assert [set(listing.sources) for listing in world.inputs.list_days(PIPELINE, days)] == [{"weather"}] * 2

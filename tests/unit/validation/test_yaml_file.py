@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -106,11 +105,6 @@ def test_aliases_of_aliases_are_checked_once():
     assert [problem.place for problem in file.problems] == ["z"]
 
 
-def test_a_deep_nesting_is_a_problem():
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(1000)  # Python's default, which libraries raise in the processes of other tests
-    try:
-        (problem,) = YamlFile(PATH, b"[" * 1000).problems
-    finally:
-        sys.setrecursionlimit(limit)
+def test_a_deep_nesting_is_a_problem(recursion_limit):
+    (problem,) = YamlFile(PATH, b"[" * recursion_limit).problems
     assert problem.message == "nested too deeply"

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError
 from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts
 from slackwater.late.check.limits import decide_and_count
-from slackwater.late.check.older import update_late_days, waiting_dates
+from slackwater.late.check.older import update_late_days
 from slackwater.late.check.read_facts import FactReader
 from slackwater.late.check.record_holds import day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.rules import decide
@@ -24,8 +24,7 @@ from slackwater.late.decision import CheckReport, DayDecision, LateDecision, rep
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
-from slackwater.runs.inputs.listing import InputListing
-from slackwater.runs.inputs.window_listing import WindowListing
+from slackwater.runs.inputs.listing import DayListing, InputListing
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
 
@@ -73,8 +72,14 @@ class Checker:
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
         reader, window, complete = self._reader(definition), check_window(definition, as_of, checked_at), dates is None
-        waiting = set[str]() if dates is None else waiting_dates(definition, window, table=self.table) - {*dates}
-        days = window if dates is None else [day for day in window if day.date.isoformat() in waiting.union(dates)]
+        waiting, days = set[str](), window
+        if dates is not None:
+            if definition.late.budget_per_day is not None:
+                # The oldest days that wait for a run use what is left of a budget first, so they are checked as well.
+                first, last = window[0].date.isoformat(), window[-1].date.isoformat()
+                listed = self.table.late_days(pipeline, first=first, last=last)
+                waiting = {item.date for item in listed} - {*dates}
+            days = [day for day in window if day.date.isoformat() in waiting.union(dates)]
         checked = self._read_days(reader, days, current=window[-1], waiting=waiting)
         _raise_if_all_failed(checked)
         recorded = self._decide_and_record(reader, checked, current=window[-1], now=checked_at, execution=execution)
@@ -102,7 +107,7 @@ class Checker:
         def read_record(day: Day) -> DayFacts:
             return reader.read_record(day, is_in_window=True, is_current=day is current)
 
-        def read(facts: DayFacts, listed: WindowListing | None) -> CheckedDay:
+        def read(facts: DayFacts, listed: DayListing | None) -> CheckedDay:
             facts, manifest = reader.read_inputs(facts, listed)
             arrivals, unlisted = arrivals_of_day(reader.definition, facts.day, manifest, listed, inputs=self.inputs)
             return CheckedDay(facts, arrivals, facts.error or unlisted)
@@ -114,11 +119,11 @@ class Checker:
             facts = [
                 each for each in pool.map(read_record, days) if not each.is_early or each.record.date not in waiting
             ]
-            listed: WindowListing | None = None
-            # Without it, each day is listed by itself, and has its own error.
+            # Without them, each day is listed by itself, and has its own error.
+            listings: Sequence[DayListing | None] = [None] * len(facts)
             with suppress(SlackwaterError):
-                listed = self.inputs.list_days(reader.definition.pipeline, [each.day for each in facts])
-            checked = list(pool.map(lambda each: read(each, listed), facts))
+                listings = self.inputs.list_days(reader.definition.pipeline, [each.day for each in facts])
+            checked = list(pool.map(read, facts, listings))
             return list(pool.map(read_again, checked))
 
     def _decide_and_record(

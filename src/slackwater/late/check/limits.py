@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from slackwater.errors import DayChanged, Unavailable
 from slackwater.late.check.facts import DayFacts, Limits
-from slackwater.late.check.rules import decide, rule_of
+from slackwater.late.check.rules import decide
 from slackwater.late.check.window_dates import today
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Pipeline
@@ -44,17 +45,18 @@ def decide_and_count(
 ) -> tuple[DayDecision, ...]:
     """Return the decisions about the days in the same order, and count the re-runs among them in the run table.
 
-    If another check counts re-runs at the same time, all days are decided again from their facts. A repeated call
+    If another check counts re-runs at the same time, the limits are applied again to the same facts. A repeated call
     does not count a re-run twice. Writes nothing if no day would run again. Raises `Unavailable` when other checks keep
     changing the count: the same call can be repeated.
     """
-    if not any(rule_of(facts).decision is LateDecision.RERUN for facts in days):
-        return tuple(decide(facts) for facts in days)
+    decisions = tuple(decide(facts) for facts in days)
+    if not any(item.decision is LateDecision.RERUN for item in decisions):
+        return decisions
     runs = latest_runs(table, definition.pipeline, last=max(facts.record.date for facts in days))
     for _ in range(_MAX_CONFLICTS):
         usage = table.rerun_usage(definition.pipeline, usage_date(definition, now))
         result = decide_with_limits(
-            definition, days, usage=usage, estimate=lambda rows: expected_usd(runs, rows), now=now
+            definition, days, decisions, usage=usage, estimate=partial(expected_usd, runs), now=now
         )
         if result.usage == usage:
             return result.days
@@ -69,6 +71,7 @@ def decide_and_count(
 def decide_with_limits(
     definition: Pipeline,
     days: Sequence[DayFacts],
+    decisions: Sequence[DayDecision],
     *,
     usage: RerunUsage,
     estimate: Callable[[int], float | None],
@@ -76,12 +79,13 @@ def decide_with_limits(
 ) -> LimitedReruns:
     """Return the decisions about the days in the same order, and the usage to store.
 
-    `days` have no limits yet. `usage` are the re-runs that checks have counted on the calendar day `usage_date`.
-    `estimate` returns the price of a run in USD that reads so many rows, or None if no run has a price.
+    `days` have no limits yet, and `decisions` are those about them without limits, in the same order. `usage` are the
+    re-runs that checks have counted on the calendar day `usage_date`. `estimate` returns the price of a run in USD that
+    reads so many rows, or None if no run has a price.
     """
-    policy, decisions = definition.late, dict[str, DayDecision]()
+    policy, decided = definition.late, {item.date: item for item in decisions}
     tomorrow = day_of(today(definition, now) + timedelta(days=1), definition.timezone).start
-    waiting = [facts for facts in days if rule_of(facts).decision is LateDecision.RERUN]
+    waiting = [facts for facts in days if decided[facts.record.date].decision is LateDecision.RERUN]
     # Repairs and re-runs that an earlier call of this check has counted come first: no limit applies to them. Days that
     # keep failing come last, so that they take no place of others. The oldest dates are the first to leave the window.
     waiting.sort(
@@ -103,7 +107,7 @@ def decide_with_limits(
             earlier_waits=earlier_waits,
             position=position,
         )
-        decision = decisions[date] = decide(replace(facts, limits=limits))
+        decision = decided[date] = decide(replace(facts, limits=limits))
         if decision.decision is LateDecision.RERUN:
             position += 1
             if not usage.has(date, facts.attempt):
@@ -111,7 +115,4 @@ def decide_with_limits(
                 usage = usage.model_copy(update={"reruns": (*usage.reruns, counted)})
         elif decision.rule is DecisionRule.OVER_BUDGET and decision.figures and decision.figures.not_before:
             earlier_waits = True
-    return LimitedReruns(
-        days=tuple(decisions.get(facts.record.date) or decide(facts) for facts in days),
-        usage=usage,
-    )
+    return LimitedReruns(days=tuple(decided.values()), usage=usage)

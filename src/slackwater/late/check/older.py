@@ -7,7 +7,6 @@ from datetime import datetime
 
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.day import Day
 from slackwater.runs.table import RunTable
 
 
@@ -29,17 +28,6 @@ def is_settled(day: DayDecision) -> bool:
     """
     is_ignored = day.decision is LateDecision.IGNORE and day.figures is not None and not is_waiting(day)
     return is_ignored or day.rule is DecisionRule.ROLLED_BACK
-
-
-def waiting_dates(definition: Pipeline, window: Sequence[Day], *, table: RunTable) -> set[str]:
-    """Return the days of the window, ISO dates, that wait for a run and may need what is left of a budget.
-
-    Without a budget there are none.
-    """
-    if definition.late.budget_per_day is None:
-        return set()
-    first, last = (day.date.isoformat() for day in (window[0], window[-1]))
-    return {item.date for item in table.late_days(definition.pipeline, first=first, last=last)}
 
 
 def update_late_days(

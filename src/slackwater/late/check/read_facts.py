@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import takewhile
 
 from pydantic import ValidationError
@@ -20,11 +21,11 @@ from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache, version_of
 from slackwater.runs.day import HOUR, Day
 from slackwater.runs.freeze import new_run_id
-from slackwater.runs.inputs.difference import SourceDifference, difference, first_arrivals
-from slackwater.runs.inputs.input_definition import described_changes, input_definition, shared_inputs
-from slackwater.runs.inputs.listing import InputListing, published_manifest
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
-from slackwater.runs.inputs.window_listing import WindowListing
+from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.inputs.input_definition import InputDefinition, described_changes, input_definition
+from slackwater.runs.inputs.listing import DayListing, InputListing
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, published_manifest
+from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
@@ -49,6 +50,11 @@ class FactReader:
     store: ObjectStore
     now: Callable[[], datetime]
 
+    @cached_property
+    def reads(self) -> InputDefinition:
+        """The inputs that the present definition names."""
+        return input_definition(self.definition)
+
     def read_record(self, day: Day, *, is_in_window: bool, is_current: bool = False) -> DayFacts:
         """Return the facts without the inputs: the record of the day, and whether the day is running."""
         pipeline, date = self.definition.pipeline, day.date.isoformat()
@@ -61,22 +67,20 @@ class FactReader:
         except (SlackwaterError, ValidationError) as raised:
             return facts.failed(raised)
 
-    def read_inputs(
-        self, facts: DayFacts, window: WindowListing | None = None
-    ) -> tuple[DayFacts, InputManifest | None]:
+    def read_inputs(self, facts: DayFacts, objects: DayListing | None = None) -> tuple[DayFacts, InputManifest | None]:
         """Return the facts with the compared inputs, and the present ones; None if they decide nothing.
 
-        Without `window`, a listing that has the day, its objects are listed.
+        Without `objects`, a listing of the day, this method lists it.
         """
         if facts.error:
             return facts, None
         try:
-            return self._read_inputs(facts, window)
+            return self._read_inputs(facts, objects)
         except (SlackwaterError, ValidationError) as raised:
             return facts.failed(raised), None
 
-    def _read_inputs(self, facts: DayFacts, window: WindowListing | None) -> tuple[DayFacts, InputManifest | None]:
-        definition, record, published = self.definition, facts.record, facts.record.published
+    def _read_inputs(self, facts: DayFacts, objects: DayListing | None) -> tuple[DayFacts, InputManifest | None]:
+        record, published = facts.record, facts.record.published
         if published is None:
             return facts, None
         before = None if facts.is_early else published_manifest(self.store, published)
@@ -85,16 +89,14 @@ class FactReader:
         facts = replace(facts, frozen_at=run.frozen_at if run else None)
         if before is None:
             return facts, None
-        # What only the present definition reads decides nothing about the day.
-        unread = run.reads.unread_tables(input_definition(definition)) if run and run.reads else ()
+        # Tables that only the present definition reads, or with other days, decide nothing about the day.
+        unread = [each.name for each in self.reads.tables if each not in run.reads.tables] if run and run.reads else ()
         # Without the known objects, the check would read the metadata of each object of the window again.
-        listed = self.inputs.manifest(
-            definition.pipeline, facts.day, known=before.objects, window=window, unread=unread
-        )
+        listed = self.inputs.manifest(record.pipeline, facts.day, known=before.objects, listed=objects, unread=unread)
         facts = replace(facts, compared=self._compared(record, run, before, listed))
         if unread and rule_of(facts).decision is LateDecision.RERUN:
             # The run would read these tables too. If it cannot, it takes the place of no other re-run.
-            self.inputs.manifest(definition.pipeline, facts.day, known=listed.objects, window=window)
+            self.inputs.manifest(record.pipeline, facts.day, known=listed.objects, listed=objects)
         return facts, listed
 
     def _compared(
@@ -105,19 +107,17 @@ class FactReader:
         Reads the run table only for later attempts and changed tables, and the file cache only for dropped files.
         """
         definition, project, now = self.definition, self.project, self.now()
-        reads = input_definition(definition)
-        earlier, present = shared_inputs(before, listed, former=run.reads if run else None, present=reads)
-        differences = difference(earlier, present, sources=reads.inputs)
-        change = _definition_change(run, definition, project.written_digest(definition.pipeline))
+        shared = shared_inputs(before, listed, former=run.reads if run else None, present=self.reads)
+        change = self._definition_change(run)
         later = attempts_after_published(record, self.table)
-        waits = late_waits(earlier, present, definition, files=self.inputs.files, now=now)
+        waits = late_waits(shared.before, shared.now, definition, files=self.inputs.files, now=now)
         ages = max_ages(definition, project)
-        late = late_inputs(earlier, present, sources=reads.inputs)
+        late = late_inputs(shared.before, shared.now, sources=self.reads.inputs)
         return DayInputs(
             digest=listed.digest,
             rows=listed.rows,
             bytes=listed.bytes,
-            differences=differences,
+            differences=shared.differences,
             thresholds=_thresholds(definition, project),
             tables=definition.published_tables,
             failed=latest_failures(later, listed.digest, project),
@@ -126,9 +126,21 @@ class FactReader:
             max_ages=ages,
             ages_at=next_age(waits, ages, now=now),
             definition=change,
-            is_repeated=self._is_repeated(record, differences, now),
-            table_changes=_notified_changes(earlier, present, definition.published_tables),
+            is_repeated=self._is_repeated(record, shared.differences, now),
+            table_changes=_notified_changes(shared.before, shared.now, definition.published_tables),
             late_inputs=(*late, definition_input(change.digest, at=listed.frozen_at)) if change else late,
+        )
+
+    def _definition_change(self, run: RunRecord | None) -> DefinitionChange | None:
+        """Return what differs between the definition of the published run and the present one; None if unknown."""
+        digest = self.project.written_digest(self.definition.pipeline)
+        if run is None or run.reads is None or run.definition == digest:
+            return None
+        return DefinitionChange(
+            lines=described_changes(run.reads, self.reads),
+            digest=digest,
+            reruns=self.definition.late.on_definition == "rerun",
+            moves_hours=run.reads.timezone != self.reads.timezone,
         )
 
     def _is_repeated(self, record: DayRecord, differences: tuple[SourceDifference, ...], now: datetime) -> bool:
@@ -139,21 +151,6 @@ class FactReader:
         if record.hold and record.hold.rule == DecisionRule.REPEATED:
             return True
         return table_reruns(record, self.table, tables, now=now) >= MAX_TABLE_RERUNS
-
-
-def _definition_change(run: RunRecord | None, definition: Pipeline, digest: str) -> DefinitionChange | None:
-    """Return what differs between the definition of the published run and the present one; None if nothing is known.
-
-    `digest` is `Project.written_digest` of the present one.
-    """
-    if run is None or run.reads is None or run.definition == digest:
-        return None
-    return DefinitionChange(
-        lines=described_changes(run.reads, input_definition(definition)),
-        digest=digest,
-        reruns=definition.late.on_definition == "rerun",
-        moves_hours=run.reads.timezone != definition.timezone,
-    )
 
 
 def _notified_changes(
@@ -261,8 +258,11 @@ def late_waits(
     written; the rows of a dropped file wait since a pull recorded its removal. Raises `CloudError` if the file cache
     fails.
     """
-    sources = definition.rerun_inputs
-    oldest = first_arrivals(before, current, sources=sources)
+    sources, known = set(definition.rerun_inputs), {item.identity for item in before.objects}
+    oldest = dict[str, datetime]()
+    for item in current.objects:
+        if item.source in sources and item.identity not in known:
+            oldest[item.source] = min(oldest.get(item.source, item.arrived), item.arrived)
     dropped = [item for item in before.objects if current.left_out.get(item.uri) == "drop"]
     for source in {item.source for item in dropped}.intersection(sources):
         removals = _removals(source, [item for item in dropped if item.source == source], files)

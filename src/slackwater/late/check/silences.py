@@ -15,9 +15,8 @@ from slackwater.late.check.facts import DayFacts
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.day import HOUR, Day, day_of
-from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.listing import DayListing, InputListing
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.inputs.window_listing import WindowListing
 from slackwater.runs.pipeline_records import HISTORY_DAYS
 from slackwater.runs.table import RunTable
 
@@ -47,18 +46,20 @@ def arrivals_of_day(
     definition: Pipeline,
     day: Day,
     manifest: InputManifest | None,
-    window: WindowListing | None,
+    listed: DayListing | None,
     *,
     inputs: InputListing,
 ) -> tuple[dict[str, Collection[datetime]], SlackwaterError | None]:
     """Return the arrivals of a day by source, without sources that cannot be listed, and the first error.
 
-    `manifest` are the day's inputs, and `window` is a listing that has the day; without both, the day is listed.
+    `manifest` are the day's inputs, and `listed` is a listing of the day; without both, the day is listed.
     """
 
     def listed_times(name: str) -> Collection[datetime] | SlackwaterError:
+        if listed and name in listed.sources:
+            return [item.modified for item in listed.sources[name].objects]
         try:
-            return inputs.arrivals(name, day, window)
+            return inputs.arrivals(name, day)
         except SlackwaterError as error:
             return error
 

@@ -57,13 +57,6 @@ def consistent_listing(
     raise DayChanged(f"files of {source.source} kept changing while its objects were listed")
 
 
-def without_removed(listing: ConsistentListing) -> tuple[ConsistentListing, list[str]]:
-    """Return the listing without the objects of files that the partner has removed, and the URIs of these objects."""
-    removed = [item.uri for item in listing.objects if listing.is_removed(item.uri)]
-    kept = [item for item in listing.objects if not listing.is_removed(item.uri)]
-    return listing._replace(objects=kept), removed
-
-
 def _contents(source: Source, uris: Iterable[str], files: FileCache) -> dict[str, Content | None]:
     """Return the contents of the objects by id; None for a content that is not recorded."""
     ids = {version[0]: None for version in map(version_of, uris) if version}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -184,22 +184,10 @@ def _file_or_hour(item: InputChange) -> str | tuple[str, str]:
     return item.file or (item.date, item.hour)
 
 
-def first_arrivals(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> dict[str, datetime]:
-    """Return when the first object of each of `sources` was written, UTC, that is in `now` and not in `before`.
-
-    Sources without such an object are left out.
-    """
-    known = {item.identity for item in before.objects}
-    names, first = set(sources), dict[str, datetime]()
-    for item in now.objects:
-        if item.source in names and item.identity not in known:
-            first[item.source] = min(first.get(item.source, item.arrived), item.arrived)
-    return first
-
-
-def total_amount(objects: Iterable[InputObject]) -> Amount:
+def total_amount(objects: Sequence[InputObject]) -> Amount:
     """Return the number of the objects, with their rows and bytes in total."""
-    return sum((Amount(objects=1, rows=item.rows, bytes=item.bytes) for item in objects), Amount())
+    # A record for each object would take most of the time of a comparison.
+    return Amount(objects=len(objects), rows=sum(it.rows for it in objects), bytes=sum(it.bytes for it in objects))
 
 
 class ObjectChanges(NamedTuple):

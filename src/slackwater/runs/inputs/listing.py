@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
-from pydantic import ValidationError
-
-from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing
-from slackwater.model import first_error
+from slackwater.errors import DayChanged, ObjectInvalid
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
-from slackwater.runs.day import Day
-from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing, without_removed
+from slackwater.runs.day import HOUR, Day, partition_of
+from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.inputs.table_inputs import published_days
-from slackwater.runs.inputs.window_listing import WindowListing, objects_of_partitions
-from slackwater.runs.record import PublishedRun
 from slackwater.runs.table import RunTable
-from slackwater.sources.partitions import FILE, ROWS, named_rows, partition_value
+from slackwater.sources.partitions import FILE, ROWS, named_rows, partition_prefix, partition_value
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
 
 if TYPE_CHECKING:
@@ -36,6 +33,16 @@ _READERS = 16
 # Total size of the objects whose ids are read at the same time, which bounds the memory of a Lambda function. A larger
 # object is read alone, one row group at a time.
 _MAX_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class DayListing:
+    """The objects of one of several days that were listed together."""
+
+    at: datetime
+    """When the listing began, UTC."""
+    sources: Mapping[str, ConsistentListing]
+    """By source, in order of URI. A source whose files kept changing is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +57,7 @@ class InputListing:
     raw_bucket: str
     now: Callable[[], datetime]
 
-    def list_days(self, pipeline: str, days: Sequence[Day]) -> WindowListing:
+    def list_days(self, pipeline: str, days: Sequence[Day]) -> list[DayListing]:
         """List the objects of several days, in order of date, with one listing for each source of the pipeline.
 
         A source whose files keep changing during the listing is left out. Raises `CloudError` if S3 or the file cache
@@ -64,12 +71,21 @@ class InputListing:
             except DayChanged:
                 return None
 
-        at, sources = self.now(), sorted(self.project.pipeline(pipeline).sources)
+        def of_day(day: Day) -> DayListing:
+            # The last hour may end after the day: the offsets of some timezones are not whole hours.
+            first, after = partition_of(day.start), partition_of(day.end - timedelta.resolution + HOUR)
+            sources = {}
+            for source, listing in listed:
+                uris = (partition_prefix(self.raw_bucket, source, hour) for hour in (first, after))
+                start, end = (bisect_left(listing.objects, uri, key=lambda item: item.uri) for uri in uris)
+                sources[source] = listing._replace(objects=listing.objects[start:end])
+            return DayListing(at=at, sources=sources)
+
+        at, names = self.now(), sorted(self.project.pipeline(pipeline).sources)
         hours = {hour for day in days for hour in day.partitions()}
         with ThreadPoolExecutor(_READERS) as pool:
-            listings = zip(sources, pool.map(read, sources), strict=True)
-            listed = {source: listing for source, listing in listings if listing is not None}
-        return WindowListing(at=at, raw_bucket=self.raw_bucket, sources=listed)
+            listed = [(name, each) for name, each in zip(names, pool.map(read, names), strict=True) if each]
+        return [of_day(day) for day in days]
 
     def manifest(
         self,
@@ -77,7 +93,7 @@ class InputListing:
         day: Day,
         *,
         known: Iterable[InputObject] = (),
-        window: WindowListing | None = None,
+        listed: DayListing | None = None,
         unread: Collection[str] = (),
     ) -> InputManifest:
         """List the inputs of the pipeline's day, and return them as an input manifest, which is not stored yet.
@@ -86,22 +102,22 @@ class InputListing:
         that it belongs to is looked up again, because two files may have shared its content and one of them may have
         changed since. For a source with an id column, the ids of a partition are read only when its objects differ from
         `known`, and objects that hold only duplicates are left out. So are those of files that the partner has removed,
-        unless the pipeline keeps them. Sources of `window`, a listing that has the day, are not listed again. Tables
+        unless the pipeline keeps them. The sources of `listed`, a listing of the day, are not listed again. Tables
         whose names are in `unread` are left out if they cannot be read.
 
         Raises `DayChanged` when files of a source keep changing during the listing, `ObjectInvalid` for an object that
         the receiver has not written, `InputError` as `published_days` does, and what `ForeignTables.inputs` raises.
         """
-        frozen_at, known_objects = window.at if window else self.now(), {item.uri: item for item in known}
+        frozen_at, known_objects = listed.at if listed else self.now(), {item.uri: item for item in known}
         definition = self.project.pipeline(pipeline)
-        sources, known_of = sorted(definition.sources), dict[str, list[InputObject]]()
+        sources, hours, known_of = sorted(definition.sources), {*day.partitions()}, dict[str, list[InputObject]]()
         for item in known_objects.values():
             known_of.setdefault(item.source, []).append(item)
 
         def listing_of(source: str) -> ConsistentListing:
-            if listing := window.of_day(source, day) if window else None:
-                return listing
-            list_objects = partial(self._stored_objects, source, day)
+            if listed and source in listed.sources:
+                return listed.sources[source]
+            list_objects = partial(objects_of_partitions, source, hours, store=self.store, raw_bucket=self.raw_bucket)
             known_uris = [item.uri for item in known_of.get(source, ())]
             return consistent_listing(self.project.source(source), list_objects, files=self.files, known=known_uris)
 
@@ -109,15 +125,17 @@ class InputListing:
             # All sources are listed first, in parallel; what is read of their objects uses the same threads afterwards.
             listings = list(pool.map(listing_of, sources))
             left_out: dict[str, Literal["hold", "drop"]] = {}
-            for number, source in enumerate(sources):
+            for number, (source, listing) in enumerate(zip(sources, listings, strict=True)):
                 on_removed = definition.on_removed(self.project.source(source))
                 if on_removed != "keep":
-                    listings[number], removed = without_removed(listings[number])
-                    files = {path for uri in removed for path in listings[number].files_of(uri)}
+                    removed = {item.uri for item in listing.objects if listing.is_removed(item.uri)}
+                    kept = [item for item in listing.objects if item.uri not in removed]
+                    listings[number] = listing._replace(objects=kept)
+                    files = {path for uri in removed for path in listing.files_of(uri)}
                     # A file may have got another content before it was removed.
                     former = {item.uri for item in known_of.get(source, ()) if item.file in files}
-                    former -= {item.uri for item in listings[number].objects}
-                    left_out |= dict.fromkeys([*removed, *sorted(former)], on_removed)
+                    former -= {item.uri for item in kept}
+                    left_out |= dict.fromkeys([*sorted(removed), *sorted(former)], on_removed)
             objects = [
                 item
                 for source, listing in zip(sources, listings, strict=True)
@@ -133,13 +151,11 @@ class InputListing:
             left_out=left_out,
         )
 
-    def arrivals(self, source: str, day: Day, window: WindowListing | None = None) -> list[datetime]:
-        """Return when each object of the source's day was written, UTC.
-
-        A source of `window`, a listing that has the day, is not listed again.
-        """
-        listing = window.of_day(source, day) if window else None
-        return [item.modified for item in (listing.objects if listing else self._stored_objects(source, day))]
+    def arrivals(self, source: str, day: Day) -> list[datetime]:
+        """Return when each object of the source's day was written, UTC."""
+        hours = {*day.partitions()}
+        listed = objects_of_partitions(source, hours, store=self.store, raw_bucket=self.raw_bucket)
+        return [item.modified for item in listed]
 
     def _inputs(
         self, source: str, listing: ConsistentListing, known_of_source: Sequence[InputObject], pool: ThreadPoolExecutor
@@ -166,9 +182,6 @@ class InputListing:
                 yield from pool.map(read, group)
 
         return without_duplicates(objects, known=known_of_source, read_ids=read_ids)
-
-    def _stored_objects(self, source: str, day: Day) -> Iterator[StoredObject]:
-        return objects_of_partitions(source, {*day.partitions()}, store=self.store, raw_bucket=self.raw_bucket)
 
     def _input_object(self, stored: StoredObject, files: Sequence[str], known: InputObject | None) -> InputObject:
         """Return the input object of a stored object.
@@ -216,23 +229,6 @@ def _recorded(store: ObjectStore, uri: str) -> tuple[int, str | None]:
         )
     # Metadata in S3 is ASCII, so the receiver has percent-encoded the path.
     return int(rows), unquote(file) if file else None
-
-
-def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:
-    """Return the input manifest of the published run, or None when it no longer exists.
-
-    Raises `ObjectInvalid` that names the remedy when it is not a valid manifest.
-    """
-    run = published.run
-    try:
-        return InputManifest.model_validate_json(store.get(run.manifest))
-    except ObjectMissing:
-        return None
-    except ValidationError as error:
-        raise ObjectInvalid(
-            f"{run.manifest} is not readable as an input manifest ({first_error(error)}): remove it, and run the day "
-            f"again by hand (slackwater run {run.pipeline} --date {run.date} --force)"
-        ) from error
 
 
 def memory_groups(objects: Iterable[InputObject]) -> Iterator[list[InputObject]]:

@@ -6,9 +6,12 @@ import hashlib
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from slackwater.model import Record
+from slackwater.errors import ObjectInvalid, ObjectMissing
+from slackwater.model import Record, first_error
+from slackwater.runs.record import PublishedRun
+from slackwater.storage import ObjectStore
 
 
 class InputObject(Record):
@@ -92,3 +95,20 @@ class InputManifest(Record):
         for item in self.objects:
             groups.setdefault(item.source, []).append(item)
         return {source: tuple(items) for source, items in groups.items()}
+
+
+def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:
+    """Return the input manifest of the published run, or None when it no longer exists.
+
+    Raises `ObjectInvalid` that names the remedy when it is not a valid manifest.
+    """
+    run = published.run
+    try:
+        return InputManifest.model_validate_json(store.get(run.manifest))
+    except ObjectMissing:
+        return None
+    except ValidationError as error:
+        raise ObjectInvalid(
+            f"{run.manifest} is not readable as an input manifest ({first_error(error)}): remove it, and run the day "
+            f"again by hand (slackwater run {run.pipeline} --date {run.date} --force)"
+        ) from error

@@ -31,8 +31,9 @@ from slackwater.model import IsoDate, Record
 from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, SourceDifference
-from slackwater.runs.inputs.input_definition import InputDefinition, input_definition, shared_differences
+from slackwater.runs.inputs.input_definition import InputDefinition, input_definition
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.spark.compare.paired import (
     Metric,
     PairedVersions,
@@ -227,4 +228,4 @@ def input_differences(
         # Without the permission to list the bucket, S3 answers 403 instead of 404 for a missing object.
         log("the inputs cannot be compared", reason=str(error))
         return ()
-    return shared_differences(before, after, former=pair.before.reads, present=pair.after.reads or present)
+    return shared_inputs(before, after, former=pair.before.reads, present=pair.after.reads or present).differences
