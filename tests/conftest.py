@@ -125,7 +125,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class ByGroup(LoadScopeScheduling):
     """Distributes tests to processes: all tests of a group run in one process, other tests by their file.
 
-    The third process begins with the unit tests, with a low priority, while tests of the first two wait for a cloud.
+    The third process begins with the unit tests, while tests of the first two wait for a cloud.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -139,9 +139,12 @@ class ByGroup(LoadScopeScheduling):
         super()._assign_work_unit(node)
 
 
-def pytest_configure() -> None:
-    if os.environ.get("PYTEST_XDIST_WORKER") == THIRD_PROCESS:
-        os.nice(10)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Lower the priority of a process with other tests than those of the shared cloud, which take longest in a row."""
+    worker, group = os.environ.get("PYTEST_XDIST_WORKER"), group_of(item.nodeid.partition("::")[0])
+    if worker and group != "cloud" and os.nice(0) == 0:
+        os.nice(10 if worker == THIRD_PROCESS else 5)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -123,7 +123,7 @@ def test_the_layer_reads_and_writes_what_the_receiver_does(layer: Path, tmp_path
         "import pyarrow.parquet as pq\n"
         "table, out = pa.table({'a': [1, None], 'b': ['x', 'y']}), io.BytesIO()\n"
         "pq.write_table(table, out, compression='zstd')\n"
-        "assert pq.read_table(io.BytesIO(out.getvalue())).equals(table)\n"
+        "assert pq.read_table(io.BytesIO(out.getvalue()), use_threads=False, pre_buffer=False).equals(table)\n"
         "import zoneinfo\n"
         "zoneinfo.reset_tzpath(to=[])\n"
         "assert zoneinfo.ZoneInfo('America/New_York')\n"
