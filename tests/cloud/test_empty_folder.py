@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -195,7 +196,8 @@ def test_the_readme_of_a_new_project_works_beside_another_environment_and_destro
     staging = Shell(project, {**environment, "SLACKWATER_ENVIRONMENT": "staging"})
     # The CDK validates the app when `default` deploys it, which takes as long as a synthesis.
     staging_without_validation = Shell(project, {**environment, "CDK_VALIDATION": "false"})
-    endpoint = default.run(up)["endpoint"]
+    cloud = default.run(up)
+    endpoint = cloud["endpoint"]
     try:
         # Its buckets and tables are compared with those of minutes before: no arrival may start a check in between.
         staging_without_validation.run("slackwater deploy --environment staging --set waf=true --set collect_minutes=0")
@@ -212,6 +214,9 @@ def test_the_readme_of_a_new_project_works_beside_another_environment_and_destro
         assert contents(endpoint, in_default) == new_default
         pushed.append(default.run(push))
         default.run(run)
+        # What a command has reported is on disk: the published day survives a kill directly after it.
+        os.kill(cloud["pid"], signal.SIGKILL)
+        default.run(up)
         sales = default.run(query)
         due, started = start_by_schedule(endpoint, DEFAULT, "process-daily_sales")
         assert sorted(rows_of(endpoint, "daily_sales")) == sorted(sales["rows"])

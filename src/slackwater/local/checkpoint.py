@@ -19,8 +19,8 @@ from slackwater.local import emulator
 _LOG = logging.getLogger("slackwater.local")
 # A request may have effects in other threads for this long after its response.
 _SETTLING_SECONDS = 5
-# The pause after a snapshot, as a multiple of the snapshot's duration. A snapshot blocks all requests, so snapshots may
-# take about a fiftieth of the time.
+# The pause after a checkpoint, as a multiple of its duration. Its snapshot blocks all requests, so snapshots may
+# take less than a fiftieth of the time.
 _PAUSE_FACTOR = 50
 _MIN_PAUSE, _MAX_PAUSE = 2.0, 5.0  # seconds
 # Bytes of this length or more are in a file of their own: two layers of functions make a document of 180 MB.
@@ -41,7 +41,7 @@ class Checkpointer:
         self._files: dict[bytes, Path] = {}
         self._present: dict[bytes, Path] = {}
         self._last_request = 0.0
-        self._saving = threading.Lock()
+        self._order, self._saving = asyncio.Lock(), threading.Lock()
         self._ended = False
 
     def register(self) -> None:
@@ -63,11 +63,15 @@ class Checkpointer:
                 continue
             started = time.monotonic()
             try:
-                documents = self.snapshot()
-                pause = min(_MAX_PAUSE, max(_MIN_PAUSE, _PAUSE_FACTOR * (time.monotonic() - started)))
-                await asyncio.to_thread(self.save, documents)
+                await self.checkpoint()
             except Exception:  # noqa: BLE001 - one failure must not end all checkpoints
                 _LOG.exception("The checkpoint failed; the previous one stays valid")
+            pause = min(_MAX_PAUSE, max(_MIN_PAUSE, _PAUSE_FACTOR * (time.monotonic() - started)))
+
+    async def checkpoint(self) -> None:
+        """Save what has changed until now, after the checkpoints that have begun before. Raises `OSError`."""
+        async with self._order:  # an older snapshot must not replace the files of a newer one
+            await asyncio.to_thread(self.save, self.snapshot())
 
     def snapshot(self) -> dict[str, str]:
         """Return the JSON document of every state that changed since it was saved.

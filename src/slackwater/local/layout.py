@@ -17,6 +17,8 @@ ARCHITECTURE = "arm64" if platform.machine().lower() in {"arm64", "aarch64"} els
 ROOT_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 STATUS_PATH = "/_slackwater/status"
 """The path where a local cloud answers with its root, endpoint and process."""
+SAVE_PATH = "/_slackwater/save"
+"""The path where a local cloud answers once all that earlier requests have changed is on disk."""
 
 
 class Layout:

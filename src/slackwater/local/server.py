@@ -112,7 +112,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     tasks = [asyncio.create_task(checkpointer.run()), asyncio.create_task(monitoring.run())]
     threading.Thread(target=drivers.run, name="drivers", daemon=True).start()
     try:
-        app = _with_status(emulator.application(), status, touch=checkpointer.touch)
+        app = _with_status(emulator.application(), status, checkpointer)
         await serve(app, config, shutdown_trigger=stop.wait)
     finally:
         for task in tasks:
@@ -128,21 +128,23 @@ def _remove_leftovers(jobs: Path) -> None:
         spark.remove_private_files(folder)
 
 
-def _with_status(app: Asgi, status: dict[str, Any], *, touch: Callable[[], None]) -> Asgi:
-    """Return `app` with a response for the status path; `touch` is called before and after every other request."""
+def _with_status(app: Asgi, status: dict[str, Any], checkpointer: Checkpointer) -> Asgi:
+    """Return `app` with responses for the paths of the status and of a checkpoint; every other request is recorded."""
     body = json.dumps(status).encode()
 
     async def respond(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"] == layout.STATUS_PATH:
+        if scope["type"] == "http" and scope["path"] in {layout.STATUS_PATH, layout.SAVE_PATH}:
+            if scope["path"] == layout.SAVE_PATH:
+                await checkpointer.checkpoint()
             headers = [(b"content-length", b"%d" % len(body))]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": body})
             return
-        touch()
+        checkpointer.touch()
         try:
             await app(scope, receive, send)
         finally:
-            touch()
+            checkpointer.touch()
 
     return respond
 
