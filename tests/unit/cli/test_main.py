@@ -16,9 +16,9 @@ from tests.example_project import PROJECT
 pytestmark = pytest.mark.unit
 
 COMMANDS = [
-    "local up", "local down", "local status", "deploy", "destroy", "doctor", "source validate", "pipeline validate",
-    "dev", "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
-    "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs",
+    "local up", "local down", "local status", "local env", "deploy", "destroy", "doctor", "source validate",
+    "pipeline validate", "dev", "token create", "token list", "token revoke", "push", "pull", "files list",
+    "files give-up", "sideline list", "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs",
     "history", "rollback", "late list", "late release", "late keep", "late suggest", "monitor", "diff", "cost",
     "logs", "query",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from slackwater.cli.command import Result, Session, command, command_group
 from slackwater.cli.options import option
 from slackwater.cli.output import print_text
+from slackwater.errors import InputError
 from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
@@ -63,6 +64,17 @@ def status(*, session: Session) -> Result:
     return _status(cloud.status(session.workspace.root))
 
 
+@command("slackwater local env", "slackwater local env --json", group=group)
+def env(*, session: Session) -> Result:
+    """Print the variables with which other tools use the local cloud, as commands for `eval "$(...)"` in a shell."""
+    from slackwater.local import cloud
+
+    if (local_cloud := cloud.status(session.workspace.root)) is None:
+        raise InputError("no local cloud runs here: start it with `slackwater local up`")
+    variables = local_cloud.environment()
+    return Result(variables, "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
+
+
 def _status(local_cloud: LocalCloud | None) -> Result:
     if local_cloud is None:
         return Result({"running": False}, "not running (to start it: slackwater local up)")
@@ -76,6 +88,4 @@ def _print_status(local_cloud: LocalCloud) -> None:
     print_text(f"running at {local_cloud.endpoint}", style="green")
     for name in ("region", "account", "pid", "started_at"):
         print_text(f"  {name.replace('_', ' '):<11}{getattr(local_cloud, name)}")
-    print_text("To use it from other tools:")
-    for name, value in local_cloud.environment().items():
-        print_text(f"  export {name}={shlex.quote(value)}")
+    print_text('To use it from other tools: eval "$(slackwater local env)"')

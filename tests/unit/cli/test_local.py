@@ -1,0 +1,32 @@
+"""`slackwater local`: what it prints of a running local cloud, and without one."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from slackwater.cli.main import run
+from slackwater.local import cloud
+from slackwater.local.cloud import LocalCloud
+
+pytestmark = pytest.mark.unit
+
+RUNNING = LocalCloud("http://127.0.0.1:20001", 7, "us-east-1", "000000000000", "2026-11-28T07:00:00+00:00")
+
+
+def test_a_shell_takes_the_variables_that_env_prints_and_status_prints_none(monkeypatch, printed_by, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cloud, "status", lambda _root: RUNNING)
+    exports = printed_by("local", "env").out
+    shell = subprocess.run(
+        ["bash", "-c", f'{exports}echo "$AWS_ENDPOINT_URL|$SLACKWATER_SET"'], capture_output=True, text=True, check=True
+    )
+    assert shell.stdout == f"{RUNNING.endpoint}|{RUNNING.environment()['SLACKWATER_SET']}\n"
+    assert "export " not in printed_by("local", "status").out
+
+
+def test_without_a_local_cloud_env_names_the_command_that_starts_it(monkeypatch, printed_by, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert run(["local", "env"]) == 2
+    assert "slackwater local up" in printed_by("local", "env", code=2).err
