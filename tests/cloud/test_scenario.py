@@ -269,7 +269,10 @@ def test_a_changed_file_runs_its_day_and_the_week_again(played, versions):
     file = f"orders-{MONDAY}-12.csv"
     rows = (played.orders("published", file), played.orders("changed", file))
     # All rows of a changed file are late.
-    reason = f"orders has 1 changed file, {rows[0]} -> {rows[1]} rows (PERCENT), {late_objects(played, file, rows[1])}"
+    change = (
+        f"{rows[0]} -> {rows[1]} rows (+{100 * (rows[1] - rows[0]) / rows[0]:,.1f} %), {rows[1]} late rows (PERCENT)"
+    )
+    reason = f"orders has 1 changed file, {change}, {late_objects(played, file, rows[1])}"
     read = played.orders("published", f"orders-{MONDAY}-*.csv")
     check_reason(played, "changed", MONDAY, reason, late=rows[1], before=read)
     assert file_changes(monday["comparison"]) == {file: ("changed", *rows)}

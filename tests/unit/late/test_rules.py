@@ -102,16 +102,17 @@ DIFFERENCES = {
     "no row of no rows": ([], [late(0)], {"percent": 10_000}, "BELOW", "no rows before"),
     "all rows of a changed file": (
         [FILE, OTHER], [NEW_FILE, OTHER.model_copy(update={"uri": "w"})], {"percent": 100}, "GROWN",
-        "flights has 1 changed file, 100 -> 108 rows (108.0 %), 2 objects, 10.8 kB: reaches percent 100 of its source",
+        "flights has 1 changed file, 100 -> 108 rows (+8.0 %), 108 late rows (108.0 %), 2 objects, 10.8 kB: "
+        "reaches percent 100 of its source",
     ),
     "added and changed rows": (
         [FILE], [NEW_FILE, late(5)], {"rows": 1}, "GROWN",
-        "flights grew by 5 rows and has 1 changed file, 60 -> 68 rows, 73 rows in total (121.7 %), 2 objects, 7.3 kB: "
-        "reaches rows 1 of its source",
+        "flights grew by 5 rows and has 1 changed file, 60 -> 68 rows (+13.3 %), 73 late rows (121.7 %), 2 objects, "
+        "7.3 kB: reaches rows 1 of its source",
     ),
     "a published day has neither files nor sizes": (
         PUBLISHED, [PUBLISHED[0], PUBLISHED[1].model_copy(update={"etag": "new", "rows": 4})], {"rows": 1}, "GROWN",
-        "flights has 1 changed day, 3 -> 4 rows (80.0 %): reaches rows 1 of its source",
+        "flights has 1 changed day, 3 -> 4 rows (+33.3 %), 4 late rows (80.0 %): reaches rows 1 of its source",
     ),
     "a published day is gone": (
         PUBLISHED, PUBLISHED[:1], {"rows": 0}, "VANISHED",

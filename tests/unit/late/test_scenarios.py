@@ -263,7 +263,8 @@ SCENARIOS = {
     ),
     # Weeks that read the published days of another pipeline.
     "a changed day holds the week until a person releases it": (
-        f"week hold; UNCHANGED; daily other 11; TABLE_CHANGED; reason days has 1 changed day, 10 -> 11 rows (15.7 %): "
+        f"week hold; UNCHANGED; daily other 11; TABLE_CHANGED; reason days has 1 changed day, "
+        "10 -> 11 rows (+10.0 %), 11 late rows (15.7 %): "
         f"tables.days.on_change is hold; reason `slackwater late release {PIPELINE} --date {DAY} --reason TEXT` runs "
         "the day again; held table_changed; release; RELEASED; run; attempt 2; UNCHANGED"
     ),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from humanize import naturalsize
 
-from slackwater.formatting import counted, hour_range, percentage, rounded_usd, timestamp
+from slackwater.formatting import counted, hour_range, percentage, relative_change, rounded_usd, timestamp
 from slackwater.late.check.facts import DayFacts, Limits, file_label, threshold_label
 from slackwater.late.decision import MAX_TABLE_RERUNS
 from slackwater.pipeline.table_inputs import OnChange
@@ -288,7 +288,8 @@ def _describe_files(removed: Sequence[InputChange]) -> str:
 def describe_late_data(source: SourceDifference) -> str:
     """Return the late data of a source, for a reason: `flights grew by 97 rows (10.5 %), 2 objects, 14.2 kB`.
 
-    For changed files, the result has their rows before and now: `flights has 1 changed file, 120 -> 131 rows ...`.
+    For changed files, the result has their rows before and now: `flights has 1 changed file, 120 -> 131 rows (+9.2 %),
+    131 late rows (14.1 %), ...`.
     Dropped files are named in addition.
     """
     dropped = describe_dropped(source)
@@ -307,8 +308,10 @@ def _describe_late(source: SourceDifference) -> str:
         return f"{source.source} grew by {counted(added.rows, 'row')} ({percent}){size}"
     before, now = sum(item.before.rows for item in files), sum(item.now.rows for item in files)
     noun = "changed day" if of_days else "changed file"
-    changed = f"{counted(len(files), noun)}, {before:,} -> {counted(now, 'row')}"
+    change = f" ({relative})" if (relative := relative_change(before, now)) else ""
+    changed = f"{counted(len(files), noun)}, {before:,} -> {counted(now, 'row')}{change}"
+    # All rows of a changed file are late: `percent` may exceed 100 for a small change.
+    total = f"{counted(late.rows, 'late row')} ({percent}){size}"
     if not added.objects:
-        return f"{source.source} has {changed} ({percent}){size}"
-    total = f"{counted(late.rows, 'row')} in total ({percent}){size}"
+        return f"{source.source} has {changed}, {total}"
     return f"{source.source} grew by {counted(added.rows, 'row')} and has {changed}, {total}"
