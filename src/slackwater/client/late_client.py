@@ -9,14 +9,16 @@ from slackwater.client.arguments import Date, iso_date, optional_date
 from slackwater.client.day_client import DayClient
 from slackwater.client.days.executions import OnProgress, ignore, require_success
 from slackwater.client.days.runs import RunHandle
-from slackwater.errors import SlackwaterError
+from slackwater.errors import NotDeployed, SlackwaterError
 from slackwater.runs.record import DayRecord
 
 if TYPE_CHECKING:
     from slackwater.client.monitoring import MonitorResult, OnReport, OnTask
     from slackwater.client.older import OlderDays
     from slackwater.late.changes.job_claims import AbandonedComparison
+    from slackwater.late.check.checker import Checker
     from slackwater.late.comparison import Comparison
+    from slackwater.late.decision import CheckReport, DayDecision
     from slackwater.late.suggest import Suggestion
     from slackwater.receiver.pull.removed_files import DoubtfulFiles
 
@@ -65,6 +67,21 @@ class LateClient(DayClient):
         day = iso_date(today(definition, utc_now()) if as_of is None else as_of, name="as_of")
         return monitor.run(pipeline, day, on_task=on_task, on_report=on_report)
 
+    def check(self, pipeline: str, *, as_of: Date | None = None) -> CheckReport:
+        """Return what a monitoring as of a date, by default today, would decide about the days of the window.
+
+        Nothing runs, is written or sent. Raises `UnknownName`, `NotDeployed`, and `InputError` for a date that is none
+        or has not begun.
+        """
+        return self._dry_checker_of(pipeline).check(pipeline=pipeline, as_of=optional_date(as_of))
+
+    def _dry_checker_of(self, pipeline: str) -> Checker:
+        """Return the checker that writes nothing. Raises `UnknownName`, `NotDeployed`."""
+        self.project.pipeline(pipeline)
+        if pipeline not in self.dry_checker.project.pipelines:
+            raise NotDeployed(f"the pipeline {pipeline} is not deployed: run slackwater deploy")
+        return self.dry_checker
+
     def compare(self, pipeline: str, date: Date, *, on_progress: OnProgress = ignore) -> DayComparison:
         """Compare a day's published version with the version before it.
 
@@ -96,6 +113,24 @@ class LateClient(DayClient):
         from slackwater.client.holds import days_on_hold
 
         return days_on_hold(self.run_table, self._names(pipeline))
+
+    def deferred_days(self, pipeline: str | None = None) -> list[DayDecision]:
+        """Return the days of the window whose late data has to wait for a limit, of a pipeline or of all.
+
+        They are decided about now, by pipeline and date. Raises `UnknownName`, `NotDeployed`.
+        """
+        from slackwater.late.check.window_dates import check_window
+        from slackwater.late.decision import LateDecision
+
+        deferred = []
+        for name in self._names(pipeline):
+            first, *_, last = (
+                day.date.isoformat() for day in check_window(self.project.pipeline(name), None, utc_now())
+            )
+            if dates := [item.date for item in self.run_table.late_days(name, first=first, last=last)]:
+                days = self._dry_checker_of(name).check(pipeline=name, as_of=None, dates=dates).days
+                deferred += [day for day in days if day.decision is LateDecision.DEFER]
+        return deferred
 
     def release(self, pipeline: str, date: Date, *, reason: str) -> RunHandle:
         """Start a run of a day with its present inputs, although they have lost rows or its audit failed.
