@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from slackwater.aws.resources import utc_now
-from slackwater.client.arguments import Date, iso_date, optional_date
+from slackwater.client.arguments import Date, check_begun, iso_date, optional_date
 from slackwater.client.day_client import DayClient
 from slackwater.client.days.executions import OnProgress, ignore, require_success
 from slackwater.client.days.runs import RunHandle
@@ -15,6 +15,7 @@ from slackwater.runs.record import DayRecord
 if TYPE_CHECKING:
     from slackwater.client.monitoring import MonitorResult, OnReport, OnTask
     from slackwater.client.older import OlderDays
+    from slackwater.client.why import Why
     from slackwater.late.changes.job_claims import AbandonedComparison
     from slackwater.late.check.checker import Checker
     from slackwater.late.comparison import Comparison
@@ -74,6 +75,24 @@ class LateClient(DayClient):
         or has not begun.
         """
         return self._dry_checker_of(pipeline).check(pipeline=pipeline, as_of=optional_date(as_of))
+
+    def why(self, pipeline: str, date: Date) -> Why:
+        """Return why a day is as it is: what is published, what has come since, and what a check decides about it.
+
+        Nothing is written. Raises `UnknownName`, `NotDeployed`, and `InputError` for a date that is none or has not
+        begun.
+        """
+        from slackwater.client.why import Explainer
+
+        deployment, day = self.connection.deployment, iso_date(date)
+        checker = self._dry_checker_of(pipeline)
+        check_begun(day, checker.project.pipeline(pipeline).timezone, name="date")
+        explainer = Explainer(
+            checker=checker,
+            is_scheduled=deployment.schedule != "none",
+            collect_minutes=deployment.collect_minutes,
+        )
+        return explainer.why(pipeline, day)
 
     def _dry_checker_of(self, pipeline: str) -> Checker:
         """Return the checker that writes nothing. Raises `UnknownName`, `NotDeployed`."""
