@@ -101,21 +101,33 @@ class LateClient(DayClient):
             raise NotDeployed(f"the pipeline {pipeline} is not deployed: run slackwater deploy")
         return self.dry_checker
 
-    def compare(self, pipeline: str, date: Date, *, on_progress: OnProgress = ignore) -> DayComparison:
-        """Compare a day's published version with the version before it.
+    def compare(
+        self,
+        pipeline: str,
+        date: Date,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        on_progress: OnProgress = ignore,
+    ) -> DayComparison:
+        """Compare version `after` of a day, by default the published one, with `before`, by default the one before it.
 
-        Raises `VersionRemoved` if retention has removed the version before it, else `RunFailed`.
-        A Spark job compares each pair of versions once; later calls read its result.
+        Raises `InputError` for a version that the day does not have, `VersionRemoved` if retention has removed one of
+        the two, else `RunFailed`. A Spark job compares each pair of versions once; later calls read its result.
         """
+        from slackwater.late.changes.choose_versions import published_versions
         from slackwater.late.comparison import Comparison, ComparisonReference
         from slackwater.runs.comparison_run import attempt_costs
 
         self.project.pipeline(pipeline)
-        day = iso_date(date)
+        day, versions = iso_date(date), {}
+        if before or after:
+            versions = {"before": before or 0, "after": after or 0}
+            published_versions(self.day(pipeline, day), self.runs(pipeline, day), **versions)
         execution = self.executions.start(
             self.connection.deployment.compare_machine_arn,
             name=day,
-            payload={"pipeline": pipeline, "date": day, "since": "previous"},
+            payload={"pipeline": pipeline, "date": day, "since": "previous", **versions},
         )
         output = require_success(self.executions.wait(execution, on_progress=on_progress))
         reference = ComparisonReference.model_validate(output)
