@@ -159,10 +159,13 @@ class Explainer:
             times.append((limit, "when the limit ends"))
         if self.collect_minutes and decision.ages_at:
             times.append((decision.ages_at, "when late data has waited for as long as it may"))
-        at, text = min(times, default=(None, "only by hand: slackwater monitor"))
         minutes = counted(self.collect_minutes, "minute")
-        arrival = f", or about {minutes} after more of its data arrives" if self.collect_minutes else ""
-        return NextLook(at=at, text=f"{timestamp(at)}, {text}{arrival}" if at else f"{text}{arrival}")
+        arrival = f"about {minutes} after data of the day arrives" if self.collect_minutes else ""
+        if not times:
+            return NextLook(at=None, text=f"{f'{arrival}, or' if arrival else 'only'} by hand: slackwater monitor")
+        at, text = min(times)
+        latest = f"{timestamp(at)}, {text}"
+        return NextLook(at=at, text=f"{arrival}, and at the latest {latest}" if arrival else latest)
 
     def _first_run(self, definition: Pipeline, day: Day) -> NextLook:
         """Return when the schedule runs a day that was not published yet."""

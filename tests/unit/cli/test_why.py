@@ -50,7 +50,7 @@ daily_delays 2013-03-10
   since then    flights grew by 500 rows (50.0 %), 1 object, 500 Bytes, the last one at 2023-11-14 22:13 UTC
   decision      rerun, by the rule grown: late data reaches a threshold of its source
                 flights grew by 500 rows (50.0 %), 1 object, 500 Bytes: reaches percent 1 and rows 10 of its source
-  next check    2013-03-14 10:00 UTC, by the schedule, or about 5 minutes after more of its data arrives
+  next check    about 5 minutes after data of the day arrives, and at the latest 2013-03-14 10:00 UTC, by the schedule
   to run it     slackwater run daily_delays --date 2013-03-10
 """
 
@@ -106,7 +106,7 @@ def test_a_deferred_day_says_when_its_limit_ends_and_that_a_run_by_hand_does_not
     world.publish(DAY, force=True)
     world.add("flights", DAY, "20", name="late", rows=500)
     *_, look, run = why(world).splitlines()
-    assert look.startswith("  next check    2013-03-13 19:00 UTC, when the limit ends, or about 5 minutes after")
+    assert look.endswith(" after data of the day arrives, and at the latest 2013-03-13 19:00 UTC, when the limit ends")
     assert run.endswith("slackwater run daily_delays --date 2013-03-10 (a run by hand waits for no limit)")
 
 

@@ -104,7 +104,10 @@ def test_two_other_versions_are_compared_by_their_numbers(versions, table, numbe
     ("numbers", "message"),
     [
         ({"after": 4}, "--to: daily_delays 2013-03-10 has no published version 4 (versions: 1, 2, 3, 5)"),
-        ({"before": 9}, "--from: daily_delays 2013-03-10 has no published version 9 (versions: 1, 2, 3)"),
+        (
+            {"before": 9},
+            "--from: daily_delays 2013-03-10 has no published version 9 before version 5 (versions: 1, 2, 3)",
+        ),
         ({"before": 3, "after": 2}, "--from: daily_delays 2013-03-10 has no published version 3 before version 2 (v"),
         ({"before": 1, "after": 1}, "no published version 1 before version 1 (versions: none)"),
     ],

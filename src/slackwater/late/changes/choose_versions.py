@@ -239,18 +239,17 @@ def published_versions(
     # A later attempt may have published meanwhile: the day's record decides which version is the published one.
     published = [run for run in runs if run.state is RunState.PUBLISHED and run.run.attempt <= latest]
 
-    def up_to(versions: list[RunRecord], number: int, option: str) -> list[RunRecord]:
+    def up_to(versions: list[RunRecord], number: int, option: str, place: str = "") -> list[RunRecord]:
         kept = [run for run in versions if not number or run.run.attempt <= number]
         if number and (not kept or kept[-1].run.attempt != number):
             known = ", ".join(str(run.run.attempt) for run in versions) or "none"
-            earlier = f" before version {after}" if option == "--from" and after else ""
             raise InputError(
-                f"{option}: {day.pipeline} {day.date} has no published version {number}{earlier} (versions: {known})"
+                f"{option}: {day.pipeline} {day.date} has no published version {number}{place} (versions: {known})"
             )
         return kept
 
     *earlier, later = up_to(published, after, "--to")
-    return [*up_to(earlier, before, "--from"), later]
+    return [*up_to(earlier, before, "--from", f" before version {later.run.attempt}"), later]
 
 
 def _nothing_to_compare(after: int, reason: str) -> ChosenVersions:
