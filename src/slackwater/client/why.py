@@ -27,7 +27,6 @@ from slackwater.runs.record import DayRecord
 _RUN_BY_HAND = frozenset({DecisionRule.FAILED, DecisionRule.UNREADABLE, DecisionRule.CHANGING})
 # Without `force`, a run would find nothing new.
 _FORCED = frozenset({DecisionRule.UNCHANGED, DecisionRule.MANIFEST_GONE})
-_UNPUBLISHED = frozenset({DecisionRule.NEVER_PUBLISHED, DecisionRule.CURRENT})
 
 
 class InputData(Record):
@@ -146,13 +145,14 @@ class Explainer:
         """Return when the day is looked at again. `before_window` is the first day of the window after an older day."""
         if decision.rule is DecisionRule.RUNNING:
             return NextLook(at=None, text="when its run has ended")
-        if decision.rule in _UNPUBLISHED:
+        if decision.attempt is None:
             return self._first_run(definition, day)
         if before_window:
             since = f"begins on {before_window.date} (late.window_days {definition.late.window_days})"
             return NextLook(at=None, text=f"no check looks at the day: it is before the window, which {since}")
-        now, times = self.checker.now(), list[tuple[datetime, str]]()
-        if self.is_scheduled and (daily := next_time(definition.schedule.monitor, definition.timezone, after=now)):
+        times = list[tuple[datetime, str]]()
+        after = max(self.checker.now(), day.end)
+        if self.is_scheduled and (daily := next_time(definition.schedule.monitor, definition.timezone, after=after)):
             times.append((daily, "by the schedule"))
         limit = decision.figures.not_before if decision.figures and decision.decision is LateDecision.DEFER else None
         if self.collect_minutes and limit:
@@ -160,7 +160,8 @@ class Explainer:
         if self.collect_minutes and decision.ages_at:
             times.append((decision.ages_at, "when late data has waited for as long as it may"))
         minutes = counted(self.collect_minutes, "minute")
-        arrival = f"about {minutes} after data of the day arrives" if self.collect_minutes else ""
+        is_checked = self.collect_minutes and decision.rule is not DecisionRule.CURRENT
+        arrival = f"about {minutes} after data of the day arrives" if is_checked else ""
         if not times:
             return NextLook(at=None, text=f"{f'{arrival}, or' if arrival else 'only'} by hand: slackwater monitor")
         at, text = min(times)

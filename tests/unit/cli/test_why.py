@@ -159,6 +159,13 @@ def test_a_day_before_the_window_is_decided_about_and_says_that_no_check_looks_a
     assert "next check    no check looks at the day: it is before the window, which begins on 2013-04-13" in shown
 
 
+def test_the_current_day_that_is_published_already_waits_for_its_end(why):
+    world = five_days()
+    world.add("flights", "2013-03-13", "12", rows=40)
+    world.publish("2013-03-13")
+    assert "  next check    2013-03-14 10:00 UTC, by the schedule\n" in why(world, "2013-03-13")
+
+
 def test_a_running_day_is_not_compared(why):
     world = five_days()
     world.freeze(DAY, force=True)
