@@ -24,6 +24,8 @@ class ChooseVersionsRequest(BaseModel):
     pipeline: str
     date: str
     since: CompareSince
+    before: int
+    after: int
     execution: str
     correlation_id: str
 

@@ -54,6 +54,8 @@ class LateStack(FunctionStack):
                 "CompareMachineArn": self.compare.arn,
                 "MonitorMachineArn": self.monitor.arn,
                 "BackfillMachineArn": self.backfill.arn,
+                "Schedule": settings.schedule,
+                "CollectMinutes": str(settings.collect_minutes),
                 "ChangeTopicArn": self.changes.topic_arn,
                 "ArrivalQueueUrl": self.arrivals.queue.queue_url,
                 "ArrivalDeadLetterQueueUrl": self.arrivals.dead_letters.queue_url,

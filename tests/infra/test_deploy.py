@@ -67,7 +67,8 @@ class FakeCloudFormation:
 def deployed(**changes: str) -> dict[str, tuple[str, dict[str, str]]]:
     """Three stacks whose outputs are named after themselves."""
     names = [str(field.alias) for field in Deployment.model_fields.values()]
-    outputs = {name: f"the {name}" for name in names} | {"ConcurrentRuns": "3"} | changes
+    numbers = {"ConcurrentRuns": "3", "CollectMinutes": "5"}
+    outputs = {name: f"the {name}" for name in names} | numbers | changes
     some = {f"slackwater-{stack}": ("CREATE_COMPLETE", dict[str, str]()) for stack in STACKS[1:]}
     return {"slackwater-storage": ("UPDATE_COMPLETE", outputs | {"Exports": "x"}), **some}
 

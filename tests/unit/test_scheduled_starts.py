@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from lambdas import start_scheduled
 from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.errors import CloudError
-from slackwater.project.cron import eventbridge_expressions
+from slackwater.project.cron import eventbridge_expressions, next_time
 from slackwater.project.schedule import ScheduledTask, ScheduledWork
 from slackwater.project.scheduled_starts import ScheduledStart, scheduled_date, task_name
 from tests.fakes_functions import use_resources
@@ -41,6 +41,22 @@ def a_task(**fields):
         "days_before": 1,
     }
     return ScheduledTask.model_validate({**values, **fields})
+
+
+@pytest.mark.parametrize(
+    ("cron", "after", "expected"),
+    [
+        ("0 6 * * *", "2026-03-07T10:59", "2026-03-07T11:00"),
+        ("0 6 * * *", "2026-03-07T11:00", "2026-03-08T10:00"),  # the next one is in summer time
+        ("30 2,3 * * *", "2026-03-07T23:00", "2026-03-08T07:30"),  # the clocks skip 02:30
+        ("0 3 * * MON", "2026-03-08T12:00", "2026-03-09T07:00"),
+        ("0 3 29 2 *", "2026-03-08T12:00", "2028-02-29T08:00"),
+        ("0 3 31 2 *", "2026-03-08T12:00", None),
+    ],
+)
+def test_the_next_time_of_an_expression_is_in_its_timezone(cron, after, expected):
+    at = next_time(cron, "America/New_York", after=datetime.fromisoformat(f"{after}+00:00"))
+    assert at == (expected and datetime.fromisoformat(f"{expected}+00:00"))
 
 
 @pytest.mark.parametrize(

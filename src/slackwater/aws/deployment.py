@@ -77,6 +77,10 @@ class Deployment(BaseModel):
     compare_machine_arn: str
     monitor_machine_arn: str
     backfill_machine_arn: str
+    schedule: str = "eventbridge"
+    """The setting: what starts scheduled work. Deployments of older versions do not say it."""
+    collect_minutes: int = 5
+    """The setting: for how long new objects are collected before their days are checked."""
     change_topic_arn: str
     alarm_topic_arn: str
     dashboard_name: str

@@ -5,15 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import typer
 from typer.core import TyperGroup
 
+from slackwater import __version__
+from slackwater.cli.options import Yesterday
 from slackwater.cli.output import print_json, print_text
 from slackwater.client.workspace import Workspace, find_workspace
+from slackwater.errors import InputError
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client
@@ -40,13 +45,25 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help drawn by rich takes twice as long to appear
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="An error prints a message; with --debug, anywhere, also a traceback.",
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print_text(f"slackwater {__version__}")
+        raise typer.Exit
+
+
 # Without a callback, typer makes the only command of an app the app itself.
 @app.callback()
-def _root() -> None:
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
     pass
 
 
@@ -82,6 +99,13 @@ class Session(ExitStack):
         """The sources and pipelines of the project."""
         return self.workspace.load_definitions()
 
+    def yesterday(self, pipeline: str | None) -> str:
+        """Return yesterday's ISO date in the timezone of a pipeline. Raises `InputError`, `UnknownName`."""
+        if pipeline is None:
+            raise InputError("--date: yesterday is a day in the timezone of a pipeline: name one, or give the date")
+        timezone = self.project.pipeline(pipeline).timezone
+        return (datetime.now(ZoneInfo(timezone)).date() - timedelta(days=1)).isoformat()
+
     @cached_property
     def client(self) -> Client:
         """The client. It is closed when the command has returned."""
@@ -102,7 +126,7 @@ class ListGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with `list` in front if they begin with no command."""
-        named = bool(args) and args[0] in {*self.commands, "--help"}
+        named = bool(args) and args[0] in {*self.commands, "-h", "--help"}
         if not named and (args or not self.no_args_is_help):
             args = ["list", *args]
         return super().parse_args(ctx, args)
@@ -135,6 +159,8 @@ def command(
     def add(function: Callable[..., Result]) -> Callable[..., Result]:
         def run(*, as_json: bool, session: Path | None = None, **arguments: Any) -> None:
             with Session(session, as_json=as_json) as opened:
+                if isinstance(arguments.get("date"), Yesterday):
+                    arguments["date"] = opened.yesterday(arguments.get("pipeline", arguments.get("run")))
                 if "session" in own:
                     arguments["session"] = opened
                 result = function(**arguments)

@@ -19,16 +19,43 @@ def option(*names: str, text: str, show_default: bool = False, **settings: Any) 
     return typer.Option(*names, help=text, show_default=show_default, **settings)
 
 
+class Yesterday(str):
+    """The word `yesterday` as the value of an option: `@command` replaces it by a date in the pipeline's timezone."""
+
+
 def date_option(*names: str, text: str) -> Any:
     """Return an option for a date, which the command gets as YYYY-MM-DD. `text` is its help.
 
-    Any other string raises `InputError` that names the option.
+    `--date` also takes `yesterday`. Any other string raises `InputError` that names the option.
     """
     return option(*names, metavar="DATE", text=text, callback=_read_date)
 
 
+def days_option(*, text: str) -> Any:
+    """Return the option `--date` of a command that also takes a range of days, for `split_days`."""
+    return option(metavar="DATE[..DATE]", text=text, callback=_read_days)
+
+
+def split_days(date: str | None, first: str | None, last: str | None) -> tuple[str | None, str | None, str | None]:
+    """Return `--date`, `--from` and `--to`, with a range of `--date` moved to the other two unless these are given."""
+    if date and ".." in date and first is last is None:
+        first, _, last = date.partition("..")
+        return None, first, last
+    return date, first, last
+
+
 def _read_date(param: typer.CallbackParam, value: str | None) -> str | None:
+    if value == "yesterday" and param.name == "date":
+        return Yesterday(value)
     return None if value is None else iso_date(value, name=param.opts[0])
+
+
+def _read_days(param: typer.CallbackParam, value: str | None) -> str | None:
+    if value is None or ".." not in value:
+        return _read_date(param, value)
+    # The end of a range may be the last part of a date: 2013-03-10..12.
+    start, _, end = value.partition("..")
+    return "..".join(iso_date(each, name=param.opts[0]) for each in (start, end and start[: -len(end)] + end))
 
 
 PipelineName = Annotated[str, argument("PIPELINE", "A pipeline of the project.")]

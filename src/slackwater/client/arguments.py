@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from slackwater.errors import InputError
-from slackwater.runs.day import day_of, parse_date
+from slackwater.runs.day import parse_date
 
 if TYPE_CHECKING:
     from slackwater.project.project import Project
@@ -42,7 +43,7 @@ def iso_date(value: Date, *, name: str = "date") -> str:
 
 def check_begun(day: str, timezone: str, *, name: str) -> None:
     """Raise `InputError`, with the argument's name, if the ISO date has not begun in the timezone."""
-    if day_of(parse_date(day), timezone).start > datetime.now(UTC):
+    if parse_date(day) > datetime.now(ZoneInfo(timezone)).date():
         raise InputError(f"{name}: {day} has not begun in {timezone}")
 
 

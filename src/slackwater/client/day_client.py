@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date as date_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,10 +124,23 @@ class DayClient(ClientResources):
         for view in self.executions.state_machines.follow(list(by_execution)):
             yield by_execution[view.arn], view
 
-    def runs(self, pipeline: str | None = None, date: Date | None = None) -> list[RunRecord]:
-        """Return the runs of a pipeline, or of all, by pipeline, date and attempt; with `date` of one day only."""
-        day = optional_date(date)
-        return [record for name in self._names(pipeline) for record in self.run_table.runs(name, day)]
+    def runs(
+        self,
+        pipeline: str | None = None,
+        date: Date | None = None,
+        *,
+        first: Date | None = None,
+        last: Date | None = None,
+    ) -> list[RunRecord]:
+        """Return the runs of a pipeline, or of all, by pipeline, date and attempt.
+
+        With `date` those of one day only, otherwise those of the days from `first` to `last`, if these are given.
+        """
+        day, names, table = optional_date(date), self._names(pipeline), self.run_table
+        if day or not (first or last):
+            return [record for name in names for record in table.runs(name, day)]
+        start, end = optional_date(first) or date_type.min.isoformat(), optional_date(last) or date_type.max.isoformat()
+        return [record for name in names for record in table.runs_between(name, start, end)]
 
     def day(self, pipeline: str, date: Date) -> DayRecord:
         """Return the state of a day: the run that is active, and the run that is published."""

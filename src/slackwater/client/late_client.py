@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from slackwater.aws.resources import utc_now
-from slackwater.client.arguments import Date, iso_date, optional_date
+from slackwater.client.arguments import Date, check_begun, iso_date, optional_date
 from slackwater.client.day_client import DayClient
 from slackwater.client.days.executions import OnProgress, ignore, require_success
 from slackwater.client.days.runs import RunHandle
-from slackwater.errors import SlackwaterError
+from slackwater.errors import NotDeployed, SlackwaterError
 from slackwater.runs.record import DayRecord
 
 if TYPE_CHECKING:
     from slackwater.client.monitoring import MonitorResult, OnReport, OnTask
     from slackwater.client.older import OlderDays
+    from slackwater.client.why import Why
     from slackwater.late.changes.job_claims import AbandonedComparison
+    from slackwater.late.check.checker import Checker
     from slackwater.late.comparison import Comparison
+    from slackwater.late.decision import CheckReport, DayDecision
     from slackwater.late.suggest import Suggestion
     from slackwater.receiver.pull.removed_files import DoubtfulFiles
 
@@ -65,21 +68,66 @@ class LateClient(DayClient):
         day = iso_date(today(definition, utc_now()) if as_of is None else as_of, name="as_of")
         return monitor.run(pipeline, day, on_task=on_task, on_report=on_report)
 
-    def compare(self, pipeline: str, date: Date, *, on_progress: OnProgress = ignore) -> DayComparison:
-        """Compare a day's published version with the version before it.
+    def check(self, pipeline: str, *, as_of: Date | None = None) -> CheckReport:
+        """Return what a monitoring as of a date, by default today, would decide about the days of the window.
 
-        Raises `VersionRemoved` if retention has removed the version before it, else `RunFailed`.
-        A Spark job compares each pair of versions once; later calls read its result.
+        Nothing runs, is written or sent. Raises `UnknownName`, `NotDeployed`, and `InputError` for a date that is none
+        or has not begun.
         """
+        return self._dry_checker_of(pipeline).check(pipeline=pipeline, as_of=optional_date(as_of))
+
+    def why(self, pipeline: str, date: Date) -> Why:
+        """Return why a day is as it is: what is published, what has come since, and what a check decides about it.
+
+        Nothing is written. Raises `UnknownName`, `NotDeployed`, and `InputError` for a date that is none or has not
+        begun.
+        """
+        from slackwater.client.why import Explainer
+
+        deployment, day = self.connection.deployment, iso_date(date)
+        checker = self._dry_checker_of(pipeline)
+        check_begun(day, checker.project.pipeline(pipeline).timezone, name="date")
+        explainer = Explainer(
+            checker=checker,
+            is_scheduled=deployment.schedule != "none",
+            collect_minutes=deployment.collect_minutes,
+        )
+        return explainer.why(pipeline, day)
+
+    def _dry_checker_of(self, pipeline: str) -> Checker:
+        """Return the checker that writes nothing. Raises `UnknownName`, `NotDeployed`."""
+        self.project.pipeline(pipeline)
+        if pipeline not in self.dry_checker.project.pipelines:
+            raise NotDeployed(f"the pipeline {pipeline} is not deployed: run slackwater deploy")
+        return self.dry_checker
+
+    def compare(
+        self,
+        pipeline: str,
+        date: Date,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        on_progress: OnProgress = ignore,
+    ) -> DayComparison:
+        """Compare version `after` of a day, by default the published one, with `before`, by default the one before it.
+
+        Raises `InputError` for a version that the day does not have, `VersionRemoved` if retention has removed one of
+        the two, else `RunFailed`. A Spark job compares each pair of versions once; later calls read its result.
+        """
+        from slackwater.late.changes.choose_versions import published_versions
         from slackwater.late.comparison import Comparison, ComparisonReference
         from slackwater.runs.comparison_run import attempt_costs
 
         self.project.pipeline(pipeline)
-        day = iso_date(date)
+        day, versions = iso_date(date), {}
+        if before or after:
+            versions = {"before": before or 0, "after": after or 0}
+            published_versions(self.day(pipeline, day), self.runs(pipeline, day), **versions)
         execution = self.executions.start(
             self.connection.deployment.compare_machine_arn,
             name=day,
-            payload={"pipeline": pipeline, "date": day, "since": "previous"},
+            payload={"pipeline": pipeline, "date": day, "since": "previous", **versions},
         )
         output = require_success(self.executions.wait(execution, on_progress=on_progress))
         reference = ComparisonReference.model_validate(output)
@@ -96,6 +144,24 @@ class LateClient(DayClient):
         from slackwater.client.holds import days_on_hold
 
         return days_on_hold(self.run_table, self._names(pipeline))
+
+    def deferred_days(self, pipeline: str | None = None) -> list[DayDecision]:
+        """Return the days of the window whose late data has to wait for a limit, of a pipeline or of all.
+
+        They are decided about now, by pipeline and date. Raises `UnknownName`, `NotDeployed`.
+        """
+        from slackwater.late.check.window_dates import check_window
+        from slackwater.late.decision import LateDecision
+
+        deferred = []
+        for name in self._names(pipeline):
+            first, *_, last = (
+                day.date.isoformat() for day in check_window(self.project.pipeline(name), None, utc_now())
+            )
+            if dates := [item.date for item in self.run_table.late_days(name, first=first, last=last)]:
+                days = self._dry_checker_of(name).check(pipeline=name, as_of=None, dates=dates).days
+                deferred += [day for day in days if day.decision is LateDecision.DEFER]
+        return deferred
 
     def release(self, pipeline: str, date: Date, *, reason: str) -> RunHandle:
         """Start a run of a day with its present inputs, although they have lost rows or its audit failed.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from slackwater.aws.queue import EventQueues
     from slackwater.client.holds import HoldDecisions
     from slackwater.client.push import Pusher
+    from slackwater.late.check.checker import Checker
     from slackwater.receiver.pull.rejects_reader import RejectsReader
 
 
@@ -118,6 +119,13 @@ class ClientResources(Resources):
             principal=lambda: caller_arn(self.clients("sts")),
             now=utc_now,
         )
+
+    @cached_property
+    def dry_checker(self) -> Checker:
+        """Decides about days as the deployed check does, with the deployed definitions, and writes nothing."""
+        from slackwater.late.check.dry_run import without_writes
+
+        return without_writes(Resources(self.settings, self.clients).checker)
 
     @cached_property
     def http(self) -> httpx.Client:

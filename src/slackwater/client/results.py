@@ -5,7 +5,7 @@ from __future__ import annotations
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.days.executions import OnProgress
 from slackwater.late.comparison import Comparison
-from slackwater.late.decision import CheckReport, LateDecision
+from slackwater.late.decision import CheckReport, DayDecision, LateDecision
 from slackwater.late.report.sections import report_sections
 from slackwater.late.suggest import Suggestion
 from slackwater.receiver.pull.file_cache import FileEntry
@@ -19,6 +19,7 @@ from slackwater.runs.record import DayRecord, RunRecord
 __all__ = [
     "CheckReport",
     "Comparison",
+    "DayDecision",
     "DayRecord",
     "DoubtfulFiles",
     "ExecutionView",

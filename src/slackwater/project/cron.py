@@ -7,14 +7,16 @@ needs `?` for the day of the month or the day of the week.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, time, timedelta
 from functools import cache
+from zoneinfo import ZoneInfo
 
 from slackwater.model import CRON_FIELDS, Cron, CronField
 from slackwater.project.clock_changes import skipped_minutes
 
 # From this length on, consecutive values are a range.
 _SHORTEST_RANGE = 3
+_FIVE_YEARS = 5 * 366
 
 
 _FIELDS = _MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY = tuple(CRON_FIELDS.values())
@@ -69,6 +71,21 @@ def cron_matches(cron: Cron, local: datetime) -> bool:
     either = len(days) < _DAY.high and len(weekdays) < len(_WEEKDAY.names)
     on_day = by_day or by_weekday if either else by_day and by_weekday
     return local.minute in minutes and local.hour in hours and local.month in months and on_day
+
+
+def next_time(cron: Cron, timezone: str, *, after: datetime) -> datetime | None:
+    """Return the first time of a valid unix cron expression after an instant, UTC; None without one in five years.
+
+    A local time that the clocks skip comes at the time instead of it, one that they repeat at the first of both.
+    """
+    (minutes, hours, *_), zone = _values(cron), ZoneInfo(timezone)
+    first = after.astimezone(zone).date()
+    for date in (first + timedelta(days=days) for days in range(_FIVE_YEARS)):
+        if cron_matches(cron, datetime.combine(date, time(hours[0], minutes[0]))):
+            local = (datetime.combine(date, time(hour, minute), zone) for hour in hours for minute in minutes)
+            if times := [at for each in local if (at := each.astimezone(UTC)) > after]:
+                return min(times)
+    return None
 
 
 def _weekday(local: datetime) -> int:

@@ -17,7 +17,7 @@ from slackwater.late.comparison import MetricChange, Mover, RowChange, RowCounts
 from slackwater.late.report.page import report_page
 from slackwater.project.project import load_project
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
-from slackwater.runs.record import DayRecord, PublishedRun
+from slackwater.runs.record import DayRecord, PublishedRun, RunRecord, RunState
 from tests.example_project import EXAMPLE, PROJECT
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal, a_client, use_client
 from tests.fakes_comparison import FROZEN, comparison
@@ -44,7 +44,7 @@ class Executions(FakeStates):
 def cloud(monkeypatch):
     """A cloud whose comparison state machine ends as the test says."""
 
-    def cloud(*, published=True, uri=URI, reason="", error="", cause="", compared=()):
+    def cloud(*, published=True, uri=URI, reason="", error="", cause="", compared=(), runs=()):
         reference = {"uri": uri, "before": 1, "after": 2, "differing": 1, "reason": reason}
         states = Executions(types=TYPES, output=reference, error=error, cause=cause)
         states.status = "FAILED" if error else "SUCCEEDED"
@@ -55,7 +55,9 @@ def cloud(monkeypatch):
             load_project(EXAMPLE),
             deployment=SimpleNamespace(compare_machine_arn="arn:compare-day"),
             clients={"stepfunctions": states},
-            run_table=SimpleNamespace(day=lambda *_: day, run=lambda *_: None, comparisons=lambda *_: compared),
+            run_table=SimpleNamespace(
+                day=lambda *_: day, run=lambda *_: None, comparisons=lambda *_: compared, runs=lambda *_: runs
+            ),
             store=FakeObjects({URI: comparison().model_dump_json().encode()}),
         )
         use_client(monkeypatch, client)
@@ -77,6 +79,22 @@ def test_the_published_version_is_compared_with_the_one_before(cloud, capsys):
     assert [line.partition(":")[0] for line in shown.err.splitlines()] == [
         "Choose the versions", "Compare the versions", "Read the comparison",
     ]  # fmt: skip
+
+
+def test_two_versions_are_compared_by_their_numbers(cloud, printed_by):
+    published = [a_version(number) for number in (1, 2)]
+    states = cloud(runs=published)
+    printed_by(*ARGUMENTS, "--from", "1", "--to", "2")
+    payload = json.loads(states.started[0]["input"])
+    assert (payload["since"], payload["before"], payload["after"]) == ("previous", 1, 2)
+    refused = printed_by(*ARGUMENTS, "--from", "2", "--to", "1", code=2).err
+    assert "--from: daily_delays 2013-03-10 has no published version 2 before version 1 (versions: none)" in refused
+    assert len(states.started) == 1
+
+
+def a_version(number):
+    run = RUN.model_copy(update={"attempt": number})
+    return RunRecord(run=run, state=RunState.PUBLISHED, execution="arn:e", started_at=BEGIN)
 
 
 def test_the_document_is_the_stored_comparison(cloud, document_of):

@@ -13,6 +13,7 @@ from slackwater.client.client import Client
 from slackwater.errors import Throttled
 from slackwater.late.changes.job_claims import AbandonedComparison, abandoned_uri
 from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
+from slackwater.late.check.dry_run import without_writes
 from slackwater.late.suggest import suggest
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
@@ -40,6 +41,7 @@ def world(monkeypatch):
         store=world.store,
         hold_decisions=decisions(world),
         checker=world.checker,
+        dry_checker=without_writes(world.checker),
     )
     use_client(monkeypatch, client)
     return world
@@ -55,6 +57,22 @@ def test_days_on_hold_are_listed_with_rule_and_reason(world, printed_by, documen
     assert total.startswith("1 day on hold: slackwater late release | keep")
     (hold,) = document_of(*words, *PROJECT)["days"]
     assert (hold["pipeline"], hold["date"], hold["rule"], len(hold["inputs"])) == (PIPELINE, DAY, "vanished", 64)
+
+
+def test_deferred_days_are_listed_with_the_limit_and_when_it_ends(world, printed_by, document_of, monkeypatch):
+    monkeypatch.setattr("slackwater.client.late_client.utc_now", world.now)
+    world.publish(DAY, force=True)
+    world.add("flights", DAY, "20", name="late", rows=500)
+    world.check()
+    day, heading, deferred, *others, total = printed_by("late", *PROJECT).out.splitlines()
+    assert (day, heading.split()) == ("no day is on hold", ["pipeline", "date", "not", "before", "rule", "reason"])
+    assert deferred.startswith(f"{PIPELINE}  {DAY}  2013-03-13 19:00:00+00:00  cool_down  flights grew by 500 rows")
+    assert deferred.endswith("late.cool_down_hours is 1, so it runs after 2013-03-13 19:00 UTC")
+    assert (others, total) == ([], "1 day deferred: slackwater run PIPELINE --date DATE runs one now")
+    [document] = document_of("late", PIPELINE, *PROJECT)["deferred"]
+    assert (document["date"], document["figures"]["not_before"]) == (DAY, "2013-03-13T19:00:00Z")
+    world.publish(DAY)
+    assert printed_by("late", *PROJECT).out == "no day is on hold\n"
 
 
 def test_without_days_on_hold_nothing_is_listed(world, printed_by):

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 import slackwater.cli.main as main_module
+from slackwater import __version__
 from slackwater.cli.main import run
 from slackwater.errors import CloudError, InputError
 from tests.example_project import PROJECT
@@ -19,7 +20,7 @@ COMMANDS = [
     "local up", "local down", "local status", "local env", "deploy", "destroy", "doctor", "source validate",
     "pipeline validate", "dev", "token create", "token list", "token revoke", "push", "pull", "files list",
     "files give-up", "sideline list", "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs",
-    "history", "rollback", "late list", "late release", "late keep", "late suggest", "monitor", "diff", "cost",
+    "history", "rollback", "why", "late list", "late release", "late keep", "late suggest", "monitor", "diff", "cost",
     "logs", "query",
 ]  # fmt: skip
 RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-10"]
@@ -57,6 +58,15 @@ def test_every_command_is_listed_here(capsys):
         if line[2:3].strip()
     }
     assert names - {"An"} == {command.split()[0] for command in [*COMMANDS, *WITHOUT_PROJECT]}
+
+
+def test_the_version_is_printed(printed_by):
+    assert printed_by("--version").out == f"slackwater {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["late"], ["late", "keep"]])
+def test_help_has_a_short_option(printed_by, words):
+    assert printed_by(*words, "-h").out == printed_by(*words, "--help").out
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *WITHOUT_PROJECT])
@@ -108,6 +118,18 @@ def test_help_of_every_command_has_examples_that_can_be_parsed_and_accepts_json_
         (["run", "daily_delays", "--date", "20130310"], "--date: '20130310' is not a date such as 2013-03-08"),
         (["run", "daily_delays", "--date", "2013-W10-7"], "--date: '2013-W10-7' is not a date"),
         (["pull", "flights", "--as-of", "today"], "--as-of: 'today' is not a date"),
+        (["run", "daily_delays", "--date", "2013-03-10.."], "--date: '' is not a date such as 2013-03-08"),
+        (["run", "daily_delays", "--date", "2013-03-10..32"], "--date: '2013-03-32' is not a date such as 2013-03-08"),
+        (["run", "daily_delays", "--date", "2013-03-10..09"], "--from: 2013-03-10 is after --to, 2013-03-09: exchange"),
+        ([*RANGE, "--date", "2013-03-08..09"], "--date and --from, --to exclude each other: run one day, or a range"),
+        (["diff", "daily_delays", "--date", "2013-03-08..09"], "--date: '2013-03-08..09' is not a date"),
+        (["runs", "--date", "yesterday"], "--date: yesterday is a day in the timezone of a pipeline: name one, or"),
+        (["cost", "--from", "yesterday"], "--from: 'yesterday' is not a date such as 2013-03-08"),
+        (
+            ["runs", "daily_delays", "--timeline", "--date", "2013-03-08", "--limit", "1"],
+            "--limit: it is for a list",
+        ),
+        (["runs", "daily_delays", "--state", "lost"], "--state"),
         (["cost", "--from", ""], "--from: '' is not a date such as 2013-03-08"),
         (["deploy", "--set", "log_level"], "--set: 'log_level' is not of the form NAME=VALUE"),
         (["deploy", "--set", "prefix=mine"], "--set prefix=mine: the other commands would not find this deployment"),

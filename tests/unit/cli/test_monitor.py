@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import SimpleNamespace
@@ -14,10 +15,14 @@ from slackwater.cli.commands.monitor import monitor_document, print_day_outcomes
 from slackwater.client.days.executions import Executions
 from slackwater.client.monitoring import Monitor
 from slackwater.errors import AccessDenied, RunFailed, SlackwaterError
+from slackwater.late.check.dry_run import without_writes
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.report.message import compose
+from slackwater.project.project import Project
 from slackwater.runs.record import DayRecord
-from tests.fakes_cli import BEGIN, FakeObjects
+from tests.example_project import PROJECT, example_project
+from tests.fakes_check import five_days
+from tests.fakes_cli import BEGIN, FakeObjects, a_client, use_client
 from tests.fakes_comparison import comparison
 
 pytestmark = pytest.mark.unit
@@ -118,6 +123,23 @@ def test_the_decisions_are_reported_before_a_day_is_run_again(capsys):
         "                      weather grew by 3 rows: reaches rows 3 of its source",
         "2013-03-12  ignore    current",
     ]
+
+
+def test_a_dry_run_shows_the_decisions_and_starts_nothing(printed_by, document_of, monkeypatch):
+    world = five_days()
+    world.add("flights", "2013-03-10", "20", name="late", rows=500)
+    use_client(monkeypatch, a_client(world.project, dry_checker=without_writes(world.checker)))
+    arguments = ["monitor", "daily_delays", "--dry-run", "--as-of", "2013-03-12", *PROJECT]
+    before = deepcopy((vars(world.table), world.store.objects))
+    shown = printed_by(*arguments)
+    assert shown.err == "dry run: no day runs, and nothing is recorded or sent\n"
+    assert "2013-03-10  rerun     flights grew by 500 rows (50.0 %), 1 object, 500 Bytes: reaches perc" in shown.out
+    [pipeline] = document_of(*arguments)["pipelines"]
+    assert {day["date"]: day["rule"] for day in pipeline["check"]["days"]}["2013-03-10"] == "grown"
+    assert (vars(world.table), world.store.objects) == before
+    empty = SimpleNamespace(project=Project(sources={}, pipelines={}))
+    use_client(monkeypatch, a_client(example_project(), dry_checker=empty))
+    assert "the pipeline daily_delays is not deployed: run slackwater deploy" in printed_by(*arguments, code=1).err
 
 
 def test_comparison_and_notification_are_printed(capsys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from slackwater.arrow.reference import StepRecord
@@ -17,6 +19,14 @@ pytestmark = pytest.mark.unit
 DATE = "2013-03-10"
 QUERY = {"query": "SELECT carrier, count(*) AS n\n  FROM cleaned\n GROUP BY carrier"}
 CHECKED = {"rule": "not_null", "columns": ["carrier"], "severity": "warn", "checked": 900, "failed": 2, "examples": []}
+
+
+class Clock:
+    """A clock at 01:00 UTC."""
+
+    @staticmethod
+    def now(zone):
+        return datetime(2013, 3, 12, 1, tzinfo=UTC).astimezone(zone)
 
 
 def step(name: str, of: str, rows_in: dict[str, int | None], rows_out: int | None, **more) -> StepRecord:
@@ -244,6 +254,32 @@ class TestRunsOfADay:
     def test_a_day_without_runs_has_none(self, world, printed, document):
         assert document("runs") == {"runs": []}
         assert printed("runs").out.startswith("no runs for 2013-03-10 yet (slackwater run daily_delays --date")
+
+    def test_a_list_is_narrowed_by_days_state_and_number(self, world, document_of, printed_by):
+        for date in ("2013-03-08", "2013-03-09", DATE):
+            world.add("flights", date, "12")
+            world.publish(date)
+        world.fail(world.freeze(DATE, force=True))
+
+        def listed(*words):
+            runs = document_of("runs", *words, *PROJECT)["runs"]
+            return [(run["date"][-2:], run["attempt"]) for run in runs]
+
+        assert listed("--from", "2013-03-09") == [("09", 1), ("10", 1), ("10", 2)]
+        assert listed("daily_delays", "--to", "2013-03-09") == [("08", 1), ("09", 1)]
+        assert listed("--date", "2013-03-08..09") == [("08", 1), ("09", 1)]
+        assert listed("--state", "failed") == [("10", 2)]
+        assert listed("--state", "published", "--limit", "2") == [("09", 1), ("10", 1)]
+        assert printed_by("runs", "--to", "2013-03-01", *PROJECT).out == "no run matches --to\n"
+        both = printed_by("runs", "--date", DATE, "--from", DATE, *PROJECT, code=2).err
+        assert "--date and --from, --to exclude each other: list one day, or a range of days" in both
+
+    def test_yesterday_is_a_day_in_the_timezone_of_the_pipeline(self, world, printed_by, monkeypatch):
+        # Where the pipeline is, the day is still the one before.
+        monkeypatch.setattr("slackwater.cli.command.datetime", Clock)
+        assert printed_by("runs", "daily_delays", "--date", "yesterday", *PROJECT).out.startswith(
+            "no runs for 2013-03-10 yet"
+        )
 
     def test_without_a_date_no_manifest_is_read(self, world, document_of, monkeypatch):
         publish(world)

@@ -34,6 +34,7 @@ MACHINE = f"arn:aws:states:eu-west-1:{ACCOUNT}:stateMachine:slackwater-"
 OUTPUTS = {str(field.alias): f"the-{field.alias}" for field in Deployment.model_fields.values()} | {
     "LibraryVersion": __version__,
     "ConcurrentRuns": "3",
+    "CollectMinutes": "5",
     "ApplicationId": "00abcdefg1234567",
     "CheckReleaseUri": "s3://assets/check_release.py",
     "JobRoleArn": f"arn:aws:iam::{ACCOUNT}:role/job",

@@ -111,6 +111,26 @@ def test_each_source_may_limit_how_long_its_late_data_waits_and_the_pipeline_rep
     assert reason is None or day.reasons[-1] == f"flights waits for 24.0 h: {reason}"
 
 
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        ({"cool_down_hours": 1}, DecisionRule.COOL_DOWN),
+        ({"cool_down_hours": 0, "max_reruns_per_day": 1}, DecisionRule.TOO_MANY),
+    ],
+)
+def test_a_run_by_hand_waits_for_no_limit_and_counts_for_none(policy, rule):
+    world = with_policy(five_days(), **policy)
+    world.add("flights", DAY, "18", name="late", rows=500)
+    rerun(world)
+    for date in ("2013-03-09", DAY):
+        world.add("flights", date, "20", name="later", rows=500)
+    assert decision_of(world).rule is rule
+    usage = dict(world.table.usage)
+    rerun(world)  # `slackwater run` freezes the day in the same way
+    assert decision_of(world).rule is DecisionRule.UNCHANGED
+    assert world.table.usage == usage
+
+
 def test_changed_files_reach_their_own_threshold_and_new_ones_do_not():
     world = with_policy(five_days(), thresholds=LateThresholds(changed_files=1, rows=10_000))
     world.add("flights", DAY, "18", name="new", rows=500)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,48 @@ def versions(store, table):
     )  # fmt: skip
 
 
-def choose(versions, since=CompareSince.PREVIOUS, execution="arn:one"):
+def choose(versions, since=CompareSince.PREVIOUS, execution="arn:one", **numbers):
+    correlation_id = f"c-{execution[4:]}"
     return versions.choose(
-        pipeline=PIPELINE, date=DATE, since=since, execution=execution, correlation_id=f"c-{execution[4:]}"
+        pipeline=PIPELINE, date=DATE, since=since, execution=execution, correlation_id=correlation_id, **numbers
     )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "pair"),
+    [({}, (3, 5)), ({"before": 1}, (1, 5)), ({"after": 3}, (2, 3)), ({"before": 1, "after": 3}, (1, 3))],
+)
+def test_two_other_versions_are_compared_by_their_numbers(versions, table, numbers, pair):
+    table.set_states(PUBLISHED, PUBLISHED, PUBLISHED, FAILED, PUBLISHED)
+    chosen = choose(versions, **numbers)
+    assert (chosen.action, chosen.before, chosen.after) == (CompareAction.COMPARE, *pair)
+    assert f"{pair[0]}-{pair[1]}" in chosen.prefix
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"after": 4}, "--to: daily_delays 2013-03-10 has no published version 4 (versions: 1, 2, 3, 5)"),
+        (
+            {"before": 9},
+            "--from: daily_delays 2013-03-10 has no published version 9 before version 5 (versions: 1, 2, 3)",
+        ),
+        ({"before": 3, "after": 2}, "--from: daily_delays 2013-03-10 has no published version 3 before version 2 (v"),
+        ({"before": 1, "after": 1}, "no published version 1 before version 1 (versions: none)"),
+    ],
+)
+def test_a_version_that_was_not_published_before_the_other_one_is_refused(versions, table, numbers, message):
+    table.set_states(PUBLISHED, PUBLISHED, PUBLISHED, FAILED, PUBLISHED)
+    with pytest.raises(InputError, match=re.escape(message)):
+        choose(versions, **numbers)
+
+
+def test_the_first_version_has_none_before_it(versions, table):
+    table.set_states(PUBLISHED, PUBLISHED)
+    chosen = choose(versions, after=1)
+    assert (chosen.action, chosen.comparison.reason) == (
+        CompareAction.NOTHING, "1 is the first version: there is no earlier version",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -443,6 +482,11 @@ class TestMachine:
         assert output == {
             "uri": comparison_uri(chosen["prefix"]), "before": 1, "after": 2, "differing": 1, "reason": "",
         }  # fmt: skip
+
+    def test_the_numbers_of_two_versions_are_passed_on(self, call, table):
+        table.set_states(PUBLISHED, PUBLISHED, PUBLISHED)
+        chosen = call("Choose the versions", self.comparison_request() | {"before": 1, "after": 3})
+        assert (chosen["before"], chosen["after"]) == (1, 3)
 
     def test_two_executions_send_the_same_request(self, call, table):
         table.set_states(PUBLISHED, PUBLISHED)

@@ -10,7 +10,7 @@ from importlib import import_module
 # `--help` lists the single commands first, then the groups, each in this order.
 MODULES = (
     *("init", "local", "airflow", "deploy", "doctor", "destroy", "source", "pipeline", "step", "dev", "token", "push"),
-    *("pull", "files", "sideline", "run", "runs", "history", "monitor", "late", "diff", "cost", "logs"),
+    *("pull", "files", "sideline", "run", "runs", "history", "why", "monitor", "late", "diff", "cost", "logs"),
     "query",
 )
 for _module in MODULES:

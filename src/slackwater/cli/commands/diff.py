@@ -21,6 +21,7 @@ _INDENT = "  "
 
 @command(
     "slackwater diff daily_delays --date 2013-03-08",
+    "slackwater diff daily_delays --date 2013-03-08 --from 1 --to 4",
     "slackwater diff daily_delays --date 2013-03-08 --html report.html",
     "slackwater diff daily_delays --date 2013-03-08 --json",
 )
@@ -31,9 +32,15 @@ def diff(
         Path | None, option(metavar="FILE", text="Also write the report as an HTML page with charts.")
     ] = None,
     *,
+    before: Annotated[
+        int | None, option("--from", metavar="VERSION", min=1, text="The earlier version. Default: the one before.")
+    ] = None,
+    after: Annotated[
+        int | None, option("--to", metavar="VERSION", min=1, text="The later version. Default: the published one.")
+    ] = None,
     session: Session,
 ) -> Result:
-    """Compare the published version of a day with the version before.
+    """Compare the published version of a day with the version before, or two other versions.
 
     Shows which rows were added, removed or changed, how the metrics changed, and which inputs caused it. A Spark job
     compares each pair of versions once; later calls read its result.
@@ -46,7 +53,7 @@ def diff(
             f"--date: {pipeline} has published nothing for {date} (slackwater run {pipeline} --date {date})"
         )
     with shown_states(f"comparing {pipeline} for {date}") as on_progress:
-        compared = session.client.compare(pipeline, date, on_progress=on_progress)
+        compared = session.client.compare(pipeline, date, before=before, after=after, on_progress=on_progress)
     comparison, reason = compared
     if html and comparison:
         try:

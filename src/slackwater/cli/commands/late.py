@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from slackwater.errors import InputError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.client.results import Suggestion
+    from slackwater.client.results import DayDecision, Suggestion
 
 _COLUMNS = ("pipeline", "date", "since", "rule", "reason")
 
@@ -35,12 +36,13 @@ def list_days(
     last: Annotated[str | None, date_option("--to", text="With --older: check all published days to this one.")] = None,
     session: Session,
 ) -> Result:
-    """List the days on hold. `slackwater late` does the same.
+    """List the days on hold, and those that are deferred. `slackwater late` does the same.
 
     A day on hold keeps its published version. It waits until somebody releases or keeps it, or until its cause is
-    gone. Days of which nobody is notified, because their comparison keeps failing, files whose removal is doubtful, and
-    days that have read tables before these changed (`on_change: notify`) are named too. With --older, it lists days
-    before the window with late data that no run has read.
+    gone. A deferred day has late data, and runs again by itself when a limit of `late` allows it; `slackwater run` does
+    not wait for that. Days of which nobody is notified, because their comparison keeps failing, files whose removal is
+    doubtful, and days that have read tables before these changed (`on_change: notify`) are named too. With --older, it
+    lists days before the window with late data that no run has read.
     """
     if older:
         return _list_older(session, pipeline, first=first, last=last)
@@ -51,6 +53,7 @@ def list_days(
     client = session.client
     days, given_up = client.days_on_hold(pipeline), client.comparisons_given_up(pipeline)
     doubtful, changed = client.doubtful_files(pipeline), client.changed_tables(pipeline)
+    deferred = client.deferred_days(pipeline)
 
     def view() -> None:
         if days:
@@ -62,6 +65,10 @@ def list_days(
             print_text(f"{counted(len(days), 'day')} on hold: {commands}")
         else:
             print_text("no day is on hold")
+        if deferred:
+            columns = ("pipeline", "date", "not before", "rule", "reason")
+            print_table(columns, [(it.pipeline, it.date, _not_before(it), it.rule, it.reason) for it in deferred])
+            print_text(f"{counted(len(deferred), 'day')} deferred: slackwater run PIPELINE --date DATE runs one now")
         for item in given_up:
             print_text(f"nobody is notified of {item.pipeline} {item.date}: {item.reason}", style="yellow")
         for day in changed:
@@ -83,6 +90,7 @@ def list_days(
         "days": [
             {"pipeline": day.pipeline, "date": day.date, **day.hold.model_dump(mode="json")} for day in days if day.hold
         ],
+        "deferred": [day.model_dump(mode="json") for day in deferred],
         "comparisons": [item.model_dump(mode="json") for item in given_up],
         "doubtful_files": [item.model_dump(mode="json") for item in doubtful],
         "changed_tables": [
@@ -91,6 +99,10 @@ def list_days(
         ],
     }
     return Result(document, view)
+
+
+def _not_before(day: DayDecision) -> datetime | None:
+    return day.figures.not_before if day.figures else None
 
 
 def _list_older(session: Session, pipeline: str | None, *, first: str | None, last: str | None) -> Result:

@@ -10,8 +10,8 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import argument, date_option
-from slackwater.cli.output import print_table, print_text
+from slackwater.cli.options import argument, date_option, option
+from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.errors import RunFailed, SlackwaterError
 from slackwater.formatting import counted
 from slackwater.progress import ProgressBoard, TaskState
@@ -22,11 +22,18 @@ if TYPE_CHECKING:
     from slackwater.client.results import CheckReport
 
 
-@command("slackwater monitor", "slackwater monitor daily_delays --as-of 2013-03-12")
+@command(
+    "slackwater monitor",
+    "slackwater monitor daily_delays --as-of 2013-03-12",
+    "slackwater monitor daily_delays --dry-run",
+)
 def monitor(
     pipelines: Annotated[list[str] | None, argument("PIPELINE", "Pipelines of the project. Default: all.")] = None,
     as_of: Annotated[str | None, date_option(text="Monitor as if today were this day. Default: today.")] = None,
     *,
+    dry_run: Annotated[
+        bool, option("--dry-run", text="Only show the decisions: no day runs, and nothing is recorded or sent.")
+    ] = False,
     session: Session,
 ) -> Result:
     """Run days with late data again, and notify people of changes.
@@ -39,9 +46,14 @@ def monitor(
 
     days = days_to_monitor(session.project, pipelines or session.project.pipelines, as_of, name="--as-of")
     client, documents, failures = session.client, [], []
+    if dry_run:
+        print_note("dry run: no day runs, and nothing is recorded or sent")
     for pipeline, day in days.items():
         try:
             show_report = (lambda _: None) if session.as_json else print_decisions
+            if dry_run:
+                documents.append(_decide(client, pipeline, day, show_report=show_report))
+                continue
             result = monitor_pipeline(client, pipeline, day, show_report=show_report)
         except SlackwaterError as error:
             # The other pipelines are still monitored.
@@ -54,6 +66,13 @@ def monitor(
     return Result(
         {"pipelines": documents, "failures": failures}, partial(_fail, failures), exit_code=1 if failures else 0
     )
+
+
+def _decide(client: Client, pipeline: str, as_of: str, *, show_report: Callable[[CheckReport], None]) -> dict[str, Any]:
+    """Show what a monitoring would decide, and return it as its JSON document."""
+    report = client.check(pipeline, as_of=as_of)
+    show_report(report)
+    return {"pipeline": pipeline, "as_of": as_of, "check": report.model_dump(mode="json")}
 
 
 def _fail(failures: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import argument, date_option, option
+from slackwater.cli.options import argument, date_option, days_option, option, split_days
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import check_begun
 from slackwater.client.workspace import project_of
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 def run(
     pipeline: Annotated[str, argument("PIPELINE", "A pipeline of the project, or the YAML file of one.")],
     *,
-    date: Annotated[str | None, date_option(text="The day, in the pipeline's timezone.")] = None,
+    date: Annotated[
+        str | None, days_option(text="The day, in the pipeline's timezone, or `yesterday`. A range is --from and --to.")
+    ] = None,
     first: Annotated[str | None, date_option("--from", text="Run the missing and failed days from this one.")] = None,
     last: Annotated[str | None, date_option("--to", text="The last day of the range.")] = None,
     parallel: Annotated[
@@ -50,6 +52,7 @@ def run(
     not be deployed: its state machine exists for this run only, which Ctrl-C stops. Otherwise, Ctrl-C leaves the run of
     one day to the cloud, and stops the runs of a range; the same command then runs what is still missing.
     """
+    date, first, last = split_days(date, first, last)
     if first is not None or last is not None:
         dates = _range(first, last, misplaced={"--date": date, "--force": force})
         from slackwater.cli.backfill import run_backfill

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import AttemptNumber, argument, date_option, option
+from slackwater.cli.options import AttemptNumber, argument, date_option, days_option, option, split_days
 from slackwater.cli.output import format_usd, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
 from slackwater.errors import InputError
@@ -23,6 +23,7 @@ _STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds")
     "slackwater runs",
     "slackwater runs daily_delays --date 2013-03-08 --json",
     "slackwater runs daily_delays --date 2013-03-08 --timeline",
+    "slackwater runs daily_delays --from 2013-03-08 --state failed --limit 10",
     "slackwater runs 0f3b5f0c2d1e",
 )
 def runs(
@@ -34,12 +35,21 @@ def runs(
             "Default: all pipelines.",
         ),
     ] = None,
-    date: Annotated[str | None, date_option(text="One day, with what each step of its last run did.")] = None,
+    *,
+    date: Annotated[
+        str | None,
+        days_option(text="One day, or `yesterday`, with what each step of its last run did. A range lists its runs."),
+    ] = None,
+    first: Annotated[str | None, date_option("--from", text="Runs of this day and later ones.")] = None,
+    last: Annotated[str | None, date_option("--to", text="Runs of this day and earlier ones.")] = None,
+    state: Annotated[
+        Literal["running", "published", "failed"] | None, option("--state", text="Runs in this state.")
+    ] = None,
+    limit: Annotated[int | None, option("--limit", metavar="N", min=1, text="The last N of these runs.")] = None,
     timeline: Annotated[
         bool, option("--timeline", text="Print the timeline of the day's last run, as for a run id.")
     ] = False,
     attempt: AttemptNumber = None,
-    *,
     session: Session,
 ) -> Result:
     """List runs in the order of date and attempt, or print the timeline of one.
@@ -52,7 +62,13 @@ def runs(
     """
     from slackwater.client.days.attempts import check_run_name, is_run_id
 
+    date, first, last = split_days(date, first, last)
+    filters = [
+        name for name, given in (("--from", first), ("--to", last), ("--state", state), ("--limit", limit)) if given
+    ]
     if run and (timeline or is_run_id(run, session.project.pipelines)):
+        if filters:
+            raise InputError(f"{filters[0]}: it is for a list of runs, and this shows one")
         check_run_name(run, session.project.pipelines, date=date)
         shown = session.client.timeline(session.client.attempt(run, date=date, attempt=attempt))
         document = run_record_document(shown.record) | {"timeline": timeline_document(shown)}
@@ -61,7 +77,10 @@ def runs(
         raise InputError("--timeline and --attempt: they are for one run: add RUN, a run id or a pipeline with --date")
     names = [session.project.pipeline(run).pipeline] if run else sorted(session.project.pipelines)
     client = session.client
-    records = client.runs(run, date)
+    if date and (first or last):
+        raise InputError("--date and --from, --to exclude each other: list one day, or a range of days")
+    records = [each for each in client.runs(run, date, first=first, last=last) if state in {None, each.state}]
+    records = records[-limit:] if limit else records
     steps = [(record, client.steps(record)) for record in records] if date else []
     documents = [run_record_document(record) for record in records]
     for document, (_, of_run) in zip(documents, steps, strict=False):
@@ -69,6 +88,7 @@ def runs(
     of_day = f" for {date}" if date else ""
     missing = f"no runs{of_day} yet (slackwater run {names[0] if names else 'PIPELINE'} --date {date or 'DATE'})"
     last_runs = {record.run.pipeline: (record, of_run) for record, of_run in steps}
+    missing = f"no run matches {', '.join(filters)}" if filters else missing
     return Result({"runs": documents}, partial(_show_runs, records, last_runs.values()) if records else missing)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -32,7 +32,7 @@ from slackwater.metrics import Metric, PutsMetric
 from slackwater.model import Record
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.outcome import failure_message
-from slackwater.runs.record import RunRecord, RunState
+from slackwater.runs.record import DayRecord, RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore, stored_reason
 
@@ -86,35 +86,42 @@ class Versions:
     put_metric: PutsMetric
 
     def choose(
-        self, *, pipeline: str, date: str, since: CompareSince, execution: str, correlation_id: str
+        self,
+        *,
+        pipeline: str,
+        date: str,
+        since: CompareSince,
+        execution: str,
+        correlation_id: str,
+        before: int = 0,
+        after: int = 0,
     ) -> ChosenVersions:
         """Choose the pair, and store it for the job. A repeated call of the same execution has the same result.
 
-        `execution` is the ARN of the execution that compares, and `correlation_id` its own. Raises `InputError` for a
-        day that was never published, `CloudError` when the run table lacks what a version published, and, since the
-        version that people know, `RunFailed` when the pair is abandoned (`MAX_FAILED_JOBS`, `MAX_STARTED_JOBS`).
+        `execution` is the ARN of the execution that compares, and `correlation_id` its own. `before` and `after` are
+        the numbers of two versions that are compared instead, as in `published_versions`. Raises `InputError` for a
+        day that was never published or has no such version, `CloudError` when the run table lacks what a version
+        published, and, since the version that people know, `RunFailed` when the pair is abandoned (`MAX_FAILED_JOBS`,
+        `MAX_STARTED_JOBS`).
         """
         day = self.table.day(pipeline, date)
-        if day.published is None:
-            raise InputError(f"date: {pipeline} has published nothing for {date}")
-        latest = day.published.run.attempt
-        # A later attempt may have published meanwhile: the day's record decides which version is the published one.
-        runs = [run for run in self.table.runs(pipeline, date) if run.state is RunState.PUBLISHED]
-        *earlier, after = [run for run in runs if run.run.attempt <= latest]
+        *earlier, later = published_versions(day, self.table.runs(pipeline, date), before=before, after=after)
+        latest = later.run.attempt
         if not earlier:
-            return _nothing_to_compare(latest, f"{date} was published once: there is no earlier version")
+            reason = f"{latest} is the first version" if after else f"{date} was published once"
+            return _nothing_to_compare(latest, f"{reason}: there is no earlier version")
         if since is CompareSince.PREVIOUS:
-            before = earlier[-1]
+            first = earlier[-1]
         elif day.notified_attempt >= latest:
             return _nothing_to_compare(latest, f"people were already notified of the published version of {date}")
         else:
-            before = next((run for run in earlier if run.run.attempt == day.seen_attempt), earlier[0])
+            first = next((run for run in earlier if run.run.attempt == day.seen_attempt), earlier[0])
         pair = VersionPair(
             pipeline=pipeline,
             date=date,
-            before=published_version(before),
-            after=published_version(after),
-            metrics=after.metrics,
+            before=published_version(first),
+            after=published_version(later),
+            metrics=later.metrics,
         )
         comparisons = comparisons_prefix(self.exchange_bucket, pipeline, date)
         prefix = pair_prefix(comparisons, before=pair.before.attempt, after=pair.after.attempt)
@@ -139,7 +146,7 @@ class Versions:
             # An execution that has ended meanwhile has stored the comparison.
             known = self._known(prefix)
             if known is None and claim is None:
-                raise RunFailed(self._abandon(pair, prefix, is_previous=before is earlier[-1]))
+                raise RunFailed(self._abandon(pair, prefix, is_previous=first is earlier[-1]))
             if known is None and claim and claim.execution == execution:
                 # Its cost is recorded later.
                 versions = {"before": pair.before.attempt, "after": pair.after.attempt}
@@ -215,6 +222,34 @@ class Versions:
             return stored_reason(self.store, job_failure_uri(prefix, job))
         except (ObjectMissing, AccessDenied):  # without permission to list, S3 denies access to a missing object
             return failure_message(error, cause)
+
+
+def published_versions(
+    day: DayRecord, runs: Iterable[RunRecord], *, before: int = 0, after: int = 0
+) -> list[RunRecord]:
+    """Return the runs that have published a day, in order, up to the two versions to compare.
+
+    `runs` are the runs of the day. The last one of the result is the version with the number `after`, by default the
+    published one, and the one before it, if there is one, is `before`. A number of 0 asks for the default. Raises
+    `InputError` for a day that was never published or has no such version.
+    """
+    if day.published is None:
+        raise InputError(f"date: {day.pipeline} has published nothing for {day.date}")
+    latest = day.published.run.attempt
+    # A later attempt may have published meanwhile: the day's record decides which version is the published one.
+    published = [run for run in runs if run.state is RunState.PUBLISHED and run.run.attempt <= latest]
+
+    def up_to(versions: list[RunRecord], number: int, option: str, place: str = "") -> list[RunRecord]:
+        kept = [run for run in versions if not number or run.run.attempt <= number]
+        if number and (not kept or kept[-1].run.attempt != number):
+            known = ", ".join(str(run.run.attempt) for run in versions) or "none"
+            raise InputError(
+                f"{option}: {day.pipeline} {day.date} has no published version {number}{place} (versions: {known})"
+            )
+        return kept
+
+    *earlier, later = up_to(published, after, "--to")
+    return [*up_to(earlier, before, "--from", f" before version {later.run.attempt}"), later]
 
 
 def _nothing_to_compare(after: int, reason: str) -> ChosenVersions:

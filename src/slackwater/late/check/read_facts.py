@@ -118,7 +118,7 @@ class FactReader:
             rows=listed.rows,
             bytes=listed.bytes,
             differences=shared.differences,
-            thresholds=_thresholds(definition, project),
+            thresholds=thresholds_of(definition, project),
             tables=definition.published_tables,
             failed=latest_failures(later, listed.digest, project),
             last_rerun_at=last_rerun_at(run, later),
@@ -172,7 +172,8 @@ def _notified_changes(
     return tuple(changes)
 
 
-def _thresholds(definition: Pipeline, project: Project) -> dict[str, SourceThresholds]:
+def thresholds_of(definition: Pipeline, project: Project) -> dict[str, SourceThresholds]:
+    """Return the thresholds of each input of a pipeline. Raises `UnknownName` for a source that does not exist."""
     own = f"pipeline {definition.pipeline}"
     origins = dict.fromkeys(definition.late.thresholds, own)
     return {

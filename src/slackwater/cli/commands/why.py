@@ -1,0 +1,74 @@
+"""`slackwater why`: what is published for a day, what has come since, and what a check decides about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from slackwater.cli.command import Result, Session, command
+from slackwater.cli.options import PipelineName, date_option
+from slackwater.client.arguments import check_begun
+from slackwater.formatting import counted, timestamp
+
+if TYPE_CHECKING:
+    from slackwater.client.why import InputData, Why
+
+_WIDTH = 12
+
+
+@command("slackwater why daily_delays --date 2013-03-10", "slackwater why daily_delays --date 2013-03-10 --json")
+def why(
+    pipeline: PipelineName,
+    date: Annotated[str, date_option(text="The day, in the pipeline's timezone.")],
+    *,
+    session: Session,
+) -> Result:
+    """Explain a day: why it runs again, waits, or stays as it is.
+
+    Shows what is published and from what, what has come since, which rule of docs/late-data.md decides about the day,
+    when it is looked at again, and what would run it now. Nothing runs, and nothing is recorded.
+    """
+    check_begun(date, session.project.pipeline(pipeline).timezone, name="--date")
+    answer = session.client.why(pipeline, date)
+    return Result(answer.model_dump(mode="json"), "\n".join(_lines(answer)))
+
+
+def _lines(day: Why) -> Iterator[str]:
+    """Yield what people see."""
+    yield f"{day.pipeline} {day.date}"
+    published = day.published
+    if published:
+        version = f"version {published.attempt}, {timestamp(published.at)}, {counted(published.rows, 'row')}"
+        yield from _section("published", [f"{version}, from", *map(_input_line, published.inputs)])
+        # Without figures, the inputs were not compared.
+        unchanged = "nothing" if day.decision.figures else "not compared"
+        since = [f"{item.text}{_last(item)}" for item in day.late]
+        yield from _section("since then", since or [unchanged])
+    else:
+        yield from _section("published", ["nothing"])
+        yield from _section("data", list(map(_input_line, day.inputs)))
+    if day.error:
+        yield from _section("last attempt", [f"failed: {day.error}"])
+    decision = day.decision
+    reasons = [reason for reason in decision.reasons if reason != day.rule]
+    yield from _section("decision", [f"{decision.decision}, by the rule {decision.rule}: {day.rule}", *reasons])
+    yield from _section("next check" if published else "waits for", [day.next_look.text])
+    first, *others = day.run_now
+    yield from _section("to run it", [first, *(f"or {other}" for other in others)])
+
+
+def _section(label: str, lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines with the label before the first one."""
+    for index, line in enumerate(lines):
+        yield f"  {'' if index else label:{_WIDTH}}  {line}"
+
+
+def _input_line(item: InputData) -> str:
+    if not item.objects:
+        return f"{item.name}: nothing has arrived"
+    files = f" of {counted(item.files, 'file')}" if item.files else ""
+    return f"{item.name}: {counted(item.rows, 'row')} in {counted(item.objects, 'object')}{files}{_last(item)}"
+
+
+def _last(item: InputData) -> str:
+    return f", the last one at {timestamp(item.last_arrival)}" if item.last_arrival else ""

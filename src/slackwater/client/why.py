@@ -1,0 +1,233 @@
+"""Why a day is as it is: what is published, what has come since, what a check decides, and what would run the day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from slackwater.formatting import counted, timestamp
+from slackwater.late.check.checker import Checker
+from slackwater.late.check.missing import missing_late_data
+from slackwater.late.check.read_facts import thresholds_of
+from slackwater.late.check.reasons import describe_late_data, describe_lost
+from slackwater.late.check.window_dates import check_window
+from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
+from slackwater.model import Record
+from slackwater.pipeline.definition import Pipeline
+from slackwater.project.cron import next_time
+from slackwater.project.schedule import ScheduledWork, schedule_of
+from slackwater.project.scheduled_starts import scheduled_date
+from slackwater.runs.day import HOUR, Day, day_of, parse_date
+from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.inputs.manifest import InputManifest, published_manifest
+from slackwater.runs.record import DayRecord
+
+# A run of such a day does not need a person's decision first.
+_RUN_BY_HAND = frozenset({DecisionRule.FAILED, DecisionRule.UNREADABLE, DecisionRule.CHANGING})
+# Without `force`, a run would find nothing new.
+_FORCED = frozenset({DecisionRule.UNCHANGED, DecisionRule.MANIFEST_GONE})
+
+
+class InputData(Record):
+    """Data of one input of a day."""
+
+    name: str
+    rows: int
+    objects: int
+    files: int
+    """Of a partner; 0 for pushed events and tables."""
+    last_arrival: datetime | None
+
+
+class LateData(InputData):
+    """Late data of one input, and the rows of dropped files."""
+
+    text: str
+    """What has changed, also what is gone."""
+
+
+class PublishedDay(Record):
+    """The published version of a day."""
+
+    attempt: int
+    run_id: str
+    at: datetime
+    rows: int
+    inputs: tuple[InputData, ...]
+    """By name; empty if the input manifest is gone."""
+
+
+class NextLook(Record):
+    """When the day is looked at again."""
+
+    at: datetime | None
+    """UTC; None if that is not known."""
+    text: str
+
+
+class Why(Record):
+    """Why a day is as it is."""
+
+    pipeline: str
+    date: str
+    published: PublishedDay | None
+    inputs: tuple[InputData, ...]
+    """Of a day without a published version: the data that it has."""
+    late: tuple[LateData, ...]
+    """What has come or gone since the published run has listed its inputs."""
+    decision: DayDecision
+    rule: str
+    """When the rule of the decision applies."""
+    error: str
+    """Of the latest attempt, if it did not publish."""
+    next_look: NextLook
+    run_now: tuple[str, ...]
+    """What would run the day at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explainer:
+    """Explains days."""
+
+    checker: Checker
+    """With the deployed definitions. It writes nothing."""
+    is_scheduled: bool
+    """Whether something starts runs and checks at their times."""
+    collect_minutes: int
+    """For how long new objects are collected before their days are checked; 0 if they lead to no check."""
+
+    def why(self, pipeline: str, date: str) -> Why:
+        """Explain a day, an ISO date that has begun, of a deployed pipeline. Raises `CloudError`, `ObjectInvalid`."""
+        checker, definition = self.checker, self.checker.project.pipeline(pipeline)
+        day, now = day_of(parse_date(date), definition.timezone), checker.now()
+        first = check_window(definition, None, now)[0]
+        # Of an earlier day: what a check would decide that still had the day in its window.
+        is_older = day.date < first.date
+        as_of = (day.date + timedelta(days=1)).isoformat() if is_older else None
+        report = checker.check(pipeline=pipeline, as_of=as_of, dates=[date])
+        decision = next(item for item in report.days if item.date == date)
+        record = checker.table.day(pipeline, date)
+        published = self._published(definition, record)
+        unread = definition.tables if published is None else ()
+        manifest = None if published else checker.inputs.manifest(pipeline, day, unread=unread)
+        latest = checker.table.run(pipeline, date, record.attempts) if record.attempts else None
+        return Why(
+            pipeline=pipeline,
+            date=date,
+            published=published,
+            inputs=tuple(_input_data(definition, manifest, definition.inputs)) if manifest else (),
+            late=tuple(_late_data(item) for item in decision.sources if item.changes),
+            decision=decision,
+            rule=decision.rule.when,
+            error=(latest.error if latest else None) or "",
+            next_look=self._next_look(definition, day, decision, before_window=first if is_older else None),
+            run_now=tuple(self._run_now(definition, decision)),
+        )
+
+    def _published(self, definition: Pipeline, record: DayRecord) -> PublishedDay | None:
+        published = record.published
+        if published is None:
+            return None
+        manifest = published_manifest(self.checker.store, published)
+        names = sorted({item.source for item in manifest.objects}) if manifest else ()
+        return PublishedDay(
+            attempt=published.run.attempt,
+            run_id=published.run.run_id,
+            at=published.at,
+            rows=published.publication.rows,
+            inputs=tuple(_input_data(definition, manifest, names)) if manifest else (),
+        )
+
+    def _next_look(
+        self, definition: Pipeline, day: Day, decision: DayDecision, *, before_window: Day | None
+    ) -> NextLook:
+        """Return when the day is looked at again. `before_window` is the first day of the window after an older day."""
+        if decision.rule is DecisionRule.RUNNING:
+            return NextLook(at=None, text="when its run has ended")
+        if decision.attempt is None:
+            return self._first_run(definition, day)
+        if before_window:
+            since = f"begins on {before_window.date} (late.window_days {definition.late.window_days})"
+            return NextLook(at=None, text=f"no check looks at the day: it is before the window, which {since}")
+        times = list[tuple[datetime, str]]()
+        after = max(self.checker.now(), day.end)
+        if self.is_scheduled and (daily := next_time(definition.schedule.monitor, definition.timezone, after=after)):
+            times.append((daily, "by the schedule"))
+        limit = decision.figures.not_before if decision.figures and decision.decision is LateDecision.DEFER else None
+        if self.collect_minutes and limit:
+            times.append((limit, "when the limit ends"))
+        if self.collect_minutes and decision.ages_at:
+            times.append((decision.ages_at, "when late data has waited for as long as it may"))
+        minutes = counted(self.collect_minutes, "minute")
+        is_checked = self.collect_minutes and decision.rule is not DecisionRule.CURRENT
+        arrival = f"about {minutes} after data of the day arrives" if is_checked else ""
+        if not times:
+            return NextLook(at=None, text=f"{f'{arrival}, or' if arrival else 'only'} by hand: slackwater monitor")
+        at, text = min(times)
+        latest = f"{timestamp(at)}, {text}"
+        return NextLook(at=at, text=f"{arrival}, and at the latest {latest}" if arrival else latest)
+
+    def _first_run(self, definition: Pipeline, day: Day) -> NextLook:
+        """Return when the schedule runs a day that was not published yet."""
+        [task] = [
+            task
+            for task in schedule_of(self.checker.project).tasks
+            if (task.work, task.subject) == (ScheduledWork.PROCESS, definition.pipeline)
+        ]
+        due = day.end + task.buffer_hours * HOUR
+        at = next_time(task.cron, task.timezone, after=due - timedelta(minutes=1))
+        if not self.is_scheduled or at is None or scheduled_date(task, at) != day.date.isoformat():
+            return NextLook(at=None, text="its first run: no schedule runs the day")
+        if at <= self.checker.now():
+            return NextLook(at=None, text=f"its first run: the schedule's time for it, {timestamp(at)}, is over")
+        return NextLook(at=at, text=f"its first run, {timestamp(at)} by the schedule")
+
+    def _run_now(self, definition: Pipeline, decision: DayDecision) -> Iterator[str]:
+        """Yield what would run the day at once."""
+        rule, name = decision.rule, f"{decision.pipeline} --date {decision.date}"
+        if rule is DecisionRule.RUNNING:
+            yield "nothing: it is running"
+        elif rule in _FORCED:
+            yield f"slackwater run {name} --force"
+        elif (decision.decision is LateDecision.HOLD and rule not in _RUN_BY_HAND) or rule is DecisionRule.KEPT:
+            yield f"slackwater late release {name} --reason TEXT"
+        elif decision.decision is LateDecision.DEFER:
+            yield f"slackwater run {name} (a run by hand waits for no limit)"
+        else:
+            yield f"slackwater run {name}"
+        if rule is DecisionRule.BELOW:
+            limits = thresholds_of(definition, self.checker.project)
+            for source in decision.sources:
+                yield from missing_late_data(source, limits[source.source])
+        figures = decision.figures
+        if rule is DecisionRule.TOO_EXPENSIVE and figures and figures.worth_usd:
+            percent, price = figures.late_percent or 0.0, figures.estimated_usd or 0.0
+            yield f"late data of {percent * price / figures.worth_usd:.3g} %, now it is {percent:.3g} %"
+
+
+def _input_data(definition: Pipeline, manifest: InputManifest, names: Iterable[str]) -> Iterator[InputData]:
+    """Yield what the manifest has of each of the inputs."""
+    objects_of = manifest.by_source()
+    for name in names:
+        objects = objects_of.get(name, ())
+        yield InputData(
+            name=name,
+            rows=sum(item.rows for item in objects),
+            objects=len(objects),
+            files=0 if name in definition.tables else len({item.file for item in objects} - {None}),
+            last_arrival=max((item.arrived for item in objects), default=None),
+        )
+
+
+def _late_data(source: SourceDifference) -> LateData:
+    late = source.unprocessed
+    texts = (*describe_lost(source), *([describe_late_data(source)] if late.objects else []))
+    return LateData(
+        name=source.source,
+        rows=late.rows,
+        objects=late.objects,
+        files=0 if source.of_published_days else len({item.file for item in source.changes} - {None}),
+        last_arrival=max((item.arrived for item in source.changes if item.arrived), default=None),
+        text=" and ".join(texts),
+    )
