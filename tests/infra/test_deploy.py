@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from slackwater.aws.deployment import STACKS, Deployment, read_deployment
 from slackwater.client.workspace import Workspace
 from slackwater.deploy import deploy as deploy_module
-from slackwater.deploy.cdk import Cdk, CdkOutput
+from slackwater.deploy.cdk import Cdk, CdkOutput, remove_former
 from slackwater.deploy.deploy import check_definitions, stop_changed_application
 from slackwater.errors import CloudError, DefinitionError, NotDeployed
 from slackwater.progress import ProgressBoard
@@ -348,3 +348,30 @@ def test_definitions_are_compared_with_the_history_when_the_deployed_project_is_
     store.put("s3://assets/project.json", b'{"an older": "format"}')
     with pytest.raises(DefinitionError, match="x: the stored partitions have it as int64"):
         check_definitions(things(x="string"), prefix="slackwater")
+
+
+def test_templates_and_assets_of_earlier_syntheses_are_removed_and_all_others_stay(tmp_path):
+    documents = {
+        "manifest.json": {
+            "artifacts": {
+                "late": {"properties": {"templateFile": "late.template.json"}},
+                "late.assets": {"properties": {"file": "late.assets.json"}},
+            }
+        },
+        "late.template.json": {},
+        "removed.template.json": {},
+        "late.assets.json": {
+            "files": {"a": {"source": {"path": "asset.code"}}, "b": {"source": {"path": "asset.zip"}}}
+        },
+        "removed.assets.json": {"files": {"c": {"source": {"path": "asset.old"}}}},
+        "tree.json": {},
+    }
+    for name, document in documents.items():
+        (tmp_path / name).write_text(json.dumps(document))
+    for name in ("asset.code", "asset.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "handler.py").touch()
+    (tmp_path / "asset.zip").touch()
+    remove_former(tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*documents, "asset.code", "asset.zip"} - {"removed.template.json"}

@@ -113,13 +113,6 @@ class Session(ExitStack):
 
         return self.enter_context(Client.open(self.workspace, self.project))
 
-    def save(self) -> None:
-        """Have the local cloud write to disk what the command is going to report: a kill of the cloud then keeps it."""
-        if "workspace" in self.__dict__ and (self.workspace.state / "cloud.json").exists():
-            from slackwater.local import cloud
-
-            cloud.save(self.workspace.root)
-
 
 class ListGroup(TyperGroup):
     """A group whose command is `list` if the arguments name no other: `files SOURCE` means `files list SOURCE`."""
@@ -164,7 +157,8 @@ def command(
                 if "session" in own:
                     arguments["session"] = opened
                 result = function(**arguments)
-                opened.save()
+                if "workspace" in vars(opened):
+                    opened.workspace.save_local_cloud()
             if as_json or result.view is None:
                 print_json(result.document)
             elif isinstance(result.view, str):

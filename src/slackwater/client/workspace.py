@@ -136,6 +136,13 @@ class Workspace:
         use_terminal()
         return "AWS"
 
+    def save_local_cloud(self) -> None:
+        """Have the root's local cloud, if it runs, write all that it has answered to disk: a kill then keeps it."""
+        if (self.state / "cloud.json").exists():
+            from slackwater.local import cloud
+
+            cloud.save(self.root)
+
 
 def find_workspace(project: Path | None) -> Workspace:
     """Return the workspace for the option `--project` and the current folder.

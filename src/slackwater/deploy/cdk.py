@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -126,12 +127,7 @@ class Cdk:
         context = {**settings, "project": str(project.resolve())}
         options = [word for name, value in context.items() for word in ("--context", f"slackwater:{name}={value}")]
         self._run(_SYNTHESIS, ["synth", "--quiet", *app, *options], folder=self.root)
-        # The CDK leaves the templates of stacks that the app no longer has.
-        artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"].values()
-        written = {artifact.get("properties", {}).get("templateFile") for artifact in artifacts}
-        for template in assembly.glob("*.template.json"):
-            if template.name not in written:
-                template.unlink()
+        remove_former(assembly)
         self.progress.update(_SYNTHESIS, TaskState.DONE)
         return assembly
 
@@ -172,3 +168,16 @@ class Cdk:
             reason = output.failure or "\n".join(output.last_lines)
             raise CloudError(f"cdk {arguments[0]} failed: {reason}\n(all its output: {self.log.name})")
         return output
+
+
+def remove_former(assembly: Path) -> None:
+    """Remove what the CDK leaves of earlier syntheses: templates of stacks, and assets, which no stack has any more."""
+    artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"].values()
+    files = {artifact.get("properties", {}).get(key) for artifact in artifacts for key in ("templateFile", "file")}
+    for manifest in assembly.glob("*.assets.json"):
+        if manifest.name in files:
+            assets = json.loads(manifest.read_text(encoding="utf-8"))["files"].values()
+            files |= {asset["source"]["path"] for asset in assets}
+    for path in (*assembly.glob("*.template.json"), *assembly.glob("asset.*")):
+        if path.name not in files:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
