@@ -22,7 +22,7 @@ from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.file_cache import EntryChanged, FileDecision, FileState
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED, Crash, a_source, listed
-from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
+from tests.pulling import FIRST, HEADER, SECOND, THIRD, Setup, csv_of, row
 from tests.reading import read_parquet
 
 pytestmark = pytest.mark.unit
@@ -41,6 +41,14 @@ class TestFetch:
         assert setup.pull() == {FIRST: "unchanged"}
         assert setup.plan().unchanged == 1
 
+    def test_columns_that_the_definition_does_not_list_are_named(self):
+        header, values = HEADER.strip(), row("a").strip()
+        long = "x" * 100
+        setup = Setup({FIRST: f"{header},gate,{long},more,fourth\n{values},,,,\n{values},7,8,9,10\n".encode()})
+        assert setup.fetch(setup.plan().items[0]).new_columns == ("gate", long[:40], "more")
+        ignoring = a_source(unknown_fields="ignore")
+        assert setup.fetch(setup.plan(source=ignoring).items[0], source=ignoring).new_columns == ()
+
     def test_a_file_is_stored(self):
         content = csv_of(row("a"), row("b", "2013-03-11T13:00:00Z"), "c,x,,,,2013-03-11T12:00:00Z\n", "d,1\n")
         setup = Setup({SECOND: content})
@@ -52,6 +60,8 @@ class TestFetch:
             "rows": 2,
             "rejected": 2,
             "bytes": len(content),
+            "reason": "",
+            "new_columns": (),
             "partitions": (("2013-03-11", "12"), ("2013-03-11", "13")),
         }
         assert setup.ids() == ["a", "b"]
@@ -132,6 +142,8 @@ class TestFetch:
             "rows": 0,
             "rejected": 0,
             "bytes": len(csv_of(row("a"))),
+            "reason": "",
+            "new_columns": (),
             "partitions": (),
         }
         assert setup.ids() == ["a"]

@@ -187,6 +187,8 @@ class FileFetcher:
             partitions=entry.changed,
         )
 
+            reason=staged.first_reason if is_first and not entry.rows else "",
+            new_columns=tuple(staged.new_columns),
     def _record_vanished(self, entry: FileEntry, reason: str) -> None:
         """Release the lease of a file that the partner has deleted."""
         changes: dict[str, object] = {"state": FileState.VANISHED, "reason": reason, "not_taken_since": None}

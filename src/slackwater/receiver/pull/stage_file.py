@@ -10,6 +10,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
 from slackwater.receiver.formats.read import count_rows, read_file
 from slackwater.receiver.pull.file_cache import ContentVersion
 from slackwater.receiver.pull.rejected_rows import RejectedRows
@@ -17,6 +19,10 @@ from slackwater.receiver.writing.partition_writer import PartitionWriter
 from slackwater.receiver.writing.partitioning import add_metadata, assign_event_ids
 from slackwater.receiver.writing.raw_writer import PartitionFile
 from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import EXTRA
+
+# A pull's state machine passes the names of all files on: its states have at most 256 kB.
+_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 3, 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +34,10 @@ class StagedFile:
     """One Parquet file for each partition of `version`, in the same order."""
     rejects: Path
     """The rejected rows as JSON lines, or examples of them if `version.rejection` is set."""
+    first_reason: str
+    """Why the first rejected row was rejected; empty if none was."""
+    new_columns: Sequence[str]
+    """At most `_SHOWN_COLUMNS` of the columns that the definition does not list, and whose values are kept."""
 
 
 def stage_file(
@@ -49,13 +59,14 @@ def stage_file(
     batch_id = content_sha256[:32]
     # Added only when a table is written: the columns have one value for the whole file, and would fill the buffer.
     with_metadata = partial(add_metadata, source=source, received_at=received_at, batch_id=batch_id)
-    rows = 0
+    rows, new_columns = 0, list[str]()
     with (
         RejectedRows(path.with_name("rejects.jsonl"), batch_id=batch_id, origin=f"pull:{name}") as rejected,
         PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
     ):
         for block in read_file(path, source, name=name, received_at=received_at, first_received_at=first_received_at):
             rejected.add(block.rejections)
+            new_columns += (name for name in _columns_of_extra(block.table) if name not in new_columns)
             if rejected.is_limit_reached:
                 rows = count_rows(path, source, name=name)
                 break
@@ -73,4 +84,17 @@ def stage_file(
         rejection=rejection,
         rows_digest=hashlib.sha256(json.dumps([file.rows for file in files]).encode()).hexdigest()[:12],
     )
-    return StagedFile(version=version, files=files, rejects=rejected.path)
+    return StagedFile(
+        version=version,
+        files=files,
+        rejects=rejected.path,
+        first_reason=rejected.first.reason if rejected.first else "",
+        new_columns=new_columns[:_SHOWN_COLUMNS],
+    )
+
+
+def _columns_of_extra(table: pa.Table) -> list[str]:
+    """Return the columns that the first row of a block with values of unknown columns has."""
+    # The rows of a file mostly have the same columns, and to parse the JSON of all rows takes long.
+    first = table[EXTRA].drop_null()[:1].to_pylist()
+    return [name[:_SHOWN_CHARACTERS] for row in first for name in json.loads(row)]
