@@ -145,18 +145,22 @@ class PullConfig(Model):
     function_mb: Annotated[int, Field(gt=0)] = 1024
     """Files larger than this number of megabytes are fetched by an EMR Serverless job instead of a Lambda function."""
     max_file_mb: Annotated[int, Field(gt=0)] | None = None
-    """Files larger than this number of megabytes are refused. If it is at most `function_mb`, the source needs no job.
-    """
+    """Files larger than this number of megabytes fail. If it is at most `function_mb`, the source needs no job. By
+    default, jobs fetch files of any size; those without a network only from S3, and larger files of others fail."""
 
     @property
     def scheme(self) -> str:
         """The scheme of `url`: `http`, `https`, `s3` or `sftp`."""
         return urlsplit(self.url).scheme
 
-    @property
-    def needs_jobs(self) -> bool:
-        """Whether files of the source may be too large for a function, so that jobs fetch them."""
-        return self.max_file_mb is None or self.max_file_mb > self.function_mb
+    def uses_jobs(self, *, have_network: bool) -> bool:
+        """Return whether jobs fetch the files that are too large for a function; if not, such files fail.
+
+        Jobs without a network reach S3 only. A deployment refuses a `max_file_mb` that needs others.
+        """
+        if self.max_file_mb is not None:
+            return self.max_file_mb > self.function_mb
+        return have_network or self.scheme == "s3"
 
     @property
     def pattern(self) -> FilePattern:

@@ -144,7 +144,7 @@ class TestPull:
         project, store = Project(sources={"things": a_source()}, pipelines={}), DictStore()
         store.put("s3://x/answer", fetched.model_dump_json().encode())
         ports = {"arrivals": arrivals, "project": project, "store": store, "event_counts": MemoryEventCounts()}
-        use_resources(monkeypatch, fetch_file, **ports)
+        use_resources(monkeypatch, fetch_file, {"job_network": ""}, **ports)
         event = {
             "source": "things",
             "work": "s3://x/work",

@@ -231,7 +231,11 @@ class TestFunctions:
         project = project.model_copy(update={"sources": {**project.sources, "flights": moved}})
         self.store, self.cache, self.counts = MemoryStore(), MemoryFileCache(), MemoryEventCounts()
         lister, fetcher = list_files, fetch_file
-        settings = {"exchange_bucket": "exchange", "outbound_allow": "127.0.0.1"}
+        settings = {
+            "exchange_bucket": "exchange",
+            "outbound_allow": "127.0.0.1",
+            "job_network": "subnet-1",
+        }
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         ports = {"file_cache": self.cache, "project": project, "store": self.store, "event_counts": self.counts}
         for function in (lister, fetcher):
@@ -331,11 +335,23 @@ class TestFunctions:
     def test_a_file_above_the_limit_of_its_source_fails_with_the_reason_and_starts_no_job(self, pull, monkeypatch):
         _, files = pull()
         self.limit(monkeypatch, function_mb=0, max_file_mb=0)
-        with pytest.raises(FileTooLarge, match="larger than 0 bytes, the limit"):
-            files[3]()
+        self.expect_too_large(files[3])
+
+    def test_without_a_network_of_jobs_a_file_fails_that_is_too_large_for_a_function(self, pull, monkeypatch):
+        _, files = pull()
+        self.limit(monkeypatch, function_mb=0, max_file_mb=None)
+        monkeypatch.setattr(fetch_file.function_resources().settings, "job_network", "")
+        self.expect_too_large(files[3])
+
+    def expect_too_large(self, fetch):
+        with pytest.raises(FileTooLarge, match="larger than 0 bytes, the limit: raise max_file_mb"):
+            fetch()
         [entry] = [entry for entry in self.cache.not_taken("flights") if entry.reason]
         assert entry.state == "failed"
-        assert entry.reason.endswith("larger than 0 bytes, the limit")
+        assert entry.reason.endswith(
+            "larger than 0 bytes, the limit: raise max_file_mb in sources/flights.yaml (above function_mb, jobs fetch "
+            "a file, which need a network)"
+        )
 
     def test_a_function_tries_a_file_again_that_killed_it_twice_if_no_job_can_fetch_it(self, pull, monkeypatch):
         listing, files = pull()
