@@ -122,7 +122,7 @@ class PullConfig(Model):
     hour, and `*` is any string without a slash."""
     listing: Literal["json", "html", "none"] = "json"
     """What an HTTP server returns at `url`: a JSON listing, an HTML index, or nothing. With `none`, each possible name
-    is requested."""
+    is requested. An index with links to files of the window is recognised without `html`."""
     format: FileFormat = Csv()
     credentials: CredentialsReference | None = None
     """`secretsmanager:<name>` or `ssm:<name>`: a JSON object with a `token`, or with a `username` and a `password` or a
