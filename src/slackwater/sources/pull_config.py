@@ -135,8 +135,8 @@ class PullConfig(Model):
     """SFTP: the server's public key, as `ssh-keyscan` shows it: `ssh-ed25519 AAAA...`."""
     lookback_days: Annotated[int, Field(gt=0, le=366)] = 7
     """Number of days in the look-back window, which ends today."""
-    timezone: TimeZone = "UTC"
-    """Timezone of `{date}`, of "today" and of `schedule`."""
+    timezone: TimeZone | None = None
+    """Timezone of `{date}`, of "today" and of `schedule`: by default `timestamp.timezone`, or else UTC."""
     schedule: Cron = "15 * * * *"
     """When files are pulled, as a cron expression."""
     on_removed: OnRemoved = "keep"
