@@ -133,6 +133,9 @@ class PullConfig(Model):
     """S3: the IAM role to assume, in the account that owns the bucket."""
     host_key: Annotated[str, AfterValidator(_check_host_key)] | None = None
     """SFTP: the server's public key, as `ssh-keyscan` shows it: `ssh-ed25519 AAAA...`."""
+    empty_files: Literal["ignore", "fail"] | None = None
+    """What happens to a file without a row: `ignore` stores it, with no events, and `fail` lets it fail. By default, a
+    file with only a header is stored, and one without a byte fails if its format cannot be empty."""
     lookback_days: Annotated[int, Field(gt=0, le=366)] = 7
     """Number of days in the look-back window, which ends today."""
     timezone: TimeZone | None = None

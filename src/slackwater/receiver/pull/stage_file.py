@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from slackwater.errors import DataError
 from slackwater.receiver.formats.read import count_rows, read_file
+from slackwater.receiver.parsing.compression import open_decompressed
+from slackwater.receiver.parsing.event_checks import CheckedEvents
 from slackwater.receiver.pull.file_cache import ContentVersion
 from slackwater.receiver.pull.rejected_rows import RejectedRows
 from slackwater.receiver.writing.partition_writer import PartitionWriter
@@ -64,7 +67,8 @@ def stage_file(
         RejectedRows(path.with_name("rejects.jsonl"), batch_id=batch_id, origin=f"pull:{name}") as rejected,
         PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
     ):
-        for block in read_file(path, source, name=name, received_at=received_at, first_received_at=first_received_at):
+        blocks = read_file(path, source, name=name, received_at=received_at, first_received_at=first_received_at)
+        for block in _without_empty_file(blocks, path, source, name):
             rejected.add(block.rejections)
             new_columns += (name for name in _columns_of_extra(block.table) if name not in new_columns)
             if rejected.is_limit_reached:
@@ -76,6 +80,8 @@ def stage_file(
             rows += block.table.num_rows + len(indexes)
         files = partitions.finish()
         rejection = rejected.finish(rows)
+    if not rows and source.require_pull().empty_files == "fail":
+        raise DataError(f"{name}: no row (sources/{source.source}.yaml has `empty_files: fail`)")
     version = ContentVersion(
         definition=source.reading_digest,
         partitions=tuple(file.partition for file in files),
@@ -91,6 +97,28 @@ def stage_file(
         first_reason=rejected.first.reason if rejected.first else "",
         new_columns=new_columns[:_SHOWN_COLUMNS],
     )
+
+
+def _without_empty_file(
+    blocks: Iterable[CheckedEvents], path: Path, source: Source, name: str
+) -> Iterator[CheckedEvents]:
+    """Yield the blocks of a file: none for a file without a byte that cannot be read, if the source ignores it."""
+    try:
+        yield from blocks
+    except DataError as error:
+        if not _has_no_byte(path, name):
+            raise
+        if source.require_pull().empty_files != "ignore":
+            remedy = f"to accept empty files: `empty_files: ignore` in sources/{source.source}.yaml"
+            raise DataError(f"{error} ({remedy})") from error
+
+
+def _has_no_byte(path: Path, name: str) -> bool:
+    try:
+        with open_decompressed(path, name=name) as stream:
+            return not stream.read(1)
+    except DataError:
+        return False
 
 
 def _columns_of_extra(table: pa.Table) -> list[str]:
