@@ -26,6 +26,7 @@ from slackwater.runs.holds import (
 from slackwater.runs.inputs.input_definition import input_definition
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest, published_manifest
+from slackwater.runs.inputs.rejected_again import describe_rejected
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.record import (
@@ -149,7 +150,8 @@ class Freezer:
         former, reads = published_run.reads if published_run else None, input_definition(graph)
         differences = shared_inputs(before, manifest, former=former, present=reads).differences if before else ()
         rerun_inputs = [source for source in differences if source.source in graph.rerun_inputs]
-        refuse_lost_rows(record, rerun_inputs, inputs=manifest.digest)
+        rejected = describe_rejected(before, rerun_inputs, files=self.inputs.files) if before else ()
+        refuse_lost_rows(record, rerun_inputs, inputs=manifest.digest, rejected=rejected)
         if former and former.timezone != reads.timezone and not moves_hours:
             refuse_moved_hours(record, inputs=manifest.digest)
         changed = tuple(source.source for source in differences if source.changes)
