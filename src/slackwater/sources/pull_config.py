@@ -6,10 +6,17 @@ import base64
 import re
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
 from slackwater.model import Cron, Model, TimeZone
 from slackwater.sources.file_format import Csv, FileFormat
@@ -169,6 +176,13 @@ class PullConfig(Model):
     def pattern(self) -> FilePattern:
         """The parsed pattern of `files`."""
         return FilePattern(self.files)
+
+    @model_serializer(mode="wrap")
+    def _without_new_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # While a deployment updates the functions, those of the release before read receipts and messages with this
+        # definition: they do not know `empty_files`, and need a timezone if there is the key.
+        new = ("empty_files", "timezone")
+        return {key: value for key, value in serialize(self).items() if key not in new or value is not None}
 
     @model_validator(mode="after")
     def _check_options_of_scheme(self) -> PullConfig:
