@@ -60,14 +60,15 @@ def _workers(project: Project, settings: Settings) -> Iterator[str]:
 
 
 def _unreachable_files(project: Project) -> Iterator[str]:
-    """Yield the sources whose files may be too large for a function, and that jobs do not reach."""
+    """Yield the sources whose largest files are meant to be fetched by jobs, which do not reach them."""
     for name, source in sorted(project.sources.items()):
-        if source.pull and source.pull.needs_jobs and source.pull.scheme != "s3":
+        pull = source.pull
+        if pull and pull.scheme != "s3" and (pull.max_file_mb or 0) > pull.function_mb:
             yield (
-                f"sources/{name}.yaml: pull.url: without the setting job_subnets, the jobs that fetch files larger "
-                f"than pull.function_mb ({source.pull.function_mb}) reach no partner over {source.pull.scheme}: "
-                f"set pull.max_file_mb to at most {source.pull.function_mb}, so that larger files are refused, or "
-                "set job_subnets to private subnets with a NAT gateway, and job_security_groups"
+                f"sources/{name}.yaml: pull.max_file_mb: without the setting job_subnets, the jobs that fetch files "
+                f"larger than pull.function_mb ({pull.function_mb}) reach no partner over {pull.scheme}: "
+                f"set pull.max_file_mb to at most {pull.function_mb}, or remove it, so that larger files fail, or set "
+                "job_subnets to private subnets with a NAT gateway, and job_security_groups"
             )
 
 

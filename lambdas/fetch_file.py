@@ -44,6 +44,7 @@ def fetcher(resources: FunctionResources) -> FunctionFetcher:
         source=resources.project.source,
         store=resources.store,
         fetch_file=partial(resources.fetch_file, lease=LEASE),
+        jobs_have_network=bool(resources.settings.job_network),
     )
 
 

@@ -71,7 +71,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
 
 def is_of_today(source: Source, as_of: date | None, now: datetime) -> bool:
     """Return whether the look-back window of a pull ends today, in the source's timezone."""
-    return as_of in {None, max(lookback_dates(source.require_pull(), None, now))}
+    return as_of in {None, max(lookback_dates(source, None, now))}
 
 
 def put_metrics(plan: PullPlan, source: Source, *, as_of: date | None, now: datetime) -> None:

@@ -142,7 +142,7 @@ class Scenario:
 
     def _pull(self, as_of: str) -> dict[str, Any]:
         totals = pull_source(self.client, SOURCE, as_of=as_of)
-        print_pull_totals(totals)
+        print_pull_totals(totals, self.client.project)
         return dict(totals)
 
     def _monitor(self, pipeline: str, as_of: str) -> dict[str, Any]:

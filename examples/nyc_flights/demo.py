@@ -164,7 +164,7 @@ def demo() -> None:
             print_text(f"flights of {len(DATES)} days as CSV, their weather as NDJSON: {feed.folder.relative_to(ROOT)}")
             print_text(f"arrives late: {' and '.join(LATE_FILES)}, and the weather of one hour of that day")
         with parts.part("Pull the flights from the partner's server"), partner_server(feed):
-            print_pull_totals(pull_source(client, "flights", as_of=DATES[-1]))
+            print_pull_totals(pull_source(client, "flights", as_of=DATES[-1]), client.project)
         with parts.part("Push the weather"):
             print_push_totals(client.push("weather", read_events(str(feed.weather))))
         with parts.part(f"Run {len(DATES)} days of {PIPELINE}"):
@@ -175,7 +175,7 @@ def demo() -> None:
             query_day(client)
         with parts.part("Two days later, the late data arrives"), partner_server(feed):
             feed.release()
-            print_pull_totals(pull_source(client, "flights", as_of=TWO_DAYS_LATER))
+            print_pull_totals(pull_source(client, "flights", as_of=TWO_DAYS_LATER), client.project)
             print_push_totals(client.push("weather", read_events(str(feed.late_weather))))
         with parts.part(f"Monitor both pipelines as of {TWO_DAYS_LATER}"):
             monitor_days(client)

@@ -102,7 +102,12 @@ class ReceiverStack(FunctionStack):
             "fetch_file",
             sends_arrivals=True,
             description="Fetches one file of a partner and writes raw partitions",
-            environment={**self._raw, **self._storage.variables("FILE_TABLE"), **self._outbound},
+            environment={
+                **self._raw,
+                **self._storage.variables("FILE_TABLE"),
+                **self._outbound,
+                "JOB_NETWORK": ",".join(self.settings.job_subnets),
+            },
             timeout=Duration.minutes(15),  # Lambda's maximum
             memory_mb=1769,
             # Lambda's maximum: the disk holds the downloaded file and the partitions written from it.

@@ -171,7 +171,7 @@ def test_the_dags_load_without_errors_warnings_or_a_network(inspected, name):
 
 
 def test_dags_are_scheduled_as_the_library_reads_the_project(dags, project):
-    expected = {f"pull_{s.source}": (s.pull.schedule, s.pull.timezone) for s in project.sources.values() if s.pull}
+    expected = {f"pull_{s.source}": (s.pull.schedule, s.pull_timezone) for s in project.sources.values() if s.pull}
     for pipeline in project.pipelines.values():
         expected[f"process_{pipeline.pipeline}"] = (pipeline.schedule.process, pipeline.timezone)
         expected[f"monitor_{pipeline.pipeline}"] = (pipeline.schedule.monitor, pipeline.timezone)
@@ -198,7 +198,7 @@ def test_daylight_saving_changes_do_not_shift_the_day_of_new_york(inspected):
 
 
 def test_pulling_and_monitoring_use_the_local_date_of_their_instant(dags, project):
-    timezones = {f"pull_{s.source}": s.pull.timezone for s in project.sources.values() if s.pull}
+    timezones = {f"pull_{s.source}": s.pull_timezone for s in project.sources.values() if s.pull}
     timezones |= {f"monitor_{pipeline.pipeline}": pipeline.timezone for pipeline in project.pipelines.values()}
     for dag_id, timezone in timezones.items():
         runs = dags[dag_id]["rendered"][-len(INSTANTS) :]

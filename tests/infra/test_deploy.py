@@ -368,10 +368,10 @@ def test_templates_and_assets_of_earlier_syntheses_are_removed_and_all_others_st
     }
     for name, document in documents.items():
         (tmp_path / name).write_text(json.dumps(document))
-    for name in ("asset.code", "asset.old"):
+    for name in ("asset.0", "asset.old"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "handler.py").touch()
-    (tmp_path / "asset.zip").touch()
+    (tmp_path / "asset.1").touch()
     remove_former(tmp_path)
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {*documents, "asset.code", "asset.zip"} - {"removed.template.json"}
+    assert left == {*documents, "asset.0", "asset.1"} - {"removed.template.json"}

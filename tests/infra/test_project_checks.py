@@ -26,12 +26,14 @@ def _files_of(**pull: Any) -> Project:
     return Project(sources={"things": a_source(pull={"files": "{date}", **pull})}, pipelines={})
 
 
-@pytest.mark.parametrize("pull", [{"url": "https://files.example/x"}, _FTP, {**_FTP, "max_file_mb": 1025}])
+@pytest.mark.parametrize(
+    "pull", [{"url": "https://files.example/x", "max_file_mb": 1025}, {**_FTP, "max_file_mb": 1025}]
+)
 def test_a_source_whose_large_files_no_job_can_reach_is_refused_with_the_remedy(pull: dict[str, Any]) -> None:
     """A job of the local cloud reaches every partner; on AWS it would wait for the connection and fail."""
     with pytest.raises(DefinitionError) as refused:
         check_project(_files_of(**pull), Settings())
-    assert str(refused.value).startswith("sources/things.yaml: pull.url: without the setting job_subnets")
+    assert str(refused.value).startswith("sources/things.yaml: pull.max_file_mb: without the setting job_subnets")
     assert "set job_subnets to private subnets with a NAT gateway" in str(refused.value)
     assert "set pull.max_file_mb to at most 1024" in str(refused.value)
 
@@ -40,6 +42,8 @@ def test_a_source_whose_large_files_no_job_can_reach_is_refused_with_the_remedy(
     ("pull", "subnets"),
     [
         ({"url": "https://files.example/x", "max_file_mb": 1024}, ()),
+        ({"url": "https://files.example/x"}, ()),
+        (_FTP, ()),
         ({"url": "https://files.example/x"}, ("subnet-1",)),
         ({"url": "s3://exports/acme"}, ()),
         ({"url": "s3://exports/acme", "role": "arn:aws:iam::210987654321:role/exports"}, ()),

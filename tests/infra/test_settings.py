@@ -36,6 +36,7 @@ push: {}
 """
 _PIPELINE = """
 pipeline: heights
+timezone: UTC
 sources: [tides]
 steps:
   highest: {step: sql, depends_on: [tides], with: {query: "SELECT port, max(metres) AS m FROM tides GROUP BY port"}}

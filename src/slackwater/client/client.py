@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class PullTotals(TypedDict):
-    """Result of a pull: numbers of files by outcome, of events (`rows`), of rejected events, and of bytes."""
+    """Result of a pull: numbers of files by outcome, of events (`rows`), of rejected events, and of bytes.
+
+    `new_columns` are the first columns of its files that the definition does not list, if their values are kept.
+    """
 
     source: str
     listed: int
@@ -41,10 +44,13 @@ class PullTotals(TypedDict):
     doubtful: int
     left: int
     failed: int
+    empty: int
+    """Stored files without any event."""
     rows: int
     rejected: int
     bytes: int
     vanished_files: list[str]
+    new_columns: list[str]
     correlation_id: str
 
 
@@ -111,7 +117,8 @@ class Client(LateClient):
         """Pull a source's new and changed files as of a date, by default today, and return when it has ended.
 
         The removal of up to `accept_removed` files is recorded although the partner lists fewer files than that.
-        Raises `RunFailed` if a file could not be fetched, `InputError` for a source without `pull`.
+        Raises `RunFailed` if a file could not be fetched or if all events were rejected, and `InputError` for a source
+        without `pull`.
         """
         pulled_source(self.project, source)
         day = None if as_of is None else iso_date(as_of, name="as_of")

@@ -78,7 +78,7 @@ def schedule_of(project: Project) -> ProjectSchedule:
             description=f"Fetches new and changed files of `{source.source}` within its look-back window.",
             state_machine=PULL_MACHINE,
             cron=source.pull.schedule,
-            timezone=source.pull.timezone,
+            timezone=source.pull_timezone,
             input={"source": source.source},
             date_key="as_of",
         )

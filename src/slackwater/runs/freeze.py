@@ -15,10 +15,18 @@ from slackwater.project.project import Project
 from slackwater.runs.added_objects import LARGE_ROWS, store_earlier_stages
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
-from slackwater.runs.holds import decision_about, inputs_of, refuse_lost_rows, refuse_moved_hours
+from slackwater.runs.holds import (
+    decision_about,
+    hold_ended,
+    inputs_of,
+    needs_force,
+    refuse_lost_rows,
+    refuse_moved_hours,
+)
 from slackwater.runs.inputs.input_definition import input_definition
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest, published_manifest
+from slackwater.runs.inputs.rejected_again import describe_rejected
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.record import (
@@ -142,7 +150,8 @@ class Freezer:
         former, reads = published_run.reads if published_run else None, input_definition(graph)
         differences = shared_inputs(before, manifest, former=former, present=reads).differences if before else ()
         rerun_inputs = [source for source in differences if source.source in graph.rerun_inputs]
-        refuse_lost_rows(record, rerun_inputs, inputs=manifest.digest)
+        rejected = describe_rejected(before, rerun_inputs, files=self.inputs.files) if before else ()
+        refuse_lost_rows(record, rerun_inputs, inputs=manifest.digest, rejected=rejected)
         if former and former.timezone != reads.timezone and not moves_hours:
             refuse_moved_hours(record, inputs=manifest.digest)
         changed = tuple(source.source for source in differences if source.changes)
@@ -154,6 +163,9 @@ class Freezer:
         is_outcome_known = active is None and not record.outcome_unknown
         if published and published.run.run_id == run.run_id and is_outcome_known and not force:
             self.table.remove_late_day(pipeline, date, read_at=manifest.frozen_at)
+            if record.hold and not needs_force(record.hold):
+                reason = "a run has found that the inputs are those of the published version"
+                self.table.save(hold_ended(record, reason=reason, inputs=manifest.digest, now=self.now()))
             return Frozen(action=FreezeAction.UNCHANGED, run=published.run, publication=published.publication)
         # The manifest comes first, so that a claimed day always has the manifest that its run refers to. Its name has
         # the digests of the definition and of the inputs: if it exists, an earlier run has read the same ones. It is

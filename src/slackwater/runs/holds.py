@@ -6,7 +6,7 @@ person that change a day at the same time, one is first and the others read it a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
 
@@ -137,8 +137,13 @@ def audit_hold(run: Run, *, reason: str, execution: str, now: datetime) -> Hold:
     return Hold(rule=AUDIT, reason=reason, since=now, inputs=inputs_of(run), attempt=run.attempt, execution=execution)
 
 
-def refuse_lost_rows(day: DayRecord, differences: Sequence[SourceDifference], *, inputs: str) -> None:
-    """Raise `InputError` if inputs have lost rows of the published run, and nobody has released the day with them."""
+def refuse_lost_rows(
+    day: DayRecord, differences: Sequence[SourceDifference], *, inputs: str, rejected: Iterable[str] = ()
+) -> None:
+    """Raise `InputError` if inputs have lost rows of the published run, and nobody has released the day with them.
+
+    The message has the sentences `rejected` about definitions that reject these rows; they are read only for it.
+    """
     lost = [item for source in differences for item in source.lost_rows]
     if not lost or decision_about(day, inputs) is ResolutionAction.RELEASED:
         return
@@ -150,7 +155,8 @@ def refuse_lost_rows(day: DayRecord, differences: Sequence[SourceDifference], *,
     )
     raise InputError(
         f"the inputs have lost {counted(rows, 'row')} that the published run of {day.date} has read ({files}), such as "
-        f"those of {first.file or 'pushed events'} of {first.source} in {date} {hour or '00'}:00 UTC: find out why; "
+        f"those of {first.file or 'pushed events'} of {first.source} in {date} {hour or '00'}:00 UTC: "
+        f"{'; '.join(rejected) or 'find out why'}; "
         f"to publish the day without these rows: slackwater late release {day.pipeline} --date {day.date} "
         f"--reason TEXT"
     )

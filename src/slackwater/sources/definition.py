@@ -165,6 +165,17 @@ class Source(Model):
         """The timezone of timestamps without an offset; None when they are rejected."""
         return ZoneInfo(self.timestamp.timezone) if self.timestamp.timezone else None
 
+    @property
+    def pull_timezone(self) -> str:
+        """The name of the timezone of the dates in the names of files, of "today" and of the schedule of pulls."""
+        return (self.pull and self.pull.timezone) or self.timestamp.timezone or "UTC"
+
+    @property
+    def local_timezone(self) -> str | None:
+        """The timezone of its timestamps, or else of its files, if one of them is not UTC."""
+        names = (self.timestamp.timezone, self.pull.timezone if self.pull else None)
+        return next((name for name in names if name not in {None, "UTC"}), None)
+
     def require_pull(self) -> PullConfig:
         """Return how the source's files are pulled. Raises `DefinitionError` when its data is only pushed."""
         if self.pull is None:

@@ -6,10 +6,17 @@ import base64
 import re
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
 from slackwater.model import Cron, Model, TimeZone
 from slackwater.sources.file_format import Csv, FileFormat
@@ -122,7 +129,7 @@ class PullConfig(Model):
     hour, and `*` is any string without a slash."""
     listing: Literal["json", "html", "none"] = "json"
     """What an HTTP server returns at `url`: a JSON listing, an HTML index, or nothing. With `none`, each possible name
-    is requested."""
+    is requested. An index with links to files of the window is recognised without `html`."""
     format: FileFormat = Csv()
     credentials: CredentialsReference | None = None
     """`secretsmanager:<name>` or `ssm:<name>`: a JSON object with a `token`, or with a `username` and a `password` or a
@@ -133,10 +140,13 @@ class PullConfig(Model):
     """S3: the IAM role to assume, in the account that owns the bucket."""
     host_key: Annotated[str, AfterValidator(_check_host_key)] | None = None
     """SFTP: the server's public key, as `ssh-keyscan` shows it: `ssh-ed25519 AAAA...`."""
+    empty_files: Literal["ignore", "fail"] | None = None
+    """What happens to a file without a row: `ignore` stores it, with no events, and `fail` lets it fail. By default, a
+    file with only a header is stored, and one without a byte fails if its format cannot be empty."""
     lookback_days: Annotated[int, Field(gt=0, le=366)] = 7
     """Number of days in the look-back window, which ends today."""
-    timezone: TimeZone = "UTC"
-    """Timezone of `{date}`, of "today" and of `schedule`."""
+    timezone: TimeZone | None = None
+    """Timezone of `{date}`, of "today" and of `schedule`: by default `timestamp.timezone`, or else UTC."""
     schedule: Cron = "15 * * * *"
     """When files are pulled, as a cron expression."""
     on_removed: OnRemoved = "keep"
@@ -145,23 +155,34 @@ class PullConfig(Model):
     function_mb: Annotated[int, Field(gt=0)] = 1024
     """Files larger than this number of megabytes are fetched by an EMR Serverless job instead of a Lambda function."""
     max_file_mb: Annotated[int, Field(gt=0)] | None = None
-    """Files larger than this number of megabytes are refused. If it is at most `function_mb`, the source needs no job.
-    """
+    """Files larger than this number of megabytes fail. If it is at most `function_mb`, the source needs no job. By
+    default, jobs fetch files of any size; those without a network only from S3, and larger files of others fail."""
 
     @property
     def scheme(self) -> str:
         """The scheme of `url`: `http`, `https`, `s3` or `sftp`."""
         return urlsplit(self.url).scheme
 
-    @property
-    def needs_jobs(self) -> bool:
-        """Whether files of the source may be too large for a function, so that jobs fetch them."""
-        return self.max_file_mb is None or self.max_file_mb > self.function_mb
+    def uses_jobs(self, *, have_network: bool) -> bool:
+        """Return whether jobs fetch the files that are too large for a function; if not, such files fail.
+
+        Jobs without a network reach S3 only. A deployment refuses a `max_file_mb` that needs others.
+        """
+        if self.max_file_mb is not None:
+            return self.max_file_mb > self.function_mb
+        return have_network or self.scheme == "s3"
 
     @property
     def pattern(self) -> FilePattern:
         """The parsed pattern of `files`."""
         return FilePattern(self.files)
+
+    @model_serializer(mode="wrap")
+    def _without_new_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # While a deployment updates the functions, those of the release before read receipts and messages with this
+        # definition: they do not know `empty_files`, and need a timezone if there is the key.
+        new = ("empty_files", "timezone")
+        return {key: value for key, value in serialize(self).items() if key not in new or value is not None}
 
     @model_validator(mode="after")
     def _check_options_of_scheme(self) -> PullConfig:

@@ -137,6 +137,11 @@ class StrptimeFormat:
         return IsoRewrite(expression, day, f"{day}T{local_time}{fraction}{groups.get('z', '')}")
 
     @property
+    def has_offset(self) -> bool:
+        """Whether strings of the pattern have an offset from UTC."""
+        return any(letter == "z" for letter, _ in self._tokens)
+
+    @property
     def _tokens(self) -> list[tuple[str, str]]:
         """The pattern as pairs: the letter of a directive, or a literal string."""
         return [(match[1] or "", (match[2] or "").replace("%%", "%")) for match in _TOKEN.finditer(self.pattern)]

@@ -12,6 +12,8 @@ from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
 from slackwater.problems import Problem
 from slackwater.sources.definition import Source
+from slackwater.sources.file_format import Parquet
+from slackwater.sources.strptime_format import strptime_format
 from slackwater.validation.graph import graph_problems, table_problems, with_meant_names
 from slackwater.validation.structure import Structure, check_structure, rule_problems
 from slackwater.validation.yaml_file import FileProblem, YamlFile
@@ -119,10 +121,26 @@ def _check_source(file: YamlFile) -> _CheckedSource:
             if problem.path or can_arrive:
                 file.report(problem)
     _check_name(file, "source", structure)
+    if structure.definition:
+        _check_offsets(file, structure.definition)
     columns = None
     if structure.can_read_all(("fields",)) and structure.can_read_all(("enrich",)):
         columns = tuple(map(str, (*file.value.get("fields", ()), *file.value.get("enrich", ()))))
     return _CheckedSource(definition=None if file.problems else structure.definition, columns=columns)
+
+
+def _check_offsets(file: YamlFile, source: Source) -> None:
+    """Report a source that would reject every event, because its timestamps have no offset and it has no timezone."""
+    formats = source.fields[source.timestamp.field].formats
+    has_offsets = not formats or any("%" not in each or strptime_format(each).has_offset for each in formats)
+    # The timestamps in Parquet files may have a type instead of a format.
+    is_typed = source.pull is not None and isinstance(source.pull.format, Parquet)
+    if not (has_offsets or source.timezone or is_typed):
+        message = (
+            f"missing: no event could be accepted, because the formats of {source.timestamp.field} have no offset "
+            "(%z): add the `timezone` of its timestamps, such as `timezone: UTC`"
+        )
+        file.report(Problem(path=("timestamp", "timezone"), at_key=True, message=message))
 
 
 def _check_pipelines(
@@ -131,7 +149,7 @@ def _check_pipelines(
     """Return the pipelines in the files, by the names of the files."""
     checked = {path.stem: _check_pipeline(YamlFile(path, path.read_bytes())) for path in paths}
     for one in checked.values():
-        for problem in _name_problems(one, sources, checked):
+        for problem in (*_name_problems(one, sources, checked), *_timezone_problems(one, sources)):
             one.file.report(problem)
     for name, problem in table_problems({name: one.content for name, one in checked.items()}):
         checked[name].file.report(problem)
@@ -176,6 +194,19 @@ def _name_problems(
         is_read = structure.can_read(problem.path) and (problem.at_key or structure.can_read_all(problem.path))
         if is_read and (has_names or problem.path == ("publish", "key")):
             yield problem
+
+
+def _timezone_problems(checked: _CheckedPipeline, sources: Mapping[str, _CheckedSource]) -> Iterator[Problem]:
+    """Yield the problem of a pipeline without a timezone whose sources have local times."""
+    for name in checked.content.sources:
+        definition = sources[name].definition if name in sources else None
+        if definition and "timezone" not in checked.file.value and (timezone := definition.local_timezone):
+            message = (
+                f"missing: {name} has times of {timezone}: add `timezone: {timezone}`, whose days are then published, "
+                "or `timezone: UTC`"
+            )
+            yield Problem(path=("timezone",), at_key=True, message=message)
+            return
 
 
 def _check_name(file: YamlFile, key: str, structure: Structure[_Definition]) -> None:

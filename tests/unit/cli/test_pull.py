@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 
 from slackwater.cli.commands.pull import print_pull_totals
+from slackwater.project.project import Project
+from tests.fakes_receiver import a_source
 
 pytestmark = pytest.mark.unit
 
-TOTALS = {"source": "things", "listed": 1200, "stored": 1000, "rows": 5, "unchanged": 1, "duplicate": 2, "rejected": 0}
+COUNTS = ("rejected", "vanished", "busy", "waiting", "removed", "doubtful", "left", "empty")
+TOTALS = {"source": "things", "listed": 1200, "stored": 1000, "rows": 5, "unchanged": 1, "duplicate": 2}
+PULL = a_source().pull.model_dump()
 
 
-def printed(capsys, **changes: int) -> str:
-    print_pull_totals({**TOTALS, "vanished": 0, "busy": 0, "waiting": 0, "left": 0, **changes})
+def printed(capsys, *, on_removed="keep", **changes) -> str:
+    project = Project(sources={"things": a_source(pull={**PULL, "on_removed": on_removed})}, pipelines={})
+    print_pull_totals({**dict.fromkeys(COUNTS, 0), "new_columns": [], **TOTALS, **changes}, project)
     captured = capsys.readouterr()
     return " ".join((captured.out + captured.err).split())
 
@@ -50,8 +55,42 @@ def test_totals_are_printed(capsys):
             "partner's folder complete? If they were removed on purpose: slackwater pull things --accept-removed 2000",
         ),
         ("left", "1 file is left for the next pull", "2,000 files are left for the next pull"),
+        ("empty", "1 stored file has no event", "2,000 stored files have no event"),
+        (
+            "removed",
+            "1 stored file is not listed any more: its events stay (on_removed: keep)",
+            "2,000 stored files are not listed any more: their events stay (on_removed: keep)",
+        ),
     ],
 )
 def test_other_totals_are_printed_unless_they_are_zero(capsys, key, one, many):
-    assert printed(capsys, **{key: 1}) == f"{printed(capsys)} {one}"
-    assert printed(capsys, **{key: 2000}) == f"{printed(capsys)} {many}"
+    for count, text in ((1, one), (2000, many)):
+        changes = {"removed": count} if key == "doubtful" else {}
+        assert printed(capsys, **changes, **{key: count}) == f"{printed(capsys)} {text}"
+
+
+@pytest.mark.parametrize(
+    ("on_removed", "text"),
+    [
+        ("hold", "published days with their events are on hold from the next check on"),
+        ("drop", "published days with their events run again without them after the next check"),
+    ],
+)
+def test_what_becomes_of_removed_files_is_printed(capsys, on_removed, text):
+    shown = printed(capsys, on_removed=on_removed, removed=5, doubtful=2)
+    assert f"3 stored files are not listed any more: {text} (on_removed: {on_removed}) 2 stored files are" in shown
+
+
+def test_new_columns_are_printed(capsys):
+    assert printed(capsys, new_columns=["gate", "tail color"]).endswith(
+        "columns that sources/things.yaml does not list: gate, tail color (their values are in the column _extra: "
+        "to use one, add it to `fields`)"
+    )
+
+
+def test_an_empty_listing_is_printed_with_what_was_looked_for(capsys):
+    assert printed(capsys, listed=0).endswith(
+        "no file at http://127.0.0.1:1/things matches things-{date}.csv on the 3 days of the look-back window: "
+        "check `url`, `files` and `lookback_days` in sources/things.yaml; for an earlier window: "
+        "slackwater pull things --as-of DATE"
+    )

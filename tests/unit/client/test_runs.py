@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +13,11 @@ from slackwater import Client
 from slackwater.arrow.reference import ArrowReference
 from slackwater.aws.executions.job_logs import JobLogs
 from slackwater.aws.executions.state_machines import StateMachines
+from slackwater.client.days import runs
 from slackwater.client.days.runs import RunSeconds, run_result
 from slackwater.errors import CloudError, InputError, RunFailed, StillRunning, UnknownName
-from slackwater.runs.record import Publication, Run, RunRecord, RunState, StageRecord
+from slackwater.runs.inputs.input_definition import InputDefinition
+from slackwater.runs.record import DayRecord, Hold, Publication, Run, RunRecord, RunState, StageRecord
 from tests.example_project import example_project
 from tests.fakes_cli import BEGIN, FakeEmr, FakeObjects, FakeStates, Pages, a_client
 
@@ -34,15 +36,24 @@ SERVICES = {"Run joined": "emr-serverless", "Run last": "emr-serverless"}
 class Table:
     """A run table with one run, whose only stage took three seconds."""
 
+    def __init__(self, run=RUN, hold=None):
+        self._run, self._hold = run, hold
+
+    def day(self, pipeline, date):
+        return DayRecord(pipeline=pipeline, date=date, hold=self._hold)
+
     def run(self, pipeline, date, attempt):
         assert (pipeline, date, attempt) == ("daily_delays", "2013-03-10", 2)
         reference = ArrowReference(manifest="s3://x/p/joined/manifest.json", rows=9, bytes=9, files=1, seconds=3.0)
         stages = (StageRecord(stage="joined", reference=reference),)
-        return RunRecord(run=RUN, state=RunState.PUBLISHED, execution="arn:e", started_at=BEGIN, stages=stages)
+        reads = InputDefinition(timezone="America/New_York", sources=("flights", "weather"), tables=())
+        return RunRecord(
+            run=self._run, state=RunState.PUBLISHED, execution="arn:e", started_at=BEGIN, stages=stages, reads=reads
+        )
 
 
-def output(outcome):
-    return {"outcome": outcome, "run": RUN.model_dump(), "publication": PUBLICATION.model_dump()}
+def output(outcome, run=RUN):
+    return {"outcome": outcome, "run": run.model_dump(), "publication": PUBLICATION.model_dump()}
 
 
 def client(states, correlation_id="c"):
@@ -203,6 +214,35 @@ def test_the_seconds_of_an_unchanged_run_are_a_total():
     result = run_result(followed(states)[0][-1], Table())
     assert result.outcome == "unchanged"
     assert result.seconds == RunSeconds(total=20.0)
+
+
+def notes(run=RUN, hold=None):
+    states = FakeStates({"arn:e": [("SUCCEEDED", STATES[:2])]}, output=output("unchanged", run))
+    return run_result(followed(states)[0][-1], Table(run, hold)).notes
+
+
+def test_a_run_of_a_day_that_has_not_ended_says_so(monkeypatch):
+    text = (
+        "2013-03-10 in America/New_York has not ended: its later events are late data, and a check runs the day again"
+    )
+    for now, expected in (("2013-03-11T03:59Z", (text,)), ("2013-03-11T04:00Z", ())):
+        monkeypatch.setattr(runs, "utc_now", lambda now=now: datetime.fromisoformat(now))
+        assert notes() == expected
+
+
+def test_a_run_without_events_says_so_and_how_to_see_which_days_have_some():
+    assert notes(RUN.model_copy(update={"rows": 0})) == (
+        "the inputs have no event of 2013-03-10 in America/New_York. The days that they have (UTC):\n"
+        '  slackwater query "SELECT date, count(*) FROM raw.flights GROUP BY date"\n'
+        '  slackwater query "SELECT date, count(*) FROM raw.weather GROUP BY date"',
+    )
+
+
+def test_a_run_of_a_day_that_stays_on_hold_names_the_hold():
+    assert notes(hold=Hold(rule="audit", reason="too few rows", since=BEGIN, inputs="", execution="e")) == (
+        "the day is on hold (audit): too few rows\n"
+        "  slackwater late release daily_delays --date 2013-03-10 --reason TEXT, or slackwater late keep",
+    )
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,33 @@ class TestJson:
             letters(partner)
 
 
+class TestRecognisedHtml:
+    """Pages of HTML although the source expects a JSON listing."""
+
+    @pytest.fixture(autouse=True)
+    def _accept_head_requests(self, web):
+        web.heads = 200
+
+    def answer(self, web, *links: str) -> None:
+        page = Reply(body=index(*links).body, headers={"content-type": "text/html; charset=utf-8"})
+        for path in ("/files", "/files/"):
+            web.on(path, page)
+
+    def test_an_index_with_files_of_the_window_is_read(self, web, partner):
+        self.answer(web, "2013-03-08.csv", "2013-03-07.csv")
+        assert names(partner) == ["2013-03-08.csv"]
+
+    def test_another_page_is_an_error_with_the_remedy(self, web, partner):
+        self.answer(web, "/login")
+        with pytest.raises(PartnerError, match=r"/files: an HTML page that links to no file of .* set `listing: html`"):
+            names(partner)
+
+    def test_a_folder_with_a_star_is_an_error(self, web, partner):
+        self.answer(web, "2013-03-08.csv")
+        with pytest.raises(DefinitionError, match="an HTML index lists one folder"):
+            names(partner, "*/{date}.csv")
+
+
 class TestHtml:
     @pytest.fixture(autouse=True)
     def _accept_head_requests(self, web):

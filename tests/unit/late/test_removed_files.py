@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from slackwater.client.holds import HoldDecisions
-from slackwater.errors import DayChanged, DefinitionError
+from slackwater.errors import DayChanged, DefinitionError, InputError
 from slackwater.late.check.facts import late_amount, reached_thresholds
 from slackwater.late.check.read_facts import late_waits
 from slackwater.late.decision import DecisionRule
@@ -92,6 +92,29 @@ def test_dropped_rows_of_a_former_content_wait_since_the_removal_of_the_file():
     day.world.files.save(removed)
     definition = day.world.project.pipelines[PIPELINE]
     assert late_waits(published, current, definition, files=day.world.files, now=NOW) == {"flights": 5}
+
+
+@pytest.mark.parametrize(("rows", "rule"), [(0, DecisionRule.VANISHED), (40, DecisionRule.SHRANK)])
+def test_a_hold_names_the_definition_that_rejects_rows_of_a_file(rows, rule):
+    day = PulledDay("keep")
+    world = day.world
+    world.files.save(FileEntry(source="flights", path=FILE, content="c" * 32))
+    (content,) = world.files.contents("flights", ["c" * 32])
+    partitions = (Partition(DAY, "18"),) if rows else ()
+    version = ContentVersion(definition="e" * 12, partitions=partitions, rows=rows, rejected=100 - rows)
+    world.files.save(content.model_copy(update={"current": version}))
+    if rows:
+        (uri,) = committed_uris(content.model_copy(update={"current": version}))
+        world.store.put(uri, b"x" * rows, metadata={"rows": str(rows), "file": FILE})
+    decision = day.decision()
+    rejected = (
+        f"the definition of flights has changed and now rejects {100 - rows} rows of {FILE} "
+        "(slackwater sideline show flights)"
+    )
+    assert (decision.rule, decision.reasons[-2]) == (rule, rejected)
+    assert rejected in world.table.day(PIPELINE, DAY).hold.reason
+    with pytest.raises(InputError, match=r"18:00 UTC: the definition of flights has changed and now rejects"):
+        world.freeze(DAY)
 
 
 def test_a_pipeline_replaces_what_its_source_says():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import io
 import threading
@@ -22,7 +23,7 @@ from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.file_cache import EntryChanged, FileDecision, FileState
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED, Crash, a_source, listed
-from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
+from tests.pulling import FIRST, HEADER, SECOND, THIRD, Setup, csv_of, row
 from tests.reading import read_parquet
 
 pytestmark = pytest.mark.unit
@@ -41,6 +42,47 @@ class TestFetch:
         assert setup.pull() == {FIRST: "unchanged"}
         assert setup.plan().unchanged == 1
 
+    def test_columns_that_the_definition_does_not_list_are_named(self):
+        header, values = HEADER.strip(), row("a").strip()
+        long = "x" * 100
+        setup = Setup({FIRST: f"{header},gate,{long},more,fourth\n{values},,,,\n{values},7,8,9,10\n".encode()})
+        assert setup.fetch(setup.plan().items[0]).new_columns == ("gate", long[:40], "more")
+        ignoring = a_source(unknown_fields="ignore")
+        assert setup.fetch(setup.plan(source=ignoring).items[0], source=ignoring).new_columns == ()
+
+    @pytest.mark.parametrize(
+        ("file_format", "content"),
+        [("csv", b""), ("csv", gzip.compress(b"")), ("json", b""), ("ndjson", b""), ("parquet", b""), ("xlsx", b"")],
+    )
+    def test_a_file_without_a_byte_is_stored_if_the_source_ignores_it(self, file_format, content):
+        def setup(**empty):
+            pull = {"url": "http://127.0.0.1:1/things", "files": "things-{date}.csv", "format": file_format, **empty}
+            return Setup({FIRST: content}, a_source(pull=pull))
+
+        ignoring = setup(empty_files="ignore")
+        assert ignoring.fetch(ignoring.plan().items[0]).model_dump(include={"state", "rows", "rejected"}) == {
+            "state": "stored",
+            "rows": 0,
+            "rejected": 0,
+        }
+        assert ignoring.plan().unchanged == 1
+        failing = setup(empty_files="fail")
+        with pytest.raises(DataError):
+            failing.fetch(failing.plan().items[0])
+        if file_format != "ndjson":  # lines, of which there may be none
+            by_default = setup()
+            with pytest.raises(
+                DataError, match=r"\(to accept empty files: `empty_files: ignore` in sources/things.yaml"
+            ):
+                by_default.fetch(by_default.plan().items[0])
+
+    def test_a_file_with_only_a_header_fails_only_if_the_source_says_so(self):
+        pull = {"url": "http://127.0.0.1:1/things", "files": "things-{date}.csv", "lookback_days": 3}
+        for empty, state in ((None, "stored"), ("ignore", "stored"), ("fail", "failed")):
+            setup = Setup({FIRST: csv_of()}, a_source(pull={**pull, "empty_files": empty}))
+            assert setup.pull() == {FIRST: state}
+        assert setup.entry(FIRST).reason == f"{FIRST}: no row (sources/things.yaml has `empty_files: fail`)"
+
     def test_a_file_is_stored(self):
         content = csv_of(row("a"), row("b", "2013-03-11T13:00:00Z"), "c,x,,,,2013-03-11T12:00:00Z\n", "d,1\n")
         setup = Setup({SECOND: content})
@@ -52,6 +94,8 @@ class TestFetch:
             "rows": 2,
             "rejected": 2,
             "bytes": len(content),
+            "reason": "",
+            "new_columns": (),
             "partitions": (("2013-03-11", "12"), ("2013-03-11", "13")),
         }
         assert setup.ids() == ["a", "b"]
@@ -132,6 +176,8 @@ class TestFetch:
             "rows": 0,
             "rejected": 0,
             "bytes": len(csv_of(row("a"))),
+            "reason": "",
+            "new_columns": (),
             "partitions": (),
         }
         assert setup.ids() == ["a"]

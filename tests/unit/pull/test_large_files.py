@@ -50,7 +50,7 @@ def test_every_job_has_its_own_id_and_answer_uri():
     store, large = MemoryStore(), item(10**12)
     store.put(WORK, f"[{large.model_dump_json()}]".encode())
     source = a_source(pull={"url": "https://files.example", "files": "{date}.csv"})
-    fetcher = FunctionFetcher(source=lambda _: source, store=store, fetch_file=Mock())
+    fetcher = FunctionFetcher(source=lambda _: source, store=store, fetch_file=Mock(), jobs_have_network=True)
     jobs = [fetcher.fetch(source="things", work=WORK, index=0, correlation_id="c-1") for _ in range(2)]
     for job in jobs:
         assert job.reason.startswith("a.csv: 1,000,000,000,000 bytes")

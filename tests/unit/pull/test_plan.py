@@ -28,6 +28,7 @@ from slackwater.receiver.pull.plan import (
     work_list_uri,
     write_plan,
 )
+from slackwater.sources.definition import EventTimestamp
 from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import RECEIVED, MemoryConnector, MemoryFileCache, MemoryStore, a_source
 from tests.pulling import Setup, csv_of, row
@@ -85,7 +86,7 @@ def decisions(plan_result) -> dict[str, FileDecision]:
 
 class TestWindow:
     def test_the_window_ends_with_the_requested_date(self):
-        assert [day.day for day in lookback_dates(SOURCE.require_pull(), TODAY, RECEIVED)] == [10, 11, 12]
+        assert [day.day for day in lookback_dates(SOURCE, TODAY, RECEIVED)] == [10, 11, 12]
 
     @pytest.mark.parametrize(
         ("timezone", "now", "today"),
@@ -98,12 +99,16 @@ class TestWindow:
         ],
     )
     def test_the_window_ends_today_in_the_timezone_of_the_source(self, timezone, now, today):
-        _, pull = pulled_source(timezone=timezone, lookback_days=1)
-        assert list(lookback_dates(pull, None, now)) == [today]
+        source, _ = pulled_source(timezone=timezone, lookback_days=1)
+        assert list(lookback_dates(source, None, now)) == [today]
+        # Without `pull.timezone`, it is that of the timestamps.
+        following, _ = pulled_source(lookback_days=1)
+        local = following.model_copy(update={"timestamp": EventTimestamp(field="at", timezone=timezone)})
+        assert list(lookback_dates(local, None, now)) == [today]
 
     def test_days_are_consecutive_across_clock_changes(self):
-        _, pull = pulled_source(timezone="America/New_York", lookback_days=366)
-        days = list(lookback_dates(pull, date(2012, 12, 31), RECEIVED))
+        source, _ = pulled_source(timezone="America/New_York", lookback_days=366)
+        days = list(lookback_dates(source, date(2012, 12, 31), RECEIVED))
         assert (days[0], days[-1]) == (date(2012, 1, 1), date(2012, 12, 31))
         assert {later - earlier for earlier, later in pairwise(days)} == {timedelta(days=1)}
 

@@ -57,8 +57,9 @@ def totals(*results: dict[str, object], **listing: int) -> dict[str, object]:
     return {name: evaluate(template, {"result": list(results)}, **variables) for name, template in output.items()}
 
 
-def fetched(state: str, path: str = "f", **counts: int) -> dict[str, object]:
-    return {"path": path, "state": state, "rows": 0, "rejected": 0, "bytes": 0, **counts}
+def fetched(state: str, path: str = "f", **counts: object) -> dict[str, object]:
+    result = {"path": path, "state": state, "rows": 0, "rejected": 0, "bytes": 0, "reason": "", "new_columns": []}
+    return {**result, **counts}
 
 
 class TestMachine:
@@ -102,7 +103,9 @@ class TestMachine:
             "rows": 0,
             "rejected": 0,
             "bytes": 0,
+            "empty": 0,
             "vanished_files": [],
+            "new_columns": [],
             "first_reason": "",
             "correlation_id": "c",
         }
@@ -124,6 +127,37 @@ class TestMachine:
         assert cause == "2 of 14 files of s could not be fetched (2 were stored); the first error: reason 0"
         assert evaluate(STATES["Check whether any file failed"]["Choices"][0]["Condition"], {"input": result}) is True
 
+    def next_state(self, result: dict[str, object]) -> str:
+        check = STATES["Check whether any file failed"]
+        choices = (choice for choice in check["Choices"] if evaluate(choice["Condition"], {"input": result}))
+        return next((choice["Next"] for choice in choices), check["Default"])
+
+    def test_a_pull_whose_files_have_rejected_events_only_fails_with_the_first_reason(self):
+        results = [fetched("unchanged"), fetched("stored", rejected=2, reason="no 'x'"), fetched("stored", rejected=3)]
+        result = totals(*results)
+        assert self.next_state(result) == "Fail the pull without events"
+        cause = evaluate(STATES["Fail the pull without events"]["Cause"], {"input": result}, source="s")
+        assert cause == (
+            "none of the 5 events of s was accepted; the first reason: no 'x' (all reasons: slackwater sideline show "
+            "s). If the definition is wrong, correct sources/s.yaml and deploy: the next pull reads the files again"
+        )
+        assert self.next_state(totals(*results, {"state": "failed", "reason": "r"})) == "Fail the pull"
+
+    @pytest.mark.parametrize(
+        "results",
+        [[], [fetched("stored")], [fetched("stored", rows=1, rejected=9)], [fetched("unchanged"), fetched("busy")]],
+    )
+    def test_other_pulls_succeed(self, results):
+        assert self.next_state(totals(*results)) == "Finish the pull"
+
+    def test_empty_files_and_new_columns_are_totaled(self):
+        results = [fetched("stored"), fetched("unchanged"), fetched("stored", rejected=1), fetched("stored", rows=1)]
+        columns = [fetched("duplicate", new_columns=names) for names in (["b", "a"], ["a"], ["c"])]
+        result = totals(*results, *columns)
+        assert (result["empty"], result["new_columns"]) == (1, ["b", "a", "c"])
+        many = [fetched("stored", new_columns=[f"{n}", f"{n}x"]) for n in range(9)]
+        assert len(totals(*many)["new_columns"]) == 10
+
     def test_the_output_contains_only_the_totals(self):
         result = totals(fetched("stored"))
         answer = evaluate(STATES["Finish the pull"]["Output"], {"input": result})
@@ -138,7 +172,7 @@ class TestMachine:
             ),
             ('{"errorMessage":"close","errorType":"E"}', "close"),
             ("The cause could not be determined", "The cause could not be determined"),
-            (json.dumps({"errorMessage": "x" * 1000}), "x" * 200),
+            (json.dumps({"errorMessage": "x" * 1000}), "x" * 300),
         ],
     )
     def test_a_failed_file_has_a_short_reason(self, cause, reason):
@@ -157,14 +191,18 @@ class TestMachine:
 
     def test_the_report_of_a_file_is_short(self):
         output = STATES["Fetch the files"]["ItemProcessor"]["States"]["Report the file"]["Output"]
-        stored_file = fetched("stored", "x" * 1024, rows=5, rejected=1, bytes=70)
-        assert evaluate(output, {"input": stored_file}) == {**stored_file, "path": ""}
+        stored_file = fetched("stored", "x" * 1024, rejected=1, bytes=70, reason="y" * 4000, new_columns=["a"])
+        assert evaluate(output, {"input": stored_file}) == {**stored_file, "path": "", "reason": "y" * 300}
         assert evaluate(output, {"input": fetched("vanished", "x" * 1024)}) == fetched("vanished", "x" * 120)
 
     @pytest.mark.parametrize(
         ("state", "answer"),
         [
             ("Report the file", fetched("vanished", "x" * 1024, rows=10**12, rejected=10**12, bytes=10**12)),
+            (
+                "Report the file",
+                fetched("stored", rejected=10**12, bytes=10**12, reason="x" * 1024, new_columns=["x" * 40] * 3),
+            ),
             ("Report the failed file", {"cause": json.dumps({"errorMessage": "x" * 1024})}),
         ],
     )
@@ -193,7 +231,11 @@ class TestFunctions:
         project = project.model_copy(update={"sources": {**project.sources, "flights": moved}})
         self.store, self.cache, self.counts = MemoryStore(), MemoryFileCache(), MemoryEventCounts()
         lister, fetcher = list_files, fetch_file
-        settings = {"exchange_bucket": "exchange", "outbound_allow": "127.0.0.1"}
+        settings = {
+            "exchange_bucket": "exchange",
+            "outbound_allow": "127.0.0.1",
+            "job_network": "subnet-1",
+        }
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         ports = {"file_cache": self.cache, "project": project, "store": self.store, "event_counts": self.counts}
         for function in (lister, fetcher):
@@ -293,11 +335,23 @@ class TestFunctions:
     def test_a_file_above_the_limit_of_its_source_fails_with_the_reason_and_starts_no_job(self, pull, monkeypatch):
         _, files = pull()
         self.limit(monkeypatch, function_mb=0, max_file_mb=0)
-        with pytest.raises(FileTooLarge, match="larger than 0 bytes, the limit"):
-            files[3]()
+        self.expect_too_large(files[3])
+
+    def test_without_a_network_of_jobs_a_file_fails_that_is_too_large_for_a_function(self, pull, monkeypatch):
+        _, files = pull()
+        self.limit(monkeypatch, function_mb=0, max_file_mb=None)
+        monkeypatch.setattr(fetch_file.function_resources().settings, "job_network", "")
+        self.expect_too_large(files[3])
+
+    def expect_too_large(self, fetch):
+        with pytest.raises(FileTooLarge, match="larger than 0 bytes, the limit: raise max_file_mb"):
+            fetch()
         [entry] = [entry for entry in self.cache.not_taken("flights") if entry.reason]
         assert entry.state == "failed"
-        assert entry.reason.endswith("larger than 0 bytes, the limit")
+        assert entry.reason.endswith(
+            "larger than 0 bytes, the limit: raise max_file_mb in sources/flights.yaml (above function_mb, jobs fetch "
+            "a file, which need a network)"
+        )
 
     def test_a_function_tries_a_file_again_that_killed_it_twice_if_no_job_can_fetch_it(self, pull, monkeypatch):
         listing, files = pull()

@@ -63,6 +63,7 @@ class TestAllRows:
         setup = Setup({FIRST: csv_of(*bad_rows(250))})
         fetched = setup.fetch(setup.plan().items[0])
         assert (fetched.state, fetched.rows, fetched.rejected, fetched.partitions) == ("stored", 0, 250, ())
+        assert fetched.reason == REASON
         records = setup.reject_records()
         assert [record["index"] for record in records] == list(range(100))
         assert [record["line"] for record in records] == list(range(2, 102))

@@ -10,7 +10,7 @@ from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder, failure_message
-from slackwater.runs.record import Publication, RunState, failure_uri
+from slackwater.runs.record import Hold, Publication, RunState, failure_uri
 from slackwater.sources.partitions import Partition
 from tests.example_project import example_project
 from tests.fakes_check import KEPT
@@ -141,6 +141,19 @@ def test_a_published_day_with_the_same_inputs_is_not_run_again(freezer, recorder
     again = freeze(freezer, "two")
     assert (again.action, again.run, again.publication) == (FreezeAction.UNCHANGED, run, PUBLICATION)
     assert freeze(freezer, "two", force=True).run.attempt == 2
+
+
+@pytest.mark.parametrize(("rule", "ends"), [("shrank", True), ("audit", True), ("manifest_gone", False)])
+def test_a_run_with_nothing_to_do_ends_a_hold_whose_cause_is_gone(freezer, recorder, table, rule, ends):
+    publish(recorder, freeze(freezer, "one").run)
+    hold = Hold(rule=rule, reason="rows are missing", since=NOW, inputs="other", execution="check")
+    table.save(table.day(PIPELINE, DATE).model_copy(update={"hold": hold}))
+    assert freeze(freezer, "two").action is FreezeAction.UNCHANGED
+    day = table.day(PIPELINE, DATE)
+    assert (day.hold is None) is ends
+    if ends:
+        assert (day.resolution.action, day.resolution.hold) == ("ended", hold)
+        assert day.resolution.reason == "a run has found that the inputs are those of the published version"
 
 
 def test_a_new_object_causes_a_new_run_and_only_its_metadata_is_read(freezer, recorder, store):

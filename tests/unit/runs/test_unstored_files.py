@@ -150,7 +150,7 @@ def test_runs_shows_the_files_that_are_not_taken(world, monkeypatch, capsys):
     assert '"files_not_taken": {"flights": 1}' in capsys.readouterr().out
 
 
-def test_run_notes_the_files_that_are_not_taken(world, monkeypatch, capsys):
+def test_run_prints_the_files_that_are_not_taken_and_other_notes(world, monkeypatch, capsys):
     result = RunResult(
         outcome="published",
         run=world.freeze(DATE),
@@ -158,9 +158,13 @@ def test_run_notes_the_files_that_are_not_taken(world, monkeypatch, capsys):
         seconds=RunSeconds(total=1.0),
         execution="e",
         files_not_taken={"flights": 1},
+        notes=("the day has not ended",),
     )
     started = SimpleNamespace(wait=lambda **_: result)
     use_client(monkeypatch, SimpleNamespace(run=lambda *_, **__: started))
     assert run(["run", PIPELINE, "--date", DATE, *PROJECT]) == 0
-    assert "when its inputs were listed, 1 file of flights was not stored" in capsys.readouterr().err
-    assert run_command.run_document(result)["files_not_taken"] == {"flights": 1}
+    shown = capsys.readouterr().err
+    assert "when its inputs were listed, 1 file of flights was not stored" in shown
+    assert "the day has not ended" in shown
+    document = run_command.run_document(result)
+    assert (document["files_not_taken"], document["notes"]) == ({"flights": 1}, ["the day has not ended"])

@@ -144,6 +144,34 @@ publish: {step: after, key: [date, something]}
     ]
 
 
+@pytest.mark.parametrize(
+    ("orders", "pull", "timezone"),
+    [
+        ("timezone: Europe/Berlin", "", "Europe/Berlin"),
+        ("", ", timezone: America/New_York", "America/New_York"),
+        ("timezone: UTC", "", None),
+        ("", "", None),
+    ],
+)
+def test_a_pipeline_names_its_timezone_if_a_source_has_local_times(project, orders, pull, timezone):
+    (project / "sources/orders.yaml").write_text(f"""\
+source: orders
+timestamp: {{field: at, {orders}}}
+fields: {{at: timestamp, shop: string}}
+pull: {{url: "https://shops.example/files", files: "{{date}}.csv"{pull}}}
+""")
+    path = project / "pipelines/sales.yaml"
+    steps = "steps: {shops: {step: select, depends_on: [orders], with: {columns: [shop]}}}"
+    content = f"pipeline: sales\nsources: [orders]\n{steps}\npublish: {{step: shops, key: [date, shop]}}\n"
+    path.write_text(content)
+    expected = f"{path}:1:1: timezone: missing: orders has times of {timezone}: add `timezone: {timezone}`, whose days "
+    found = [str(problem) for problem in check_pipeline(project, path)[1]]
+    assert found == ([f"{expected}are then published, or `timezone: UTC`"] if timezone else [])
+    for named in ("UTC", "Europe/Berlin"):
+        path.write_text(f"timezone: {named}\n{content}")
+        assert check_pipeline(project, path)[1] == ()
+
+
 def test_a_folder_without_sources_is_no_project(tmp_path):
     for folder, message in ((tmp_path / "none", "no project folder"), (tmp_path, "no source is defined")):
         with pytest.raises(DefinitionError, match=message):

@@ -15,6 +15,7 @@ from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client, PullTotals
+    from slackwater.project.project import Project
 
 # Totals that are shown unless they are zero: what is counted, and the sentence, with the words for one and for several.
 _NOTES = {
@@ -26,12 +27,19 @@ _NOTES = {
         "could not be fetched before and {waits for its next attempt|wait for their next attempts} "
         "(slackwater files {source} --state failed)",
     ),
+    "gone": ("stored file", "{is|are} not listed any more: {kept} (on_removed: {on_removed})"),
     "doubtful": (
         "stored file",
         "{is|are} not listed, and still {counts|count}: the listing lacks more files than it has. Is the partner's "
         "folder complete? If {it was|they were} removed on purpose: slackwater pull {source} --accept-removed {count}",
     ),
     "left": ("file", "{is|are} left for the next pull"),
+    "empty": ("stored file", "{has|have} no event"),
+}
+_ON_REMOVED = {
+    "keep": "{its|their} events stay",
+    "hold": "published days with {its|their} events are on hold from the next check on",
+    "drop": "published days with {its|their} events run again without them after the next check",
 }
 
 
@@ -57,7 +65,7 @@ def pull(
     """
     pulled_source(session.project, source)
     totals = pull_source(session.client, source, as_of=as_of, accept_removed=accept_removed)
-    return Result(totals, partial(print_pull_totals, totals))
+    return Result(totals, partial(print_pull_totals, totals, session.project))
 
 
 def pull_source(client: Client, source: str, *, as_of: str | None, accept_removed: int = 0) -> PullTotals:
@@ -68,15 +76,31 @@ def pull_source(client: Client, source: str, *, as_of: str | None, accept_remove
         return client.pull(source, as_of=as_of, accept_removed=accept_removed, on_progress=on_progress)
 
 
-def print_pull_totals(totals: Mapping[str, Any]) -> None:
-    """Print the totals of a pull."""
+def print_pull_totals(totals: Mapping[str, Any], project: Project) -> None:
+    """Print the totals of a pull, and what may be wrong in its listing and its files."""
+    name, pull = totals["source"], project.source(totals["source"]).require_pull()
     print_text(
-        f"{totals['source']}: {counted(totals['listed'], 'file')} listed, {totals['stored']} stored "
+        f"{name}: {counted(totals['listed'], 'file')} listed, {totals['stored']} stored "
         f"({counted(totals['rows'], 'event')}), {totals['unchanged']} unchanged, {totals['duplicate']} duplicate",
         style="green",
     )
+    counts = {**totals, "gone": totals["removed"] - totals["doubtful"]}
     for key, (noun, sentence) in _NOTES.items():
-        if count := totals.get(key):
-            words = re.sub(r"{([^|}]+)\|([^}]+)}", r"\1" if count == 1 else r"\2", sentence)
-            note = words.format(source=totals["source"], count=count)
+        if count := counts[key]:
+            words = sentence.replace("{kept}", _ON_REMOVED[pull.on_removed])
+            words = re.sub(r"{([^|}]+)\|([^}]+)}", r"\1" if count == 1 else r"\2", words)
+            note = words.format(source=name, count=count, on_removed=pull.on_removed)
             print_note(f"{counted(count, noun)} {note}", style="yellow")
+    if names := totals["new_columns"]:
+        print_note(
+            f"columns that sources/{name}.yaml does not list: {', '.join(names)} (their values are in the "
+            "column _extra: to use one, add it to `fields`)",
+            style="yellow",
+        )
+    if not totals["listed"]:
+        print_note(
+            f"no file at {pull.url} matches {pull.files} on the {counted(pull.lookback_days, 'day')} of the look-back "
+            f"window: check `url`, `files` and `lookback_days` in sources/{name}.yaml; for an earlier window: "
+            f"slackwater pull {name} --as-of DATE",
+            style="yellow",
+        )

@@ -98,6 +98,8 @@ def _print_run(result: RunResult, definitions: Project) -> None:
     print_text(f"  {result.seconds.total} s{format_breakdown(result.seconds)}")
     for note in describe_unstored(result.files_not_taken):
         print_note(f"when its inputs were listed, {note}", style="yellow")
+    for note in result.notes:
+        print_note(note, style="yellow")
     query = f"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'"  # noqa: S608
     print_text(f'  to query it{_move_hint(run_.pipeline, definitions)}: slackwater query "{query}"')
 
@@ -140,5 +142,6 @@ def run_document(result: RunResult) -> dict[str, Any]:
         "input": {"files": result.run.files, "rows": result.run.rows, "bytes": result.run.bytes},
         "publication": result.publication.model_dump(mode="json"),
         "files_not_taken": dict(result.files_not_taken),
+        "notes": list(result.notes),
         "seconds": asdict(result.seconds),
     }

@@ -16,7 +16,9 @@ OnProgress = Callable[[ExecutionView], None]
 """Is called with each view of an execution while a method waits for its end."""
 
 # Error names in the Fail states of our own state machines. Their cause is a message for people and needs no prefix.
-_OWN_ERRORS = frozenset({"RunFailed", "DaysFailed", "LedgerNotWritten", "ComparisonFailed"})
+_OWN_ERRORS = frozenset(
+    {"RunFailed", "FilesFailed", "NoEventAccepted", "DaysFailed", "LedgerNotWritten", "ComparisonFailed"}
+)
 # How `slackwater.spark.job` reports this error of a job.
 _VERSION_REMOVED = f"{VersionRemoved.__name__}: "
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from slackwater.aws.executions.state_machines import ExecutionView, StateView
+from slackwater.aws.resources import utc_now
 from slackwater.client.days.executions import Executions, OnProgress, ignore, require_success
 from slackwater.client.tables import PublishedTable
 from slackwater.errors import StillRunning
-from slackwater.runs.record import Publication, Run, RunState
+from slackwater.runs.day import day_of, parse_date
+from slackwater.runs.record import DayRecord, Publication, Run, RunRecord, RunState
 from slackwater.runs.table import RunTable
 
 _SPARK = "emr-serverless"
@@ -40,6 +43,8 @@ class RunResult:
     execution: str
     files_not_taken: Mapping[str, int]
     """For each source: files of the day that were not taken when the inputs were listed, if there were any."""
+    notes: Sequence[str] = ()
+    """What else a person has to know about the day: that it has not ended, has no events, or is on hold."""
 
 
 @dataclass(kw_only=True)
@@ -117,7 +122,26 @@ def run_result(view: ExecutionView, table: RunTable) -> RunResult:
         seconds=seconds,
         execution=view.arn,
         files_not_taken=record.files_not_taken if record else {},
+        notes=tuple(_notes(run, record, table.day(run.pipeline, run.date), now=utc_now())),
     )
+
+
+def _notes(run: Run, record: RunRecord | None, day: DayRecord, *, now: datetime) -> Iterator[str]:
+    if reads := record and record.reads:
+        local_day = f"{run.date} in {reads.timezone}"
+        if day_of(parse_date(run.date), reads.timezone).end > now:
+            yield f"{local_day} has not ended: its later events are late data, and a check runs the day again"
+        if not run.rows:
+            counts = (
+                f'slackwater query "SELECT date, count(*) FROM raw.{name} GROUP BY date"'  # noqa: S608
+                for name in reads.sources
+            )
+            yield "\n  ".join((f"the inputs have no event of {local_day}. The days that they have (UTC):", *counts))
+    if day.hold:
+        yield (
+            f"the day is on hold ({day.hold.rule}): {day.hold.reason}\n  slackwater late release {run.pipeline} --date "
+            f"{run.date} --reason TEXT, or slackwater late keep"
+        )
 
 
 def run_seconds(total: float, states: Iterable[StateView], *, work: float | None) -> RunSeconds:

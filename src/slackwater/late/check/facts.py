@@ -88,6 +88,8 @@ class DayInputs:
     """When late data will have waited for so long."""
     definition: DefinitionChange | None = None
     """What has changed in the definition; None for nothing."""
+    rejected: Sequence[str] = ()
+    """Sentences about sources whose present definition rejects rows that the published run has read."""
     is_repeated: bool = False
     """Whether changed tables have run the day again too often."""
     rows: int = 0

@@ -25,6 +25,7 @@ from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, described_changes, input_definition
 from slackwater.runs.inputs.listing import DayListing, InputListing
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, published_manifest
+from slackwater.runs.inputs.rejected_again import describe_rejected
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_running
@@ -104,7 +105,8 @@ class FactReader:
     ) -> DayInputs:
         """Return the present inputs, compared with those before.
 
-        Reads the run table only for later attempts and changed tables, and the file cache only for dropped files.
+        Reads the run table only for later attempts and changed tables, and the file cache only for dropped and for lost
+        files.
         """
         definition, project, now = self.definition, self.project, self.now()
         shared = shared_inputs(before, listed, former=run.reads if run else None, present=self.reads)
@@ -126,6 +128,7 @@ class FactReader:
             max_ages=ages,
             ages_at=next_age(waits, ages, now=now),
             definition=change,
+            rejected=tuple(describe_rejected(shared.before, shared.differences, files=self.inputs.files)),
             is_repeated=self._is_repeated(record, shared.differences, now),
             table_changes=_notified_changes(shared.before, shared.now, definition.published_tables),
             late_inputs=(*late, definition_input(change.digest, at=listed.frozen_at)) if change else late,

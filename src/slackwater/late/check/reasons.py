@@ -57,7 +57,8 @@ def lost(facts: DayFacts) -> tuple[str, ...]:
         if item.change is Change.CHANGED
     ]
     remedy = f"find out why; {_release(facts)} publishes the day without these rows"
-    return (*(line for source in differences for line in describe_lost(source)), *shrank, remedy)
+    described = (line for source in differences for line in describe_lost(source))
+    return (*described, *shrank, *facts.inputs.rejected, remedy)
 
 
 def table_changed(facts: DayFacts) -> tuple[str, ...]:

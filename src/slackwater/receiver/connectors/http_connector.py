@@ -22,7 +22,12 @@ from slackwater.receiver.connectors.connector import (
     TransientPartnerError,
     download,
 )
-from slackwater.receiver.connectors.http_listing import json_listing, names_in_indexes, request_each_file
+from slackwater.receiver.connectors.http_listing import (
+    HtmlPage,
+    json_listing,
+    names_in_indexes,
+    request_each_file,
+)
 from slackwater.receiver.connectors.http_session import (
     GONE,
     HttpSession,
@@ -67,14 +72,28 @@ class HttpConnector:
         self._session.close()
 
     def list(self, pattern: FilePattern, days: Sequence[date]) -> Sequence[ListedFile]:
-        """Return the files of the days. Raises `PartnerError`."""
-        if self._pull.listing == "json":
-            return tuple(json_listing(self._session, self._pull.url, pattern.of_days(days)))
-        if self._pull.listing == "html":
-            # Index pages show names only, so a request for each file has to detect whether it has changed.
-            names = names_in_indexes(self._session, self._url_of, pattern, days)
-        else:
-            names = (name for day in days for name in pattern.names(day))
+        """Return the files of the days. Raises `PartnerError`.
+
+        An index page is read as one although a JSON listing is expected, if it links to files of the days.
+        """
+        match self._pull.listing:
+            case "json":
+                try:
+                    return tuple(json_listing(self._session, self._pull.url, pattern.of_days(days)))
+                except HtmlPage:
+                    # Without such a link, it may be the page of a login or of an error.
+                    if not (files := self._files_in_indexes(pattern, days)):
+                        raise
+                    return files
+            case "html":
+                return self._files_in_indexes(pattern, days)
+            case "none":
+                names = (name for day in days for name in pattern.names(day))
+                return tuple(request_each_file(self._session, self._url_of, names))
+
+    def _files_in_indexes(self, pattern: FilePattern, days: Sequence[date]) -> Sequence[ListedFile]:
+        # Index pages show names only, so a request for each file has to detect whether it has changed.
+        names = names_in_indexes(self._session, self._url_of, pattern, days)
         return tuple(request_each_file(self._session, self._url_of, names))
 
     def fetch(self, name: str, into: BinaryIO) -> Download:

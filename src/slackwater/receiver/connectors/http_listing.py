@@ -60,6 +60,10 @@ _HREF = re.compile(
 )
 
 
+class HtmlPage(PartnerError):
+    """A server has answered with HTML, where a JSON listing is expected."""
+
+
 class LimitedBody:
     """The blocks of a response's body. Iterating raises `PartnerError` beyond `at_most` bytes.
 
@@ -83,8 +87,8 @@ def json_listing(session: HttpSession, url: str, wanted: re.Pattern[str]) -> Ite
     """Yield the files whose names match `wanted`, of a JSON listing and of the pages that it links to.
 
     A page is an array of files, or an object with the array in `files`. The next page's link is in `next`, or in the
-    header `Link` with `rel="next"`. Raises `PartnerError` for pages that are malformed, too large, or link in a circle,
-    and for more files than fit into memory.
+    header `Link` with `rel="next"`. Raises `HtmlPage` for a page of HTML, and `PartnerError` for pages that are
+    malformed, too large, or link in a circle, and for more files than fit into memory.
     """
     visited: set[str] = set()
     bytes_left, found, page_url = MAX_BYTES, 0, url
@@ -107,6 +111,11 @@ def _read_json_page(
 ) -> tuple[JsonPage, int, str]:
     """Return a page, its bytes, and the URL of the next one, which is empty on the last page."""
     expect_ok(url, response)
+    if response.headers.get("content-type", "").startswith("text/html"):
+        raise HtmlPage(
+            f"{without_query(url)}: an HTML page that links to no file of the look-back window, where a JSON listing "
+            "is expected: set `listing: html` if it is the index of a folder"
+        )
     body = LimitedBody(response, url, at_most=bytes_left, limit=MAX_BYTES)
     page = read_json_page(without_query(url), body, wanted, found=found)
     link = page.next or response.links.get("next", {}).get("url")

@@ -58,6 +58,7 @@ from slackwater.storage import short_reason
 LEASE = timedelta(minutes=16)
 _LOG = logging.getLogger("slackwater.pull")
 _BUSY = "another pull was changing rows of the same content"
+_LARGER = "raise max_file_mb in sources/{source}.yaml (above function_mb, jobs fetch a file, which need a network)"
 _REMOVED = "the partner has removed the file; before: "
 
 
@@ -108,7 +109,9 @@ class FileFetcher:
             return FetchResult(path=item.path, state=FetchState.BUSY)
         except Exception as error:
             failure = error
-            if isinstance(error, OSError) and error.errno == ENOSPC:
+            if isinstance(error, FileTooLarge):
+                failure = FileTooLarge(f"{error}: {_LARGER.format(source=self.source.source)}")
+            elif isinstance(error, OSError) and error.errno == ENOSPC:
                 failure = FileTooLarge(f"{item.path}: the local disk has no room for the file and its Parquet files")
             # `EntryChanged`: another pull has leased the file. Its outcome counts, so this failure is not recorded.
             with suppress(EntryChanged):
@@ -184,6 +187,8 @@ class FileFetcher:
             rows=entry.rows if is_first else 0,
             rejected=entry.rejected if is_first else 0,
             bytes=size,
+            reason=staged.first_reason if is_first and not entry.rows else "",
+            new_columns=tuple(staged.new_columns),
             partitions=entry.changed,
         )
 

@@ -40,6 +40,10 @@ class FetchResult(BaseModel):
     """Rows that this pull rejected."""
     bytes: Annotated[int, Field(ge=0)] = 0
     """Bytes that were downloaded."""
+    reason: str = ""
+    """Why the first row was rejected, if no row was accepted."""
+    new_columns: tuple[str, ...] = ()
+    """The first columns that the definition does not list, and whose values are in the column `_extra`."""
     partitions: tuple[Partition, ...] = ()
     """Partitions of which readers see other rows from now on, or since an attempt that was interrupted. There may be
     thousands, so the state machine gets none."""

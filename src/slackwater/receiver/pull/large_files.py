@@ -52,6 +52,8 @@ class FunctionFetcher:
     store: ObjectStore
     fetch_file: Callable[..., FetchResult]
     """`slackwater.aws.resources.Resources.fetch_file`, with the lease of the function."""
+    jobs_have_network: bool
+    """Whether jobs reach partners outside of S3."""
 
     def fetch(
         self, *, source: str, work: str, index: int, correlation_id: str, answer: str | None = None, job_error: str = ""
@@ -66,13 +68,14 @@ class FunctionFetcher:
             return job_result(self.store, answer, job_error=job_error)
         pull, item = definition.require_pull(), read_item(self.store, work, index)
         max_bytes = min(pull.function_mb, pull.max_file_mb or pull.function_mb) * 10**6
+        uses_jobs = pull.uses_jobs(have_network=self.jobs_have_network)
         try:
             # Without jobs, a file of any size is attempted, so that the file cache gets the reason of the failure.
-            if pull.needs_jobs:
+            if uses_jobs:
                 expect_function_size(item, max_bytes=max_bytes)
             return self.fetch_file(definition, item, max_file_bytes=max_bytes, correlation_id=correlation_id)
         except FileTooLarge as error:
-            if not pull.needs_jobs:
+            if not uses_jobs:
                 raise
             # Not a failure: some listings show no size, and then only the download shows it.
             job = uuid4().hex

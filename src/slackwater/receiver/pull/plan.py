@@ -15,7 +15,6 @@ from slackwater.receiver.connectors.connector import Connector, ListedFile
 from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileDecision, FileEntry, FileState, decide
 from slackwater.receiver.pull.removed_files import record_removed, record_returned
 from slackwater.sources.definition import Source
-from slackwater.sources.pull_config import PullConfig
 from slackwater.storage import ObjectStore
 
 # Most files that one pull fetches. Step Functions allows 25,000 events in an execution's history, and a file that a job
@@ -84,10 +83,13 @@ class PlanSummary(PlanCounts):
     """URI of the work list."""
 
 
-def lookback_dates(pull: PullConfig, as_of: date | None, now: datetime) -> Iterator[date]:
-    """Yield the dates of the look-back window, oldest first, up to `as_of` or else today in the source's timezone."""
-    last = as_of or now.astimezone(ZoneInfo(pull.timezone)).date()
-    for days_back in reversed(range(pull.lookback_days)):
+def lookback_dates(source: Source, as_of: date | None, now: datetime) -> Iterator[date]:
+    """Yield the dates of the look-back window, oldest first, up to `as_of` or else today in the source's timezone.
+
+    Raises `DefinitionError` for a source without `pull`.
+    """
+    last = as_of or now.astimezone(ZoneInfo(source.pull_timezone)).date()
+    for days_back in reversed(range(source.require_pull().lookback_days)):
         yield last - timedelta(days=days_back)
 
 
@@ -109,8 +111,8 @@ def plan_pull(
     `accept_removed` how many of them a person has accepted. Raises `DefinitionError` for a source without `pull`,
     `PartnerError`, `CloudError`.
     """
-    pull, name, definition = source.require_pull(), source.source, source.reading_digest
-    pattern, dates = pull.pattern, list(lookback_dates(pull, as_of, now))
+    name, definition = source.source, source.reading_digest
+    pattern, dates = source.require_pull().pattern, list(lookback_dates(source, as_of, now))
     dated_patterns = {pattern.dated(day): day for day in dates}
     listed = {file.name: file for file in partner.list(pattern, dates)}
     # The window's files by path, oldest date first, with their dated pattern. A file of several dates occurs once.

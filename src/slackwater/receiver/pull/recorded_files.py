@@ -42,7 +42,7 @@ def recorded_files(
         unfinished = (_as_shown(entry, now) for entry in cache.due(name, now=_END_OF_TIME, limit=most))
         files |= {entry.path: entry for entry in unfinished if entry.path not in files}
     if state not in _NOT_TAKEN:
-        days = reversed(list(lookback_dates(pull, as_of, now)))
+        days = reversed(list(lookback_dates(source, as_of, now)))
         dated_patterns = dict.fromkeys(pull.pattern.dated(day) for day in days)
         of_window = (file for dated in dated_patterns for file in cache.files_of_date(name, dated))
         paths = [file.path for file in of_window if file.path not in files and state in {None, file.state}]

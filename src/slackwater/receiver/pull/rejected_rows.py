@@ -30,7 +30,8 @@ class RejectedRows:
         self._leading = 0
         self._batch_id, self._origin = batch_id, origin
         self._file = path.open("wb")
-        self._first: Rejection | None = None
+        self.first: Rejection | None = None
+        """The rejection of the first rejected row."""
         # One example stands for all later rows. It is kept with its position, because only the end of the file shows
         # for how many; the other examples may be large, and are on disk only.
         self._last_example: pa.Table | None = None
@@ -54,9 +55,9 @@ class RejectedRows:
         rejected = rejections.num_rows
         if not rejected:
             return
-        if self._first is None:
-            self._first = Rejection(rejections["rule"][0].as_py(), rejections["reason"][0].as_py())
-        self._count_leading(rejections, self._first)
+        if self.first is None:
+            self.first = Rejection(rejections["rule"][0].as_py(), rejections["reason"][0].as_py())
+        self._count_leading(rejections, self.first)
         written = self._without_excess(rejections)
         if self.count < EXAMPLES <= self.count + rejected:
             last = EXAMPLES - self.count - 1
@@ -77,7 +78,7 @@ class RejectedRows:
 
         `rows` is the number of rows of the file, rejected or not.
         """
-        if self._first is None or self._leading < min(rows, WHOLE_FILE_ROWS):
+        if self.first is None or self._leading < min(rows, WHOLE_FILE_ROWS):
             for rule, example in self._counted.items():
                 self._write(example, rows=self._outside[rule] - WHOLE_FILE_ROWS)
             return None
@@ -90,7 +91,7 @@ class RejectedRows:
             scope = f"the first {self._leading:,} of {rows:,} rows break"
         else:
             scope = f"all {rows:,} rows break" if rows > 1 else "its only row breaks"
-        return f"rejected as a whole: {scope} the rule {self._first.rule}; the first row: {self._first.reason}"
+        return f"rejected as a whole: {scope} the rule {self.first.rule}; the first row: {self.first.reason}"
 
     def _without_excess(self, rejections: pa.Table) -> pa.Table:
         """Return the rows of the block that are written; the others are counted."""

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
+from slackwater.errors import DataError
 from slackwater.receiver.formats.read import count_rows, read_file
+from slackwater.receiver.parsing.compression import open_decompressed
+from slackwater.receiver.parsing.event_checks import CheckedEvents
 from slackwater.receiver.pull.file_cache import ContentVersion
 from slackwater.receiver.pull.rejected_rows import RejectedRows
 from slackwater.receiver.writing.partition_writer import PartitionWriter
 from slackwater.receiver.writing.partitioning import add_metadata, assign_event_ids
 from slackwater.receiver.writing.raw_writer import PartitionFile
 from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import EXTRA
+
+# A pull's state machine passes the names of all files on: its states have at most 256 kB.
+_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 3, 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +37,10 @@ class StagedFile:
     """One Parquet file for each partition of `version`, in the same order."""
     rejects: Path
     """The rejected rows as JSON lines, or examples of them if `version.rejection` is set."""
+    first_reason: str
+    """Why the first rejected row was rejected; empty if none was."""
+    new_columns: Sequence[str]
+    """At most `_SHOWN_COLUMNS` of the columns that the definition does not list, and whose values are kept."""
 
 
 def stage_file(
@@ -49,13 +62,15 @@ def stage_file(
     batch_id = content_sha256[:32]
     # Added only when a table is written: the columns have one value for the whole file, and would fill the buffer.
     with_metadata = partial(add_metadata, source=source, received_at=received_at, batch_id=batch_id)
-    rows = 0
+    rows, new_columns = 0, list[str]()
     with (
         RejectedRows(path.with_name("rejects.jsonl"), batch_id=batch_id, origin=f"pull:{name}") as rejected,
         PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
     ):
-        for block in read_file(path, source, name=name, received_at=received_at, first_received_at=first_received_at):
+        blocks = read_file(path, source, name=name, received_at=received_at, first_received_at=first_received_at)
+        for block in _without_empty_file(blocks, path, source, name):
             rejected.add(block.rejections)
+            new_columns += (name for name in _columns_of_extra(block.table) if name not in new_columns)
             if rejected.is_limit_reached:
                 rows = count_rows(path, source, name=name)
                 break
@@ -65,6 +80,8 @@ def stage_file(
             rows += block.table.num_rows + len(indexes)
         files = partitions.finish()
         rejection = rejected.finish(rows)
+    if not rows and source.require_pull().empty_files == "fail":
+        raise DataError(f"{name}: no row (sources/{source.source}.yaml has `empty_files: fail`)")
     version = ContentVersion(
         definition=source.reading_digest,
         partitions=tuple(file.partition for file in files),
@@ -73,4 +90,39 @@ def stage_file(
         rejection=rejection,
         rows_digest=hashlib.sha256(json.dumps([file.rows for file in files]).encode()).hexdigest()[:12],
     )
-    return StagedFile(version=version, files=files, rejects=rejected.path)
+    return StagedFile(
+        version=version,
+        files=files,
+        rejects=rejected.path,
+        first_reason=rejected.first.reason if rejected.first else "",
+        new_columns=new_columns[:_SHOWN_COLUMNS],
+    )
+
+
+def _without_empty_file(
+    blocks: Iterable[CheckedEvents], path: Path, source: Source, name: str
+) -> Iterator[CheckedEvents]:
+    """Yield the blocks of a file: none for a file without a byte that cannot be read, if the source ignores it."""
+    try:
+        yield from blocks
+    except DataError as error:
+        if not _has_no_byte(path, name):
+            raise
+        if source.require_pull().empty_files != "ignore":
+            remedy = f"to accept empty files: `empty_files: ignore` in sources/{source.source}.yaml"
+            raise DataError(f"{error} ({remedy})") from error
+
+
+def _has_no_byte(path: Path, name: str) -> bool:
+    try:
+        with open_decompressed(path, name=name) as stream:
+            return not stream.read(1)
+    except DataError:
+        return False
+
+
+def _columns_of_extra(table: pa.Table) -> list[str]:
+    """Return the columns that the first row of a block with values of unknown columns has."""
+    # The rows of a file mostly have the same columns, and to parse the JSON of all rows takes long.
+    first = table[EXTRA].drop_null()[:1].to_pylist()
+    return [name[:_SHOWN_CHARACTERS] for row in first for name in json.loads(row)]

@@ -19,9 +19,9 @@ def unstored_files(project: Project, pipeline: str, day: Day, *, files: FileCach
     """
     counts = {}
     for name in sorted(project.pipeline(pipeline).sources):
-        pull = project.source(name).pull
-        if pull:
-            timezone = ZoneInfo(pull.timezone)
+        source = project.source(name)
+        if pull := source.pull:
+            timezone = ZoneInfo(source.pull_timezone)
             date, last = (at.astimezone(timezone).date() for at in (day.start, day.end - timedelta.resolution))
             # A pattern with a month only has the same names for several dates.
             dates = (date + timedelta(days=days) for days in range((last - date).days + 1))
