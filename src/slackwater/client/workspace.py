@@ -84,6 +84,12 @@ class Workspace:
         settings = {name: context.get(f"slackwater:{name}", values.get(name)) for name in ("account", "region")}
         return {name: None if value is None else str(value) for name, value in settings.items()}
 
+    def target_name(self, cloud: str, *, account: str, region: str) -> str:
+        """Return for people where commands write: the cloud, and what is not the same for each deployment in it."""
+        parts = [f"AWS account {account}", f"region {region}"] if cloud == "AWS" else [cloud]
+        values = {"environment": self.environment, "prefix": self.prefix if self.prefix != DEFAULT_PREFIX else None}
+        return ", ".join([*parts, *(f"{name} {value}" for name, value in values.items() if value)])
+
     def _cdk_context(self, name: str, default: str = "") -> str:
         return str(self._context().get(name, default))
 

@@ -16,11 +16,11 @@ from tests.example_project import PROJECT
 pytestmark = pytest.mark.unit
 
 COMMANDS = [
-    "local up", "local down", "local status", "deploy", "destroy", "doctor", "source validate", "pipeline validate",
-    "dev", "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
-    "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs",
-    "history", "rollback", "late list", "late release", "late keep", "late suggest", "monitor", "diff", "cost",
-    "logs", "query",
+    "local up", "local down", "local status", "plan", "deploy", "destroy", "doctor", "source validate",
+    "pipeline validate", "dev", "token create", "token list", "token revoke", "push", "pull", "files list",
+    "files give-up", "sideline list", "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs",
+    "history", "rollback", "late list", "late release", "late keep", "late suggest", "monitor", "diff", "cost", "logs",
+    "query",
 ]  # fmt: skip
 RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-10"]
 WITHOUT_PROJECT = ["init", "airflow up", "step list", "step show", "step run"]

@@ -35,9 +35,11 @@ def monitor(
     its table. A day runs again if its late data reaches a threshold. People are notified if that changes the published
     table.
     """
+    from slackwater.cli.changes import note_changes
     from slackwater.client.monitoring import days_to_monitor
 
     days = days_to_monitor(session.project, pipelines or session.project.pipelines, as_of, name="--as-of")
+    note_changes(session, days)
     client, documents, failures = session.client, [], []
     for pipeline, day in days.items():
         try:

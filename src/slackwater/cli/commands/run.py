@@ -64,8 +64,11 @@ def run(
         session.folder = project_of(Path(pipeline), session.folder)
     else:
         check_begun(date, session.project.pipeline(pipeline).timezone, name="--date")
+    from slackwater.cli.changes import note_changes
     from slackwater.cli.running import shown_states
 
+    if not is_file:
+        note_changes(session, [pipeline])
     client, name = session.client, Path(pipeline).stem if is_file else pipeline
     continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
     with (

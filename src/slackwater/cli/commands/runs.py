@@ -60,7 +60,10 @@ def runs(
     if timeline or attempt:
         raise InputError("--timeline and --attempt: they are for one run: add RUN, a run id or a pipeline with --date")
     names = [session.project.pipeline(run).pipeline] if run else sorted(session.project.pipelines)
+    from slackwater.cli.changes import note_changes
+
     client = session.client
+    note_changes(session, names)
     records = client.runs(run, date)
     steps = [(record, client.steps(record)) for record in records] if date else []
     documents = [run_record_document(record) for record in records]
