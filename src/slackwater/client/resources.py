@@ -31,7 +31,7 @@ class Connection:
     project: Project
     deployment: Deployment
     cloud: str
-    """The cloud's name for messages."""
+    """The cloud's name for messages, with account, region, environment and prefix."""
     clients: Clients
 
 
@@ -50,6 +50,8 @@ def connect(workspace: Workspace, project: Project | None = None) -> Connection:
     except BaseException:
         clients.close()
         raise
+    region, account = deployment.pull_machine_arn.split(":")[3:5]
+    cloud = workspace.target_name(cloud, account=account, region=region)
     return Connection(workspace=workspace, project=project, deployment=deployment, cloud=cloud, clients=clients)
 
 

@@ -15,6 +15,8 @@ from slackwater.project.installation import deployed_files, is_clone
 if TYPE_CHECKING:
     from slackwater.project.project import Project
 
+AWS_VARIABLE = "SLACKWATER_AWS"
+"""The environment variable that chooses AWS in a project that has used a local cloud."""
 EXAMPLE = Path("examples") / "nyc_flights"
 
 
@@ -121,13 +123,17 @@ class Workspace:
         """Choose the cloud for this process and its children; return the cloud's name for messages.
 
         The cloud is the endpoint in `AWS_ENDPOINT_URL` if it is set, else the root's local cloud if it runs, else AWS.
-        For AWS, the profile may ask for an MFA code on the terminal.
+        With the environment variable SLACKWATER_AWS, it is AWS also while the local cloud runs. For AWS, the profile
+        may ask for an MFA code on the terminal.
+
+        Raises `InputError` if the root has used a local cloud and none runs, unless AWS is chosen: with SLACKWATER_AWS,
+        SLACKWATER_ENVIRONMENT or `--environment`.
         """
         endpoint = os.environ.get("AWS_ENDPOINT_URL")
         if endpoint:
             return endpoint
         # Without this file there is no local cloud, and commands that use AWS need not wait for the slow import.
-        if (self.state / "cloud.json").exists():
+        if (self.state / "cloud.json").exists() and not os.environ.get(AWS_VARIABLE):
             from slackwater.local import cloud
 
             local_cloud = cloud.status(self.root)
@@ -137,6 +143,11 @@ class Workspace:
                 settings = f"{environment['SLACKWATER_SET']} {os.environ.get('SLACKWATER_SET', '')}".strip()
                 os.environ.update(environment | {"SLACKWATER_SET": settings})
                 return f"the local cloud at {local_cloud.endpoint}"
+            if not (self.chosen_environment or os.environ.get(ENVIRONMENT_VARIABLE)):
+                raise InputError(
+                    "no local cloud runs here: start it with `slackwater local up`, or add --aws to use AWS (for an "
+                    f"environment, set {ENVIRONMENT_VARIABLE}, or give --environment to a command that has it)"
+                )
         from slackwater.aws.profiles import use_terminal
 
         use_terminal()

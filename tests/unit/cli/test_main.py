@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 
 import pytest
@@ -10,6 +11,7 @@ import typer
 
 import slackwater.cli.main as main_module
 from slackwater.cli.main import run
+from slackwater.client.workspace import AWS_VARIABLE
 from slackwater.errors import CloudError, InputError
 from tests.example_project import PROJECT
 
@@ -57,6 +59,12 @@ def test_every_command_is_listed_here(capsys):
         if line[2:3].strip()
     }
     assert names - {"An"} == {command.split()[0] for command in [*COMMANDS, *WITHOUT_PROJECT]}
+
+
+def test_aws_is_chosen_anywhere_on_the_command_line(printed_by, monkeypatch):
+    monkeypatch.setenv(AWS_VARIABLE, "")
+    printed_by("runs", "--aws", "--help")
+    assert os.environ[AWS_VARIABLE] == "1"
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *WITHOUT_PROJECT])

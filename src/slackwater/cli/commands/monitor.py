@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slackwater.client.results import CheckReport
 
 
-@command("slackwater monitor", "slackwater monitor daily_delays --as-of 2013-03-12")
+@command("slackwater monitor", "slackwater monitor daily_delays --as-of 2013-03-12", writes=True)
 def monitor(
     pipelines: Annotated[list[str] | None, argument("PIPELINE", "Pipelines of the project. Default: all.")] = None,
     as_of: Annotated[str | None, date_option(text="Monitor as if today were this day. Default: today.")] = None,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     "slackwater run daily_delays --date 2013-03-08 --force",
     "slackwater run daily_delays --from 2013-03-01 --to 2013-03-31 --parallel 4",
     "slackwater run pipelines/new.yaml --date 2013-03-08",
+    writes=True,
 )
 def run(
     pipeline: Annotated[str, argument("PIPELINE", "A pipeline of the project, or the YAML file of one.")],
