@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from slackwater.cli.changes import note_changes
+from slackwater.cli.changes import apply_changes, note_changes
 from slackwater.cli.command import INTERRUPTED, Result, Session
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.cli.running import backfill_command
@@ -22,7 +22,9 @@ from slackwater.formatting import counted, duration, rounded_usd
 from slackwater.progress import ProgressBoard, TaskState
 
 
-def run_backfill(session: Session, pipeline: str, dates: tuple[str, str], *, parallel: int, stale: bool) -> Result:
+def run_backfill(
+    session: Session, pipeline: str, dates: tuple[str, str], *, parallel: int, stale: bool, no_deploy: bool = False
+) -> Result:
     """Run the days of a range, and show the progress. The view shows the outcomes, and raises `RunFailed`.
 
     Raises `InputError` for a wrong range, and the errors of `Client.backfill`.
@@ -30,8 +32,8 @@ def run_backfill(session: Session, pipeline: str, dates: tuple[str, str], *, par
     first, last = dates
     timezone = session.project.pipeline(pipeline).timezone
     days_of_range(first, last, timezone=timezone, now=datetime.now(UTC), names=("--from", "--to"))
+    note_changes(session, [pipeline]) if no_deploy else apply_changes(session, pipeline)
     client = session.client
-    note_changes(session, [pipeline])
     board = ProgressBoard()
 
     def on_day(date: str, view: ExecutionView) -> None:

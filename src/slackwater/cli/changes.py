@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.cli.output import print_note
 from slackwater.cli.running import backfill_command
+from slackwater.client.workspace import uses_local_cloud
 from slackwater.errors import SlackwaterError
 from slackwater.formatting import counted
 
@@ -24,6 +25,25 @@ def note_changes(session: Session, pipelines: Collection[str]) -> None:
     """Print one line if the project's files differ from what is deployed, with the days of these pipelines."""
     if plan := _changes(session, pipelines):
         print_note(changes_line(plan, session.folder), style="yellow")
+
+
+def apply_changes(session: Session, pipeline: str) -> None:
+    """Deploy the definitions that have changed to a local cloud; elsewhere, only print the line about them.
+
+    Removed definitions are left to `slackwater deploy`, which asks. Raises `DefinitionError` for a definition that does
+    not fit the stored data, and `CloudError`.
+    """
+    plan = _changes(session, [pipeline])
+    if plan and (plan.removed or not uses_local_cloud()):
+        print_note(changes_line(plan, session.folder), style="yellow")
+    elif plan:
+        from slackwater.deploy.definitions import deploy_changes
+
+        print_note("; ".join((f"deploying first (not with --no-deploy): {_named(plan)}", *_stale(plan, "stale then"))))
+        client = session.client
+        uri = client.connection.deployment.project_uri
+        deploy_changes(session.workspace, deployed=client.deployed, uri=uri, on_note=print_note)
+        session.reconnect()
 
 
 def _changes(session: Session, pipelines: Collection[str]) -> Plan | None:

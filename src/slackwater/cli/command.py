@@ -97,6 +97,11 @@ class Session(ExitStack):
             print_note(f"target: {client.connection.cloud}")
         return client
 
+    def reconnect(self) -> None:
+        """Let the next use open a client of its own, because what is deployed has changed."""
+        vars(self).pop("client", None)
+        self.writes = False  # the cloud was shown
+
 
 class ListGroup(TyperGroup):
     """A group whose command is `list` if the arguments name no other: `files SOURCE` means `files list SOURCE`."""

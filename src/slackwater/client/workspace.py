@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from slackwater.errors import InputError
 from slackwater.project.environments import DEFAULT_PREFIX, ENVIRONMENT_VARIABLE, environment_values
@@ -152,6 +153,11 @@ class Workspace:
 
         use_terminal()
         return "AWS"
+
+
+def uses_local_cloud() -> bool:
+    """Return whether the cloud of this process, which `Workspace.connect_cloud` has chosen, is on this machine."""
+    return urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname in {"127.0.0.1", "localhost"}
 
 
 def find_workspace(project: Path | None) -> Workspace:

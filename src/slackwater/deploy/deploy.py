@@ -110,12 +110,23 @@ def deploy(
         output = cdk.deploy(assembly)
     # Again, because the first deployment has only now created the bucket of the history.
     check_definitions(definitions, prefix=prefix, on_note=on_note)
+    _settings_file(workspace).write_text(json.dumps(dict(settings or {})), encoding="utf-8")
     seconds = {"bootstrap": bootstrap_seconds, "deploy": time.monotonic() - started - bootstrap_seconds}
     cloudformation = client("cloudformation")
     deployment = read_deployment(cloudformation, prefix=prefix)
     existing = stack_states(cloudformation, prefix=prefix)
     obsolete = tuple(stack for stack in existing if not (assembly / f"{stack}.template.json").exists())
     return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed), obsolete=obsolete)
+
+
+def latest_settings(workspace: Workspace) -> dict[str, str]:
+    """Return the settings that the latest deployment from this workspace was given."""
+    file = _settings_file(workspace)
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
+
+
+def _settings_file(workspace: Workspace) -> Path:
+    return workspace.state / "settings.json"
 
 
 def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_stderr) -> None:

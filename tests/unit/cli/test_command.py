@@ -57,6 +57,8 @@ def test_a_client_is_opened_when_it_is_used_and_closed_before_the_view(events, c
 def test_a_command_that_writes_shows_once_where(monkeypatch, capsys):
     def write(*, session: object) -> Result:
         assert session.client is session.client
+        session.reconnect()
+        assert session.client
         return Result({})
 
     use_client(monkeypatch, SimpleNamespace())
