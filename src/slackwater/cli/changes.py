@@ -109,6 +109,8 @@ def plan_lines(plan: Plan) -> list[str]:
             )
         elif change.folder == "sources" and change in plan.removed:
             effect = ": its events stay, and no command reaches them"
+        elif change.same_as:
+            effect = f": {change.same_as} under another name, without its days"
         lines.append(f"  {change.change:<8} {change.file}{effect}")
     lines += [f"  stale    {_days(dates)} of {name}" for name, dates in plan.stale.items()]
     return lines

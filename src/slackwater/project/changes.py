@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
+from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
+from slackwater.sources.definition import Source
 
 
 class Change(StrEnum):
@@ -24,6 +26,8 @@ class DefinitionChange(NamedTuple):
     folder: str
     """`pipelines` or `sources`."""
     name: str
+    same_as: str = ""
+    """For an added definition: the removed one that differs only in its name."""
 
     @property
     def file(self) -> str:
@@ -37,11 +41,17 @@ def changed_definitions(project: Project, deployed: Project) -> Iterator[Definit
         ("pipelines", project.pipelines, deployed.pipelines),
         ("sources", project.sources, deployed.sources),
     ):
+        removed = {_content(old[name]): name for name in old.keys() - new.keys()}
         for name in sorted(new.keys() | old.keys()):
             if name not in old:
-                yield DefinitionChange(Change.ADDED, folder, name)
+                yield DefinitionChange(Change.ADDED, folder, name, removed.get(_content(new[name]), ""))
             elif name not in new:
                 yield DefinitionChange(Change.REMOVED, folder, name)
-            # As JSON, because the identity of a run depends on the order of steps too.
-            elif new[name].model_dump_json(by_alias=True) != old[name].model_dump_json(by_alias=True):
+            elif _content(new[name]) != _content(old[name]):
                 yield DefinitionChange(Change.CHANGED, folder, name)
+
+
+def _content(definition: Pipeline | Source) -> str:
+    """Return a definition without its name."""
+    # JSON, because the identity of a run depends on the order of steps too.
+    return definition.model_dump_json(by_alias=True, exclude={"pipeline", "source"})

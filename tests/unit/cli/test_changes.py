@@ -140,5 +140,16 @@ def test_a_plan_names_what_stays_of_a_removed_definition():
         "command reaches them",
         "  removed  sources/weather.yaml: its events stay, and no command reaches them",
     ]
+
+
+def test_a_plan_names_what_is_added_also_under_another_name():
     added = make_plan(FILES, without(FILES, DAILY), DictRunTable())
     assert plan_lines(added) == ["  added    pipelines/daily_delays.yaml"]
+    other = FILES.pipelines[DAILY].model_copy(update={"pipeline": "daily"})
+    files = without(FILES, DAILY)
+    renamed = make_plan(
+        files.model_copy(update={"pipelines": {**files.pipelines, "daily": other}}), FILES, DictRunTable()
+    )
+    assert plan_lines(renamed)[:1] == [
+        "  added    pipelines/daily.yaml: daily_delays under another name, without its days"
+    ]

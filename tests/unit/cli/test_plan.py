@@ -68,7 +68,13 @@ def test_the_document_has_the_same(deployed, document_of):
     assert document_of("plan", *PROJECT) == {
         "target": "http://127.0.0.1:9",
         "changes": [
-            {"change": "removed", "folder": "pipelines", "name": OTHER, "file": f"pipelines/{OTHER}.yaml"},
+            {
+                "change": "removed",
+                "folder": "pipelines",
+                "name": OTHER,
+                "same_as": "",
+                "file": f"pipelines/{OTHER}.yaml",
+            },
         ],
         "stale": {},
         "lost": {OTHER: {"published": 1, "on_hold": 0}},
