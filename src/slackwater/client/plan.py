@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from slackwater.client.days.backfill_plan import FIRST_DATE, LAST_DATE
 from slackwater.project.changes import Change, DefinitionChange, changed_definitions
 from slackwater.project.project import Project
-from slackwater.runs.freeze import is_stale
-from slackwater.runs.table import RunTable
+
+if TYPE_CHECKING:
+    from slackwater.runs.table import RunTable
 
 
 class LostDays(NamedTuple):
@@ -45,6 +45,13 @@ def make_plan(
     Only the days of `pipelines` are read, by default of all that change. The code of the steps counts as unchanged.
     Raises `CloudError`.
     """
+    changes = tuple(changed_definitions(project, deployed))
+    if not changes:
+        return Plan(changes=())
+    # Commands compare each time, and without changes need not wait for these imports.
+    from slackwater.client.days.backfill_plan import FIRST_DATE, LAST_DATE
+    from slackwater.runs.freeze import is_stale
+
     files = project.model_copy(update={"code": deployed.code})
     stale, lost = dict[str, tuple[str, ...]](), dict[str, LostDays]()
     for name in sorted(deployed.pipelines if pipelines is None else deployed.pipelines.keys() & set(pipelines)):
@@ -56,4 +63,4 @@ def make_plan(
             days = table.days(name, FIRST_DATE, LAST_DATE)
             if dates := tuple(day.date for day in days if day.published and is_stale(day.published.run, files)):
                 stale[name] = dates
-    return Plan(changes=tuple(changed_definitions(project, deployed)), stale=stale, lost=lost)
+    return Plan(changes=changes, stale=stale, lost=lost)

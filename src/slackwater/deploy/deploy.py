@@ -223,9 +223,10 @@ def check_credentials(workspace: Workspace) -> dict[str, str]:
     Returns the `account` and the `region` of the credentials. Raises `DefinitionError`, `InputError` without a region,
     `AccessDenied` without credentials, and `CloudError` if AWS does not answer.
     """
-    target, sts = workspace.target, client("sts")
+    # A client of STS needs no region, and has the name of none.
+    target, region = workspace.target, client("cloudformation").meta.region_name
     with translated("get the account id"):
-        account = sts.get_caller_identity()["Account"]
-    actual = {"account": account, "region": sts.meta.region_name}
+        account = client("sts").get_caller_identity()["Account"]
+    actual = {"account": account, "region": region}
     check_target(account=target["account"], region=target["region"], credentials=actual)
     return actual
