@@ -120,13 +120,13 @@ def deploy(
 
 
 def latest_settings(workspace: Workspace) -> dict[str, str]:
-    """Return the settings that the latest deployment from this workspace was given."""
+    """Return the settings that the latest deployment from this workspace, with the same prefix, was given."""
     file = _settings_file(workspace)
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
 
 
 def _settings_file(workspace: Workspace) -> Path:
-    return workspace.state / "settings.json"
+    return workspace.state / f"settings-{workspace.prefix}.json"
 
 
 def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_stderr) -> None:

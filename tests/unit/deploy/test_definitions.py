@@ -97,6 +97,7 @@ def cloud(monkeypatch, tmp_path):
     )
     store.put(MACHINE, f'{{"project": "{URI}"}}'.encode())
     calls = []
+    monkeypatch.setenv("SLACKWATER_PREFIX", "slackwater")
     for name, value in {
         "client": lambda _: stacks,
         "S3ObjectStore": lambda _: store,
@@ -133,7 +134,8 @@ def test_the_deployed_project_is_replaced_where_functions_and_state_machines_rea
 def test_other_changes_are_deployed_by_the_cdk_with_the_latest_settings(cloud, monkeypatch):
     assert latest_settings(cloud.workspace) == {}
     cloud.workspace.state.mkdir()
-    (cloud.workspace.state / "settings.json").write_text('{"schedule": "none"}')
+    for prefix, schedule in (("slackwater", "none"), ("other", "airflow")):
+        (cloud.workspace.state / f"settings-{prefix}.json").write_text(json.dumps({"schedule": schedule}))
     deploy_changes(cloud, edited(FILES, DAILY, deadline_hours=1), monkeypatch)
     assert (cloud.calls, cloud.stacks.updated) == ([{"schedule": "none"}], {})
 
@@ -142,7 +144,7 @@ def test_other_changes_are_deployed_by_the_cdk_with_the_latest_settings(cloud, m
 def run_(monkeypatch, printed_by):
     """Run a day in a cloud, whose run fails; return what was deployed and printed before."""
 
-    def run_(*options, endpoint="http://127.0.0.1:2", deployed=None):
+    def run_(*options, days=("--date", "2013-03-08"), endpoint="http://127.0.0.1:2", deployed=None):
         calls = []
         client = a_client(
             FILES,
@@ -153,14 +155,15 @@ def run_(monkeypatch, printed_by):
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         monkeypatch.setattr(definitions, "deploy_changes", lambda *_, **options: calls.append(options["uri"]))
         use_client(monkeypatch, client)
-        shown = printed_by("run", DAILY, "--date", "2013-03-08", *options, *PROJECT, code=1)
+        shown = printed_by("run", DAILY, *days, *options, *PROJECT, code=1)
         return calls, shown.err.splitlines()[1]
 
     return run_
 
 
-def test_run_deploys_changes_to_a_local_cloud_first(run_):
-    calls, line = run_()
+@pytest.mark.parametrize("days", [("--date", "2013-03-08"), ("--from", "2013-03-08", "--to", "2013-03-09")])
+def test_run_deploys_changes_to_a_local_cloud_first(run_, days):
+    calls, line = run_(days=days)
     assert calls == [URI]
     assert line == "deploying first (not with --no-deploy): pipelines/daily_delays.yaml changed"
 
