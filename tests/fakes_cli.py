@@ -7,8 +7,10 @@ import json
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 from slackwater.client.client import Client
+from slackwater.client.plan import Plan
 from slackwater.client.resources import Connection
 from slackwater.client.workspace import Workspace
 from slackwater.errors import ObjectMissing
@@ -43,12 +45,15 @@ def a_client(project=None, *, deployment=None, root=Path(), clients=None, **reso
         clients=FakeClients(clients or {}),
     )
     client = Client(correlation_id="c", connection=connection)
-    vars(client).update(resources)
+    vars(client).update({"deployed": project, **resources})
     return client
 
 
 def use_client(monkeypatch, client):
-    """Let commands use this client, or a part of one."""
+    """Let commands use this client, or a part of one, for which the files are deployed."""
+    if not isinstance(client, Client):
+        vars(client).setdefault("plan", lambda _: Plan(changes=()))
+        vars(client).setdefault("connection", SimpleNamespace(cloud="a test"))
     monkeypatch.setattr(Client, "open", lambda *_: nullcontext(client))
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -26,6 +27,13 @@ class Aws:
         self.fails: dict[str, str] = {}
         self.objects: dict[str, list[str]] = {}
         self.messages: dict[str, tuple[int, int, int]] = {}
+
+    @property
+    def meta(self) -> SimpleNamespace:
+        return SimpleNamespace(region_name="eu-west-1")
+
+    def get_caller_identity(self) -> dict[str, str]:
+        return {"Account": "111111111111"}
 
     def describe_stacks(self, *, StackName: str) -> dict[str, Any]:
         name = StackName.removeprefix("arn:")

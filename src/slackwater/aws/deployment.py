@@ -9,6 +9,8 @@ from pydantic.alias_generators import to_pascal
 
 from slackwater.aws.failures import translated, unless_refused
 from slackwater.errors import NotDeployed
+from slackwater.project.project import Project
+from slackwater.storage import ObjectStore
 
 STACKS = ("storage", "receiver", "processing", "late", "monitoring")
 """The stacks in order of deployment. A stack's full name is `<prefix>-<name>`."""
@@ -112,10 +114,19 @@ def deployed_project(cloudformation: Any, *, prefix: str) -> str | None:
     return (_outputs(cloudformation, f"{prefix}-processing") or {}).get("ProjectUri")
 
 
-def deployed_storage(cloudformation: Any, *, prefix: str) -> tuple[str, str] | None:
-    """Return the raw bucket and the warehouse database, even if other stacks are missing; None without storage."""
-    outputs = _outputs(cloudformation, f"{prefix}-storage")
-    return (outputs["RawBucket"], outputs["WarehouseDatabase"]) if outputs else None
+def read_project(store: ObjectStore, uri: str) -> Project:
+    """Return the deployed project at `uri`. Raises `NotDeployed` for one of another format, or `CloudError`."""
+    try:
+        return Project.model_validate_json(store.get(uri))
+    except ValidationError as error:
+        raise NotDeployed(
+            "the deployed project has the format of another version of slackwater: run slackwater deploy"
+        ) from error
+
+
+def deployed_storage(cloudformation: Any, *, prefix: str) -> dict[str, str] | None:
+    """Return the outputs of the stack with data, even if other stacks are missing; None without it."""
+    return _outputs(cloudformation, f"{prefix}-storage")
 
 
 def bootstrap_version(ssm: Any, *, qualifier: str) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import typer
 
+from slackwater.cli.changes import apply_changes, note_changes
 from slackwater.cli.command import INTERRUPTED, Result, Session
 from slackwater.cli.output import print_note, print_table, print_text
+from slackwater.cli.running import backfill_command
 from slackwater.client.days.backfill import BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
 from slackwater.client.results import ExecutionView
@@ -22,7 +22,9 @@ from slackwater.formatting import counted, duration, rounded_usd
 from slackwater.progress import ProgressBoard, TaskState
 
 
-def run_backfill(session: Session, pipeline: str, dates: tuple[str, str], *, parallel: int, stale: bool) -> Result:
+def run_backfill(
+    session: Session, pipeline: str, dates: tuple[str, str], *, parallel: int, stale: bool, no_deploy: bool = False
+) -> Result:
     """Run the days of a range, and show the progress. The view shows the outcomes, and raises `RunFailed`.
 
     Raises `InputError` for a wrong range, and the errors of `Client.backfill`.
@@ -30,6 +32,7 @@ def run_backfill(session: Session, pipeline: str, dates: tuple[str, str], *, par
     first, last = dates
     timezone = session.project.pipeline(pipeline).timezone
     days_of_range(first, last, timezone=timezone, now=datetime.now(UTC), names=("--from", "--to"))
+    note_changes(session, [pipeline]) if no_deploy else apply_changes(session, pipeline)
     client = session.client
     board = ProgressBoard()
 
@@ -51,7 +54,7 @@ def run_backfill(session: Session, pipeline: str, dates: tuple[str, str], *, par
                 pipeline, first, last, parallel=parallel, stale=stale, on_plan=on_plan, on_day=on_day
             )
     except KeyboardInterrupt as error:
-        command = command_line(pipeline, first, last, parallel=parallel, stale=stale, project=session.folder)
+        command = backfill_command(pipeline, first, last, parallel=parallel, stale=stale, project=session.folder)
         print_note(
             f"The backfill was stopped. Published days and finished stages are kept. To continue:\n  {command}",
             style="yellow",
@@ -107,15 +110,6 @@ def estimate_text(estimate: Estimate | None, *, parallel: int) -> str:
     price = "" if estimate.usd is None else f", and {rounded_usd(estimate.usd)} on AWS"
     seconds = duration(timedelta(seconds=estimate.seconds))
     return f"about {seconds}{at_once}{price} (median of {counted(estimate.runs, 'run')})"
-
-
-def command_line(pipeline: str, first: str, last: str, *, parallel: int, stale: bool, project: Path | None) -> str:
-    """Return the command that runs what is missing of a backfill."""
-    words = ["slackwater", "run", pipeline, "--from", first, "--to", last]
-    words += ["--parallel", str(parallel)] if parallel > 1 else []
-    words += ["--stale"] if stale else []
-    words += ["--project", str(project)] if project else []
-    return shlex.join(words)
 
 
 def failure_message(result: BackfillResult) -> str:

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from slackwater import __version__
 from slackwater.cli.options import Yesterday
-from slackwater.cli.output import print_json, print_text
+from slackwater.cli.output import print_json, print_note, print_text
 from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError
 
@@ -46,7 +46,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help drawn by rich takes twice as long to appear
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="An error prints a message; with --debug, anywhere, also a traceback.",
+    epilog="\b\nAn error prints a message; with --debug, anywhere, also a traceback.\n"
+    "An option --aws, anywhere, chooses AWS in a project that has used a local cloud.",
 )
 
 
@@ -83,11 +84,15 @@ class Session(ExitStack):
     The errors of `find_workspace`, `Workspace.load_definitions` and `Client.open` are raised then.
     """
 
-    def __init__(self, folder: Path | None, *, as_json: bool) -> None:
-        """`folder` is the option `--project`, `as_json` whether the command prints its document."""
+    def __init__(self, folder: Path | None, *, as_json: bool, writes: bool = False) -> None:
+        """`folder` is the option `--project`, `as_json` whether the command prints its document.
+
+        Of a command that `writes`, the cloud is shown when the client is opened.
+        """
         super().__init__()
         self.folder = folder
         self.as_json = as_json
+        self.writes = writes
 
     @cached_property
     def workspace(self) -> Workspace:
@@ -111,7 +116,15 @@ class Session(ExitStack):
         """The client. It is closed when the command has returned."""
         from slackwater.client.client import Client
 
-        return self.enter_context(Client.open(self.workspace, self.project))
+        client = self.enter_context(Client.open(self.workspace, self.project))
+        if self.writes:
+            print_note(f"target: {client.connection.cloud}")
+        return client
+
+    def reconnect(self) -> None:
+        """Let the next use open a client of its own, because what is deployed has changed."""
+        vars(self).pop("client", None)
+        self.writes = False  # the cloud was shown
 
 
 class ListGroup(TyperGroup):
@@ -141,17 +154,18 @@ def command_group(
 
 
 def command(
-    *examples: str, name: str | None = None, group: typer.Typer = app
+    *examples: str, name: str | None = None, group: typer.Typer = app, writes: bool = False
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Add a function to the command line, with `--json`, and with `--project` where it has a parameter `session`.
 
     The function returns a `Result`, of which the document is printed, or the view. `examples` are at the end of its
-    help, one on each line; its name is `name`, by default that of the function.
+    help, one on each line; its name is `name`, by default that of the function. A command that `writes` with the client
+    shows in which cloud.
     """
 
     def add(function: Callable[..., Result]) -> Callable[..., Result]:
         def run(*, as_json: bool, session: Path | None = None, **arguments: Any) -> None:
-            with Session(session, as_json=as_json) as opened:
+            with Session(session, as_json=as_json, writes=writes) as opened:
                 if isinstance(arguments.get("date"), Yesterday):
                     arguments["date"] = opened.yesterday(arguments.get("pipeline", arguments.get("run")))
                 if "session" in own:

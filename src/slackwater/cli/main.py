@@ -12,6 +12,7 @@ import typer
 import slackwater.cli.commands  # noqa: F401 - it adds the commands to `app`
 from slackwater.cli.command import INTERRUPTED, app
 from slackwater.cli.output import print_json, print_note
+from slackwater.client.workspace import AWS_VARIABLE
 from slackwater.errors import SlackwaterError
 
 
@@ -32,8 +33,10 @@ def run(arguments: Sequence[str]) -> int:
     It is 0 on success, 2 for a usage or input error, 130 after an interruption, and 1 for any other error. With
     `--json`, an error is printed as a document: `{"error": {"type", "message"}}`.
     """
-    words = [word for word in arguments if word != "--debug"]
-    debug, as_json = len(words) < len(arguments), "--json" in words
+    words = [word for word in arguments if word not in {"--debug", "--aws"}]
+    debug, as_json = "--debug" in arguments, "--json" in words
+    if "--aws" in arguments:
+        os.environ[AWS_VARIABLE] = "1"
     try:
         # In standalone mode, typer would print errors and exit itself.
         code = _command()(words, prog_name="slackwater", standalone_mode=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -55,3 +57,12 @@ def show_states(progress: ProgressBoard, view: ExecutionView) -> None:
         name = f"{state.name} ({times[state.name]})" if times[state.name] > 1 else state.name
         ended = TaskState.FAILED if state.failed else TaskState.DONE
         progress.update(name, TaskState.RUNNING if state.exited is None else ended, seconds=state.seconds)
+
+
+def backfill_command(pipeline: str, first: str, last: str, *, parallel: int, stale: bool, project: Path | None) -> str:
+    """Return the command that runs what is missing of a range of days; `project` is its option `--project`."""
+    words = ["slackwater", "run", pipeline, "--from", first, "--to", last]
+    words += ["--parallel", str(parallel)] if parallel > 1 else []
+    words += ["--stale"] if stale else []
+    words += ["--project", str(project)] if project else []
+    return shlex.join(words)

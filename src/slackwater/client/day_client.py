@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date as date_type
 from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from slackwater.client.days.history import DayVersion
     from slackwater.client.days.run_log import RunLog
     from slackwater.client.days.timeline import Timeline
+    from slackwater.client.plan import Plan
     from slackwater.client.tables import QueryResult
     from slackwater.runs.outputs import RunSteps, Version
 
@@ -99,6 +100,15 @@ class DayClient(ClientResources):
         plan = backfiller.plan(pipeline, *dates, parallel=parallel, stale=stale)
         on_plan(plan)
         return backfiller.run(plan, on_day=on_day)
+
+    def plan(self, pipelines: Collection[str] | None = None) -> Plan:
+        """Return what a deployment of the project's files would change, with the days of these pipelines or of all.
+
+        Raises `NotDeployed` if another version of the library is deployed, and `CloudError`.
+        """
+        from slackwater.client.plan import make_plan
+
+        return make_plan(self.project, self.deployed, self.run_table, pipelines=pipelines)
 
     def _names(self, pipeline: str | None) -> list[str]:
         """Return the name of a pipeline, or those of all. Raises `UnknownName`."""

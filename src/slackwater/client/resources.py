@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from slackwater.aws.clients import Clients
-from slackwater.aws.deployment import Deployment, read_deployment
+from slackwater.aws.deployment import Deployment, read_deployment, read_project
 from slackwater.aws.executions.job_logs import JobLogs
 from slackwater.aws.resources import Resources, utc_now
 from slackwater.client.days.executions import Executions
@@ -32,7 +32,7 @@ class Connection:
     project: Project
     deployment: Deployment
     cloud: str
-    """The cloud's name for messages."""
+    """The cloud's name for messages, with account, region, environment and prefix."""
     clients: Clients
 
 
@@ -51,6 +51,8 @@ def connect(workspace: Workspace, project: Project | None = None) -> Connection:
     except BaseException:
         clients.close()
         raise
+    region, account = deployment.pull_machine_arn.split(":")[3:5]
+    cloud = workspace.target_name(cloud, account=account, region=region)
     return Connection(workspace=workspace, project=project, deployment=deployment, cloud=cloud, clients=clients)
 
 
@@ -70,6 +72,11 @@ class ClientResources(Resources):
         self.clients.close()
         if "http" in vars(self):
             self.http.close()
+
+    @cached_property
+    def deployed(self) -> Project:
+        """The deployed sources and pipelines, with the digests of their code. Raises `NotDeployed`, `CloudError`."""
+        return read_project(self.store, self.connection.deployment.project_uri)
 
     @cached_property
     def executions(self) -> Executions:

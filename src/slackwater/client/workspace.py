@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from slackwater.errors import InputError
 from slackwater.project.environments import DEFAULT_PREFIX, ENVIRONMENT_VARIABLE, environment_values
@@ -15,6 +16,8 @@ from slackwater.project.installation import deployed_files, is_clone
 if TYPE_CHECKING:
     from slackwater.project.project import Project
 
+AWS_VARIABLE = "SLACKWATER_AWS"
+"""The environment variable that chooses AWS in a project that has used a local cloud."""
 EXAMPLE = Path("examples") / "nyc_flights"
 
 
@@ -84,6 +87,12 @@ class Workspace:
         settings = {name: context.get(f"slackwater:{name}", values.get(name)) for name in ("account", "region")}
         return {name: None if value is None else str(value) for name, value in settings.items()}
 
+    def target_name(self, cloud: str, *, account: str, region: str) -> str:
+        """Return for people where commands write: the cloud, and what is not the same for each deployment in it."""
+        parts = [f"AWS account {account}", f"region {region}"] if cloud == "AWS" else [cloud]
+        values = {"environment": self.environment, "prefix": self.prefix if self.prefix != DEFAULT_PREFIX else None}
+        return ", ".join([*parts, *(f"{name} {value}" for name, value in values.items() if value)])
+
     def _cdk_context(self, name: str, default: str = "") -> str:
         return str(self._context().get(name, default))
 
@@ -115,13 +124,17 @@ class Workspace:
         """Choose the cloud for this process and its children; return the cloud's name for messages.
 
         The cloud is the endpoint in `AWS_ENDPOINT_URL` if it is set, else the root's local cloud if it runs, else AWS.
-        For AWS, the profile may ask for an MFA code on the terminal.
+        With the environment variable SLACKWATER_AWS, it is AWS also while the local cloud runs. For AWS, the profile
+        may ask for an MFA code on the terminal.
+
+        Raises `InputError` if the root has used a local cloud and none runs, unless AWS is chosen: with SLACKWATER_AWS,
+        SLACKWATER_ENVIRONMENT or `--environment`.
         """
         endpoint = os.environ.get("AWS_ENDPOINT_URL")
         if endpoint:
             return endpoint
         # Without this file there is no local cloud, and commands that use AWS need not wait for the slow import.
-        if (self.state / "cloud.json").exists():
+        if (self.state / "cloud.json").exists() and not os.environ.get(AWS_VARIABLE):
             from slackwater.local import cloud
 
             local_cloud = cloud.status(self.root)
@@ -131,6 +144,11 @@ class Workspace:
                 settings = f"{environment['SLACKWATER_SET']} {os.environ.get('SLACKWATER_SET', '')}".strip()
                 os.environ.update(environment | {"SLACKWATER_SET": settings})
                 return f"the local cloud at {local_cloud.endpoint}"
+            if not (self.chosen_environment or os.environ.get(ENVIRONMENT_VARIABLE)):
+                raise InputError(
+                    "no local cloud runs here: start it with `slackwater local up`, or add --aws to use AWS (for an "
+                    f"environment, set {ENVIRONMENT_VARIABLE}, or give --environment to a command that has it)"
+                )
         from slackwater.aws.profiles import use_terminal
 
         use_terminal()
@@ -142,6 +160,11 @@ class Workspace:
             from slackwater.local import cloud
 
             cloud.save(self.root)
+
+
+def uses_local_cloud() -> bool:
+    """Return whether the cloud of this process, which `Workspace.connect_cloud` has chosen, is on this machine."""
+    return urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname in {"127.0.0.1", "localhost"}
 
 
 def find_workspace(project: Path | None) -> Workspace:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from slackwater.aws.api_log_role import ensure_log_role
 from slackwater.aws.clients import client
 from slackwater.aws.composite_alarms import release_alarms
@@ -25,16 +23,20 @@ from slackwater.aws.deployment import (
     deployed_project,
     deployed_storage,
     read_deployment,
+    read_project,
     stack_states,
 )
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.spark_application import SparkApplications
+from slackwater.client.plan import Plan, make_plan
 from slackwater.client.workspace import Workspace
 from slackwater.deploy.cdk import Cdk
 from slackwater.deploy.tools import cdk_program, install_tools, is_installed
-from slackwater.errors import CloudError
+from slackwater.errors import CloudError, NotDeployed
 from slackwater.progress import ProgressBoard, TaskState
+from slackwater.project.changes import changed_definitions
 from slackwater.project.environments import check_target, settings_of_environment
 from slackwater.project.project import Project
 
@@ -108,12 +110,23 @@ def deploy(
         output = cdk.deploy(assembly)
     # Again, because the first deployment has only now created the bucket of the history.
     check_definitions(definitions, prefix=prefix, on_note=on_note)
+    _settings_file(workspace).write_text(json.dumps(dict(settings or {})), encoding="utf-8")
     seconds = {"bootstrap": bootstrap_seconds, "deploy": time.monotonic() - started - bootstrap_seconds}
     cloudformation = client("cloudformation")
     deployment = read_deployment(cloudformation, prefix=prefix)
     existing = stack_states(cloudformation, prefix=prefix)
     obsolete = tuple(stack for stack in existing if not (assembly / f"{stack}.template.json").exists())
     return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed), obsolete=obsolete)
+
+
+def latest_settings(workspace: Workspace) -> dict[str, str]:
+    """Return the settings that the latest deployment from this workspace, with the same prefix, was given."""
+    file = _settings_file(workspace)
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
+
+
+def _settings_file(workspace: Workspace) -> Path:
+    return workspace.state / f"settings-{workspace.prefix}.json"
 
 
 def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_stderr) -> None:
@@ -127,15 +140,34 @@ def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_std
     if storage is None:
         return
     try:
-        deployed = Project.model_validate_json(store.get(uri)) if uri else None
-    except ValidationError:
+        deployed = read_project(store, uri) if uri else None
+    except NotDeployed:
         on_note("the deployed project has an older format: only the history of definitions is compared")
         deployed = None
-    raw_bucket, warehouse_database = storage
     history = HistoryStore(
-        store=store, glue=client("glue"), raw_bucket=raw_bucket, warehouse_database=warehouse_database
+        store=store,
+        glue=client("glue"),
+        raw_bucket=storage["RawBucket"],
+        warehouse_database=storage["WarehouseDatabase"],
     )
     history.check(project, deployed=deployed)
+
+
+def plan_deployment(project: Project, *, prefix: str) -> Plan | None:
+    """Return what a deployment of the project changes; None if the deployed project has an older format.
+
+    Raises `CloudError`.
+    """
+    cloudformation = client("cloudformation")
+    storage = deployed_storage(cloudformation, prefix=prefix)
+    uri = deployed_project(cloudformation, prefix=prefix)
+    if storage is None or uri is None:
+        return Plan(changes=tuple(changed_definitions(project, Project(sources={}, pipelines={}))))
+    try:
+        deployed = read_project(S3ObjectStore(client("s3")), uri)
+    except NotDeployed:
+        return None
+    return make_plan(project, deployed, DynamoRunTable(client("dynamodb"), storage["RunTable"]))
 
 
 def stop_changed_application(assembly: Path, *, stack: str, on_note: OnNote = to_stderr) -> None:
@@ -185,16 +217,16 @@ def stop_applications(resources: Iterable[StackResource]) -> None:
             applications.stop(resource.name)
 
 
-def check_credentials(workspace: Workspace) -> None:
+def check_credentials(workspace: Workspace) -> dict[str, str]:
     """Check that the credentials are for the account and the region that cdk.json has, if it has them.
 
-    Raises `DefinitionError`, and `CloudError` if AWS does not answer.
+    Returns the `account` and the `region` of the credentials. Raises `DefinitionError`, `InputError` without a region,
+    `AccessDenied` without credentials, and `CloudError` if AWS does not answer.
     """
-    target = workspace.target
-    if not any(target.values()):
-        return
-    sts = client("sts")
+    # A client of STS needs no region, and has the name of none.
+    target, region = workspace.target, client("cloudformation").meta.region_name
     with translated("get the account id"):
-        account = sts.get_caller_identity()["Account"]
-    actual = {"account": account, "region": sts.meta.region_name}
+        account = client("sts").get_caller_identity()["Account"]
+    actual = {"account": account, "region": region}
     check_target(account=target["account"], region=target["region"], credentials=actual)
+    return actual

@@ -82,6 +82,7 @@ def test_the_plan_is_printed_before_the_days_run_and_their_outcomes_afterwards(c
     assert calls == [(("daily_delays", "2013-03-08", "2013-03-11"), {"parallel": 2, "stale": True})]
     shown = capsys.readouterr()
     assert shown.err.splitlines() == [
+        "target: a test",
         "daily_delays, 2013-03-08 to 2013-03-11: 2 days to run (1 missing, 1 failed)",
         "  not run: 1 claimed, 1 published",
         "  about 4 min 10 s with 2 days at the same time, and 0.0075 USD on AWS (median of 3 runs)",
@@ -133,7 +134,7 @@ def test_with_json_there_is_one_document_at_the_end(document_of, backfilling, re
 def test_a_plan_without_an_estimate_or_without_days_says_so(capsys, backfilling, plan, lines):
     backfilling(plan=plan)
     run(RANGE)
-    shown = capsys.readouterr().err.partition("The backfill was stopped")[0].splitlines()
+    _, *shown = capsys.readouterr().err.partition("The backfill was stopped")[0].splitlines()
     assert [line in text for line, text in zip(lines, shown, strict=True)] == [True] * len(lines)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import typer
 
 from slackwater.cli.command import Result, command
 from slackwater.client.client import Client
 from tests.example_project import PROJECT
+from tests.fakes_cli import use_client
 
 pytestmark = pytest.mark.unit
 
@@ -33,10 +36,10 @@ def events(monkeypatch):
     return recorded
 
 
-def call(function, *arguments):
-    """Run a function as a command; return the exit code."""
+def call(function, *arguments, **options):
+    """Run a function as a command with these options of the decorator; return the exit code."""
     group = typer.Typer()
-    command("slackwater any", group=group)(function)
+    command("slackwater any", group=group, **options)(function)
     code = typer.main.get_command(group)(list(arguments), standalone_mode=False)
     return code or 0
 
@@ -49,6 +52,20 @@ def test_a_client_is_opened_when_it_is_used_and_closed_before_the_view(events, c
 
     assert call(used, *PROJECT) == 0
     assert events == ["flights", "opened", "closed", "shown"]
+
+
+def test_a_command_that_writes_shows_once_where(monkeypatch, capsys):
+    def write(*, session: object) -> Result:
+        assert session.client is session.client
+        session.reconnect()
+        assert session.client
+        return Result({})
+
+    use_client(monkeypatch, SimpleNamespace())
+    assert call(write, *PROJECT, writes=True) == 0
+    assert capsys.readouterr().err == "target: a test\n"
+    assert call(write, *PROJECT) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_without_a_use_no_client_is_opened_and_a_failure_closes_one(events):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,13 +33,6 @@ class Account(Aws):
         super().__init__(**stacks)
         self._capsys = capsys
         self.printed = ""
-
-    @property
-    def meta(self) -> SimpleNamespace:
-        return SimpleNamespace(region_name="eu-west-1")
-
-    def get_caller_identity(self) -> dict[str, str]:
-        return {"Account": "111111111111"}
 
     def delete_stack(self, *, StackName: str) -> None:  # noqa: N803 - boto3's name
         self.printed += self._capsys.readouterr().out

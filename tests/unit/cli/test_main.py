@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 
 import pytest
@@ -11,13 +12,14 @@ import typer
 import slackwater.cli.main as main_module
 from slackwater import __version__
 from slackwater.cli.main import run
+from slackwater.client.workspace import AWS_VARIABLE
 from slackwater.errors import CloudError, InputError
 from tests.example_project import PROJECT
 
 pytestmark = pytest.mark.unit
 
 COMMANDS = [
-    "local up", "local down", "local status", "local env", "deploy", "destroy", "doctor", "source validate",
+    "local up", "local down", "local status", "local env", "plan", "deploy", "destroy", "doctor", "source validate",
     "pipeline validate", "dev", "token create", "token list", "token revoke", "push", "pull", "files list",
     "files give-up", "sideline list", "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs",
     "history", "rollback", "why", "late list", "late release", "late keep", "late suggest", "monitor", "diff", "cost",
@@ -67,6 +69,12 @@ def test_the_version_is_printed(printed_by):
 @pytest.mark.parametrize("words", [[], ["run"], ["late"], ["late", "keep"]])
 def test_help_has_a_short_option(printed_by, words):
     assert printed_by(*words, "-h").out == printed_by(*words, "--help").out
+
+
+def test_aws_is_chosen_anywhere_on_the_command_line(printed_by, monkeypatch):
+    monkeypatch.setenv(AWS_VARIABLE, "")
+    printed_by("runs", "--aws", "--help")
+    assert os.environ[AWS_VARIABLE] == "1"
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *WITHOUT_PROJECT])

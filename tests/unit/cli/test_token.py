@@ -74,14 +74,16 @@ class TestCreate:
     def test_the_token_alone_is_on_standard_output(self, slackwater, client):
         printed = slackwater("create", "acme", "--source", "*", "--text")
         token = client.tokens.find(printed.out.strip())
-        assert printed.err == f"acme may push to * with this token. Its id is {token.id}; it is printed once:\n"
+        target, text = printed.err.splitlines()
+        assert target == "target: a test"
+        assert text == f"acme may push to * with this token. Its id is {token.id}; it is printed once:"
 
     def test_days(self, slackwater, client):
         created = slackwater("create", "acme", "--source", "weather", "--days", "90")
         token = client.tokens.find(created["token"])
         assert abs(token.expires_at - token.created_at - timedelta(days=90)) < timedelta(minutes=1)
         printed = slackwater("create", "acme", "--source", "weather", "--days", "1", "--text")
-        assert re.search(r"^acme may push to weather until \d{4}-\d\d-\d\d \d\d:\d\d UTC with", printed.err)
+        assert re.search(r"acme may push to weather until \d{4}-\d\d-\d\d \d\d:\d\d UTC with", printed.err)
 
     @pytest.mark.parametrize(
         ("arguments", "expected"),

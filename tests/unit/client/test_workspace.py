@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,12 +105,41 @@ def test_a_running_local_cloud_is_used_with_its_settings_and_those_of_the_enviro
     assert environment["SLACKWATER_SET"].endswith(" log_level=DEBUG")
 
 
-def test_aws_is_used_when_no_local_cloud_runs(environment, workspace, monkeypatch):
-    assert workspace.connect_cloud() == "AWS"
-    (workspace.state / "cloud.json").write_text("{}")
-    monkeypatch.setattr(cloud, "status", lambda _: None)
+def test_aws_is_used_without_a_local_cloud(environment, workspace):
     assert workspace.connect_cloud() == "AWS"
     assert not [name for name in environment if name.startswith("AWS_")]
+
+
+def test_a_project_that_has_used_a_local_cloud_uses_aws_only_if_it_is_told(environment, workspace, monkeypatch):
+    (workspace.state / "cloud.json").write_text("{}")
+    monkeypatch.setattr(cloud, "status", lambda _: None)
+    with pytest.raises(InputError, match="no local cloud runs here: start it with `slackwater local up`, or add --aws"):
+        workspace.connect_cloud()
+    assert replace(workspace, chosen_environment="dev").connect_cloud() == "AWS"
+    for name, value in (("SLACKWATER_ENVIRONMENT", "dev"), ("SLACKWATER_AWS", "1")):
+        environment[name] = value
+        assert workspace.connect_cloud() == "AWS"
+        del environment[name]
+
+
+def test_aws_is_used_beside_a_running_local_cloud_if_it_is_told(environment, workspace, monkeypatch):
+    (workspace.state / "cloud.json").write_text("{}")
+    running = LocalCloud("http://127.0.0.1:2", 1, "eu-west-1", "000000000000", "2013-03-10T00:00:00Z")
+    monkeypatch.setattr(cloud, "status", lambda _: running)
+    environment["SLACKWATER_AWS"] = "1"
+    assert workspace.connect_cloud() == "AWS"
+
+
+def test_a_target_has_all_that_tells_it_from_others(environment, workspace):
+    where = {"account": "123456789012", "region": "eu-west-1"}
+    assert workspace.target_name("AWS", **where) == "AWS account 123456789012, region eu-west-1"
+    assert workspace.target_name("the local cloud at http://127.0.0.1:2", **where) == (
+        "the local cloud at http://127.0.0.1:2"
+    )
+    environment["SLACKWATER_ENVIRONMENT"] = "prod"
+    assert workspace.target_name("AWS", **where) == (
+        "AWS account 123456789012, region eu-west-1, environment prod, prefix slackwater-prod"
+    )
 
 
 def test_every_command_takes_prefix_and_qualifier_from_cdk_json_and_the_prefix_from_the_environment(
@@ -128,9 +158,16 @@ def test_every_command_takes_prefix_and_qualifier_from_cdk_json_and_the_prefix_f
 def test_a_connection_reads_the_deployment_of_its_prefix(environment, workspace, monkeypatch):
     environment |= {"SLACKWATER_PREFIX": "yours", "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "us-east-1"}
     prefixes = []
-    monkeypatch.setattr(resources, "read_deployment", lambda _, *, prefix: prefixes.append(prefix))
-    resources.connect(workspace, "any project").clients.close()
-    assert prefixes == ["yours"]
+    deployment = SimpleNamespace(pull_machine_arn="arn:aws:states:us-east-1:123456789012:stateMachine:yours-pull")
+
+    def read_deployment(_, *, prefix):
+        prefixes.append(prefix)
+        return deployment
+
+    monkeypatch.setattr(resources, "read_deployment", read_deployment)
+    connection = resources.connect(workspace, "any project")
+    connection.clients.close()
+    assert (prefixes, connection.cloud) == (["yours"], "http://127.0.0.1:1, prefix yours")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"context": 1}'])

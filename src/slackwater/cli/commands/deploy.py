@@ -12,15 +12,17 @@ import typer
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.options import option
 from slackwater.cli.output import print_note, print_text
+from slackwater.errors import InputError
 
 if TYPE_CHECKING:
+    from slackwater.client.plan import Plan
     from slackwater.deploy.deploy import DeployResult
 
 
 @command(
     "slackwater deploy",
     "slackwater deploy --project examples/nyc_flights",
-    "slackwater deploy --environment prod",
+    "slackwater deploy --environment prod --yes",
     "slackwater deploy --set outbound_allow=files.partner.example:8443 --set removal_policy=destroy",
 )
 def deploy(
@@ -34,6 +36,7 @@ def deploy(
         ),
     ],
     *,
+    yes: Annotated[bool, option("--yes", text="Remove definitions without asking.")] = False,
     session: Session,
     environment: Annotated[
         str | None,
@@ -42,31 +45,60 @@ def deploy(
 ) -> Result:
     """Build and deploy the project's stacks with the CDK.
 
-    The target is the cloud in AWS_ENDPOINT_URL if it is set, else the local cloud if it runs, else AWS. Stacks that the
+    The target is the cloud in AWS_ENDPOINT_URL if it is set, else the local cloud if it runs, else AWS. First the
+    command lists what changes, as `slackwater plan` does, and asks before it removes a definition. Stacks that the
     project and the settings no longer need are named. On a terminal, the command asks whether to delete each.
     """
+    from slackwater.cli.changes import commands, plan_document, plan_lines
+    from slackwater.deploy.deploy import check_credentials, plan_deployment
     from slackwater.deploy.deploy import deploy as deploy_stacks
     from slackwater.project.environments import parse_settings
 
     workspace = replace(session.workspace, chosen_environment=environment)
     # A wrong setting or definition is reported before any cloud is contacted.
     settings = parse_settings(setting)
-    environment, prefix = workspace.environment, workspace.prefix
-    workspace.load_project()
+    prefix, project = workspace.prefix, workspace.load_project()
     cloud = workspace.connect_cloud()
-    print_note(f"deploying to {cloud}" + (f", environment {environment}, prefix {prefix}" if environment else ""))
+    # Without region or credentials, nothing is built first.
+    print_note(f"deploying to {workspace.target_name(cloud, **check_credentials(workspace))}")
+    plan = plan_deployment(project, prefix=prefix)
+    if plan:
+        print_note("\n".join(plan_lines(plan)))
+        confirm_removals(plan, yes=yes, may_ask=sys.stdin.isatty() and not session.as_json)
     result = deploy_stacks(workspace, settings, on_note=print_note)
     outputs = result.deployment.model_dump()
-    document = {"cloud": cloud, "changed": result.changed, "obsolete": result.obsolete, "seconds": result.seconds}
+    document = {
+        "cloud": cloud,
+        "plan": plan_document(plan) if plan else None,
+        "changed": result.changed,
+        "obsolete": result.obsolete,
+        "seconds": result.seconds,
+    }
 
     def view() -> None:
         print_deployment(result)
+        if plan and plan.stale:
+            print_text("\n  ".join(("to run the stale days again:", *commands(plan, session.folder)[1:])))
         if result.obsolete:
             offer_deletion(result, prefix, may_ask=sys.stdin.isatty())
 
     if session.as_json and result.obsolete:
         offer_deletion(result, prefix, may_ask=False)
     return Result({**document, "deployment": outputs}, view)
+
+
+def confirm_removals(plan: Plan, *, yes: bool, may_ask: bool) -> None:
+    """Ask whether to remove definitions, if the plan removes any. Raises `InputError` unless the answer is yes."""
+    removed = ", ".join(change.file for change in plan.removed)
+    if yes or not removed:
+        return
+    if not may_ask:
+        raise InputError(
+            f"this removes {removed}, and without a terminal, and with --json, the command cannot ask: add --yes "
+            "(slackwater deploy --yes), or restore the files"
+        )
+    if not typer.confirm(f"Remove {removed}?", err=True):
+        raise InputError(f"nothing was deployed: restore {removed} to keep what is deployed")
 
 
 def print_deployment(result: DeployResult) -> None:

@@ -46,8 +46,10 @@ def diff(
     compares each pair of versions once; later calls read its result.
     """
     session.project.pipeline(pipeline)
+    from slackwater.cli.changes import note_changes
     from slackwater.cli.running import shown_states
 
+    note_changes(session, [pipeline])
     if session.client.day(pipeline, date).published is None:
         raise InputError(
             f"--date: {pipeline} has published nothing for {date} (slackwater run {pipeline} --date {date})"

@@ -62,6 +62,7 @@ def list_(
     'slackwater files give-up flights flights-2013-03-10-08.csv --reason "the partner cannot repair it"',
     name="give-up",
     group=group,
+    writes=True,
 )
 def give_up(
     source: SourceName,

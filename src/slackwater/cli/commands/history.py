@@ -110,7 +110,7 @@ def _row(version: DayVersion) -> tuple[object, ...]:
     )
 
 
-@command('slackwater rollback daily_delays --date 2013-03-10 --to 1 --reason "wrong weather file"')
+@command('slackwater rollback daily_delays --date 2013-03-10 --to 1 --reason "wrong weather file"', writes=True)
 def rollback(
     pipeline: PipelineName,
     *,

@@ -132,7 +132,11 @@ def _list_older(session: Session, pipeline: str | None, *, first: str | None, la
     return Result({"days": days, "unchecked": [item._asdict() for item in result.unchecked]}, view)
 
 
-@command('slackwater late release daily_delays --date 2013-03-10 --reason "the partner withdrew the file"', group=group)
+@command(
+    'slackwater late release daily_delays --date 2013-03-10 --reason "the partner withdrew the file"',
+    group=group,
+    writes=True,
+)
 def release(pipeline: PipelineName, date: Day, reason: Reason, *, session: Session) -> Result:
     """Run a day again with its present inputs, although they have lost rows or its audit failed.
 
@@ -152,7 +156,9 @@ def release(pipeline: PipelineName, date: Day, reason: Reason, *, session: Sessi
     return Result(run_document(result), partial(print_text, text, style="green"))
 
 
-@command('slackwater late keep daily_delays --date 2013-03-10 --reason "the correction is wrong"', group=group)
+@command(
+    'slackwater late keep daily_delays --date 2013-03-10 --reason "the correction is wrong"', group=group, writes=True
+)
 def keep(pipeline: PipelineName, date: Day, reason: Reason, *, session: Session) -> Result:
     """Keep the published version of a day on hold.
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     "slackwater monitor",
     "slackwater monitor daily_delays --as-of 2013-03-12",
     "slackwater monitor daily_delays --dry-run",
+    writes=True,
 )
 def monitor(
     pipelines: Annotated[list[str] | None, argument("PIPELINE", "Pipelines of the project. Default: all.")] = None,
@@ -42,9 +43,11 @@ def monitor(
     its table. A day runs again if its late data reaches a threshold. People are notified if that changes the published
     table.
     """
+    from slackwater.cli.changes import note_changes
     from slackwater.client.monitoring import days_to_monitor
 
     days = days_to_monitor(session.project, pipelines or session.project.pipelines, as_of, name="--as-of")
+    note_changes(session, days)
     client, documents, failures = session.client, [], []
     if dry_run:
         print_note("dry run: no day runs, and nothing is recorded or sent")

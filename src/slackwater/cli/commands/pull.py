@@ -43,7 +43,7 @@ _ON_REMOVED = {
 }
 
 
-@command("slackwater pull flights", "slackwater pull flights --as-of 2013-03-12")
+@command("slackwater pull flights", "slackwater pull flights --as-of 2013-03-12", writes=True)
 def pull(
     source: Annotated[str, argument("SOURCE", "A source of the project that has `pull`.")],
     as_of: Annotated[str | None, date_option(text="Pull as if today were this day. Default: today.")] = None,

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 _PRINTED_REASONS = 5
 
 
-@command("slackwater push weather weather-2013-03-08.ndjson", "zcat events.gz | slackwater push weather - --json")
+@command(
+    "slackwater push weather weather-2013-03-08.ndjson",
+    "zcat events.gz | slackwater push weather - --json",
+    writes=True,
+)
 def push(
     source: Annotated[str, argument("SOURCE", "A source of the project that has `push`.")],
     file: Annotated[str, argument("FILE", "NDJSON or a JSON array, gzipped or not; - is standard input.")],

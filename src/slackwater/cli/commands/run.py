@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     "slackwater run daily_delays --date 2013-03-08 --force",
     "slackwater run daily_delays --from 2013-03-01 --to 2013-03-31 --parallel 4",
     "slackwater run pipelines/new.yaml --date 2013-03-08",
+    writes=True,
 )
 def run(
     pipeline: Annotated[str, argument("PIPELINE", "A pipeline of the project, or the YAML file of one.")],
@@ -44,9 +45,15 @@ def run(
         bool, option("--stale", text="Also run days published from an older definition or older code.")
     ] = False,
     force: Annotated[bool, option("--force", text="Run even if inputs and definition are unchanged.")] = False,
+    no_deploy: Annotated[
+        bool,
+        option("--no-deploy", text="Keep what is deployed, also on a local cloud, where changes are deployed first."),
+    ] = False,
     session: Session,
 ) -> Result:
     """Run one day of a pipeline and publish it, or the missing and failed days of a range.
+
+    On a local cloud, changed definitions are deployed first. Elsewhere, a line names them.
 
     The new version replaces the one that was published for this day before. A pipeline that is given by its file need
     not be deployed: its state machine exists for this run only, which Ctrl-C stops. Otherwise, Ctrl-C leaves the run of
@@ -57,7 +64,7 @@ def run(
         dates = _range(first, last, misplaced={"--date": date, "--force": force})
         from slackwater.cli.backfill import run_backfill
 
-        return run_backfill(session, pipeline, dates, parallel=parallel or 1, stale=stale)
+        return run_backfill(session, pipeline, dates, parallel=parallel or 1, stale=stale, no_deploy=no_deploy)
     if date is None:
         raise InputError("--date is missing: give one day with --date, or a range of days with --from and --to")
     if parallel or stale:
@@ -67,8 +74,11 @@ def run(
         session.folder = project_of(Path(pipeline), session.folder)
     else:
         check_begun(date, session.project.pipeline(pipeline).timezone, name="--date")
+    from slackwater.cli.changes import apply_changes, note_changes
     from slackwater.cli.running import shown_states
 
+    if not is_file:
+        note_changes(session, [pipeline]) if no_deploy else apply_changes(session, pipeline)
     client, name = session.client, Path(pipeline).stem if is_file else pipeline
     continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
     with (

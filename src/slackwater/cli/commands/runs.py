@@ -76,9 +76,12 @@ def runs(
     if timeline or attempt:
         raise InputError("--timeline and --attempt: they are for one run: add RUN, a run id or a pipeline with --date")
     names = [session.project.pipeline(run).pipeline] if run else sorted(session.project.pipelines)
+    from slackwater.cli.changes import note_changes
+
     client = session.client
     if date and (first or last):
         raise InputError("--date and --from, --to exclude each other: list one day, or a range of days")
+    note_changes(session, names)
     records = [each for each in client.runs(run, date, first=first, last=last) if state in {None, each.state}]
     records = records[-limit:] if limit else records
     steps = [(record, client.steps(record)) for record in records] if date else []

@@ -177,7 +177,7 @@ def status(*, session: Session) -> Result:
     return Result(asdict(depth), view)
 
 
-@command("slackwater buffer redrive", "slackwater buffer redrive --json", group=buffer_group)
+@command("slackwater buffer redrive", "slackwater buffer redrive --json", group=buffer_group, writes=True)
 def redrive(*, session: Session) -> Result:
     """Send the dead letters back to the queue.
 

@@ -40,7 +40,7 @@ def validate(
     return Result({"sources": documents}, view)
 
 
-@command("slackwater source rebuild-table orders", name="rebuild-table", group=group)
+@command("slackwater source rebuild-table orders", name="rebuild-table", group=group, writes=True)
 def rebuild_table(
     source: Annotated[str, argument("SOURCE", "A source of the project.")], *, session: Session
 ) -> Result:

@@ -28,6 +28,7 @@ group = command_group("token", "Bearer tokens with which partners push.")
     "slackwater token create acme --source weather --source flights --days 90",
     "slackwater token create auditor --source '*' --json",
     group=group,
+    writes=True,
 )
 def create(
     partner: Annotated[str, argument("PARTNER", "The partner's name: letters, digits, '.', '_', '-'.")],
@@ -94,7 +95,7 @@ def list_(
     return Result(document, partial(print_table, _COLUMNS, rows) if rows else missing)
 
 
-@command("slackwater token revoke 3f2a91c04b7d", "slackwater token revoke --all acme --json", group=group)
+@command("slackwater token revoke 3f2a91c04b7d", "slackwater token revoke --all acme --json", group=group, writes=True)
 def revoke(
     token: Annotated[str | None, argument("ID", "The token's id, or its first digits (6 or more).")] = None,
     all_of: Annotated[

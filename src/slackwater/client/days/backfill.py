@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from slackwater.aws.deployment import Deployment
+from slackwater.aws.deployment import Deployment, read_project
 from slackwater.aws.executions.state_machines import ExecutionView, next_pause
 from slackwater.client.days.backfill_plan import (
     MAX_PARALLEL,
@@ -85,7 +85,7 @@ class Backfiller:
             raise InputError(f"parallel: {parallel} is not 1 to {MAX_PARALLEL}, which is the limit of Step Functions")
         dates = days_of_range(first, last, timezone=timezone, now=now)
         # With the digests of the code. Without a state machine of the pipeline, each day would fail by itself.
-        deployed = Project.model_validate_json(self.store.get(self.deployment.project_uri))
+        deployed = read_project(self.store, self.deployment.project_uri)
         if pipeline not in deployed.pipelines:
             raise NotDeployed(f"the pipeline {pipeline} is not deployed: run slackwater deploy")
 

@@ -21,7 +21,8 @@ MAX_PARALLEL = 40
 """The most days at the same time: the limit of Step Functions for an inline `Map` state."""
 _SAMPLE = 20
 """How many published runs an estimate is computed from, at most."""
-_FIRST_DATE, _LAST_DATE = date.min.isoformat(), date.max.isoformat()
+FIRST_DATE, LAST_DATE = date.min.isoformat(), date.max.isoformat()
+"""The ends of a range with all days."""
 
 
 class DayKind(StrEnum):
@@ -137,8 +138,8 @@ def published_runs(
     first, last = dates[0], dates[-1]
     records = list(within)
     if sum(record.published is not None for record in within) < _SAMPLE:
-        records += table.days(pipeline, _FIRST_DATE, first, limit=_SAMPLE, latest_first=True)
-        records += table.days(pipeline, last, _LAST_DATE, limit=_SAMPLE)
+        records += table.days(pipeline, FIRST_DATE, first, limit=_SAMPLE, latest_first=True)
+        records += table.days(pipeline, last, LAST_DATE, limit=_SAMPLE)
     published = {record.date: record.published.run for record in records if record.published}
 
     def distance(day: str) -> tuple[int, int]:

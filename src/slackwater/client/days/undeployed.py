@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from slackwater import __version__
-from slackwater.aws.deployment import Deployment
+from slackwater.aws.deployment import Deployment, read_project
 from slackwater.aws.executions.temporary_state_machines import definition_of, started, temporary_machine
 from slackwater.client.days.executions import Executions
 from slackwater.errors import DefinitionError, NotDeployed
@@ -52,7 +52,7 @@ def undeployed_run(
             f"version {deployment.library_version} of slackwater is deployed, and this is {__version__}: "
             "run slackwater deploy"
         )
-    deployed, name = Project.model_validate_json(store.get(deployment.project_uri)), pipeline.pipeline
+    deployed, name = read_project(store, deployment.project_uri), pipeline.pipeline
     project = _with(pipeline, deployed, project)
     # Names of deployed pipelines begin with it, and the functions have permissions on such names.
     prefix = deployment.pipeline_machine_prefix

@@ -1,0 +1,131 @@
+"""Texts about definitions whose files differ from what is deployed, and about what their deployment changes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slackwater.cli.output import print_note
+from slackwater.cli.running import backfill_command
+from slackwater.client.workspace import uses_local_cloud
+from slackwater.errors import SlackwaterError
+from slackwater.formatting import counted
+
+if TYPE_CHECKING:
+    from slackwater.cli.command import Session
+    from slackwater.client.plan import Plan
+
+# Definitions that the one line names. `slackwater plan` lists all.
+_NAMED = 3
+
+
+def note_changes(session: Session, pipelines: Collection[str]) -> None:
+    """Print one line if the project's files differ from what is deployed, with the days of these pipelines."""
+    if plan := _changes(session, pipelines):
+        print_note(changes_line(plan, session.folder), style="yellow")
+
+
+def apply_changes(session: Session, pipeline: str) -> None:
+    """Deploy the definitions that have changed to a local cloud; elsewhere, only print the line about them.
+
+    Removed definitions are left to `slackwater deploy`, which asks. Raises `DefinitionError` for a definition that does
+    not fit the stored data, and `CloudError`.
+    """
+    plan = _changes(session, [pipeline])
+    if plan and (plan.removed or not uses_local_cloud()):
+        print_note(changes_line(plan, session.folder), style="yellow")
+    elif plan:
+        from slackwater.deploy.definitions import deploy_changes
+
+        print_note("; ".join((f"deploying first (not with --no-deploy): {_named(plan)}", *_stale(plan, "stale then"))))
+        client = session.client
+        uri = client.connection.deployment.project_uri
+        deploy_changes(session.workspace, deployed=client.deployed, uri=uri, on_note=print_note)
+        session.reconnect()
+
+
+def _changes(session: Session, pipelines: Collection[str]) -> Plan | None:
+    """Return the plan if there are changes, with the days of these pipelines."""
+    client = session.client
+    try:
+        plan = client.plan(pipelines)
+    except SlackwaterError as error:
+        # The command itself may not need what could not be read.
+        print_note(f"whether the project's files are deployed is unknown: {error}", style="yellow")
+        return None
+    return plan if plan.changes else None
+
+
+def changes_line(plan: Plan, project: Path | None) -> str:
+    """Return which definitions differ from what is deployed, which days become stale, and the commands to apply it.
+
+    `project` is the option `--project` of the commands.
+    """
+    parts = (f"the files differ from what is deployed: {_named(plan)}", *_stale(plan, "stale then"))
+    return f"{'; '.join(parts)}. To apply: {'; '.join(commands(plan, project))}"
+
+
+def _named(plan: Plan) -> str:
+    named = [f"{change.file} {change.change}" for change in plan.changes[:_NAMED]]
+    more = len(plan.changes) - len(named)
+    return ", ".join([*named, f"{more} more"] if more else named)
+
+
+def _stale(plan: Plan, name: str) -> list[str]:
+    days = [f"{_days(dates)} of {pipeline}" for pipeline, dates in plan.stale.items()]
+    return [f"{name}: {', '.join(days)}"] if days else []
+
+
+def commands(plan: Plan, project: Path | None, *, environment: str | None = None) -> list[str]:
+    """Return the commands that deploy the files, and that run the stale days again.
+
+    `project` and `environment` are the options of the command.
+    """
+    folder = ["--project", str(project)] if project else []
+    deploy = ["slackwater", "deploy", *folder, *(["--environment", environment] if environment else [])]
+    return [
+        shlex.join(deploy),
+        *(
+            backfill_command(name, dates[0], dates[-1], parallel=1, stale=True, project=project)
+            if len(dates) > 1
+            else shlex.join(["slackwater", "run", name, "--date", *dates, *folder])
+            for name, dates in plan.stale.items()
+        ),
+    ]
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """Return a line for each definition that a deployment changes, then for the days that become stale."""
+    lines = [] if plan.changes else ["the definitions are those that are deployed"]
+    for change in plan.changes:
+        effect = ""
+        if change.folder == "pipelines" and (lost := plan.lost.get(change.name)):
+            held = f" and {counted(lost.on_hold, 'day')} on hold" if lost.on_hold else ""
+            effect = (
+                f": its table with {counted(lost.published, 'day')}{held} and its history stay, and no command reaches "
+                "them"
+            )
+        elif change.folder == "sources" and change in plan.removed:
+            effect = ": its events stay, and no command reaches them"
+        elif change.same_as:
+            effect = f": {change.same_as} under another name, without its days"
+        lines.append(f"  {change.change:<8} {change.file}{effect}")
+    lines += [f"  stale    {_days(dates)} of {name}" for name, dates in plan.stale.items()]
+    return lines
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as its JSON document."""
+    return {
+        "changes": [{**change._asdict(), "file": change.file} for change in plan.changes],
+        "stale": plan.stale,
+        "lost": {name: days._asdict() for name, days in plan.lost.items()},
+    }
+
+
+def _days(dates: Sequence[str]) -> str:
+    """Return how many days there are, and the first and the last one."""
+    ends = dict.fromkeys((dates[0], dates[-1]))
+    return f"{counted(len(dates), 'published day')} ({' to '.join(ends)})"

@@ -1,0 +1,66 @@
+"""What a deployment of a project's files changes: the definitions, and the published days that depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from slackwater.project.changes import Change, DefinitionChange, changed_definitions
+from slackwater.project.project import Project
+
+if TYPE_CHECKING:
+    from slackwater.runs.table import RunTable
+
+
+class LostDays(NamedTuple):
+    """What stays of a removed pipeline, and that no command reaches any more."""
+
+    published: int
+    """How many days its table has."""
+    on_hold: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a deployment of the project's files changes."""
+
+    changes: tuple[DefinitionChange, ...]
+    stale: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By pipeline: published days, in order, that a run would compute otherwise."""
+    lost: Mapping[str, LostDays] = field(default_factory=dict)
+    """By removed pipeline."""
+
+    @property
+    def removed(self) -> list[DefinitionChange]:
+        """The definitions that are removed."""
+        return [change for change in self.changes if change.change is Change.REMOVED]
+
+
+def make_plan(
+    project: Project, deployed: Project, table: RunTable, *, pipelines: Collection[str] | None = None
+) -> Plan:
+    """Return what a deployment of `project` changes in the deployed one.
+
+    Only the days of `pipelines` are read, by default of all that change. The code of the steps counts as unchanged.
+    Raises `CloudError`.
+    """
+    changes = tuple(changed_definitions(project, deployed))
+    if not changes:
+        return Plan(changes=())
+    # Commands compare each time, and without changes need not wait for these imports.
+    from slackwater.client.days.backfill_plan import FIRST_DATE, LAST_DATE
+    from slackwater.runs.freeze import is_stale
+
+    files = project.model_copy(update={"code": deployed.code})
+    stale, lost = dict[str, tuple[str, ...]](), dict[str, LostDays]()
+    for name in sorted(deployed.pipelines if pipelines is None else deployed.pipelines.keys() & set(pipelines)):
+        if name not in files.pipelines:
+            days = table.days(name, FIRST_DATE, LAST_DATE)
+            published = sum(day.published is not None for day in days)
+            lost[name] = LostDays(published, on_hold=sum(day.hold is not None for day in days))
+        elif files.definition_digest(name) != deployed.definition_digest(name):
+            days = table.days(name, FIRST_DATE, LAST_DATE)
+            if dates := tuple(day.date for day in days if day.published and is_stale(day.published.run, files)):
+                stale[name] = dates
+    return Plan(changes=changes, stale=stale, lost=lost)
