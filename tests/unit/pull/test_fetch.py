@@ -52,7 +52,14 @@ class TestFetch:
 
     @pytest.mark.parametrize(
         ("file_format", "content"),
-        [("csv", b""), ("csv", gzip.compress(b"")), ("json", b""), ("ndjson", b""), ("parquet", b""), ("xlsx", b"")],
+        [
+            ("csv", b""),
+            ("csv", gzip.compress(b"", mtime=0)),
+            ("json", b""),
+            ("ndjson", b""),
+            ("parquet", b""),
+            ("xlsx", b""),
+        ],
     )
     def test_a_file_without_a_byte_is_stored_if_the_source_ignores_it(self, file_format, content):
         def setup(**empty):
