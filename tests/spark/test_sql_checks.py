@@ -33,6 +33,7 @@ VALID = [
     "SELECT sum(amount) FILTER (WHERE shop = 'x') AS s, count_if(amount > 1), max_by(shop, amount) FROM a",
     "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY amount), mode() WITHIN GROUP (ORDER BY shop) FROM a",
     "SELECT percentile(amount, 0.5), approx_percentile(amount, 0.5, 100), first(shop, true), mode(shop) FROM a",
+    "SELECT any(amount > 1), some(amount > 1), every(amount > 1), bool_and(amount > 1) FROM a",
     "SELECT place.x, b.place.y, place['x'] FROM b",
     "SELECT place.x, max(city) FROM b GROUP BY place.x",
     "SELECT place.x AS x, max(city) FROM b GROUP BY place",

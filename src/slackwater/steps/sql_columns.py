@@ -33,6 +33,7 @@ FUNCTIONS_WITHOUT_BRACKETS = frozenset(
     }
 )
 # What makes columns that no input has.
+_NO_STRUCTS = (exp.Binary, exp.Count, exp.Sum, exp.Avg, exp.Round, exp.Literal)
 _GENERATORS = (exp.Lateral, exp.Pivot, exp.UDTF, exp.Unnest, exp.Values, exp.Explode, exp.Inline, exp.Aliases)
 
 
@@ -109,6 +110,9 @@ def _column_problems(scope: Scope, results: _Results, sql: str, path: Path) -> I
     aliased = [projection for projection in select.expressions if isinstance(projection, exp.Alias)]
     within = {id(column): projection.alias for projection in aliased for column in projection.find_all(exp.Column)}
     all_known = len(known) == len(sources)
+    # What `name.field` may be a field of.
+    fields = {name.lower() for name in names}
+    fields |= {projection.alias.lower() for projection in aliased if not isinstance(projection.this, _NO_STRUCTS)}
     for column in scope.find_all(exp.Column):
         if isinstance(column.this, exp.Star) or column.args.get("db") or column.find_ancestor(exp.Hint):
             continue
@@ -117,12 +121,11 @@ def _column_problems(scope: Scope, results: _Results, sql: str, path: Path) -> I
         reads_rows = isinstance(column.find_ancestor(exp.Where, exp.Join, exp.Select), exp.Where | exp.Join)
         aliases = () if reads_rows else [one.alias for one in aliased if one.alias != within.get(id(column))]
         visible = (*names, *aliases)
-        # `name.field` may be a field of the column `name`.
         if qualifier in sources and all(qualifier != name.lower() for name in names):
             columns = sources[qualifier]
             if columns is not None and _is_missing(column, columns):
                 yield _unknown_column(column, column.table, columns, sql, path)
-        elif qualifier and all_known and all(qualifier != name.lower() for name in (*sources, *visible)):
+        elif qualifier and all_known and qualifier not in sources and qualifier not in fields:
             yield _unknown_table(column, list(scope.selected_sources), sql, path)
         elif not qualifier and all_known:
             if not sources:

@@ -68,8 +68,9 @@ def spark_name(node: exp.Expr, sql: str) -> str:
 def is_aggregate(node: exp.Expr, sql: str) -> bool:
     """Return whether a node makes one value of several rows, and not one for each row of a window."""
     name = spark_name(node, sql)
-    # sqlglot keeps no position of some functions, such as `percentile`, that it knows by another name.
-    return (name in AGGREGATES or (not name and isinstance(node, exp.AggFunc))) and not _is_over_window(node)
+    # sqlglot keeps no position of some functions, such as `percentile` and `any`.
+    is_known = name in AGGREGATES or (not name and isinstance(node, exp.AggFunc | exp.Any))
+    return is_known and not _is_over_window(node)
 
 
 def sql_position(index: int, sql: str) -> tuple[int, int]:

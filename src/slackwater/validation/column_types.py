@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 
+import sqlglot
 from sqlglot import exp
 
 from slackwater.problems import Path, Problem
 from slackwater.steps.columns import Scalar
-from slackwater.steps.quality_rules import Allowed, Freshness, Range, Regex
+from slackwater.steps.quality_rules import Allowed, Freshness, Range, Regex, Rule
 from slackwater.steps.step import Parameters
 from slackwater.steps.transform.aggregate import Aggregate
 from slackwater.steps.transform.data_quality import DataQuality
+from slackwater.steps.transform.filter import Filter
 
 Types = Mapping[str, str]
 """By column: the name of its type in a source's definition or in Spark SQL. A column of unknown type is missing."""
@@ -38,23 +40,13 @@ def type_problems(parameters: Parameters, types: Types) -> Iterator[Problem]:
     match parameters:
         case DataQuality():
             for index, rule in enumerate(parameters.rules):
-                path: Path = ("rules", index)
-                if isinstance(rule, Range):
-                    for field, limit in (("min", rule.min), ("max", rule.max)):
-                        yield from _unfit(limit, rule.column, types, (*path, field))
-                elif isinstance(rule, Allowed):
-                    for number, value in enumerate(rule.values):
-                        yield from _unfit(value, rule.column, types, (*path, "values", number))
-                elif isinstance(rule, Regex | Freshness):
-                    accepted = _type_of(rule.column, types) in (
-                        exp.DataType.TEXT_TYPES
-                        if isinstance(rule, Regex)
-                        else exp.DataType.TEMPORAL_TYPES - {exp.DType.DATE}
-                    )
-                    if rule.column in types and not accepted:
-                        needed = "a string" if isinstance(rule, Regex) else "a timestamp"
-                        message = f"{rule.column} is of type {types[rule.column]}, and {rule.rule} needs {needed}"
-                        yield Problem(path=(*path, "column"), message=message)
+                yield from _rule_problems(rule, types, ("rules", index))
+        case Filter():
+            condition = sqlglot.parse_one(parameters.where, dialect="spark").unnest()
+            data_type = types.get(condition.name) if isinstance(condition, exp.Column) and not condition.table else None
+            if data_type and _type(data_type) != exp.DType.BOOLEAN:
+                message = f"{condition.name} is of type {data_type}: a condition is true or false, such as `x > 0`"
+                yield Problem(path=("where",), message=message)
         case Aggregate():
             for name, measure in parameters.measures.items():
                 data_type = types.get(measure.column or "")
@@ -62,6 +54,23 @@ def type_problems(parameters: Parameters, types: Types) -> Iterator[Problem]:
                     message = f"{measure.column} is of type {data_type}, and {measure.function} needs a number"
                     remedy = "name another column, or cast it in a select step before"
                     yield Problem(path=("measures", name, "column"), message=f"{message}: {remedy}")
+
+
+def _rule_problems(rule: Rule, types: Types, path: Path) -> Iterator[Problem]:
+    match rule:
+        case Range():
+            yield from _unfit(rule.min, rule.column, types, (*path, "min"))
+            yield from _unfit(rule.max, rule.column, types, (*path, "max"))
+        case Allowed():
+            for number, value in enumerate(rule.values):
+                yield from _unfit(value, rule.column, types, (*path, "values", number))
+        case Regex() | Freshness() if rule.column in types:
+            is_regex = isinstance(rule, Regex)
+            accepted = exp.DataType.TEXT_TYPES if is_regex else exp.DataType.TEMPORAL_TYPES - {exp.DType.DATE}
+            if _type(types[rule.column]) not in accepted:
+                needed = "a string" if is_regex else "a timestamp"
+                message = f"{rule.column} is of type {types[rule.column]}, and {rule.rule} needs {needed}"
+                yield Problem(path=(*path, "column"), message=message)
 
 
 def _unfit(value: Scalar | None, column: str, types: Types, path: Path) -> Iterator[Problem]:
@@ -90,10 +99,6 @@ def _is_iso(value: str, kind: type[date]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _type_of(column: str, types: Types) -> exp.DType | None:
-    return _type(types[column]) if column in types else None
 
 
 def _type(data_type: str) -> exp.DType | None:
