@@ -16,22 +16,10 @@ from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
 from slackwater.problems import Path, Problem, unknown_name
 from slackwater.steps.input_columns import Columns
+from slackwater.steps.sql_functions import FUNCTIONS_WITHOUT_BRACKETS
 from slackwater.steps.sql_groups import group_problems
 from slackwater.steps.sql_rules import position_of
 
-# Spark reads these names as functions, if there is no such column.
-FUNCTIONS_WITHOUT_BRACKETS = frozenset(
-    {
-        "current_date",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "grouping__id",
-        "localtimestamp",
-        "session_user",
-        "user",
-    }
-)
 # What makes columns that no input has.
 _NO_STRUCTS = (exp.Binary, exp.Count, exp.Sum, exp.Avg, exp.Round, exp.Literal)
 _GENERATORS = (exp.Lateral, exp.Pivot, exp.UDTF, exp.Unnest, exp.Values, exp.Explode, exp.Inline, exp.Aliases)

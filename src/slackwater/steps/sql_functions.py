@@ -14,6 +14,19 @@ from slackwater.formatting import counted
 from slackwater.problems import Problem, closest
 from slackwater.steps.spark_functions import AGGREGATES, ARGUMENTS, WINDOW_FUNCTIONS
 
+# Spark reads these names as functions, if there is no such column.
+FUNCTIONS_WITHOUT_BRACKETS = frozenset(
+    {
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "grouping__id",
+        "localtimestamp",
+        "session_user",
+        "user",
+    }
+)
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 # Arguments with one of these words follow a grammar of their own, such as `extract(year FROM day)`.
@@ -41,8 +54,8 @@ def function_problems(statement: exp.Expr, sql: str) -> Iterator[Problem]:
         if not name or isinstance(node.parent, exp.Dot | exp.Table) or node.find_ancestor(exp.Hint):
             continue
         position = sql_position(node.meta["start"], sql)
-        if name not in _arities():
-            similar = closest(name, _arities())
+        if name not in spark_arities():
+            similar = closest(name, spark_arities())
             yield Problem(message=f"Spark has no function {name!r}", suggestion=similar, position=position)
             continue
         count = _count_arguments(tokens, indices[node.meta["start"]])
@@ -80,7 +93,7 @@ def sql_position(index: int, sql: str) -> tuple[int, int]:
 
 
 @cache
-def _arities() -> dict[str, _Arity | None]:
+def spark_arities() -> dict[str, _Arity | None]:
     """Return how many arguments each function takes; None where Spark's parser decides."""
     arities: dict[str, _Arity | None] = {}
     for counts, names in ARGUMENTS.items():
@@ -92,7 +105,7 @@ def _arities() -> dict[str, _Arity | None]:
 
 def _wrong_count(name: str, count: int) -> str:
     """Return what is wrong with a number of arguments; empty if the function takes so many."""
-    arity = _arities()[name]
+    arity = spark_arities()[name]
     if arity is None or count in arity.counts or (arity.is_least and count >= arity.counts[-1]):
         return ""
     if name in _WITH_UNIT and count == len(("unit", "value", "time")):

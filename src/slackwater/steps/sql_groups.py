@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from slackwater.problems import Problem
-from slackwater.steps.sql_functions import is_aggregate, spark_name
+from slackwater.steps.sql_functions import FUNCTIONS_WITHOUT_BRACKETS, is_aggregate, spark_name
 from slackwater.steps.sql_rules import position_of
 
 _PLACES = {
@@ -62,7 +62,7 @@ def _ungrouped(select: exp.Select, sql: str) -> Iterator[Problem]:
         return
     if group and (group.args.get("all") or any(item.name.lower() == "all" for item in group.expressions)):
         return
-    grouped = _grouped_names(select)
+    grouped = _grouped_names(select) | FUNCTIONS_WITHOUT_BRACKETS
     aliases = {projection.alias.lower() for projection in select.expressions if projection.alias}
     output = aliases | {projection.alias_or_name.lower() for projection in select.expressions}
     clauses = [(projection, aliases - {projection.alias.lower()}) for projection in select.expressions]
