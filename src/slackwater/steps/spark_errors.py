@@ -14,8 +14,7 @@ from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.logger import PySparkLogger
 
 from slackwater import errors
-from slackwater.problems import Problem, Problems
-from slackwater.steps.sql_functions import sql_position
+from slackwater.problems import Problem, Problems, sql_position
 
 # The part of Spark's message that names a file: the whole message also has the errors of all attempts of the task.
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\S*\] .*?(?= SQLSTATE|$)", re.MULTILINE)

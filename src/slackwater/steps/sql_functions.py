@@ -11,7 +11,7 @@ import sqlglot
 from sqlglot import Token, TokenType, exp
 
 from slackwater.formatting import counted
-from slackwater.problems import Problem, closest
+from slackwater.problems import Problem, closest, sql_position
 from slackwater.steps.spark_functions import AGGREGATES, ARGUMENTS, WINDOW_FUNCTIONS
 
 # Spark reads these names as functions, if there is no such column.
@@ -84,12 +84,6 @@ def is_aggregate(node: exp.Expr, sql: str) -> bool:
     # sqlglot keeps no position of some functions, such as `percentile` and `any`.
     is_known = name in AGGREGATES or (not name and isinstance(node, exp.AggFunc | exp.Any))
     return is_known and not _is_over_window(node)
-
-
-def sql_position(index: int, sql: str) -> tuple[int, int]:
-    """Return line and column, from 1, of a character of the SQL."""
-    line_start = sql.rfind("\n", 0, index) + 1
-    return sql.count("\n", 0, index) + 1, index - line_start + 1
 
 
 @cache

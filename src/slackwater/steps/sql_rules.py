@@ -12,8 +12,8 @@ from itertools import zip_longest
 import sqlglot
 from sqlglot import ErrorLevel, TokenType, exp
 
-from slackwater.problems import Problem, Problems
-from slackwater.steps.sql_functions import function_problems, sql_position
+from slackwater.problems import Problem, Problems, sql_position
+from slackwater.steps.sql_functions import function_problems
 
 # Table functions that a query may read from: they turn values into rows, and read no other data. All others are
 # refused, also those of later Spark versions.
