@@ -90,6 +90,12 @@ def unknown_name(message: str, name: str, names: Iterable[str], *, path: Path, a
     )
 
 
+def sql_position(index: int, sql: str) -> tuple[int, int]:
+    """Return line and column, from 1, of a character of the SQL."""
+    line_start = sql.rfind("\n", 0, index) + 1
+    return sql.count("\n", 0, index) + 1, index - line_start + 1
+
+
 def listed(names: Iterable[str]) -> str:
     """Return names for people: `one of a, b, c`; at most the first twelve, and empty without names."""
     known = list(names)

@@ -181,7 +181,35 @@ def test_a_step_that_fails_is_named_and_only_what_reads_it_is_left_out(spark, pr
     mended = loop.run(lambda: StepContext(spark=spark))
     assert list(states(mended).values()) == ["done", "unchanged", "done", "done"]
     change(path, "avg(wind_speed) ", "avg(1 / (year - 2013))")
-    assert "delays_by_carrier: [DIVIDE_BY_ZERO]" in loop.run(lambda: StepContext(spark=spark)).steps[3].error
+    failed = loop.run(lambda: StepContext(spark=spark)).steps[3]
+    assert failed.error.startswith(
+        "delays_by_carrier.with.query: Division by zero. Use `try_divide` to tolerate divisor"
+    )
+    assert failed.problem is not None
+    assert (failed.problem.line, failed.problem.column) == (37, 15)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("temp + true", 'Cannot resolve "(temp + true)" due to data type mismatch'),
+        ("to_date(origin)", 'The value \'EWR\' of the type "STRING" cannot be cast to "DATE" because it is malformed.'),
+        ("if(origin > 3, 1, 2)", 'The value \'EWR\' of the type "STRING" cannot be cast to "BIGINT"'),
+        ("raise_error(origin)", "EWR"),
+    ],
+)
+def test_what_only_spark_finds_has_its_position_in_the_file(trial, expression, message):
+    path, open_trial = trial
+    query = f"|\n        SELECT temp,\n          {expression} AS made\n        FROM weather WHERE origin = 'EWR'"
+    step = f"  made:\n    step: sql\n    depends_on: [weather]\n    with:\n      query: {query}\n"
+    problem = outcome(open_trial(step, publish="made")(), "made").problem
+    assert problem is not None
+    lines = path.read_text().splitlines()
+    assert problem.message.startswith(message)
+    assert not re.search(r"SQLSTATE|\[[A-Z_]+\]|java|spark\.sql", problem.message)
+    if expression != "raise_error(origin)":
+        assert lines[problem.line - 1][problem.column - 1 :].startswith(expression.removeprefix("if("))
+        assert problem.place == "steps.made.with.query"
 
 
 def test_code_of_a_step_is_imported_again_and_its_errors_have_a_line(trial, tmp_path):

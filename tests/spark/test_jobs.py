@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from pyspark.errors import ArithmeticException
 from pyspark.sql import functions as sf
 
 from glue_jobs import compare_day, run_stage
 from slackwater.arrow.session import temporary_settings
+from slackwater.problems import Problems
 from slackwater.spark.standalone import INTERPRETED
-from slackwater.steps.spark_errors import explain
+from slackwater.steps.spark_errors import explain, located_in
 from tests.independent import assert_same_table, daily_delays
 from tests.spark.conftest import ROOT, WORKERS, jvm_variables
 from tests.spark.frames import frame_of
@@ -181,5 +183,30 @@ def test_an_error_of_a_thread_of_the_jvm_is_explained_by_its_cause(spark):
             numbers.join(sf.broadcast(quotients), "b").toArrow()
     error_type, message = explain(failure.value)
     assert error_type in {"SparkArithmeticException", "ArithmeticException"}
-    assert message.startswith("[DIVIDE_BY_ZERO] Division by zero.")
-    assert "\n" not in message
+    assert message == "Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead."
+    place = r"^steps\.x\.with\.query: Division by .* \(line 1, column 8\)$"
+    with pytest.raises(Problems, match=place), located_in({"x": {"query": "SELECT a / b"}}):
+        raise failure.value
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (
+            "a / b > 1",
+            "steps.kept.with.where: Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL "
+            "instead. (line 1, column 1)",
+        ),
+        ("b > 0", "Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead."),
+    ],
+)
+def test_an_error_of_spark_is_in_the_sql_of_a_step_if_it_is_in_one_of_them(spark, where, message):
+    steps = {"kept": {"where": where}, "other": {"query": "SELECT a FROM kept WHERE a > 1", "limit": 3}}
+    numbers = frame_of(spark, [(1, 0)], "a int, b int")
+    with (
+        temporary_settings(spark, {**INTERPRETED, "spark.sql.ansi.enabled": "true"}),
+        pytest.raises((ArithmeticException, Problems)) as failure,
+        located_in(steps),
+    ):
+        spark.sql("SELECT * FROM {t} WHERE a / b > 1", t=numbers).toArrow()
+    assert explain(failure.value)[1] == message

@@ -25,23 +25,38 @@ _SHOWN_TYPES = frozenset({"Task", "Map", "Parallel", "Wait"})
 
 
 @contextmanager
-def shown_states(what: str = "", *, remedy: str = "", interrupted: str = "") -> Iterator[OnProgress]:
+def shown_states(
+    what: str = "", *, file: Path | None = None, remedy: str = "", interrupted: str = ""
+) -> Iterator[OnProgress]:
     """Yield a function that shows the states of an execution, on a board that is open until the end of the block.
 
-    The message of a `RunFailed` then begins with `what`, and ends with a line that has the `remedy`. After Ctrl-C, the
-    text `interrupted` is printed, and the command ends; without it, `KeyboardInterrupt` is raised.
+    The message of a `RunFailed` then begins with `what`, and ends with a line that has the `remedy`. If a step in the
+    pipeline's `file` has failed, it has the position there. After Ctrl-C, the text `interrupted` is printed, and the
+    command ends; without it, `KeyboardInterrupt` is raised.
     """
     try:
         with ProgressBoard() as progress:
             yield partial(show_states, progress)
     except RunFailed as error:
-        message = f"{what}: {error}" if what else str(error)
+        reason = _located(str(error), file) if file else str(error)
+        message = f"{what}: {reason}" if what else reason
         raise RunFailed(f"{message}\n  {remedy}" if remedy else message) from error
     except KeyboardInterrupt as error:
         if not interrupted:
             raise
         print_note(interrupted, style="yellow")
         raise typer.Exit(INTERRUPTED) from error
+
+
+def _located(reason: str, file: Path) -> str:
+    from slackwater.cli.commands.pipeline import relative_problems
+    from slackwater.validation.failures import failure_in_file
+
+    problem = failure_in_file(file, reason)
+    if problem is None:
+        return reason
+    (shown,) = relative_problems([problem])
+    return f"{shown.position}  {shown.description}"
 
 
 def show_states(progress: ProgressBoard, view: ExecutionView) -> None:

@@ -10,7 +10,7 @@ from datetime import date as date_type
 from pathlib import Path
 
 from slackwater.dev.kept_steps import KeptSteps
-from slackwater.dev.outcome import LoopResult, StepOutcome
+from slackwater.dev.outcome import LoopResult, StepOutcome, StepState
 from slackwater.dev.sample import Sample
 from slackwater.dev.samples import Samples
 from slackwater.dev.step_code import StepCode
@@ -20,6 +20,7 @@ from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.steps.step import StepContext
 from slackwater.validation.check_project import check_project
+from slackwater.validation.failures import failure_in_file
 from slackwater.validation.yaml_file import FileProblem
 
 # Seconds between two looks at the files, and between two that find the same files after a change: an editor may still
@@ -104,6 +105,9 @@ class DevLoop:
             day = day_of(self._date, pipeline.timezone)
             code = {use.step: self._code.digest_of(use.step) for use in pipeline.steps.values()}
             for outcome in self._steps.run(pipeline, samples, dataclasses.replace(context(), day=day), code):
+                if outcome.state is StepState.FAILED:
+                    problem = failure_in_file(self._file(), f"steps.{outcome.error}")
+                    outcome = dataclasses.replace(outcome, problem=problem)  # noqa: PLW2901
                 report(outcome)
                 steps.append(outcome)
             loads = {name: use.step for name, use in pipeline.load.items()}

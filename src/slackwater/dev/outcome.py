@@ -33,6 +33,8 @@ class StepOutcome:
     state: StepState
     error: str = ""
     """Why there is no result."""
+    problem: FileProblem | None = None
+    """The same with its position in the pipeline's file, if it has one."""
     record: StepRecord | None = None
     """What it did, and in how many seconds; None without a result."""
     columns: tuple[tuple[str, str], ...] = ()

@@ -33,6 +33,7 @@ from slackwater.spark.run_loads import run_loads
 from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
+from slackwater.steps.spark_errors import located_in
 from slackwater.steps.step import Extract, LazyFrames, StepContext
 from slackwater.storage import ObjectStore
 
@@ -89,7 +90,9 @@ def run_stage_job(
         secrets=secrets,
         outbound=Outbound.of(job.outbound_allow),
     )
-    manifest = run_stage(job, project, context, stores=stores)
+    steps = stage_of(pipeline, job.stage).steps
+    with located_in({name: pipeline.steps[name].parameters for name in steps}):
+        manifest = run_stage(job, project, context, stores=stores)
     if job.stage == pipeline.publish.step:
         # Reads the files of the stage back: the rows that are audited and committed are those that the manifest names.
         publish(

@@ -33,7 +33,7 @@ from slackwater.spark.run_loads import write_rows
 from slackwater.spark.run_steps import AppliedSteps
 from slackwater.steps.io.local_folder import files_below
 from slackwater.steps.registry import find_step, parameters_of
-from slackwater.steps.spark_errors import explain
+from slackwater.steps.spark_errors import explain, located_in, silence_query_logger
 from slackwater.steps.step import Extract, Load, Step, StepContext
 from slackwater.steps.values import readable
 
@@ -144,7 +144,7 @@ def compute_step(
     """
     began = time.monotonic()
     settings = {**RESULT_SETTINGS, **INTERPRETED}
-    with temporary_settings(context.spark, settings), _explained(name):
+    with temporary_settings(context.spark, settings), _explained(name), located_in({name: use.parameters}):
         rows = {read: inputs[read].rows for read in use.depends_on}
         frames = {read: inputs[read].frame for read in use.depends_on}
         applied = AppliedSteps({name: use}, frames, context, known_rows=rows, in_one_process=True)
@@ -252,6 +252,7 @@ def _session(*, cores: int | None = None, settings: Mapping[str, str] | None = N
     except PySparkRuntimeError as error:
         raise InputError(f"Spark does not start ({_first_line(error)}): it needs Java 17 or later") from error
     spark.sparkContext.setLogLevel("ERROR")
+    silence_query_logger()
     return spark
 
 
@@ -263,9 +264,7 @@ def _explained(name: str) -> Iterator[None]:
     except SlackwaterError as error:
         message = str(error).removeprefix("steps.")
         raise type(error)(message if message.startswith(name) else f"{name}: {message}") from error
-    except Py4JJavaError as error:
-        raise DataError(f"{name}: {' '.join(error.java_exception.getMessage().split())}") from error
-    except PySparkException as error:
+    except (Py4JJavaError, PySparkException) as error:
         error_type, message = explain(error)
         # A query that does not fit the columns is found before any row is read.
         default = DefinitionError if isinstance(error, AnalysisException) else DataError

@@ -11,7 +11,7 @@ from typing import cast
 import sqlglot
 from sqlglot import exp
 
-from slackwater.steps.sql_columns import FUNCTIONS_WITHOUT_BRACKETS
+from slackwater.steps.sql_functions import FUNCTIONS_WITHOUT_BRACKETS
 from slackwater.steps.step import Merge
 
 # Each of them depends on values of one row alone, and is the same in each run.

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DefinitionError
+from slackwater.problems import Problems
+from slackwater.steps.spark_errors import sql_problem
 
 # Settings while a query is parsed and resolved.
 _CONFINED = {
@@ -47,11 +49,13 @@ def run_query(
     functions: Collection[str],
     forbidden: Collection[str],
     field: str = "query",
+    written: str | None = None,
 ) -> DataFrame:
     """Return the result of `query` over `frames`, which it reads by their names.
 
     `functions` are the table functions that it may read from, `forbidden` the functions that it may not call, `field`
-    is the parameter that the query comes from. Temporary views with the names of the frames exist only during the call.
+    is the parameter that the query comes from, and `written` the part of the query that is in it; the default is all of
+    it. Temporary views with the names of the frames exist only during the call.
     Raises `DefinitionError` for anything but a query over the frames, and for a query that Spark cannot resolve.
     """
     spark = next(iter(frames.values())).sparkSession
@@ -60,8 +64,8 @@ def run_query(
             _check(spark, query, tables=frames.keys(), functions=functions, forbidden=forbidden, field=field)
             return spark.sql(query)
         except (ParseException, AnalysisException) as error:
-            # The lines after the first are the query or its plan.
-            raise DefinitionError(f"{field}: {str(error).strip().splitlines()[0].rstrip(';')}") from error
+            sql = query if written is None else written
+            raise Problems(sql_problem(error, sql, path=(field,), offset=query.index(sql))) from error
 
 
 @contextmanager

@@ -16,22 +16,12 @@ from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
 from slackwater.problems import Path, Problem, unknown_name
 from slackwater.steps.input_columns import Columns
+from slackwater.steps.sql_functions import FUNCTIONS_WITHOUT_BRACKETS
+from slackwater.steps.sql_groups import group_problems
 from slackwater.steps.sql_rules import position_of
 
-# Spark reads these names as functions, if there is no such column.
-FUNCTIONS_WITHOUT_BRACKETS = frozenset(
-    {
-        "current_date",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "grouping__id",
-        "localtimestamp",
-        "session_user",
-        "user",
-    }
-)
 # What makes columns that no input has.
+_NO_STRUCTS = (exp.Binary, exp.Count, exp.Sum, exp.Avg, exp.Round, exp.Literal)
 _GENERATORS = (exp.Lateral, exp.Pivot, exp.UDTF, exp.Unnest, exp.Values, exp.Explode, exp.Inline, exp.Aliases)
 
 
@@ -40,8 +30,12 @@ def condition_problems(condition: str, table: str, columns: Columns, *, path: Pa
     statement = sqlglot.parse_one(condition, dialect="spark")
     for column in statement.find_all(exp.Column):
         qualifier = column.table.lower()
-        if qualifier in ("", table.lower()) and _is_missing(column, columns):
-            yield _unknown_column(column, table, columns, condition, path)
+        if qualifier in ("", table.lower()):
+            if _is_missing(column, columns):
+                yield _unknown_column(column, table, columns, condition, path)
+        # `name.field` may be a field of the column `name`.
+        elif not column.args.get("db") and all(qualifier != name.lower() for name in columns):
+            yield _unknown_table(column, [table], condition, path)
 
 
 def query_columns(
@@ -61,13 +55,16 @@ def query_columns(
     results = _Results(inputs)
     problems: list[Problem] = []
     for scope in scopes:  # the inner ones first
-        found = [
-            _unknown_column(column, table, columns, query, path)
-            for column, table, columns in _missing_columns(scope, results)
-        ]
+        found = list(_column_problems(scope, results, query, path))
+        if not found and isinstance(scope.expression, exp.Select):
+            sees_outer = scope.scope_type == ScopeType.SUBQUERY
+            found = [replace(one, path=path) for one in group_problems(scope.expression, query, sees_outer=sees_outer)]
         results.add(scope, None if found else _result(scope, results))
         problems += found
-    return results.of(scopes[-1]) if scopes else None, problems
+    columns = results.of(scopes[-1]) if scopes else None
+    if columns is not None and not problems:
+        problems += _repeated_columns(statement, columns, query, path)
+    return columns, problems
 
 
 class _Results:
@@ -89,30 +86,85 @@ class _Results:
         return self._tables.get(source.name.lower()) if is_plain else None
 
 
-def _missing_columns(scope: Scope, results: _Results) -> Iterator[tuple[exp.Column, str, Columns]]:
-    """Yield each column of a SELECT that no table has which it can see, with the table's name and its columns."""
+def _column_problems(scope: Scope, results: _Results, sql: str, path: Path) -> Iterator[Problem]:
+    """Yield a problem for each column of a SELECT that no table has which it can see, or that two tables have."""
     select = scope.expression
     if not isinstance(select, exp.Select):
+        yield from _different_counts(scope, results, sql, path)
         return
     sources = {name: results.of(source) for name, source in _visible_sources(scope).items()}
     known = [columns for columns in sources.values() if columns is not None]
     names = tuple(name for columns in known for name in columns)
     aliased = [projection for projection in select.expressions if isinstance(projection, exp.Alias)]
     within = {id(column): projection.alias for projection in aliased for column in projection.find_all(exp.Column)}
+    all_known = len(known) == len(sources)
+    # What `name.field` may be a field of.
+    fields = {name.lower() for name in names}
+    fields |= {projection.alias.lower() for projection in aliased if not isinstance(projection.this, _NO_STRUCTS)}
     for column in scope.find_all(exp.Column):
         if isinstance(column.this, exp.Star) or column.args.get("db") or column.find_ancestor(exp.Hint):
             continue
         qualifier = column.table.lower()
-        # `name.field` may be a field of the column `name`.
+        # An expression may use the aliases of others, but in WHERE and ON there are none yet.
+        reads_rows = isinstance(column.find_ancestor(exp.Where, exp.Join, exp.Select), exp.Where | exp.Join)
+        aliases = () if reads_rows else [one.alias for one in aliased if one.alias != within.get(id(column))]
+        visible = (*names, *aliases)
         if qualifier in sources and all(qualifier != name.lower() for name in names):
             columns = sources[qualifier]
             if columns is not None and _is_missing(column, columns):
-                yield column, column.table, columns
-        elif not qualifier and len(known) == len(sources):
-            # An expression may use the aliases of others.
-            visible = (*names, *(one.alias for one in aliased if one.alias != within.get(id(column))))
-            if _is_missing(column, visible):
-                yield column, ", ".join(name for name in scope.selected_sources if name) or "its input", visible
+                yield _unknown_column(column, column.table, columns, sql, path)
+        elif qualifier and all_known and qualifier not in sources and qualifier not in fields:
+            yield _unknown_table(column, list(scope.selected_sources), sql, path)
+        elif not qualifier and all_known:
+            if not sources:
+                message = f"no column {column.name!r}: the query has no FROM"
+                yield Problem(message=message, path=path, position=position_of(column, sql))
+            elif _is_missing(column, visible):
+                table = ", ".join(name for name in scope.selected_sources if name) or "its input"
+                yield _unknown_column(column, table, visible, sql, path)
+            elif not column.find_ancestor(exp.Order, exp.Having):
+                yield from _ambiguous(column, scope, results, sql, path)
+
+
+def _different_counts(scope: Scope, results: _Results, sql: str, path: Path) -> Iterator[Problem]:
+    """Yield a problem if the two queries of a UNION, or of another set operation, have different numbers of columns."""
+    sides = [results.of(side) for side in scope.set_operation_scopes]
+    counts = [len(columns) for columns in sides if columns is not None]
+    if len(counts) == len(("left", "right")) and counts[0] != counts[1]:
+        message = f"{scope.expression.key.upper()} of {counts[0]} and {counts[1]} columns: both need the same number"
+        yield Problem(message=message, path=path, position=position_of(scope.expression.expression, sql))
+
+
+def _ambiguous(column: exp.Column, scope: Scope, results: _Results, sql: str, path: Path) -> Iterator[Problem]:
+    """Yield a problem if two tables of a SELECT have the column, and a join does not make one column of both."""
+    if any(_merges_columns(join) for join in scope.expression.args.get("joins") or ()):
+        return
+    owners = [
+        name
+        for name, (_, source) in scope.selected_sources.items()
+        if column.name.lower() in map(str.lower, results.of(source) or ())
+    ]
+    if len(owners) > 1:
+        message = f"{column.name} is a column of {' and of '.join(owners)}: write {owners[0]}.{column.name}"
+        yield Problem(message=message, path=path, position=position_of(column, sql))
+
+
+def _merges_columns(join: exp.Join) -> bool:
+    """Return whether the result of a join has other columns than all of both sides."""
+    return bool(join.args.get("using") or join.method or join.kind in ("SEMI", "ANTI"))
+
+
+def _repeated_columns(statement: exp.Expr, columns: Columns, sql: str, path: Path) -> Iterator[Problem]:
+    """Yield a problem for each column of the result that has the name of another one: no step could read it."""
+    seen: set[str] = set()
+    projections = statement.selects if isinstance(statement, exp.Query) else []
+    for name in columns:
+        if name.lower() in seen:
+            named = [one for one in projections if one.alias_or_name.lower() == name.lower()]
+            position = position_of(named[-1], sql) if named else None
+            message = f"two columns of the result have the name {name}: rename one of them with AS"
+            yield Problem(message=message, path=path, position=position)
+        seen.add(name.lower())
 
 
 def _visible_sources(scope: Scope) -> dict[str, exp.Table | Scope]:
@@ -156,11 +208,7 @@ def _expanded(projection: exp.Expr, scope: Scope, results: _Results) -> Columns 
     star = projection.this if is_qualified else projection
     if not isinstance(star, exp.Star) or any(star.args.values()):  # such as EXCEPT
         return None
-    # The result of these joins has other columns than all of both sides.
-    if any(
-        join.args.get("using") or join.method or join.kind in ("SEMI", "ANTI")
-        for join in scope.expression.args.get("joins") or ()
-    ):
+    if any(_merges_columns(join) for join in scope.expression.args.get("joins") or ()):
         return None
     sources = {name.lower(): results.of(source) for name, (_, source) in scope.selected_sources.items()}
     tables = [sources.get(projection.text("table").lower())] if is_qualified else list(sources.values())
@@ -177,4 +225,9 @@ def _is_missing(column: exp.Column, columns: Columns) -> bool:
 def _unknown_column(column: exp.Column, table: str, columns: Columns, sql: str, path: Path) -> Problem:
     names = dict.fromkeys(columns)
     problem = unknown_name(f"no column {column.name!r} in {table}", column.name, names, path=path)
+    return replace(problem, position=position_of(column, sql))
+
+
+def _unknown_table(column: exp.Column, tables: list[str], sql: str, path: Path) -> Problem:
+    problem = unknown_name(f"no table {column.table!r} in the query", column.table, tables, path=path)
     return replace(problem, position=position_of(column, sql))

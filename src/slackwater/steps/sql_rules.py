@@ -6,10 +6,14 @@ A parser in Python checks it together with the pipeline. Spark's own parser chec
 
 from __future__ import annotations
 
-import sqlglot
-from sqlglot import TokenType, exp
+import re
+from itertools import zip_longest
 
-from slackwater.problems import Problem, Problems
+import sqlglot
+from sqlglot import ErrorLevel, TokenType, exp
+
+from slackwater.problems import Problem, Problems, sql_position
+from slackwater.steps.sql_functions import function_problems
 
 # Table functions that a query may read from: they turn values into rows, and read no other data. All others are
 # refused, also those of later Spark versions.
@@ -30,16 +34,28 @@ ROW_FUNCTIONS = frozenset(
 # Functions that call any static method in the Java virtual machine, for example to run a program.
 FORBIDDEN_FUNCTIONS = frozenset({"reflect", "try_reflect", "java_method"})
 
+_AFTER_LIST = frozenset(
+    {
+        *(TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT),
+        *(TokenType.UNION, TokenType.R_PAREN),
+    }
+)
+
+# Expressions whose value is never true or false.
+_NEVER_BOOLEAN = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg, exp.DPipe, exp.Interval)
+
 
 def check_query(query: str) -> str:
     """Return the query unchanged if it is one SELECT or WITH statement that reads nothing but inputs.
 
     The names of the inputs are not known yet: `check` compares them. Raises `ValueError` that names the problem.
     """
-    for node in select_statement(query, "spark").walk():
+    statement = select_statement(query, "spark")
+    for node in statement.walk():
         problem = _problem(node)
         if problem:
             raise Problems(Problem(message=problem, position=position_of(node, query)))
+    _check_calls(statement, query)
     return query
 
 
@@ -59,10 +75,11 @@ def check_condition(condition: str) -> str:
             problem = f"{node.sql('spark')}: a condition calls only functions of one row's values: use an sql step"
         if problem:
             raise Problems(Problem(message=problem, position=position_of(node, condition)))
-    if not isinstance(expression, exp.Condition):
-        raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's problem
-            f"a condition such as `distance > 0` is expected, not {expression.key.upper()}"
-        )
+    value = expression.unnest()
+    if not isinstance(value, exp.Condition) or isinstance(value, _NEVER_BOOLEAN) or value.is_number or value.is_string:
+        what = expression.key.upper() if not isinstance(value, exp.Condition) else expression.sql("spark")
+        raise ValueError(f"a condition such as `distance > 0` is expected, not {what}")
+    _check_calls(expression, condition)
     return condition
 
 
@@ -81,7 +98,7 @@ def _only_statement(sql: str, dialect: str) -> exp.Expr:
     try:
         statements = [statement for statement in sqlglot.parse(sql, dialect=dialect) if statement is not None]
     except sqlglot.errors.SqlglotError as error:
-        raise Problems(_first_problem(error, sql)) from error
+        raise Problems(*_syntax_problems(error, sql, dialect)) from error
     except RecursionError as error:
         raise ValueError("more nested than Python can read: split it into several steps") from error
     if len(statements) != 1:
@@ -115,25 +132,48 @@ def _function(node: exp.Func) -> str:
 def position_of(node: exp.Expr, sql: str) -> tuple[int, int] | None:
     """Return line and column, from 1, at which a node of the parsed SQL begins; None if the parser does not keep it."""
     starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-    return _position(min(starts), sql) if starts else None
+    return sql_position(min(starts), sql) if starts else None
 
 
-def _position(index: int, sql: str) -> tuple[int, int]:
-    line_start = sql.rfind("\n", 0, index) + 1
-    return sql.count("\n", 0, index) + 1, index - line_start + 1
+def _check_calls(statement: exp.Expr, sql: str) -> None:
+    """Raise `Problems` for what sqlglot accepts and Spark does not: functions, and a comma at the end of a list."""
+    tokens = sqlglot.tokenize(sql, read="spark")
+    problems = [
+        Problem(message="nothing follows this comma: remove it", position=sql_position(token.start, sql))
+        for token, following in zip_longest(tokens, tokens[1:])
+        if token.token_type == TokenType.COMMA and (following is None or following.token_type in _AFTER_LIST)
+    ]
+    problems += function_problems(statement, sql)
+    if problems:
+        raise Problems(*problems)
 
 
-def _first_problem(error: sqlglot.errors.SqlglotError, sql: str) -> Problem:
-    """Return the first problem of SQL that cannot be parsed, with its position if sqlglot reports one."""
-    problems = getattr(error, "errors", None)
-    if not problems:
-        return Problem(message=f"not readable as SQL: {error}")
-    first = problems[0]
+def _syntax_problems(error: sqlglot.errors.SqlglotError, sql: str, dialect: str) -> tuple[Problem, ...]:
+    """Return the problems of SQL that cannot be parsed: wrong numbers of arguments, or else the first problem."""
+    details = getattr(error, "errors", None)
+    if not details:
+        # Such as `Missing ' from 1:7`: the line in which the SQL ends, and the index of the opening quote.
+        opened = re.match(r"Missing (\S+) from \d+:(\d+)", str(error.__cause__))
+        if not opened:
+            return (Problem(message=f"not readable as SQL: {' '.join(str(error).split())}"),)
+        message = f"not readable as SQL: the {opened[1]} that opens here is never closed"
+        return (Problem(message=message, position=sql_position(int(opened[2]), sql)),)
+    first = details[0]
+    description = first["description"]
+    if dialect == "spark" and description.startswith(("The number of provided arguments", "Required keyword")):
+        (parsed, *_) = sqlglot.parse(sql, dialect=dialect, error_level=ErrorLevel.IGNORE)
+        found = tuple(function_problems(parsed, sql)) if parsed else ()
+        if found:
+            return found
     # sqlglot reports where the invalid token ends.
     lines = sql.split("\n")
     end = sum(len(line) + 1 for line in lines[: first["line"] - 1]) + first["col"]
     token = first["highlight"] or " "
-    description = first["description"]
     if description.startswith("Required keyword"):  # sqlglot names its own classes
         description = f"something is missing after {token}"
-    return Problem(message=f"not readable as SQL: {description}", position=_position(max(end - len(token), 0), sql))
+    elif description == "Expected TYPE after CAST":
+        description = f"{token} is not a type such as int, double, string or decimal(10,2)"
+    elif description == "Invalid expression / Unexpected token":
+        description = f"{token} is not expected here"
+    position = sql_position(max(end - len(token), 0), sql)
+    return (Problem(message=f"not readable as SQL: {description}", position=position),)

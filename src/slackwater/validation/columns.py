@@ -24,11 +24,9 @@ from slackwater.steps.transform.join import Join
 from slackwater.steps.transform.outliers import Outliers
 from slackwater.steps.transform.select import Select
 from slackwater.steps.transform.sql import Sql
+from slackwater.validation.column_types import Types, has_hours, is_number, type_problems
 from slackwater.validation.steps import CheckedStep
 from slackwater.validation.yaml_file import YamlFile
-
-Types = Mapping[str, str]
-"""By column: the name of its type in a source's definition or in Spark SQL. A column of unknown type is missing."""
 
 # Functions whose result has the type of their column.
 _SAME_TYPE = (exp.Min, exp.Max, exp.First, exp.Last, exp.AnyValue)
@@ -67,8 +65,9 @@ def check_columns(
     rows = columns_of(published) if published in pipeline.steps else None
     if rows is not None:
         _check_published(file, pipeline, rows)
+    known_types = _types_of_steps(file, pipeline, checked, types)
     if pipeline.publish.metrics or pipeline.publish.hour:
-        _check_values(file, pipeline, rows, published_types(pipeline, checked, types))
+        _check_values(file, pipeline, rows, known_types.get(published, {}))
 
 
 def _check_published(file: YamlFile, pipeline: Pipeline, rows: Columns) -> None:
@@ -107,19 +106,10 @@ def _check_values(file: YamlFile, pipeline: Pipeline, rows: Columns | None, type
             file.report(Problem(path=path, message=message))
 
 
-def is_number(data_type: str) -> bool:
-    """Return whether columns of a type can be summed."""
-    return exp.DataType.build(data_type, dialect="spark").this in exp.DataType.NUMERIC_TYPES
-
-
-def has_hours(data_type: str) -> bool:
-    """Return whether columns of a type can be the column of hours: timestamps and integers."""
-    types = exp.DataType.TEMPORAL_TYPES | exp.DataType.INTEGER_TYPES
-    return exp.DataType.build(data_type, dialect="spark").this in types - {exp.DataType.Type.DATE}
-
-
-def published_types(pipeline: Pipeline, checked: Mapping[str, CheckedStep], sources: Mapping[str, Types]) -> Types:
-    """Return the known types of the columns of the published step.
+def _types_of_steps(
+    file: YamlFile, pipeline: Pipeline, checked: Mapping[str, CheckedStep], sources: Mapping[str, Types]
+) -> dict[str, Types]:
+    """Return the known types of the columns of each step, and report parameters that do not fit those of its inputs.
 
     `checked` are the valid steps; `sources` are the types of the columns of the project's sources by name.
     """
@@ -130,10 +120,14 @@ def published_types(pipeline: Pipeline, checked: Mapping[str, CheckedStep], sour
             known[name] = {}  # while its inputs are looked up, which may be in a cycle
             if name in checked:
                 inputs = {read: types_of(read) for read in pipeline.steps[name].depends_on}
+                for problem in type_problems(checked[name].parameters, next(iter(inputs.values()), {})):
+                    file.report(problem, below=("steps", name, "with"))
                 known[name] = _result(checked[name], inputs)
         return known[name]
 
-    return types_of(pipeline.publish.step)
+    for name in pipeline.steps:
+        types_of(name)
+    return known
 
 
 def _result(checked: CheckedStep, inputs: Mapping[str, Types]) -> Types:

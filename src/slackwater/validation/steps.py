@@ -93,11 +93,11 @@ def _own_problems(step: Step, use: StepUse, parameters: Parameters, value: Any) 
     except Problems as error:
         return error.problems
     except DefinitionError as error:
-        return [_problem_of(str(error), value)]
+        return [problem_of(str(error), value)]
     return []
 
 
-def _problem_of(message: str, parameters: Any) -> Problem:
+def problem_of(message: str, parameters: Any) -> Problem:
     """Return the problem that a step reports as `FIELD: problem`, where FIELD may be `rules.0.min`."""
     field, separator, rest = message.partition(": ")
     if not separator or " " in field:

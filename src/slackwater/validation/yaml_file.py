@@ -236,6 +236,10 @@ class YamlFile:
 
 def _words(error: yaml.MarkedYAMLError) -> str:
     """Return the parser's message in one line, with the line of its context."""
+    if str(error.problem).startswith("found character '\\t'"):
+        return "a tab indents this line: use spaces"
+    if str(error.problem) == "expected <block end>, but found '<block mapping start>'":
+        return "this line is indented otherwise than those that it belongs to"
     if not error.context or not error.context_mark:
         return str(error.problem)
     if error.context.startswith("while"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.cli.running import show_states
+from slackwater.cli.running import show_states, shown_states
+from slackwater.errors import RunFailed
 from slackwater.progress import ProgressBoard
 from tests.fakes_cli import FakeStates
 from tests.unit.client.test_runs import STATES, TYPES, followed
@@ -43,3 +44,46 @@ def test_a_state_entered_again_is_shown_again(capsys):
     with ProgressBoard() as progress:
         show_states(progress, followed(states)[0][-1])
     assert "Freeze inputs (2): done 9.0 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        (
+            "DefinitionError: pipeline p: steps.rows.with.query: Division by zero. (line 2, column 3)",
+            "p.yaml:6:11  steps.rows.with.query: Division by zero.",
+        ),
+        (
+            "DefinitionError: pipeline p: steps.checked.with.rules.0.column: amount is no number",
+            "p.yaml:9:45  steps.checked.with.rules.0.column: amount is no number",
+        ),
+        (
+            "DataError: steps.checked: range of a failed in 1 of 2",
+            "p.yaml:7:3  steps.checked: range of a failed in 1 of 2",
+        ),
+        (
+            "DefinitionError: pipeline p: steps.gone.with.query: no",
+            "DefinitionError: pipeline p: steps.gone.with.query: no",
+        ),
+        ("CloudError: no capacity", "CloudError: no capacity"),
+    ],
+)
+def test_the_failure_of_a_step_has_its_position_in_the_file(tmp_path, monkeypatch, reason, shown):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.yaml").write_text("""\
+steps:
+  rows:
+    with:
+      query: |
+        SELECT 1,
+        1 / 0
+  checked:
+    with:
+      rules: [{rule: range, min: 1, column: amount}]
+""")
+    with (
+        pytest.raises(RunFailed) as failure,
+        shown_states("p for 2024-03-04", file=tmp_path / "p.yaml", remedy="its log: ..."),
+    ):
+        raise RunFailed(reason)
+    assert str(failure.value) == f"p for 2024-03-04: {shown}\n  its log: ..."

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from slackwater.dev.outcome import LoopResult, StepOutcome
     from slackwater.dev.sample import Sample
     from slackwater.project.project import Project
+    from slackwater.validation.yaml_file import FileProblem
 
 _INPUT = re.compile(r"([a-z][a-z0-9_]*)=(.+)", re.DOTALL)
 _MOST_ROWS = 100_000
@@ -164,7 +165,11 @@ def _print_outcome(outcome: StepOutcome) -> None:
     title, record = f"{outcome.name} ({outcome.step})", outcome.record
     if record is None:
         verb, style = ("failed", "red") if outcome.state is StepState.FAILED else ("not run", "yellow")
-        print_text(f"{title}: {verb}: {outcome.error.removeprefix(f'{outcome.name}: ')}", style=style)
+        if outcome.problem:
+            print_text(f"{title}: {verb}", style=style)
+            _print_problem(outcome.problem)
+        else:
+            print_text(f"{title}: {verb}: {outcome.error.removeprefix(f'{outcome.name}: ')}", style=style)
     elif outcome.state is StepState.UNCHANGED:
         print_text(f"{title}: unchanged, {counted(record.rows_out or 0, 'row')}")
     else:
@@ -180,12 +185,10 @@ def _print_outcome(outcome: StepOutcome) -> None:
 
 
 def _print_end(result: LoopResult, number: int = 1, *, quiet: bool) -> None:
-    from slackwater.cli.commands.pipeline import relative_problems
-
     if quiet:
         return
-    for problem in relative_problems(result.problems):
-        print_text(f"{problem.position}  {problem.description}", style="red")
+    for problem in result.problems:
+        _print_problem(problem)
     if result.error:
         print_text(result.error, style="red")
     for name, step in result.loads.items():
@@ -193,6 +196,13 @@ def _print_end(result: LoopResult, number: int = 1, *, quiet: bool) -> None:
     steps = f"{result.executed} of {counted(len(result.steps), 'step')} run" if result.steps else "no step run"
     print_text(f"loop {number}: {result.seconds:.2f} s, {steps}", style="bold")
     sys.stdout.flush()
+
+
+def _print_problem(problem: FileProblem) -> None:
+    from slackwater.cli.commands.pipeline import relative_problems
+
+    (shown,) = relative_problems([problem])
+    print_text(f"{shown.position}  {shown.description}", style="red")
 
 
 def _document(result: LoopResult) -> dict[str, Any]:
@@ -212,6 +222,7 @@ def _document(result: LoopResult) -> dict[str, Any]:
                 "step": outcome.step,
                 "state": outcome.state,
                 "error": outcome.error,
+                "problem": asdict(outcome.problem) if outcome.problem else None,
                 "rows_in": outcome.record.rows_in if outcome.record else {},
                 "rows_out": outcome.record.rows_out if outcome.record else None,
                 "seconds": outcome.record.seconds if outcome.record else None,

@@ -40,7 +40,8 @@ def validate(
 ) -> Result:
     """Check a project, and print all problems of all its files: file, line, column, and what is wrong.
 
-    Nothing runs. The exit code is 0 without problems and 2 with some.
+    Nothing runs, and SQL is checked without Spark: `slackwater dev` lets Spark plan it. The exit code is 0 without
+    problems and 2 with some.
     """
     from slackwater.validation.check_project import check_pipeline, check_project
 

@@ -84,6 +84,7 @@ def run(
     with (
         shown_states(
             f"{name} for {date}",
+            file=Path(pipeline) if is_file else session.workspace.project / "pipelines" / f"{name}.yaml",
             remedy=f"its log{_move_hint(name, session.project)}: slackwater logs {name} --date {date}",
             interrupted="The run was stopped." if is_file else continues,
         ) as on_progress,

@@ -65,7 +65,8 @@ def apply(frames: Mapping[str, DataFrame], parameters: Filter, context: StepCont
         f"SELECT *, {condition} AS {_MATCHES} FROM {table}",  # noqa: S608
     )
     _, result = (
-        run_query(frames, query, functions=(), forbidden=FORBIDDEN_FUNCTIONS, field="where") for query in queries
+        run_query(frames, query, functions=(), forbidden=FORBIDDEN_FUNCTIONS, field="where", written=parameters.where)
+        for query in queries
     )
     matches = sf.col(_MATCHES)
     counts = {

@@ -110,11 +110,13 @@ def _cast(frame: DataFrame, name: str, new_type: str) -> Column:
     from pyspark.sql import functions as sf
     from pyspark.sql import types as t
 
+    from slackwater.steps.spark_errors import explain
+
     column = sf.col(quoted(name))
     try:
         data_type = frame.select(column.cast(new_type)).schema[0].dataType
     except PySparkException as error:
-        raise DefinitionError(f"cast.{name}: {str(error).strip().splitlines()[0]}") from error
+        raise DefinitionError(f"cast.{name}: {explain(error)[1]}") from error
     if isinstance(data_type, t.ArrayType | t.MapType | t.StructType | t.VariantType):
         # With `try_cast`, a value inside that does not fit would become null.
         return column.cast(data_type)
