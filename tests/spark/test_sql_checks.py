@@ -22,6 +22,7 @@ VALID = [
     "SELECT upper(shop) AS name, count(*) FROM a GROUP BY name",
     "SELECT upper(shop), count(*) FROM a GROUP BY upper(shop) ORDER BY upper(shop)",
     "SELECT shop, count(*) FROM a GROUP BY 1 ORDER BY 2",
+    "SELECT shop, window.start, window, count(*) FROM a GROUP BY shop, window(timestamp_seconds(amount), '1 hour')",
     "SELECT amount + 1, max(shop) FROM a GROUP BY 1 + amount",
     "SELECT shop, count(*) FROM a GROUP BY ALL ORDER BY ALL",
     "SELECT shop, day, grouping(shop), grouping_id(), count(*) FROM a GROUP BY CUBE (shop, day)",

@@ -17,7 +17,7 @@ from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 from slackwater.problems import Path, Problem, unknown_name
 from slackwater.steps.input_columns import Columns
 from slackwater.steps.sql_functions import FUNCTIONS_WITHOUT_BRACKETS
-from slackwater.steps.sql_groups import group_problems
+from slackwater.steps.sql_groups import group_problems, time_windows
 from slackwater.steps.sql_rules import position_of
 
 # What makes columns that no input has.
@@ -94,7 +94,7 @@ def _column_problems(scope: Scope, results: _Results, sql: str, path: Path) -> I
         return
     sources = {name: results.of(source) for name, source in _visible_sources(scope).items()}
     known = [columns for columns in sources.values() if columns is not None]
-    names = tuple(name for columns in known for name in columns)
+    names = tuple(name for columns in known for name in columns) + time_windows(select)
     aliased = [projection for projection in select.expressions if isinstance(projection, exp.Alias)]
     within = {id(column): projection.alias for projection in aliased for column in projection.find_all(exp.Column)}
     all_known = len(known) == len(sources)

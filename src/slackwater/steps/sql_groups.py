@@ -92,7 +92,15 @@ def _grouped_names(select: exp.Select) -> set[str]:
         if number in numbers or projection.alias.lower() in names:
             found.append(projection)
     columns = [column for node in found for column in node.find_all(exp.Column)]
-    return {part.lower() for column in columns for part in (column.name, column.table) if part}
+    return {part.lower() for column in columns for part in (column.name, column.table) if part} | {
+        *time_windows(select)
+    }
+
+
+def time_windows(select: exp.Select) -> tuple[str, ...]:
+    """Return the columns that Spark adds for the functions `window` and `session_window` in GROUP BY: their names."""
+    calls = [item.name.lower() for item in getattr(select.args.get("group"), "expressions", ())]
+    return tuple(name for name in ("window", "session_window") if name in calls)
 
 
 def _aggregates(nodes: Sequence[exp.Expr | None], sql: str) -> Iterator[exp.Expr]:
