@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import pytest
 from ministack.core import persistence
 from ministack.services import lambda_svc
 
-from slackwater.cli.main import run
 from slackwater.errors import CloudError
 from slackwater.local import cloud, emulator
 from slackwater.local.checkpoint import Checkpointer
@@ -95,14 +93,6 @@ def test_a_deployment_to_a_local_cloud_names_the_python_and_the_processor_of_thi
     started = cloud.LocalCloud("http://127.0.0.1:1", pid=1, region="us-east-1", account="0", started_at="")
     words = started.environment()["SLACKWATER_SET"].split()
     assert {"lambda_python=3.12", "spark_python=3.12", "architecture=arm64"} < set(words)
-
-
-def test_the_status_shows_variables_that_a_shell_can_read(tmp_path, monkeypatch, capsys):
-    started = cloud.LocalCloud("http://127.0.0.1:1", pid=1, region="us-east-1", account="0", started_at="")
-    monkeypatch.setattr(cloud, "status", lambda _: started)
-    assert run(["local", "status", "--project", str(tmp_path)]) == 0
-    exports = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if "export " in line]
-    assert exports == [["export", f"{name}={value}"] for name, value in started.environment().items()]
 
 
 def states(monkeypatch, **services):

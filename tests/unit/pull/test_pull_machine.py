@@ -358,4 +358,5 @@ class TestFunctions:
         item = large_files.read_item(self.store, listing["work"], 3)
         killed = item.model_copy(update={"killed_attempts": 2})
         monkeypatch.setattr(large_files, "read_item", lambda *_: killed)
+        monkeypatch.setattr(fetch_file.function_resources().settings, "job_network", "")
         assert files[3]()["state"] == "stored"
