@@ -205,7 +205,10 @@ def deploy_project(workspace: Workspace) -> None:
 
     Jobs run one after the other: a driver that has run a job runs the next one in a third of the processor time.
     """
-    print_deployment(deploy(workspace, {"schedule": "none", "collect_minutes": "0", "concurrent_runs": "1"}))
+    print_deployment(
+        deploy(workspace, {"schedule": "none", "collect_minutes": "0", "concurrent_runs": "1"}),
+        workspace.load_project(),
+    )
 
 
 def scenario(folder: Path) -> dict[str, dict[str, Any]]:

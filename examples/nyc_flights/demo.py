@@ -155,7 +155,7 @@ def demo() -> None:
         start_cloud()
     with parts.part("Deploy the stacks"):
         # The demo starts everything itself.
-        print_deployment(deploy(WORKSPACE, {"schedule": "none", "collect_minutes": "0"}))
+        print_deployment(deploy(WORKSPACE, {"schedule": "none", "collect_minutes": "0"}), WORKSPACE.load_project())
     # After the start of the cloud, because boto3 reads the endpoint from the environment.
     with Client.open(WORKSPACE) as client:
         with parts.part("Prepare the partners' data"):

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from slackwater.client.workspace import Workspace
 from slackwater.deploy import deploy as deploy_module
 from slackwater.deploy.cdk import Cdk, CdkOutput, remove_former
 from slackwater.deploy.definitions import changes_resources
-from slackwater.deploy.deploy import check_definitions, stop_changed_application
+from slackwater.deploy.deploy import check_definitions, only_deployment, stop_changed_application
 from slackwater.errors import CloudError, DefinitionError, NotDeployed
 from slackwater.progress import ProgressBoard
 from slackwater.project.project import CodeDigests, Project, load_project
@@ -415,6 +416,31 @@ def test_definitions_that_are_deployed_without_the_cdk_change_nothing_but_the_de
     assert unordered(json.loads(digest.sub("", texts[0]))) == unordered(json.loads(digest.sub("", texts[1])))
     # Only the asset with the project is another one.
     assert [len(set(digest.findall(one)) - set(digest.findall(other))) for one, other in (texts, texts[::-1])] == [1, 1]
+
+
+def test_a_second_deployment_says_so_and_waits(tmp_path):
+    workspace, said, entered = Workspace(root=tmp_path, project=tmp_path), threading.Event(), threading.Event()
+    notes: list[str] = []
+
+    def note(text: str) -> None:
+        notes.append(text)
+        said.set()
+
+    def deploy_too() -> None:
+        with only_deployment(workspace, on_note=note):
+            entered.set()
+
+    second = threading.Thread(target=deploy_too)
+    with only_deployment(workspace, on_note=note) as log:
+        log.write("of the first one")
+        second.start()
+        assert said.wait(60)
+        assert not entered.is_set()
+    second.join(60)
+    assert entered.is_set()
+    assert notes == ["another deployment of this project runs: waiting until it has ended"]
+    state = tmp_path / ".slackwater"
+    assert {path.name: path.read_text() for path in state.iterdir()} == {".gitignore": "*\n", "deploy.log": ""}
 
 
 def unordered(value: Any) -> Any:

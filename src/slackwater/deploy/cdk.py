@@ -128,6 +128,7 @@ class Cdk:
         options = [word for name, value in context.items() for word in ("--context", f"slackwater:{name}={value}")]
         self._run(_SYNTHESIS, ["synth", "--quiet", *app, *options], folder=self.root)
         remove_former(assembly)
+        (assembly / ".gitignore").write_text("*\n", encoding="utf-8")
         self.progress.update(_SYNTHESIS, TaskState.DONE)
         return assembly
 

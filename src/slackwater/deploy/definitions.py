@@ -9,7 +9,7 @@ from slackwater.aws.clients import client
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.template_files import replace_file
 from slackwater.client.workspace import Workspace
-from slackwater.deploy.deploy import OnNote, check_definitions, deploy, latest_settings
+from slackwater.deploy.deploy import OnNote, check_definitions, deploy, latest_settings, only_deployment
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.installation import pipeline_frame
@@ -30,10 +30,11 @@ def deploy_changes(workspace: Workspace, *, deployed: Project, uri: str, on_note
     if changes_resources(project, deployed):
         deploy(workspace, latest_settings(workspace), on_note=on_note)
         return
-    check_definitions(project, prefix=workspace.prefix, on_note=on_note)
     content = project.model_copy(update={"code": deployed.code}).model_dump_json(by_alias=True).encode()
     store = S3ObjectStore(client("s3"))
-    replace_file(client("cloudformation"), store, prefix=workspace.prefix, uri=uri, content=content)
+    with only_deployment(workspace, on_note=on_note):
+        check_definitions(project, prefix=workspace.prefix, on_note=on_note)
+        replace_file(client("cloudformation"), store, prefix=workspace.prefix, uri=uri, content=content)
 
 
 def changes_resources(project: Project, deployed: Project) -> bool:

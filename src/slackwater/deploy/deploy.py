@@ -5,12 +5,15 @@ Also what a deletion of the stacks needs.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from slackwater.aws.api_log_role import ensure_log_role
 from slackwater.aws.clients import client
@@ -38,6 +41,7 @@ from slackwater.errors import CloudError, NotDeployed
 from slackwater.progress import ProgressBoard, TaskState
 from slackwater.project.changes import changed_definitions
 from slackwater.project.environments import check_target, settings_of_environment
+from slackwater.project.installation import make_state_folder
 from slackwater.project.project import Project
 
 _INSTALLATION = "install the CDK"
@@ -86,9 +90,7 @@ def deploy(
     if workspace.environment:
         merged["environment"] = workspace.environment
     definitions = workspace.load_project()
-    log_file = workspace.state / "deploy.log"
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    with log_file.open("w", encoding="utf-8") as log, ProgressBoard() as progress:
+    with only_deployment(workspace, on_note=on_note) as log, ProgressBoard() as progress:
         if not is_installed():
             progress.update(_INSTALLATION)
             install_tools()
@@ -117,6 +119,19 @@ def deploy(
     existing = stack_states(cloudformation, prefix=prefix)
     obsolete = tuple(stack for stack in existing if not (assembly / f"{stack}.template.json").exists())
     return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed), obsolete=obsolete)
+
+
+@contextmanager
+def only_deployment(workspace: Workspace, *, on_note: OnNote) -> Iterator[TextIO]:
+    """Wait until no other process deploys from this root; yield the log of the deployment, which is empty."""
+    with (make_state_folder(workspace.root) / "deploy.log").open("a", encoding="utf-8") as log:
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_note("another deployment of this project runs: waiting until it has ended")
+            fcntl.flock(log, fcntl.LOCK_EX)
+        log.truncate(0)
+        yield log
 
 
 def latest_settings(workspace: Workspace) -> dict[str, str]:

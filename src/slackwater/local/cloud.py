@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from slackwater.errors import CloudError, InputError
 from slackwater.local import layout
+from slackwater.project.installation import make_state_folder
 
 _START_SECONDS = 60
 _STOP_SECONDS = 30  # the emulator saves its whole state first
@@ -70,7 +71,7 @@ def up(root: Path, *, port: int | None = None) -> LocalCloud:
         if port is not None and urlsplit(running.endpoint).port != port:
             raise InputError(f"the local cloud already runs on {running.endpoint}: stop it first with `local down`")
         return running
-    files.base.mkdir(parents=True, exist_ok=True)
+    make_state_folder(files.root)
     files.log.touch()
     with _listen(files, port) as listener:
         endpoint = f"http://{layout.HOST}:{listener.getsockname()[1]}"

@@ -60,3 +60,11 @@ def locked(cache: Path) -> Iterator[None]:
     with (cache / "install.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def make_state_folder(root: Path) -> Path:
+    """Create the folder `.slackwater` in `root`, which git ignores, and return it."""
+    folder = root / ".slackwater"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+    return folder

@@ -136,13 +136,28 @@ def test_a_dry_run_shows_the_decisions_and_starts_nothing(printed_by, document_o
     before = deepcopy((vars(world.table), world.store.objects))
     shown = printed_by(*arguments)
     assert shown.err.endswith("dry run: no day runs, and nothing is recorded or sent\n")
-    assert "2013-03-10  rerun     flights grew by 500 rows (50.0 %), 1 object, 500 Bytes: reaches perc" in shown.out
+    assert "2013-03-10                rerun     flights grew by 500 rows (50.0 %), 1 object, 500 Bytes" in shown.out
     [pipeline] = document_of(*arguments)["pipelines"]
     assert {day["date"]: day["rule"] for day in pipeline["check"]["days"]}["2013-03-10"] == "grown"
     assert (vars(world.table), world.store.objects) == before
     empty = SimpleNamespace(project=Project(sources={}, pipelines={}))
     use_client(monkeypatch, a_client(example_project(), dry_checker=empty))
     assert "the pipeline daily_delays is not deployed: run slackwater deploy" in printed_by(*arguments, code=1).err
+
+
+def test_days_in_a_row_that_are_ignored_for_one_reason_share_a_line(capsys):
+    ignored = {"pipeline": "p", "decision": LateDecision.IGNORE, "rule": DecisionRule.UNCHANGED}
+    reasons = ["none"] * 3 + ["other"] + ["none"] * 2
+    days = [DayDecision(date=f"2013-03-{n:02}", reasons=(reason,), **ignored) for n, reason in enumerate(reasons, 1)]
+    late = [day.model_copy(update={"decision": LateDecision.DEFER}) for day in days[-2:]]
+    print_decisions(REPORT.model_copy(update={"days": (*days, *late)}))
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[2:]] == [
+        "2013-03-01 to 2013-03-03",
+        "2013-03-04",
+        "2013-03-05 to 2013-03-06",
+        "2013-03-05",
+        "2013-03-06",
+    ]
 
 
 def test_comparison_and_notification_are_printed(capsys):

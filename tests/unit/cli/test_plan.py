@@ -121,9 +121,13 @@ def test_on_a_terminal_it_asks(deployed, printed_by, monkeypatch, answer, expect
     assert calls == expected
 
 
-def test_after_a_deployment_the_commands_for_the_stale_days_are_printed(deployed, printed_by):
+def test_after_a_deployment_the_commands_that_follow_are_printed(deployed, printed_by):
     deployed(DEPLOYED, published(DEPLOYED, (DAILY, "2013-03-08")))
-    assert printed_by("deploy", *PROJECT).out.splitlines()[1:] == [
+    assert printed_by("deploy", *PROJECT).out.splitlines() == [
+        "deployed: 2 sources, 2 pipelines",
+        "  API: u",
+        "  to receive data: slackwater pull flights",
+        "  to run a day: slackwater run daily_delays --date DATE",
         "to run the stale days again:",
         f"  slackwater run daily_delays --date 2013-03-08 --project {EXAMPLE}",
     ]

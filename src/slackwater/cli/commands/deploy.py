@@ -13,10 +13,12 @@ from slackwater.cli.command import Result, Session, command
 from slackwater.cli.options import option
 from slackwater.cli.output import print_note, print_text
 from slackwater.errors import InputError
+from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.plan import Plan
     from slackwater.deploy.deploy import DeployResult
+    from slackwater.project.project import Project
 
 
 @command(
@@ -76,7 +78,7 @@ def deploy(
     }
 
     def view() -> None:
-        print_deployment(result)
+        print_deployment(result, project)
         if plan and plan.stale:
             print_text("\n  ".join(("to run the stale days again:", *commands(plan, session.folder)[1:])))
         if result.obsolete:
@@ -101,10 +103,17 @@ def confirm_removals(plan: Plan, *, yes: bool, may_ask: bool) -> None:
         raise InputError(f"nothing was deployed: restore {removed} to keep what is deployed")
 
 
-def print_deployment(result: DeployResult) -> None:
-    """Print which stacks a deployment changed."""
-    summary = f"deployed: {', '.join(result.changed)}" if result.changed else "no changes"
-    print_text(f"{summary} (API: {result.deployment.api_url})", style="green")
+def print_deployment(result: DeployResult, project: Project) -> None:
+    """Print what is deployed, where events are pushed, and commands that may follow, for one source and pipeline."""
+    deployed = f"{counted(len(project.sources), 'source')}, {counted(len(project.pipelines), 'pipeline')}"
+    print_text(f"deployed: {deployed}" if result.changed else f"no changes: {deployed}", style="green")
+    print_text(f"  API: {result.deployment.api_url}")
+    for source in list(project.sources.values())[:1]:
+        print_text(
+            f"  to receive data: slackwater {f'pull {source.source}' if source.pull else f'push {source.source} FILE'}"
+        )
+    for name in list(project.pipelines)[:1]:
+        print_text(f"  to run a day: slackwater run {name} --date DATE")
 
 
 def offer_deletion(result: DeployResult, prefix: str, *, may_ask: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
+from itertools import groupby
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from slackwater.progress import ProgressBoard, TaskState
 if TYPE_CHECKING:
     from slackwater.client.client import Client
     from slackwater.client.monitoring import MonitorResult
-    from slackwater.client.results import CheckReport
+    from slackwater.client.results import CheckReport, DayDecision
 
 
 @command(
@@ -110,7 +111,7 @@ def monitor_pipeline(
 
 
 def print_decisions(report: CheckReport) -> None:
-    """Print the decision about each day and its reasons."""
+    """Print the decision about each day and its reasons; days in a row that are ignored for one reason share a line."""
     from slackwater.client.results import LateDecision
 
     late = [day for day in report.days if day.decision is not LateDecision.IGNORE]
@@ -120,14 +121,19 @@ def print_decisions(report: CheckReport) -> None:
         style="bold",
     )
     rows: list[tuple[str, str, str]] = []
-    for day in report.days:
-        first, *others = day.reasons
-        rows.append((day.date, day.decision, first))
-        rows += [("", "", reason) for reason in others]
+    for (decision, reasons, _), group in groupby(report.days, key=_same_line):
+        days = list(group)
+        dates = days[0].date if len(days) == 1 else f"{days[0].date} to {days[-1].date}"
+        rows += [(dates, decision, reasons[0]), *(("", "", reason) for reason in reasons[1:])]
     print_table(("date", "decision", "reason"), rows)
     if report.older:
         days = counted(len(report.older), "day")
         print_text(f"{days} before the window with late data: slackwater late --older {report.pipeline}")
+
+
+def _same_line(day: DayDecision) -> tuple[str, tuple[str, ...], str]:
+    """Return what days on one line have in common. A day that is not ignored has a line of its own."""
+    return day.decision, day.reasons, "" if day.decision == "ignore" else day.date
 
 
 def print_day_outcomes(result: MonitorResult) -> None:
