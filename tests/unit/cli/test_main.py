@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -64,6 +66,13 @@ def test_every_command_is_listed_here(capsys):
 
 def test_the_version_is_printed(printed_by):
     assert printed_by("--version").out == f"slackwater {__version__}\n"
+
+
+def test_a_shell_completes_commands():
+    variables = {"_SLACKWATER_COMPLETE": "complete_bash", "COMP_WORDS": "slackwater mon", "COMP_CWORD": "1"}
+    command = [sys.executable, "-m", "slackwater.cli"]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["monitor"]
 
 
 @pytest.mark.parametrize("words", [[], ["run"], ["late"], ["late", "keep"]])
