@@ -58,16 +58,16 @@ def read(parameters: ReadParquet, context: StepContext) -> DataFrame:
     except Py4JJavaError as error:  # of the job that reads the footers
         outer = " ".join(error.java_exception.getMessage().split())
         # Its cause names fewer columns if schemas clash, and the file if a footer is not readable.
-        raise _refused(parameters.path, outer if _CLASH in outer else explain(error)[1]) from error
+        raise _refused(parameters.path, error, outer if _CLASH in outer else explain(error)[1]) from error
     except PySparkException as error:
-        raise _refused(parameters.path, explain(error)[1]) from error
+        raise _refused(parameters.path, error, explain(error)[1]) from error
     if not frame.columns:
         raise InputError(f"path: {parameters.path}: no columns: write the files with at least one")
     return frame
 
 
-def _refused(path: str, reason: str) -> InputError:
-    remedy = next((remedy for condition, remedy in _REMEDIES.items() if condition in reason), _OTHER_REMEDY)
+def _refused(path: str, error: Exception, reason: str) -> InputError:
+    remedy = next((remedy for condition, remedy in _REMEDIES.items() if condition in str(error)), _OTHER_REMEDY)
     return InputError(f"path: {path}: {reason}: {remedy}")
 
 
