@@ -122,8 +122,8 @@ def print_decisions(report: CheckReport) -> None:
     )
     rows: list[tuple[str, str, str]] = []
     for (decision, reasons, _), group in groupby(report.days, key=_same_line):
-        days = list(group)
-        dates = days[0].date if len(days) == 1 else f"{days[0].date} to {days[-1].date}"
+        same = list(group)
+        dates = same[0].date if len(same) == 1 else f"{same[0].date} to {same[-1].date}"
         rows += [(dates, decision, reasons[0]), *(("", "", reason) for reason in reasons[1:])]
     print_table(("date", "decision", "reason"), rows)
     if report.older:
