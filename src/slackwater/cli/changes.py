@@ -74,7 +74,12 @@ def _named(plan: Plan) -> str:
 
 
 def _stale(plan: Plan, name: str) -> list[str]:
-    days = [f"{_days(dates)} of {pipeline}" for pipeline, dates in plan.stale.items()]
+    from slackwater.client.plan import NOTED_DAYS
+
+    days = [
+        f"{'at least ' if len(dates) >= NOTED_DAYS else ''}{_days(dates)} of {pipeline}"
+        for pipeline, dates in plan.stale.items()
+    ]
     return [f"{name}: {', '.join(days)}"] if days else []
 
 

@@ -12,6 +12,9 @@ from slackwater.project.project import Project
 if TYPE_CHECKING:
     from slackwater.runs.table import RunTable
 
+NOTED_DAYS = 100
+"""How many days of a pipeline a command looks at before it does something else: their number must not grow with age."""
+
 
 class LostDays(NamedTuple):
     """What stays of a removed pipeline, and that no command reaches any more."""
@@ -42,8 +45,8 @@ def make_plan(
 ) -> Plan:
     """Return what a deployment of `project` changes in the deployed one.
 
-    Only the days of `pipelines` are read, by default of all that change. The code of the steps counts as unchanged.
-    Raises `CloudError`.
+    All days of all pipelines that change are read. With `pipelines`, which commands pass each time, only the latest
+    `NOTED_DAYS` of each of these are. The code of the steps counts as unchanged. Raises `CloudError`.
     """
     changes = tuple(changed_definitions(project, deployed))
     if not changes:
@@ -52,15 +55,15 @@ def make_plan(
     from slackwater.client.days.backfill_plan import FIRST_DATE, LAST_DATE
     from slackwater.runs.freeze import is_stale
 
-    files = project.model_copy(update={"code": deployed.code})
+    files, limit = project.model_copy(update={"code": deployed.code}), None if pipelines is None else NOTED_DAYS
     stale, lost = dict[str, tuple[str, ...]](), dict[str, LostDays]()
     for name in sorted(deployed.pipelines if pipelines is None else deployed.pipelines.keys() & set(pipelines)):
         if name not in files.pipelines:
-            days = table.days(name, FIRST_DATE, LAST_DATE)
+            days = table.days(name, FIRST_DATE, LAST_DATE, limit=limit, latest_first=True)
             published = sum(day.published is not None for day in days)
             lost[name] = LostDays(published, on_hold=sum(day.hold is not None for day in days))
         elif files.definition_digest(name) != deployed.definition_digest(name):
-            days = table.days(name, FIRST_DATE, LAST_DATE)
-            if dates := tuple(day.date for day in days if day.published and is_stale(day.published.run, files)):
-                stale[name] = dates
+            days = table.days(name, FIRST_DATE, LAST_DATE, limit=limit, latest_first=True)
+            if dates := [day.date for day in days if day.published and is_stale(day.published.run, files)]:
+                stale[name] = tuple(reversed(dates))
     return Plan(changes=changes, stale=stale, lost=lost)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from datetime import timedelta
 
 import pytest
 
 from slackwater.cli.changes import changes_line, plan_lines
 from slackwater.cli.main import run
-from slackwater.client.plan import make_plan
+from slackwater.client.plan import NOTED_DAYS, make_plan
 from slackwater.errors import AccessDenied
 from slackwater.project.project import CodeDigests, Project
 from slackwater.runs.freeze import new_run_id
@@ -76,6 +77,15 @@ def test_a_command_says_which_definitions_differ_which_days_become_stale_and_how
 
 def test_the_days_of_other_pipelines_are_not_read(project_differs, printed_by):
     assert "stale then" not in printed_by("runs", WEEKLY, *PROJECT).err
+
+
+def test_a_command_reads_the_latest_days_only_and_a_plan_all(monkeypatch, printed_by):
+    days = [(BEGIN + timedelta(days=number)).date().isoformat() for number in range(NOTED_DAYS + 50)]
+    table = published(DEPLOYED, *((DAILY, day) for day in days))
+    use_client(monkeypatch, a_client(FILES, run_table=table, deployed=DEPLOYED))
+    line = printed_by("runs", DAILY, *PROJECT).err
+    assert f"stale then: at least 100 published days ({days[50]} to {days[-1]}) of {DAILY}" in line
+    assert make_plan(FILES, DEPLOYED, table).stale == {DAILY: tuple(days)}
 
 
 def test_the_note_is_no_part_of_the_document(project_differs, document_of):
