@@ -171,7 +171,7 @@ def command(
                 if "session" in own:
                     arguments["session"] = opened
                 result = function(**arguments)
-                if "workspace" in vars(opened):
+                if writes or "client" in vars(opened):  # other commands have asked no cloud
                     opened.workspace.save_local_cloud()
             if as_json or result.view is None:
                 print_json(result.document)

@@ -9,6 +9,7 @@ import typer
 
 from slackwater.cli.command import Result, command
 from slackwater.client.client import Client
+from slackwater.client.workspace import Workspace
 from tests.example_project import PROJECT
 from tests.fakes_cli import use_client
 
@@ -52,6 +53,21 @@ def test_a_client_is_opened_when_it_is_used_and_closed_before_the_view(events, c
 
     assert call(used, *PROJECT) == 0
     assert events == ["flights", "opened", "closed", "shown"]
+
+
+@pytest.mark.parametrize(("writes", "uses", "saved"), [(False, False, 0), (False, True, 1), (True, False, 1)])
+def test_the_state_of_a_local_cloud_is_saved_before_the_view_if_a_command_has_asked_a_cloud(
+    events, monkeypatch, writes, uses, saved
+):
+    def ask(*, session: object) -> Result:
+        assert session.workspace
+        assert not uses or session.client
+        return Result({}, lambda: events.append("shown"))
+
+    monkeypatch.setattr(RecordedClient, "connection", SimpleNamespace(cloud="a test"), raising=False)
+    monkeypatch.setattr(Workspace, "save_local_cloud", lambda _: events.append("saved"))
+    assert call(ask, *PROJECT, writes=writes) == 0
+    assert [event for event in events if event in {"saved", "shown"}] == ["saved"] * saved + ["shown"]
 
 
 def test_a_command_that_writes_shows_once_where(monkeypatch, capsys):

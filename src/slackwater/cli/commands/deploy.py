@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     "slackwater deploy --project examples/nyc_flights",
     "slackwater deploy --environment prod --yes",
     "slackwater deploy --set outbound_allow=files.partner.example:8443 --set removal_policy=destroy",
+    writes=True,
 )
 def deploy(
     setting: Annotated[

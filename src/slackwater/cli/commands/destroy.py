@@ -18,7 +18,9 @@ from slackwater.formatting import counted
 from slackwater.progress import ProgressBoard, TaskState
 
 
-@command("slackwater destroy", "slackwater destroy --environment staging", "slackwater destroy --yes --json")
+@command(
+    "slackwater destroy", "slackwater destroy --environment staging", "slackwater destroy --yes --json", writes=True
+)
 def destroy(
     yes: Annotated[bool, option("--yes", text="Delete without asking.")] = False,
     *,
