@@ -24,7 +24,7 @@ unexport SLACKWATER_CACHE
 # With it, each process compiles all modules that it imports: the local cloud, each worker of a function, each command.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo scenario down test unit infra spark cloud airflow peers bench soak check format lint types imports machines licences audit lock clean
+.PHONY: help setup demo scenario down test collect unit infra spark cloud airflow peers bench soak check format lint types imports machines licences audit lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,9 @@ down: ## Stop the local cloud (its state stays under .slackwater/)
 
 test: $(READY) $(DYNAMODB) $(AIRFLOW) ## Run all tests, in three processes
 	@$(PYTEST) --numprocesses 3 --dist loadscope --no-loadscope-reorder tests
+
+collect: $(PACKAGES) ## Import all tests, which compiles them once for all processes
+	@$(PYTEST) --collect-only --quiet tests 2> /dev/null | grep -v '::'
 
 unit: $(READY) $(DYNAMODB) ## Run the tests that need neither network nor Spark
 	@$(PYTEST) tests/unit

@@ -75,8 +75,11 @@ load:
 SALES = "sales_by_shop"
 """The pipeline of which some days are large."""
 
-OWN_CLOUDS = ("tests/cloud/test_empty_folder.py", "tests/cloud/test_scenario.py")
-"""Tests that start clouds of their own."""
+OWN_CLOUDS = ("tests/cloud/test_scenario.py", "tests/cloud/test_empty_folder.py")
+"""Tests that start clouds of their own.
+
+A process that has two tests left gets the next group: the file of two tests comes last, or one process gets both.
+"""
 BARE_CLOUD = (
     "tests/cloud/test_alarm_stacks.py",
     "tests/cloud/test_emr_serverless.py",
