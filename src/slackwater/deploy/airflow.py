@@ -116,8 +116,8 @@ def airflow_program(files: Path) -> Path:
     if not program.exists():
         lock = files / "requirements" / "airflow.txt"
         pip = f"python3.11 -m venv {shlex.quote(str(folder))} && {shlex.quote(str(folder / 'bin' / 'pip'))} install"
-        # The lock has the versions of MWAA's constraints.
-        remedy = "make .venv-airflow/.ready" if is_clone(files) else f"{pip} -r {shlex.quote(str(lock))}"
+        # The lock names all packages. pip 22.3, which Python 3.11.0 has, takes the extras of others for unpinned ones.
+        remedy = "make .venv-airflow/.ready" if is_clone(files) else f"{pip} --no-deps -r {shlex.quote(str(lock))}"
         raise InputError(f"Airflow is not installed (it needs Python 3.11 or 3.12): {remedy}")
     return program
 

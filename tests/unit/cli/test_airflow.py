@@ -111,7 +111,7 @@ def test_without_a_clone_it_is_installed_into_the_cache_from_the_lock(tmp_path, 
         airflow.airflow_program(files)
     folder = tmp_path / "my cache" / "airflow"
     assert str(caught.value).endswith(
-        f": python3.11 -m venv '{folder}' && '{folder}/bin/pip' install -r {files}/requirements/airflow.txt"
+        f": python3.11 -m venv '{folder}' && '{folder}/bin/pip' install --no-deps -r {files}/requirements/airflow.txt"
     )
 
 
