@@ -11,6 +11,7 @@ target's Python leave out the bytecode. They are cached in the folder `build/<di
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -42,7 +43,7 @@ from infra.packing import (
 from infra.settings import Architecture, Settings, load_settings
 from slackwater.errors import SlackwaterError
 from slackwater.local import layout
-from slackwater.project.installation import cache_folder, deployed_files, library_folder
+from slackwater.project.installation import cache_folder, deployed_files, library_folder, remove_unused_folders
 from slackwater.project.project import CodeDigests, Project
 from slackwater.steps.registry import ENTRY_POINTS, installed_steps
 
@@ -214,7 +215,9 @@ class ArtefactBuilder:
             digest.update(hashlib.sha256(file.read_bytes()).digest())
         path = cache_folder(self.root) / "build" / digest.hexdigest()[:16] / name
         if path.exists():
+            os.utime(path.parent)
             return path
+        remove_unused_folders(path.parents[1])
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             tree, packed = Path(folder, "tree"), Path(folder, kind.name)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import site
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -163,6 +165,13 @@ def test_a_second_build_reuses_the_first(artefacts: Artefacts) -> None:
     before = artefacts.layer.stat().st_mtime_ns
     assert build_artefacts(root=ROOT, settings=THIS_MACHINE) == artefacts
     assert artefacts.layer.stat().st_mtime_ns == before
+
+
+def test_a_build_counts_as_used_when_it_is_reused(artefacts: Artefacts) -> None:
+    build = artefacts.layer.parent
+    os.utime(build, (0, 0))
+    build_artefacts(root=ROOT, settings=THIS_MACHINE)
+    assert time.time() - build.stat().st_mtime < 3600
 
 
 def test_the_same_tree_is_packed_to_the_same_bytes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.deploy.cdk import remove_former
+from slackwater.deploy.cdk import remove_former, remove_uploaded
 from slackwater.deploy.definitions import changes_resources
 from slackwater.project.project import CodeDigests, load_project
 from slackwater.steps.registry import registry
@@ -29,7 +29,7 @@ def test_templates_and_assets_of_earlier_syntheses_are_removed_and_all_others_st
         },
         "late.template.json": {},
         "removed.template.json": {},
-        "late.assets.json": {"files": {"a": {"source": {"path": "asset.0"}}, "b": {"source": {"path": "asset.1"}}}},
+        "late.assets.json": {"files": {"a": {"source": {"path": "asset.0"}}, "b": {"source": {"path": "asset.1.zip"}}}},
         "removed.assets.json": {"files": {"c": {"source": {"path": "asset.old"}}}},
         "tree.json": {},
     }
@@ -38,10 +38,12 @@ def test_templates_and_assets_of_earlier_syntheses_are_removed_and_all_others_st
     for name in ("asset.0", "asset.old"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "handler.py").touch()
-    (tmp_path / "asset.1").touch()
+    (tmp_path / "asset.1.zip").touch()
     remove_former(tmp_path)
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {*documents, "asset.0", "asset.1"} - {"removed.template.json"}
+    assert left == {*documents, "asset.0", "asset.1.zip"} - {"removed.template.json"}
+    remove_uploaded(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == left - {"asset.1.zip"}
 
 
 def test_definitions_that_are_deployed_without_the_cdk_change_nothing_but_the_deployed_project(tmp_path):

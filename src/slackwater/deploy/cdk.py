@@ -171,6 +171,12 @@ class Cdk:
         return output
 
 
+def remove_uploaded(assembly: Path) -> None:
+    """Remove the zips of a deployed assembly: 133 MB that AWS has, and that each synthesis writes again."""
+    for path in assembly.glob("asset.*.zip"):
+        path.unlink()
+
+
 def remove_former(assembly: Path) -> None:
     """Remove what the CDK leaves of earlier syntheses: templates of stacks, and assets, which no stack has any more."""
     artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"].values()

@@ -35,7 +35,7 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.spark_application import SparkApplications
 from slackwater.client.plan import Plan, make_plan
 from slackwater.client.workspace import Workspace
-from slackwater.deploy.cdk import Cdk
+from slackwater.deploy.cdk import Cdk, remove_uploaded
 from slackwater.deploy.tools import cdk_program, install_tools, is_installed
 from slackwater.errors import CloudError, NotDeployed
 from slackwater.progress import ProgressBoard, TaskState
@@ -110,6 +110,7 @@ def deploy(
         release_removed_alarms(assembly, stack=f"{prefix}-composite-alarms")
         delete_obsolete_alarms(assembly, prefix=prefix, on_note=on_note)
         output = cdk.deploy(assembly)
+        remove_uploaded(assembly)
     # Again, because the first deployment has only now created the bucket of the history.
     check_definitions(definitions, prefix=prefix, on_note=on_note)
     _settings_file(workspace).write_text(json.dumps(dict(settings or {})), encoding="utf-8")

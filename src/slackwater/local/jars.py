@@ -24,6 +24,7 @@ from slackwater.local.emr import spark
 from slackwater.local.emr.runner import SparkRunner, request_object
 from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.layout import Layout
+from slackwater.local.unpacked import Unpacked
 from slackwater.project.installation import cache_folder, deployed_files, locked
 
 ARTEFACTS = (
@@ -173,7 +174,7 @@ def archive_classes(folder: Path) -> Path:
                     f"{DRIVER_ENVIRONMENT}AWS_REGION": layout.REGION,
                 },
             )
-            image = spark.Image(training.endpoint, folder.resolve())
+            image = spark.Image(training.endpoint, folder.resolve(), Unpacked(scratch / "archives"))
             runner = SparkRunner(image=image, folder=scratch / "jobs", credentials=lambda _: aws)
             result = runner.run("training", submission, log_prefix=None, stop=threading.Event())
             if result.exit_code or not partial.exists():

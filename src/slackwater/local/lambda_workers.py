@@ -12,10 +12,8 @@ from __future__ import annotations
 import contextvars
 import hashlib
 import io
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import types
@@ -29,11 +27,10 @@ from slackwater.errors import CloudError
 from slackwater.local.emulator import module, replaces
 from slackwater.local.fork_server import ForkedProcess, ForkServers, Program
 from slackwater.local.layout import ARCHITECTURE, PYTHON
+from slackwater.local.unpacked import Unpacked
 
 # After this time an invocation gets a worker of its own: it may be one that a starting worker waits for.
 _START_SECONDS = 3.0
-# Workers start in threads, and several of them may use the same layer.
-_LOCK = threading.Lock()
 # A worker reads this file as Lambda does, so that the layer comes before everything else on its path.
 _PATH_FILE = f"python/lib/python{PYTHON}/site-packages/shared-layer.pth"
 # Beginnings of the names of variables that Python reads when it starts, or a module of the layer when it is imported.
@@ -55,7 +52,7 @@ class _Spawning(NamedTuple):
     """The unpacked layers."""
 
 
-def share_layers(folder: Path, servers: ForkServers) -> None:
+def share_layers(unpacked: Unpacked, servers: ForkServers) -> None:
     """Give starting Lambda workers a `path_layer` for each layer's zip; other callers still get the zip itself.
 
     Workers of functions with layers are forked.
@@ -70,7 +67,7 @@ def share_layers(folder: Path, servers: ForkServers) -> None:
         worker = spawning.get()
         if not layer or worker is None:
             return layer
-        worker.layers.append(unpacked_layer(layer, folder))
+        worker.layers.append(unpacked_layer(layer, unpacked))
         return path_layer(worker.layers[-1])
 
     @replaces(runtime.Worker, "_spawn")
@@ -157,21 +154,14 @@ def check_layers_load(function: Mapping[str, Any]) -> None:
         )
 
 
-def unpacked_layer(layer: bytes, folder: Path) -> Path:
-    """Unpack a layer's zip below `folder`, unless it is there. Return its folder."""
-    target = folder / hashlib.sha256(layer).hexdigest()[:16]
-    with _LOCK:
-        if not target.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            # Unpacked into another folder and then renamed, so that a folder at `target` is complete even after a kill.
-            partial = Path(tempfile.mkdtemp(dir=folder))
-            try:
-                with zipfile.ZipFile(io.BytesIO(layer)) as archive:
-                    archive.extractall(partial)  # zipfile strips "..", drives and roots from names
-                partial.rename(target)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-    return target
+def unpacked_layer(layer: bytes, unpacked: Unpacked) -> Path:
+    """Unpack a layer's zip, unless it has been unpacked. Return its folder."""
+
+    def unpack(folder: Path) -> None:
+        with zipfile.ZipFile(io.BytesIO(layer)) as archive:
+            archive.extractall(folder)  # zipfile strips "..", drives and roots from names
+
+    return unpacked.add(hashlib.sha256(layer).hexdigest()[:32], unpack)
 
 
 def path_layer(unpacked: Path) -> bytes:

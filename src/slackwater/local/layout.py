@@ -32,7 +32,6 @@ class Layout:
         self.state = self.base / "state"  # one JSON file per emulated service
         self.objects = self.base / "s3"
         self.jars = self.base / "jars"  # the parts of EMR's image that PyPI's Spark lacks
-        self.layers = self.base / "layers"  # Lambda layers, unpacked
         self.jobs = self.base / "emr"  # one folder per job run
 
 

@@ -39,6 +39,8 @@ from slackwater.local.services import (
 )
 from slackwater.local.services.monitoring import Monitoring
 from slackwater.local.services.schedules import Schedules
+from slackwater.local.unpacked import Unpacked
+from slackwater.project.installation import cache_folder, deployed_files, remove_unused_folders
 
 # Hypercorn's default of 5 s would close connections that SDKs still keep in their pools.
 _KEEP_ALIVE_SECONDS = 75
@@ -70,7 +72,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     rest_apis.register(endpoint)
     web_acls.register()
     forks = ForkServers()
-    share_layers(files.layers, forks)
+    share_layers(_unpacked("layers"), forks)
     limit_starting_workers(os.cpu_count() or 1)
     permissions.register()
     queues.register()
@@ -81,7 +83,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     state_machines.require_permissions()
     state_machines.stop_with_parents()
     store = EmrStore()
-    image = spark.Image(endpoint, files.jars.resolve())
+    image = spark.Image(endpoint, files.jars.resolve(), _unpacked("archives"))
     drivers = Drivers(store, image=image, folder=files.jobs, forks=forks)
     job_runs = JobRuns(
         store, SparkRunner(image=image, folder=files.jobs, credentials=store.job_credentials, drivers=drivers)
@@ -120,6 +122,13 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
         job_runs.stop_all(_JOB_SECONDS)
         drivers.close()
         _remove_leftovers(files.jobs)
+
+
+def _unpacked(name: str) -> Unpacked:
+    """Return the contents that all local clouds share below a name, without those that none has used for long."""
+    folder = cache_folder(deployed_files()) / "unpacked" / name
+    remove_unused_folders(folder)
+    return Unpacked(folder)
 
 
 def _remove_leftovers(jobs: Path) -> None:

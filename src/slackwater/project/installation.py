@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 # The folder of the files in an installed wheel.
 _IN_PACKAGE = "_deployed"
+_UNUSED_SECONDS = 7 * 86_400
 
 
 def deployed_files() -> Path:
@@ -45,6 +48,14 @@ def cache_folder(files: Path) -> Path:
     if is_clone(files):
         return files / ".slackwater"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slackwater"
+
+
+def remove_unused_folders(cache: Path) -> None:
+    """Remove the folders in a cache that have not been used for seven days. Whoever uses one sets its time to now."""
+    oldest = time.time() - _UNUSED_SECONDS
+    for folder in cache.glob("*/"):
+        if folder.stat().st_mtime < oldest:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def pipeline_frame() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from slackwater.errors import CloudError, InputError
 from slackwater.local.emr import runner
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.spark import Image
+from slackwater.local.unpacked import Unpacked
 
 pytestmark = pytest.mark.unit
 
@@ -51,7 +52,9 @@ def s3(monkeypatch) -> FakeS3:
 
 @pytest.fixture
 def spark_runner(tmp_path) -> SparkRunner:
-    return SparkRunner(image=Image("", tmp_path), folder=tmp_path, credentials=lambda _: {})
+    return SparkRunner(
+        image=Image("", tmp_path, Unpacked(tmp_path / "archives")), folder=tmp_path, credentials=lambda _: {}
+    )
 
 
 def test_an_archive_is_fetched_again_only_if_it_has_changed(s3, spark_runner):

@@ -17,6 +17,7 @@ from slackwater.local.emr.store import Application, EmrStore, JobRun
 from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.emulator import Scope
 from slackwater.local.fork_server import ForkServers
+from slackwater.local.unpacked import Unpacked
 from tests.fakes_local import end_fork_servers, workers
 
 pytestmark = pytest.mark.unit
@@ -100,7 +101,8 @@ class Emr:
         self.store.applications["app"] = self.application
         self.job = JobRun("job", "app", "arn", "0", {}, "emr-spark-8.1.0", {}, state="SUCCESS")
         self.store.job_runs["job"] = self.job
-        files = {"image": spark.Image("http://127.0.0.1:1", root / "jars"), "folder": self.folder}
+        image = spark.Image("http://127.0.0.1:1", root / "jars", Unpacked(root / "archives"))
+        files = {"image": image, "folder": self.folder}
         self.drivers = Drivers(self.store, **files)
         keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
         self.runner = SparkRunner(**files, credentials=lambda _: keys, drivers=self.drivers)
@@ -230,7 +232,7 @@ def test_a_driver_whose_jvm_does_not_start_runs_no_other_job(emr, tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")
 def test_the_program_of_a_job_is_forked_unless_it_imports_from_a_folder_that_may_change(emr, monkeypatch, tmp_path):
     (spark.job_home(tmp_path / "jars") / "python" / "lib" / "pyspark.zip").mkdir(parents=True)
-    archive = emr.folder / "archives" / "version"
+    archive = tmp_path / "archives" / "version"
     (archive / "package").mkdir(parents=True)
     monkeypatch.setattr(SparkRunner, "_unpack", lambda *_: archive)
     monkeypatch.setattr(spark, "_IMPORTED_LATER", ())  # these programs do not import pandas
@@ -348,7 +350,7 @@ def test_a_job_has_no_region_unless_it_sets_one(tmp_path, monkeypatch):
     submit.chmod(0o755)
     for environment in ({}, {"AWS_REGION": "eu-west-1"}):
         folder = tmp_path / f"job-{len(environment)}"
-        image = spark.Image("http://x", tmp_path)
+        image = spark.Image("http://x", tmp_path, Unpacked(tmp_path / "archives"))
         with spark.start_driver(folder, [], image=image, environment=environment) as process:
             assert process.wait() == 0
         assert (folder / "stdout").read_text().split() == list(environment)

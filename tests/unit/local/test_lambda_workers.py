@@ -29,6 +29,7 @@ from slackwater.local.lambda_workers import (
     unpacked_layer,
 )
 from slackwater.local.layout import ARCHITECTURE, PYTHON
+from slackwater.local.unpacked import Unpacked
 from tests.fakes_local import end_fork_servers
 
 pytestmark = pytest.mark.unit
@@ -47,10 +48,11 @@ def zipped(files):
 
 def test_a_layer_is_unpacked_once_and_comes_first_on_a_workers_path(tmp_path, monkeypatch):
     layer = zipped({"python/some_module.py": "VALUE = 1\n"})
-    unpacked = unpacked_layer(layer, tmp_path / "layers")
+    layers = Unpacked(tmp_path / "layers")
+    unpacked = unpacked_layer(layer, layers)
     module = unpacked / "python" / "some_module.py"
     written = module.stat().st_mtime_ns
-    assert unpacked_layer(layer, tmp_path / "layers") == unpacked
+    assert unpacked_layer(layer, layers) == unpacked
     assert module.stat().st_mtime_ns == written
     with zipfile.ZipFile(io.BytesIO(path_layer(unpacked))) as archive:
         archive.extractall(tmp_path / "worker")
@@ -69,7 +71,7 @@ def started(tmp_path, monkeypatch):
     # With an empty entry in its own, a worker that Python starts imports the modules of its function first.
     monkeypatch.setenv("PYTHONPATH", os.pathsep)
     servers = ForkServers()
-    share_layers(tmp_path / "layers", servers)
+    share_layers(Unpacked(tmp_path / "layers"), servers)
     workers = []
 
     def start(layer, code, **variables):
@@ -215,8 +217,9 @@ def test_a_function_whose_layer_is_for_another_python_or_processor_fails_with_th
 
 
 def test_layers_have_separate_folders_and_a_broken_layer_leaves_none(tmp_path):
-    first, second = (unpacked_layer(zipped({"python/a.py": source}), tmp_path) for source in ("A = 1\n", "A = 2\n"))
+    layers = Unpacked(tmp_path)
+    first, second = (unpacked_layer(zipped({"python/a.py": source}), layers) for source in ("A = 1\n", "A = 2\n"))
     assert first != second
     with pytest.raises(zipfile.BadZipFile):
-        unpacked_layer(b"no zip", tmp_path)
+        unpacked_layer(b"no zip", layers)
     assert len(list(tmp_path.iterdir())) == 2

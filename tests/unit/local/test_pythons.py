@@ -12,6 +12,7 @@ from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.spark import Image
 from slackwater.local.emr.submit import Submission, local_python, use_local_pythons
 from slackwater.local.layout import PYTHON
+from slackwater.local.unpacked import Unpacked
 
 pytestmark = pytest.mark.unit
 
@@ -64,7 +65,7 @@ def test_driver_and_executors_run_the_python_that_the_job_names():
 
 
 def test_a_job_whose_python_is_missing_fails_before_it_starts(tmp_path):
-    image, folder = Image("http://127.0.0.1:1", tmp_path / "jars"), tmp_path / "jobs"
+    image, folder = Image("http://127.0.0.1:1", tmp_path / "jars", Unpacked(tmp_path / "archives")), tmp_path / "jobs"
     runner = SparkRunner(image=image, folder=folder, credentials=lambda _: {})
     submission = Submission("s3://code/job.py", [], conf={DRIVER: "/usr/bin/python3.10"})
     result = runner.run("job", submission, log_prefix=None, stop=threading.Event())

@@ -11,6 +11,7 @@ from slackwater.local.emr.runner import SparkRunner, last_error
 from slackwater.local.emr.spark import Image
 from slackwater.local.emr.submit import read_submission
 from slackwater.local.service_model import EmrValidationError
+from slackwater.local.unpacked import Unpacked
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +55,7 @@ def test_a_job_or_application_that_names_a_jar_which_the_release_lacks_fails_as_
     driver = {"entryPoint": "s3://code/job.py", "sparkSubmitParameters": parameters}
     read = read_submission({"jobDriver": {"sparkSubmit": driver}}, application)
     (tmp_path / "any.jar").touch()
-    image = Image("http://127.0.0.1:1", tmp_path)
+    image = Image("http://127.0.0.1:1", tmp_path, Unpacked(tmp_path / "archives"))
     runner = SparkRunner(image=image, folder=tmp_path / "jobs", credentials=lambda _: {})
     result = runner.run("job", read, log_prefix=None, stop=threading.Event())
     assert (result.exit_code, result.stopped) == (-1, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 from urllib.parse import quote
@@ -171,34 +173,13 @@ class SparkRunner:
         # An archive has 75 MB. Its ETag is a digest of its content, so that most jobs need not fetch it.
         etag, _ = request_object(aws, "HEAD", uri)
         with self._unpacking:
-            if (target := self._archive_folder(uri, etag)).exists():
-                return target
+            if found := self._image.archives.find(_archive_digest(uri, etag)):
+                return found
             etag, content = request_object(aws, "GET", uri)  # the archive may have changed since
-            if (target := self._archive_folder(uri, etag)).exists():
-                return target
-            # Unpacked into another folder and then renamed, so that a folder at `target` is complete even after a kill.
-            partial = target.with_suffix(".partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            packed = partial.with_suffix(".packed")
-            packed.write_bytes(content)
             try:
-                if zipfile.is_zipfile(packed):
-                    with zipfile.ZipFile(packed) as archive:
-                        archive.extractall(partial)  # noqa: S202 - zipfile writes nothing outside the folder
-                else:
-                    with tarfile.open(packed) as archive:
-                        archive.extractall(partial, filter="tar")
+                return self._image.archives.add(_archive_digest(uri, etag), partial(_extract, content))
             except (tarfile.TarError, zipfile.BadZipFile, OSError) as error:
                 raise InputError(f"{uri} cannot be unpacked: {error}") from error
-            packed.unlink()
-            partial.rename(target)
-        return target
-
-    def _archive_folder(self, uri: str, etag: str) -> Path:
-        if not etag:  # all such archives would have the same folder
-            raise CloudError(f"S3 returned no ETag for {uri}: run the job again")
-        return self._folder / "archives" / hashlib.sha256(etag.encode()).hexdigest()[:32]
 
     def _submit(
         self,
@@ -231,6 +212,23 @@ class SparkRunner:
         if stop.is_set():
             return AttemptResult(code, "", stopped=True)
         return AttemptResult(code, "" if code == 0 else last_error(folder / "stdout", folder / "stderr"))
+
+
+def _archive_digest(uri: str, etag: str) -> str:
+    if not etag:  # all such archives would have the same folder
+        raise CloudError(f"S3 returned no ETag for {uri}: run the job again")
+    return hashlib.sha256(etag.encode()).hexdigest()[:32]
+
+
+def _extract(content: bytes, folder: Path) -> None:
+    packed = io.BytesIO(content)
+    if zipfile.is_zipfile(packed):
+        with zipfile.ZipFile(packed) as archive:
+            archive.extractall(folder)  # noqa: S202 - zipfile writes nothing outside the folder
+    else:
+        packed.seek(0)
+        with tarfile.open(fileobj=packed) as archive:
+            archive.extractall(folder, filter="tar")
 
 
 def _fetch(uri: str, folder: Path, aws: Mapping[str, str]) -> Path:

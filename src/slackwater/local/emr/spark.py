@@ -16,6 +16,7 @@ from slackwater.errors import CloudError
 from slackwater.local import layout
 from slackwater.local.emr import guard
 from slackwater.local.fork_server import ForkedProcess, ForkServers, Process, Program
+from slackwater.local.unpacked import Unpacked
 
 TRAINING_JOB = Path(__file__).with_name("training_job.py")
 _JOB_PROGRAM = Path(__file__).with_name("job_program.py")
@@ -92,6 +93,8 @@ class Image(NamedTuple):
     """The local cloud's."""
     jars: Path
     """The absolute path of the folder with the jars and the Spark home."""
+    archives: Unpacked
+    """The archives of jobs."""
 
 
 def default_properties(image: Image) -> dict[str, str]:
@@ -222,7 +225,7 @@ def start_program(
             folder=Path(command[0]).parent,
             modules=_IMPORTED_LATER,
         )
-        forked = forks and _fork(program, sparks, archives=folder.parent / "archives", forks=forks, output=stdout)
+        forked = forks and _fork(program, sparks, archives=image.archives.folder, forks=forks, output=stdout)
         return forked or _start([sys.executable, str(_JOB_PROGRAM), *arguments], work, variables, stdout, stdout)
 
 
