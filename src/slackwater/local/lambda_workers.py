@@ -3,6 +3,7 @@
 - Layers are unpacked once: the emulator unpacks them for every worker, which takes seconds and 150 MB each time.
 - A worker is forked by a process that has imported the modules of its layers already, unless that is not safe
   (`slackwater.local.fork_server`).
+- An exception of a function is reported by its class and with its stack trace: retries name classes.
 - As many workers start at a time as this machine has cores: the emulator starts one for every invocation that finds no
   idle worker, and ten that start at once take longer than two that then serve all ten invocations.
 """
@@ -50,6 +51,13 @@ class _Spawning(NamedTuple):
     """The configuration of its function."""
     layers: list[Path]
     """The unpacked layers."""
+
+
+def register(unpacked: Unpacked, servers: ForkServers, *, cores: int) -> None:
+    """Change how the emulator runs functions; layers are in `unpacked`, and `servers` fork workers."""
+    share_layers(unpacked, servers)
+    limit_starting_workers(cores)
+    report_exceptions()
 
 
 def share_layers(unpacked: Unpacked, servers: ForkServers) -> None:
@@ -137,6 +145,37 @@ def limit_starting_workers(cores: int) -> None:
         if worker is not None:
             starting.discard(worker)
         release(worker)
+
+
+def report_exceptions() -> None:
+    """Report exceptions of Python functions as Lambda does: for the emulator, each one is a `Runtime.HandlerError`."""
+    functions, runtime = module("services.lambda_svc"), module("core.lambda_runtime")
+    latest: contextvars.ContextVar[Mapping[str, Any] | None] = contextvars.ContextVar("latest", default=None)
+
+    @replaces(runtime.Worker, "invoke")
+    def invoke(call: Any, worker: Any, *arguments: Any, **options: Any) -> Any:
+        response = call(worker, *arguments, **options)
+        latest.set(response)
+        return response
+
+    @replaces(functions, "_execute_function_warm")
+    def execute(call: Any, function: Any, event: Any, request_id: str) -> Any:
+        latest.set(None)
+        result, response = call(function, event, request_id), latest.get() or {}
+        if result.get("error") and (trace := response.get("trace")):
+            result["body"] = {
+                "errorMessage": response["error"],
+                "errorType": exception_class(trace, response["error"]),
+                "requestId": request_id,
+                "stackTrace": trace.splitlines(keepends=True)[1:-1],
+            }
+        return result
+
+
+def exception_class(trace: str, message: str) -> str:
+    """Return the name of the class of the exception at the end of a stack trace, whose message is known."""
+    last = trace.rstrip().removesuffix(message.rstrip()).splitlines()[-1]
+    return last.partition(":")[0].rpartition(".")[2]
 
 
 def check_layers_load(function: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slackwater.local import emulator, layout
+from slackwater.local import emulator, lambda_workers, layout
 from slackwater.local.checkpoint import Checkpointer
 from slackwater.local.emr import cloudformation, spark, step_functions
 from slackwater.local.emr.api import EmrServerlessApi
@@ -26,7 +26,6 @@ from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.store import EmrStore
 from slackwater.local.fork_server import ForkServers
-from slackwater.local.lambda_workers import limit_starting_workers, share_layers
 from slackwater.local.services import (
     composite_alarms,
     permissions,
@@ -72,8 +71,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     rest_apis.register(endpoint)
     web_acls.register()
     forks = ForkServers()
-    share_layers(_unpacked("layers"), forks)
-    limit_starting_workers(os.cpu_count() or 1)
+    lambda_workers.register(_unpacked("layers"), forks, cores=os.cpu_count() or 1)
     permissions.register()
     queues.register()
     recursive_loops.register()

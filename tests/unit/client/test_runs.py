@@ -17,7 +17,7 @@ from slackwater.client.days import runs
 from slackwater.client.days.runs import RunSeconds, run_result
 from slackwater.errors import CloudError, InputError, RunFailed, StillRunning, UnknownName
 from slackwater.runs.inputs.input_definition import InputDefinition
-from slackwater.runs.record import DayRecord, Hold, Publication, Run, RunRecord, RunState, StageRecord
+from slackwater.runs.record import DayRecord, Hold, Publication, Resolution, Run, RunRecord, RunState, StageRecord
 from tests.example_project import example_project
 from tests.fakes_cli import BEGIN, FakeEmr, FakeObjects, FakeStates, Pages, a_client
 
@@ -36,11 +36,11 @@ SERVICES = {"Run joined": "emr-serverless", "Run last": "emr-serverless"}
 class Table:
     """A run table with one run, whose only stage took three seconds."""
 
-    def __init__(self, run=RUN, hold=None):
-        self._run, self._hold = run, hold
+    def __init__(self, run=RUN, hold=None, resolution=None):
+        self._run, self._hold, self._resolution = run, hold, resolution
 
     def day(self, pipeline, date):
-        return DayRecord(pipeline=pipeline, date=date, hold=self._hold)
+        return DayRecord(pipeline=pipeline, date=date, hold=self._hold, resolution=self._resolution)
 
     def run(self, pipeline, date, attempt):
         assert (pipeline, date, attempt) == ("daily_delays", "2013-03-10", 2)
@@ -216,9 +216,9 @@ def test_the_seconds_of_an_unchanged_run_are_a_total():
     assert result.seconds == RunSeconds(total=20.0)
 
 
-def notes(run=RUN, hold=None):
+def notes(run=RUN, **day):
     states = FakeStates({"arn:e": [("SUCCEEDED", STATES[:2])]}, output=output("unchanged", run))
-    return run_result(followed(states)[0][-1], Table(run, hold)).notes
+    return run_result(followed(states)[0][-1], Table(run, **day)).notes
 
 
 def test_a_run_of_a_day_that_has_not_ended_says_so(monkeypatch):
@@ -243,6 +243,15 @@ def test_a_run_of_a_day_that_stays_on_hold_names_the_hold():
         "the day is on hold (audit): too few rows\n"
         "  slackwater late release daily_delays --date 2013-03-10 --reason TEXT, or slackwater late keep",
     )
+
+
+@pytest.mark.parametrize(
+    ("action", "after", "is_named"), [("ended", 0, True), ("ended", -1, False), ("released", 0, False)]
+)
+def test_a_run_names_the_hold_that_it_has_ended(action, after, is_named):
+    at = BEGIN + timedelta(seconds=after)
+    resolution = Resolution(action=action, reason="the file is back", principal="", at=at)
+    assert notes(resolution=resolution) == (("the day is no longer on hold: the file is back",) if is_named else ())
 
 
 @pytest.mark.parametrize(

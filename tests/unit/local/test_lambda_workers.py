@@ -9,6 +9,7 @@ import site
 import subprocess
 import sys
 import time
+import traceback
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,7 @@ from slackwater.local.lambda_workers import (
     check_layers_load,
     limit_starting_workers,
     path_layer,
+    report_exceptions,
     share_layers,
     unpacked_layer,
 )
@@ -129,6 +131,39 @@ def test_a_worker_has_the_python_path_of_its_function_and_not_that_of_this_proce
     for own in ({}, {"json.py": ""}):  # forked, and started by Python
         code = {"handler.py": handler, **own}
         assert [started(layer, code, **set_)[0] for set_ in ({}, {"PYTHONPATH": "/opt"})] == [None, "/opt"]
+
+
+class FunctionError(Exception):
+    """An exception whose module is not `builtins`."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FunctionError("plain"),
+        FunctionError("with: colon"),
+        FunctionError("one: two\nthree: four"),
+        KeyError("a"),
+        ValueError(),
+    ],
+)
+def test_an_exception_is_reported_by_its_class_with_its_message_and_stack_trace(monkeypatch, error):
+    def invoke(worker, event):
+        try:
+            raise error from OSError("first")
+        except Exception as raised:  # noqa: BLE001 - as the emulator's worker does it
+            return {"status": "error", "error": str(raised), "trace": traceback.format_exc()}
+
+    def execute(function, event, request_id):
+        lambda_runtime.Worker.invoke(None, event)
+        return {"body": {"errorType": "Runtime.HandlerError"}, "error": True}
+
+    monkeypatch.setattr(lambda_runtime.Worker, "invoke", invoke)
+    monkeypatch.setattr(lambda_svc, "_execute_function_warm", execute)
+    report_exceptions()
+    body = lambda_svc._execute_function_warm({}, {}, "request")["body"]
+    assert "in invoke" in "".join(body.pop("stackTrace"))
+    assert body == {"errorType": type(error).__name__, "errorMessage": str(error), "requestId": "request"}
 
 
 @pytest.mark.parametrize("folder", ["lambdas", "glue_jobs"])

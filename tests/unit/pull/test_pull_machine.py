@@ -124,7 +124,10 @@ class TestMachine:
         assert result["vanished_files"] == ["v0", "v1", "v2", "v3", "v4"]
         assert result["first_reason"] == "reason 0"
         cause = evaluate(STATES["Fail the pull"]["Cause"], {"input": result}, source="s", listing={"files": 14})
-        assert cause == "2 of 14 files of s could not be fetched (2 were stored); the first error: reason 0"
+        assert cause == (
+            "2 of 14 files of s could not be fetched (2 were stored); the first error: reason 0 "
+            "(all: slackwater files list s --state failed)"
+        )
         assert evaluate(STATES["Check whether any file failed"]["Choices"][0]["Condition"], {"input": result}) is True
 
     def next_state(self, result: dict[str, object]) -> str:

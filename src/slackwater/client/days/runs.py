@@ -12,7 +12,7 @@ from slackwater.client.days.executions import Executions, OnProgress, ignore, re
 from slackwater.client.tables import PublishedTable
 from slackwater.errors import StillRunning
 from slackwater.runs.day import day_of, parse_date
-from slackwater.runs.record import DayRecord, Publication, Run, RunRecord, RunState
+from slackwater.runs.record import DayRecord, Publication, ResolutionAction, Run, RunRecord, RunState
 from slackwater.runs.table import RunTable
 
 _SPARK = "emr-serverless"
@@ -44,7 +44,7 @@ class RunResult:
     files_not_taken: Mapping[str, int]
     """For each source: files of the day that were not taken when the inputs were listed, if there were any."""
     notes: Sequence[str] = ()
-    """What else a person has to know about the day: that it has not ended, has no events, or is on hold."""
+    """What else a person has to know about the day: that it has not ended, has no events, is on hold, or was."""
 
 
 @dataclass(kw_only=True)
@@ -122,11 +122,11 @@ def run_result(view: ExecutionView, table: RunTable) -> RunResult:
         seconds=seconds,
         execution=view.arn,
         files_not_taken=record.files_not_taken if record else {},
-        notes=tuple(_notes(run, record, table.day(run.pipeline, run.date), now=utc_now())),
+        notes=tuple(_notes(run, record, table.day(run.pipeline, run.date), started=view.started, now=utc_now())),
     )
 
 
-def _notes(run: Run, record: RunRecord | None, day: DayRecord, *, now: datetime) -> Iterator[str]:
+def _notes(run: Run, record: RunRecord | None, day: DayRecord, *, started: datetime, now: datetime) -> Iterator[str]:
     if reads := record and record.reads:
         local_day = f"{run.date} in {reads.timezone}"
         if day_of(parse_date(run.date), reads.timezone).end > now:
@@ -142,6 +142,8 @@ def _notes(run: Run, record: RunRecord | None, day: DayRecord, *, now: datetime)
             f"the day is on hold ({day.hold.rule}): {day.hold.reason}\n  slackwater late release {run.pipeline} --date "
             f"{run.date} --reason TEXT, or slackwater late keep"
         )
+    elif (ended := day.resolution) and ended.action is ResolutionAction.ENDED and ended.at >= started:
+        yield f"the day is no longer on hold: {ended.reason}"
 
 
 def run_seconds(total: float, states: Iterable[StateView], *, work: float | None) -> RunSeconds:
