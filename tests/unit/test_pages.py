@@ -61,6 +61,14 @@ def test_every_page_that_code_names_exists(folder):
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
+def test_the_list_of_decisions_has_each_with_its_title():
+    decisions = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "decisions").glob("*.md")}
+    rows = re.findall(r"^\| (\d+) \| \[(.*)\]\((.*)\) \|$", decisions.pop("README.md"), flags=re.MULTILINE)
+    assert {name: f"# {number}. {title}" for number, title, name in rows} == {
+        name: text.partition("\n")[0] for name, text in decisions.items()
+    }
+
+
 def test_a_page_for_users_is_read_in_ten_minutes():
     words = {str(page.relative_to(ROOT)): len(page.read_text(encoding="utf-8").split()) for page in PAGES}
     long = {name for name, count in words.items() if count > 2400} - {"CHANGELOG.md"}
