@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import signal
 import subprocess
@@ -67,7 +68,8 @@ def test_each_page_is_in_the_navigation_once():
 
 def test_the_command_serves_a_site_with_a_search_that_loads_nothing_from_elsewhere():
     command = [sys.executable, "-m", "slackwater.cli", "docs", "serve"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         url, remark = process.stdout.readline().strip(), process.stdout.readline()
         assert remark == "Ctrl-C stops it.\n"

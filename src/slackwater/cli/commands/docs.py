@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,4 +33,5 @@ def serve(
         with served(site, port) as server:
             print_text(f"http://127.0.0.1:{server.server_port}/", style="green")
             print_text("Ctrl-C stops it.")
+            sys.stdout.flush()  # also a program that reads the output gets the URL
             server.serve_forever()
