@@ -26,10 +26,10 @@ def serve(
     """
     from slackwater.dev.documentation import build_site, served, site_pages
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell may have made it ignore SIGINT
-        signal.signal(number, signal.default_int_handler)
     with TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
         site = build_site(site_pages(), Path(folder))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell may have made it ignore SIGINT
+            signal.signal(number, signal.default_int_handler)
         with served(site, port) as server:
             print_text(f"http://127.0.0.1:{server.server_port}/", style="green")
             print_text("Ctrl-C stops it.")
