@@ -24,7 +24,7 @@ unexport SLACKWATER_CACHE
 # With it, each process compiles all modules that it imports: the local cloud, each worker of a function, each command.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo scenario down test collect unit infra spark cloud airflow peers bench soak check format lint types imports machines licences audit lock clean
+.PHONY: help setup demo scenario down test collect unit infra spark cloud airflow peers bench soak docs check format lint types imports machines licences audit lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -114,6 +114,9 @@ soak: $(PACKAGES) ## Pull a generated year with crashes, outages and new definit
 
 $(BENCH): scripts/setup-bench requirements/bench.txt | $(UV)
 	@scripts/setup-bench
+
+docs: $(PACKAGES) ## Show the documentation as a site in a browser
+	@$(BIN)/slackwater docs serve
 
 check: types format lint imports machines licences audit ## Check format, lint, types, imports, templates, licences, vulnerabilities
 

@@ -11,6 +11,7 @@ DEPLOYED = (
     *("infra", "lambdas", "glue_jobs", "step_functions", "mwaa_dags", "cdk.json"),
     *("examples/orders", "requirements/layer.txt", "requirements/archive.txt", "requirements/airflow.txt"),
     "requirements/tools",
+    "docs",  # `slackwater docs serve` shows them
 )
 
 

@@ -262,4 +262,5 @@ def test_a_wheel_and_its_clone_give_runs_the_same_identity(
     )
     folder, digests = done.stdout.splitlines()
     assert folder == str(files)
+    assert (files / "docs" / "site.yml").is_file()  # `slackwater docs serve` reads it
     assert CodeDigests.model_validate_json(digests) == code_digests(ROOT)

@@ -183,7 +183,8 @@ def test_spark_reads_the_same_rows_and_the_documented_view_has_each_event_once(c
         FunctionName="slackwater-update-raw-tables",
         Payload=json.dumps({"source": "visits", "partitions": [[DAY, "05"]]}),
     )
-    (view,) = re.findall(r"CREATE VIEW orders_events AS\n(.*?)```", Path("docs/receiver.md").read_text(), re.DOTALL)
+    page = Path("docs/receiver/stored-events.md").read_text()
+    (view,) = re.findall(r"CREATE VIEW orders_events AS\n(.*?)```", page, re.DOTALL)
     view = view.replace("slackwater_raw.orders", TABLE).replace("order_id", "id").replace('"$path"', "_file")
     outputs, emr = cloud.outputs(), cloud.client("emr-serverless")
     job = SPARK_JOB.format(table=TABLE, view=f"({view})").encode()

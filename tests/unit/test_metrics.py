@@ -26,7 +26,7 @@ from tests.fakes_receiver import MemoryEventCounts
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATIONS = ROOT / "docs" / "operations.md"
+OPERATIONS = ROOT / "docs" / "operations" / "metrics.md"
 
 
 @pytest.fixture(autouse=True)

@@ -70,13 +70,3 @@ def test_a_runbook_says_what_the_alarm_means_where_to_look_what_to_do_and_how_to
     # The commands are those of the default prefix.
     assert "(README.md#choose-the-deployment)" in lines[3]
     assert max(map(len, lines)) <= 120
-
-
-@pytest.mark.parametrize("page", [*PAGES, INDEX], ids=lambda page: page.stem)
-def test_every_link_of_a_runbook_leads_to_a_heading_of_a_page(page):
-    for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
-        name, _, anchor = target.partition("#")
-        text = (page.parent / name).resolve().read_text(encoding="utf-8")
-        headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
-        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-        assert not anchor or anchor in anchors, target

@@ -143,7 +143,7 @@ class StackDeletion:
             if messages:
                 yield (
                     f"queue {resource.name} has {messages} messages with accepted events: wait until they are stored "
-                    "(slackwater buffer status), and store or delete dead letters (docs/operations.md)"
+                    "(slackwater buffer status), and store or delete dead letters (docs/operations/dead-letters.md)"
                 )
 
     def _status(self, stack: str) -> str:

@@ -188,7 +188,7 @@ def _lake_formation(clients: Clients) -> Finding:
         if "IAM_ALLOWED_PRINCIPALS" not in principals:
             return warning(
                 f"{name} lacks IAM_ALLOWED_PRINCIPALS: IAM policies do not give access to new tables",
-                "grant permissions to the roles of the deployment (docs/operations.md, Lake Formation)",
+                "grant permissions to the roles of the deployment (docs/deploy/account.md, Lake Formation)",
             )
     return ok("IAM policies give access to tables")
 

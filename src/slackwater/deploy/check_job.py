@@ -35,7 +35,7 @@ _REMEDIES = {
         f"iceberg-spark3-runtime.jar {_AND_AGAIN}",
     ),
     "NoSuchFileException": f"the release lacks a jar of spark_jars: {_DEPLOY_JARS} {_AND_AGAIN}",
-    "Lake Formation": "grant the role {role} its permissions (docs/operations.md, Lake Formation)",
+    "Lake Formation": "grant the role {role} its permissions (docs/deploy/account.md, Lake Formation)",
     **dict.fromkeys(
         ("AccessDenied", "not authorized"),
         "the role {role} lacks this permission: slackwater deploy restores its policies; if it is denied after that, "
@@ -81,7 +81,7 @@ def check_job(
     with_versions = "".join(f" with Spark {line['spark']} and Python {line['python']}" for line in lines)
     return ok(
         "did through Step Functions what a stage needs: imports, objects and an item, an Iceberg commit with a "
-        f"tag{with_versions}; docs/operations.md lists the permissions that it does not use"
+        f"tag{with_versions}; docs/deploy/account.md lists the permissions that it does not use"
     )
 
 

@@ -28,7 +28,7 @@ COMMANDS = [
     "logs", "query",
 ]  # fmt: skip
 RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-10"]
-WITHOUT_PROJECT = ["init", "airflow up", "step list", "step show", "step run"]
+WITHOUT_PROJECT = ["init", "airflow up", "docs serve", "step list", "step show", "step run"]
 
 
 @pytest.fixture(autouse=True)

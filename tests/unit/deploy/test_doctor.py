@@ -197,7 +197,7 @@ FAULTS = {
     ),
     "Lake Formation": (
         {"lakeformation:GetDataLakeSettings": {"DataLakeSettings": {"CreateTableDefaultPermissions": []}}},
-        "warning", "IAM_ALLOWED_PRINCIPALS", "docs/operations.md",
+        "warning", "IAM_ALLOWED_PRINCIPALS", "docs/deploy/account.md",
     ),
     "leftovers": (
         NOT_DEPLOYED | {"logs:DescribeLogGroups": {"logGroups": [{"logGroupName": LEAKED}]}},
@@ -480,7 +480,7 @@ JARS = "slackwater deploy --set spark_jars="
         ("ClassNotFoundException: org.apache.iceberg.spark.SparkCatalog", "", f"{JARS}/usr/share/aws/iceberg/"),
         ("", "Job failed. Exception in thread main java.nio.file.NoSuchFileException: /usr/share/x.jar", f"{JARS} and"),
         ("AccessDenied: could not write s3://e/k: AccessDenied: no", "", f"the role {OUTPUTS['JobRoleArn']} lacks"),
-        ("AccessDeniedException: Insufficient Lake Formation permission(s): x", "", "docs/operations.md, Lake Format"),
+        ("AccessDeniedException: Insufficient Lake Formation permission(s): x", "", "account.md, Lake Format"),
     ],
 )
 def test_the_remedy_of_a_known_failure_is_named(log, detail, remedy):

@@ -11,7 +11,7 @@ from importlib import import_module
 MODULES = (
     *("init", "local", "airflow", "plan", "deploy", "doctor", "destroy", "source", "pipeline", "step", "dev", "token"),
     *("push", "pull", "files", "sideline", "run", "runs", "history", "why", "monitor", "late", "diff", "cost", "logs"),
-    "query",
+    *("query", "docs"),
 )
 for _module in MODULES:
     import_module(f"{__name__}.{_module}")

@@ -155,12 +155,12 @@ _TABLES = frozenset({DecisionRule.TABLE_NOTIFIED, DecisionRule.TABLE_IGNORED})
 # Phrases of the table in docs/late-data.md, and what they link to.
 _LINKS = {
     "an earlier version": "versions.md",
-    "the audit": "#the-audit",
-    "`on_change: hold`": "pipelines.md#days-of-other-pipelines",
-    "run the day again": "pipelines.md#cycles-that-validation-cannot-see",
-    "the timezone has changed": "#a-new-definition",
-    "`on_definition`": "#a-new-definition",
-    "`on_change: notify`": "#changed-tables",
+    "the audit": "late-data/days-on-hold.md#the-audit",
+    "`on_change: hold`": "pipelines/tables.md#days-of-other-pipelines",
+    "run the day again": "pipelines/tables.md#cycles-that-validation-cannot-see",
+    "the timezone has changed": "late-data/definitions-and-tables.md#a-new-definition",
+    "`on_definition`": "late-data/definitions-and-tables.md#a-new-definition",
+    "`on_change: notify`": "late-data/definitions-and-tables.md#changed-tables",
 }
 
 
