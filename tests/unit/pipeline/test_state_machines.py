@@ -89,6 +89,13 @@ def test_only_temporary_errors_are_retried(name):
     assert not {error for error in retried if error.startswith("States.")}
 
 
+def test_a_function_is_called_again_after_each_error_of_lambda_for_which_aws_recommends_it():
+    """Those of "Handle Lambda service exceptions" in the guide of Step Functions."""
+    transient = ("ClientExecutionTimeoutException", "ServiceException", "AWSLambdaException", "SdkClientException")
+    errors = {f"Lambda.{name}" for name in (*transient, "TooManyRequestsException")}
+    assert {error for error in RETRIES[LAMBDA]["ErrorEquals"] if "." in error} == errors
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_repeats_a_retry_of_a_service_only_to_wait_longer(name):
     def longest_wait(retrier: Machine) -> float:
