@@ -17,7 +17,7 @@ def check_project(project: Project, settings: Settings, *, missing_steps: Set[st
 
     `missing_steps` are steps of installed packages that the archive of the jobs lacks.
     """
-    problems = [*_unknown_steps(project, missing_steps), *_workers(project, settings)]
+    problems = [*_unknown_steps(project, missing_steps), *_workers(project, settings), *_own_tables(project, settings)]
     # Without subnets, a job reaches only S3, Glue, Lake Formation, CloudWatch Logs, KMS, STS, DynamoDB and Secrets
     # Manager in the region of its application ("Other considerations" in the user guide of EMR Serverless).
     if not settings.job_subnets:
@@ -56,6 +56,17 @@ def _workers(project: Project, settings: Settings) -> Iterator[str]:
                 yield (
                     f"pipelines/{name}.yaml: spark: {what} needs {missing}: choose smaller workers, or raise these "
                     "settings"
+                )
+
+
+def _own_tables(project: Project, settings: Settings) -> Iterator[str]:
+    """Yield the tables of other systems that this deployment writes: days would run again after what runs cause."""
+    for name, pipeline in sorted(project.pipelines.items()):
+        for table, foreign in pipeline.foreign_tables.items():
+            if foreign.name[0] in {settings.raw_database, settings.warehouse_database}:
+                yield (
+                    f"pipelines/{name}.yaml: tables.{table}.iceberg: this deployment writes {foreign.iceberg} itself: "
+                    "name the source in `sources`, or read the days of a pipeline with `table`"
                 )
 
 

@@ -260,6 +260,16 @@ class Settings(BaseModel):
         return self.prefix.replace("-", "_")
 
     @property
+    def raw_database(self) -> str:
+        """Glue's database of the tables of raw events."""
+        return f"{self.database_prefix}_raw"
+
+    @property
+    def warehouse_database(self) -> str:
+        """Glue's database of the published tables and the ledger."""
+        return f"{self.database_prefix}_warehouse"
+
+    @property
     def metric_namespace(self) -> str:
         """The CloudWatch namespace of this deployment's metrics: an account can have several deployments."""
         return f"Slackwater/{self.prefix}"

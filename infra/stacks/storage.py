@@ -97,8 +97,8 @@ class StorageStack(DeploymentStack):
         self.run_table = self._run_table()
         self.token_table = self._table("TokenTable", partition_key="token_hash")
         self.buffer = EventBuffer(self, "EventBuffer", settings=settings, key=self._key)
-        self.raw_database = f"{settings.database_prefix}_raw"
-        self.warehouse_database = f"{settings.database_prefix}_warehouse"
+        self.raw_database = settings.raw_database
+        self.warehouse_database = settings.warehouse_database
         # The scope of the raw database is that of earlier versions: its name is taken, so it cannot be replaced.
         self._database(Construct(self, "RawTables"), "Database", self.raw_database, "Raw events by source")
         self._database(self, "WarehouseDatabase", self.warehouse_database, "Published tables of the pipelines")

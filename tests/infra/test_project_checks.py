@@ -102,3 +102,16 @@ def test_a_step_that_jobs_do_not_get_is_an_error_that_names_the_setting(project:
     ):
         check_project(project, Settings(), missing_steps={"join"})
     check_project(project, Settings())
+
+
+@pytest.mark.parametrize("database", ["mine_dev_raw", "mine_dev_warehouse"])
+def test_a_table_that_the_deployment_itself_writes_is_refused_as_the_table_of_another_system(database: str) -> None:
+    tables = {"t": {"iceberg": f"{database}.former", "location": "s3://lake/former"}}
+    project = piped(sources=[], tables=tables, steps={"end": {"step": "sql", "depends_on": ["t"]}})
+    check_project(project, Settings(prefix="other"))
+    with pytest.raises(DefinitionError) as refused:
+        check_project(project, Settings(prefix="mine-dev"))
+    assert str(refused.value) == (
+        f"pipelines/p.yaml: tables.t.iceberg: this deployment writes {database}.former itself: name the source in "
+        "`sources`, or read the days of a pipeline with `table`"
+    )

@@ -20,7 +20,7 @@ from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
 from tests.infra.assembly import Assembly
 from tests.infra.rights import granted
-from tests.rights import AIRFLOW, EVENTBRIDGE, JOBS, REMOVING_ARROW_FILES, ROLES, calls
+from tests.rights import AIRFLOW, EVENTBRIDGE, FUNCTIONS, JOBS, MACHINES, REMOVING_ARROW_FILES, ROLES, calls
 
 pytestmark = pytest.mark.infra
 
@@ -67,6 +67,43 @@ def test_every_role_may_use_the_key_as_it_uses_what_the_key_encrypts(prod: Assem
             for action in actions
         }
         assert {action for action, resource in permissions[role] if resource == "Key"} == needed, role
+
+
+# What the job of `slackwater doctor --job` and its state machine use of their roles.
+_DOCTOR_USES = {
+    *("iam:PassRole", "emr-serverless:StartJobRun", "emr-serverless:TagResource", "emr-serverless:GetJobRun"),
+    *("events:PutRule", "events:PutTargets", "events:DescribeRule", "dynamodb:GetItem"),
+    *("glue:GetDatabase", "glue:GetTable", "glue:CreateTable", "glue:UpdateTable"),
+    *("s3:GetObject asset/", "s3:PutObject logs/", "s3:DeleteObject runs/"),
+    *(
+        f"s3:{action} {folder}"
+        for action in ("GetObject", "PutObject")
+        for folder in ("runs/", "slackwater_warehouse/")
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("state machine", MACHINES["AnyPipeline"]),
+        ("job", JOBS["AnyPipelineJob"]),
+        ("`freeze-inputs`", FUNCTIONS["freezeinputs"]),
+        ("`record-run`", FUNCTIONS["recordrun"]),
+    ],
+)
+def test_the_operations_page_lists_what_a_run_needs_and_the_job_of_the_doctor_does_not_use(
+    name: str, rows: tuple[str, ...]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    [listed] = re.findall(rf"^\| {name} \| (`.*`.*) \|$", page, re.MULTILINE)
+    needed = set()
+    for action, resource in calls(rows):
+        folder = re.sub(r"^(\w+/)?([a-z_]+)[./].*", r"\2/", resource)
+        is_used = name in {"state machine", "job"} and {action, f"{action} {folder}"} & _DOCTOR_USES
+        if not is_used and not action.startswith("logs:"):
+            needed |= {action, folder} if name == "job" and action in {"s3:GetObject", "s3:PutObject"} else {action}
+    assert set(re.findall("`(.*?)`", listed)) == needed
 
 
 def test_a_job_role_is_passed_to_emr_serverless_only(assembly: Assembly) -> None:

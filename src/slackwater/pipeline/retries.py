@@ -28,6 +28,8 @@ RETRIES: dict[str, dict[str, Any]] = {
             "Lambda.ServiceException",
             "Lambda.AWSLambdaException",
             "Lambda.SdkClientException",
+            # Step Functions has waited too long for the answer: the first call may still work.
+            "Lambda.ClientExecutionTimeoutException",
             # Errors of our own functions: Step Functions names a Python exception by its class.
             "Throttled",
             "Unavailable",

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
-from slackwater.errors import CloudError, Throttled
+from slackwater.errors import CloudError, ObjectInvalid, Throttled
 from slackwater.receiver.connectors.connector import ListedFile
 from slackwater.receiver.pull.file_cache import (
     Content,
@@ -138,6 +138,18 @@ class TestRecords:
 
 
 class TestBatches:
+    @pytest.mark.parametrize("record", [ENTRY, CONTENT])
+    def test_a_record_that_is_invalid_is_named_by_an_error_that_stops_one_day_of_a_check(self, local, cache, record):
+        cache.save(record)
+        for item in local.client.scan(TableName=TABLE)["Items"]:
+            local.client.put_item(TableName=TABLE, Item=item | {"record": {"S": '{"source": "a"}'}})
+        key = record.path if record is ENTRY else record.id
+        with pytest.raises(ObjectInvalid, match=f"the record of {key} in the file cache .*{type(record).__name__}: "):
+            read(cache, record)
+        if record is ENTRY:
+            with pytest.raises(ObjectInvalid, match=r"2013/x\.csv"):
+                list(cache.not_taken("a"))
+
     def test_hundreds_of_entries_are_read_in_batches_of_100(self, local, cache):
         names = [f"{number:03}" for number in range(250)]
         for start in range(0, len(names), 50):

@@ -201,12 +201,14 @@ def test_a_commit_whose_answer_is_lost_on_the_way_is_sent_once_and_can_be_read(g
     assert ledger.read("p", {"2013-03-10"}).entries == [ENTRY]
 
 
-def test_the_function_opens_the_catalog_to_write(monkeypatch):
+def test_the_functions_open_the_catalog_to_write(monkeypatch):
     catalog = object()
     monkeypatch.setattr(warehouse, "open_catalog_to_write", lambda: catalog)
-    ports = {"project": None, "store": None, "run_table": None, "state_machines": None}
-    resources = resources_of({"exchange_bucket": "x", "warehouse_database": "w"}, **ports)
+    ports = dict.fromkeys(("project", "store", "run_table", "state_machines", "file_cache"))
+    names = {"exchange_bucket": "x", "warehouse_database": "w", "warehouse_bucket": "w", "raw_database": "r"}
+    resources = resources_of({**names, "raw_bucket": "r"}, **ports)
     assert resources.ledger.table.catalog is catalog
+    assert resources.raw_tables.catalog is catalog
 
 
 def callers(*names: str) -> set[tuple[str, str]]:

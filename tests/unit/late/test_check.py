@@ -114,6 +114,17 @@ def test_notifications_beyond_the_limit_of_one_map_wait_for_later_checks(world, 
     assert {first, second} == {"2013-03-08", "2013-03-09"}
 
 
+def test_a_monitoring_has_no_more_days_than_fit_into_its_history_and_leaves_out_no_re_run(world, monkeypatch):
+    for date in ("2013-03-08", "2013-03-09"):
+        world.publish(date, force=True)
+    world.add("weather", "2013-03-12", "20", name="late", rows=1)
+    monkeypatch.setattr("slackwater.late.check.tasks.MOST_TASKS", 2)
+    assert [(task.date, task.action) for task in day_tasks(world.check())] == [
+        ("2013-03-12", DayAction.RERUN),
+        ("2013-03-08", DayAction.NOTIFY),
+    ]
+
+
 def test_metadata_is_read_only_for_objects_that_the_published_run_has_not_read(world):
     uri = world.add("flights", "2013-03-10", "20", name="late", rows=10)
     world.store.asked_metadata.clear()

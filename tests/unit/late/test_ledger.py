@@ -11,12 +11,12 @@ from lambdas import write_ledger
 from slackwater.costs.cost import RunCost
 from slackwater.errors import DayChanged
 from slackwater.late.comparison import MetricChange, RowCounts
-from slackwater.late.decision import CheckReport
+from slackwater.late.decision import CheckReport, LateDecision
 from slackwater.late.effects import Effect, effects_of_day, largest_change
 from slackwater.late.entry import LateInput, LedgerEntry, late_inputs
 from slackwater.late.ledger import Ledger
 from slackwater.late.new_entries import RunInputs, completed_entries, cost_shares, new_entries
-from slackwater.late.pending import save_pending
+from slackwater.late.pending import PendingCheck, PendingDay, save_pending
 from slackwater.late.report.message import Message
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.day import day_of
@@ -501,6 +501,17 @@ def test_two_inputs_over_one_published_day_are_two_rows_with_the_whole_cost():
     arguments = {"pipeline": PIPELINE, "timezone": "UTC", "checks": (), "running": (), "read_by_runs": [taken]}
     rows = new_entries((), **arguments)
     assert [(row.source, row.rows, row.cost_usd) for row in rows] == [("daily", 10, 2.0), ("weekly", 10, 2.0)]
+    assert new_entries(rows, **arguments) == []
+
+
+def test_two_inputs_over_one_published_day_are_two_rows_of_a_check_that_runs_nothing():
+    item = {"uri": "upstream/date=2013-03-10", "etag": "digest", "change": Change.ADDED, "file": None, "bytes": 0}
+    inputs = tuple(LateInput(source=source, rows=10, arrived=AT, **item) for source in ("daily", "weekly"))
+    day = PendingDay(date=DAY, decision=LateDecision.HOLD, rule="r", reason="", attempt=1, inputs=inputs)
+    check = PendingCheck(pipeline=PIPELINE, execution=f"{ARN}m1", checked_at=AT, days=(day,))
+    arguments = {"pipeline": PIPELINE, "timezone": "UTC", "checks": (check,), "running": (), "read_by_runs": ()}
+    rows = new_entries((), **arguments)
+    assert [row.source for row in rows] == ["daily", "weekly"]
     assert new_entries(rows, **arguments) == []
 
 

@@ -54,7 +54,7 @@ STEPS = {"delays_by_carrier": StepUse(step="sql", depends_on=("flights",))}
 """Steps that any definition of the sources can have."""
 
 
-def define(world: World, *, on_definition: str = "keep", **changes: object) -> None:
+def define(world: World, *, on_definition: str = Late().on_definition, **changes: object) -> None:
     """Deploy another definition, after the cool-down of earlier runs."""
     world.time += timedelta(hours=2)
     definition = world.project.pipelines[PIPELINE]

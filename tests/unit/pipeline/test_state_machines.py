@@ -14,6 +14,7 @@ from jsonata.functions import Functions
 
 from slackwater.client.days.backfill_plan import MAX_DAYS, MAX_PARALLEL
 from slackwater.errors import CloudError, DefinitionError, Throttled, Unavailable
+from slackwater.late.check.tasks import MOST_TASKS
 from slackwater.local.emr.drivers import INPUT_BYTES
 from slackwater.local.emr.submit import read_submission
 from slackwater.pipeline.compile import compile_machine
@@ -45,6 +46,7 @@ VARIABLES = {
     "correlation_id": "c",
     "retried": False,
     "reason": "E: no cause was given",
+    "check": {"days": [{}]},
 }
 """Variables that the states before a failure have assigned."""
 WITHOUT_JOBS = ("monitor_days", "backfill")
@@ -85,6 +87,13 @@ def test_only_temporary_errors_are_retried(name):
     functions = set() if name == "backfill" else {"Throttled", "Unavailable", "DayChanged"}
     assert own == functions | ({"CloudError"} if name == "monitor_days" else set())
     assert not {error for error in retried if error.startswith("States.")}
+
+
+def test_a_function_is_called_again_after_each_error_of_lambda_for_which_aws_recommends_it():
+    """Those of "Handle Lambda service exceptions" in the guide of Step Functions."""
+    transient = ("ClientExecutionTimeoutException", "ServiceException", "AWSLambdaException", "SdkClientException")
+    errors = {f"Lambda.{name}" for name in (*transient, "TooManyRequestsException")}
+    assert {error for error in RETRIES[LAMBDA]["ErrorEquals"] if "." in error} == errors
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -200,7 +209,7 @@ MESSAGE = 'version "1" with \\2\\ failed: `slackwater diff`'
 def test_a_failed_day_is_reported_with_the_message_of_its_error(cause, reason):
     days = COMPILED["monitor_days"]["States"]["Handle the late days"]["ItemProcessor"]["States"]
     error = {"Error": "RunFailed"} | ({"Cause": cause} if cause else {})
-    variables = {"date": "2013-03-10", "error": error, "step": "run", "outcome": {}}
+    variables = {**VARIABLES, "error": error, "step": "run", "outcome": {}}
     reported = evaluated(days["Report the failed day"]["Output"], {}, variables)
     failed = {"date": "2013-03-10", "outcome": "failed", "failed_step": "run"}
     assert reported == failed | {"error": "RunFailed", "reason": reason}
@@ -254,7 +263,7 @@ def test_a_long_cause_is_cut_before_a_regular_expression_reads_it(machine, state
     message = "a failed run: " + "x" * 40_000
     error = {"Error": "E", "Cause": json.dumps({member: message})}
     entered = {"input": {"cause": error["Cause"]}, "errorOutput": error}
-    reported = evaluated(output, entered, {"date": "d", "error": error, "step": "run", "outcome": {}})
+    reported = evaluated(output, entered, {**VARIABLES, "error": error, "step": "run", "outcome": {}})
     assert message.startswith(reported.get("reason") or reported["ledger_error"])
     assert 0 < max(lengths) <= 4000
 
@@ -280,7 +289,8 @@ def test_a_published_day_that_is_not_compared_or_notified_keeps_its_outcome(outc
         "Compare the versions": "compare",
         "Send the notification": "notify",
     }
-    variables = {"date": "2013-03-10", "error": {"Error": "E", "Cause": "c" * 400}, "step": step, "outcome": outcome}
+    error = {"Error": "E", "Cause": "c" * 400}
+    variables = {**VARIABLES, "error": error, "step": step, "outcome": outcome}
     reported = evaluated(days["Report the failed day"]["Output"], {}, variables)
     cause = f"{reason}: {'c' * 400}"[:300]
     assert reported == {"date": "2013-03-10", **outcome, "failed_step": step, "error": "E", "reason": cause}
@@ -306,9 +316,30 @@ def test_machines_end_in_a_succeed_state_a_fail_state_or_a_task(name):
     assert ends <= {"Succeed", "Fail", "Task"}
 
 
-def test_a_monitoring_of_the_largest_window_fits_into_the_history_with_all_of_its_retries():
+def test_the_days_of_the_largest_monitoring_fit_into_the_history_with_all_retries():
     (limit,) = [item.le for item in Late.model_fields["window_days"].metadata if isinstance(item, Le)]
-    assert ENDS + most_events(COMPILED["monitor_days"], items=limit) < HISTORY_LIMIT
+    assert limit <= MOST_TASKS
+    assert ENDS + most_events(COMPILED["monitor_days"], items=MOST_TASKS) < HISTORY_LIMIT
+
+
+@pytest.mark.parametrize("count", [1, 90, 91, 100, 200, MOST_TASKS])
+def test_the_outcomes_of_a_monitoring_fit_into_a_payload_and_its_cause_into_an_execution(count):
+    """A payload has at most 256 KB, a cause 32,768 characters ("Service quotas", and the API reference)."""
+    states = COMPILED["monitor_days"]["States"]
+    reported = states["Handle the late days"]["ItemProcessor"]["States"]["Report the failed day"]["Output"]
+    outcome = {"outcome": "published", "run_id": "r" * 32, "attempt": 99_999}
+    error = {"Error": "States.TaskFailed", "Cause": json.dumps({"Cause": "\U0001f30a" * 5000}, ensure_ascii=False)}
+    variables = {"check": {"report": "s3://" + "r" * 200, "days": [{}] * count}, "pipeline": "p" * 63}
+    variables |= {"date": "2013-03-10", "error": error, "step": "run", "outcome": outcome}
+    day = evaluated(reported, {}, variables)
+    assert set(day["reason"]) == {"\U0001f30a"}
+    assert (len(day["reason"]) == 300) is (count <= 90)
+    output = {"report": variables["check"]["report"], "days": [day] * count, "failed": count, "ledger_error": "l" * 300}
+    assert len(json.dumps(output, ensure_ascii=False).encode()) < 256 * 1024
+    cause = evaluated(states["Fail the monitoring"]["Cause"], {"input": output}, variables)
+    assert cause.startswith(f"{count} of {count} late days of {'p' * 63} failed: 2013-03-10: \U0001f30a")
+    assert cause.endswith("l" * 300)
+    assert len(cause) < 32_768
 
 
 def test_the_longest_backfill_fits_into_the_history_with_all_of_its_retries():

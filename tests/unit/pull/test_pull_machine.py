@@ -76,6 +76,7 @@ class TestMachine:
                     "Lambda.ServiceException",
                     "Lambda.AWSLambdaException",
                     "Lambda.SdkClientException",
+                    "Lambda.ClientExecutionTimeoutException",
                     "Throttled",
                     "Unavailable",
                     "DayChanged",

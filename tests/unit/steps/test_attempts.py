@@ -178,6 +178,21 @@ def test_an_earlier_attempt_is_refused_and_told_what_to_do_in_a_new_deployment()
     assert store.objects == before
 
 
+def test_an_earlier_attempt_leaves_nothing_beside_the_parts_that_a_later_one_is_writing():
+    store = VersionStore()
+
+    def end_an_earlier_attempt(call):
+        name = part_name(call, 0, 0, "csv")
+        store.put(FOLDER + name, b"3")
+        with pytest.raises(Superseded, match="attempt 3"):
+            call_of(store, 2)
+        return [name]
+
+    replace_parts(store, FOLDER, run_of(3), end_an_earlier_attempt)
+    assert read_by_us(store) == {b"3"}
+    assert len(store.objects) == 2
+
+
 @pytest.mark.parametrize("other", [{"date": "2013-03-11"}, {"pipeline": "q"}])
 def test_another_day_or_pipeline_replaces_what_has_no_date_in_its_path(other):
     store = VersionStore()

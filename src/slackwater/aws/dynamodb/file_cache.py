@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
+from pydantic import ValidationError
 
 from slackwater.aws.dynamodb.requests import read_items, write_all
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
+from slackwater.errors import ObjectInvalid
+from slackwater.model import first_error
 from slackwater.receiver.pull.file_cache import Content, EntryChanged, FileEntry, FileOfDate, FileState
 
 # Another writer is faster: codes of the errors of a single write, and reasons for cancelling a transaction.
 _CHANGED = frozenset({"ConditionalCheckFailedException", "TransactionConflictException"})
 _CHANGED_REASONS = frozenset({"ConditionalCheckFailed", "TransactionConflict"})
+_Record = TypeVar("_Record", FileEntry, Content)
 
 
 class DynamoFileCache:
@@ -31,12 +35,11 @@ class DynamoFileCache:
 
     def entries(self, source: str, paths: Iterable[str]) -> list[FileEntry]:
         """Return those of the files that are recorded (strongly consistent)."""
-        return [FileEntry.model_validate_json(record) for record in self._records(source, paths, source=source)]
+        return [_read(FileEntry, item) for item in self._items(source, paths, source=source)]
 
     def contents(self, source: str, ids: Iterable[str]) -> list[Content]:
         """Return those of the contents that are recorded (strongly consistent)."""
-        records = self._records(_contents_key(source), ids, source=source)
-        return [Content.model_validate_json(record) for record in records]
+        return [_read(Content, item) for item in self._items(_contents_key(source), ids, source=source)]
 
     def save(self, *records: FileEntry | Content) -> None:
         """Write all records, or none, with the next revision.
@@ -59,7 +62,7 @@ class DynamoFileCache:
         """
         condition = "open_source = :source AND due <= :now"
         items = self._query("due", source, condition, {":source": source, ":now": _sortable(now)}, limit=limit)
-        return [FileEntry.model_validate_json(item["record"]["S"]) for item in items]
+        return [_read(FileEntry, item) for item in items]
 
     def longest_not_taken(self, source: str) -> FileEntry | None:
         """Return the file that is not taken since the longest time, or None. May miss writes of the last seconds."""
@@ -88,13 +91,12 @@ class DynamoFileCache:
 
     def _not_taken(self, source: str, limit: int | None = None) -> Iterator[FileEntry]:
         items = self._query("not-taken", source, "not_taken_source = :source", {":source": source}, limit=limit)
-        return (FileEntry.model_validate_json(item["record"]["S"]) for item in items)
+        return (_read(FileEntry, item) for item in items)
 
-    def _records(self, partition_key: str, sort_keys: Iterable[str], *, source: str) -> list[str]:
+    def _items(self, partition_key: str, sort_keys: Iterable[str], *, source: str) -> Iterator[dict[str, Any]]:
         keys = [_key(partition_key, path) for path in dict.fromkeys(sort_keys)]
         what = f"the file cache of {source}"
-        items = read_items(self._dynamodb, self._table, keys, what=what, ConsistentRead=True)
-        return [item["record"]["S"] for item in items]
+        return read_items(self._dynamodb, self._table, keys, what=what, ConsistentRead=True)
 
     def _query(
         self, index: str, source: str, condition: str, values: Mapping[str, str], limit: int | None = None
@@ -134,6 +136,17 @@ class DynamoFileCache:
             "ConditionExpression": "revision = :read OR attribute_not_exists(revision) AND :read = :new",
             "ExpressionAttributeValues": {":read": {"N": str(record.revision)}, ":new": {"N": "0"}},
         }
+
+
+def _read(model: type[_Record], item: Mapping[str, Any]) -> _Record:
+    """Return the record of an item. Raises `ObjectInvalid`: then a check holds the day of the file, and no other."""
+    try:
+        return model.model_validate_json(item["record"]["S"])
+    except ValidationError as error:
+        raise ObjectInvalid(
+            f"the record of {item['path']['S']} in the file cache ({item['source']['S']}) is not valid: "
+            f"{first_error(error)}"
+        ) from error
 
 
 def _indexed(entry: FileEntry) -> dict[str, Any]:

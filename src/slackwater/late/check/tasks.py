@@ -7,6 +7,9 @@ from enum import StrEnum
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.model import Record
 
+MOST_TASKS = 366
+"""With more days, the history of an execution could have more than 25,000 events, with all of its retries."""
+
 
 class DayAction(StrEnum):
     """What the monitoring machine does with a day."""
@@ -25,10 +28,11 @@ class DayTask(Record):
 
 
 def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
-    """Return the days that the monitoring machine has to work on, in the order in which it starts them.
+    """Return at most 366 days that the monitoring machine has to work on, in the order in which it starts them.
 
     Re-runs come first, the oldest day before the others, and then notifications that are due, by date: comparisons
     that take long delay no re-run. A day on hold is among them if its published version still needs a notification.
+    Notifications of further days stay due.
     """
     due, reruns = list(report.notifications_due), list[DayDecision]()
     for day in report.days:
@@ -39,7 +43,8 @@ def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
         elif is_due and day.rule is not DecisionRule.RUNNING:
             due.append(day.date)
     reruns.sort(key=lambda day: day.figures.position or 0 if day.figures else 0)
-    return (
+    tasks = (
         *(DayTask(date=day.date, action=DayAction.RERUN) for day in reruns),
         *(DayTask(date=date, action=DayAction.NOTIFY) for date in due),
     )
+    return tasks[:MOST_TASKS]
