@@ -48,3 +48,14 @@ def test_a_change_of_a_day_runs_the_week_again_in_the_same_pass(cloud, week, mon
     [changed] = json.loads(message["Message"])["inputs"]
     assert [(file["file"], file["change"]) for file in changed["files"]] == [(f"daily_delays {LATE}", "changed")]
     assert changed["late_rows"] == changed["files"][0]["rows_after"] > 0
+
+
+def test_a_selection_of_a_chain_runs_no_day_twice(cloud, monitored):
+    jobs = len(cloud.jobs())
+    selected = cloud.json("run", "--select", "daily_delays+", "--date", LATE)
+    assert selected["pipelines"] == ["daily_delays", "weekly_delays"]
+    assert [(run["pipeline"], run["outcome"]) for run in selected["runs"]] == [
+        ("daily_delays", "unchanged"),
+        ("weekly_delays", "unchanged"),
+    ]
+    assert len(cloud.jobs()) == jobs

@@ -32,7 +32,7 @@ def run_backfill(
     first, last = dates
     timezone = session.project.pipeline(pipeline).timezone
     days_of_range(first, last, timezone=timezone, now=datetime.now(UTC), names=("--from", "--to"))
-    note_changes(session, [pipeline]) if no_deploy else apply_changes(session, pipeline)
+    note_changes(session, [pipeline]) if no_deploy else apply_changes(session, [pipeline])
     client = session.client
     board = ProgressBoard()
 

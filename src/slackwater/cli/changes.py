@@ -27,13 +27,13 @@ def note_changes(session: Session, pipelines: Collection[str]) -> None:
         print_note(changes_line(plan, session.folder), style="yellow")
 
 
-def apply_changes(session: Session, pipeline: str) -> None:
+def apply_changes(session: Session, pipelines: Collection[str]) -> None:
     """Deploy the definitions that have changed to a local cloud; elsewhere, only print the line about them.
 
     Removed definitions are left to `slackwater deploy`, which asks. Raises `DefinitionError` for a definition that does
     not fit the stored data, and `CloudError`.
     """
-    plan = _changes(session, [pipeline])
+    plan = _changes(session, pipelines)
     if plan and (plan.removed or not uses_local_cloud()):
         print_note(changes_line(plan, session.folder), style="yellow")
     elif plan:

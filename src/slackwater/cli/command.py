@@ -19,6 +19,7 @@ from slackwater.cli.options import Yesterday
 from slackwater.cli.output import print_json, print_note, print_text
 from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError
+from slackwater.validation.editor_schemas import keep_schemas
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client
@@ -96,8 +97,10 @@ class Session(ExitStack):
 
     @cached_property
     def workspace(self) -> Workspace:
-        """The folders of the project."""
-        return find_workspace(self.folder)
+        """The folders of the project, which then has the schemas for editors."""
+        workspace = find_workspace(self.folder)
+        keep_schemas(workspace.project)
+        return workspace
 
     @cached_property
     def project(self) -> Project:

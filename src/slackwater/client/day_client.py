@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slackwater.aws.executions.state_machines import ExecutionView
+from slackwater.aws.resources import utc_now
 from slackwater.client.arguments import Date, iso_date, optional_date
 from slackwater.client.days.executions import ignore
 from slackwater.client.days.runs import RunHandle
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from slackwater.client.days.costs import DayCost
     from slackwater.client.days.history import DayVersion
     from slackwater.client.days.run_log import RunLog
+    from slackwater.client.days.stop import StoppedRun
     from slackwater.client.days.timeline import Timeline
     from slackwater.client.plan import Plan
     from slackwater.client.tables import QueryResult
@@ -68,6 +70,20 @@ class DayClient(ClientResources):
             executions=self.executions,
         ) as execution:
             yield self._handle(pipeline.pipeline, day, execution)
+
+    def stop(self, run: str, *, date: Date | None = None) -> StoppedRun:
+        """Stop a run and its Spark jobs, and return when they have ended. The day can run again at once.
+
+        `run` is a pipeline, with the `date` of its day, or a run id. Published versions stay. A run that publishes
+        before it is stopped stays published. Raises `InputError` for a run that has ended or does not exist,
+        `UnknownName`, `DayChanged`, `AccessDenied`, `CloudError`; the same call can be repeated.
+        """
+        from slackwater.client.days.stop import RunStopper
+        from slackwater.runs.outcome import RunRecorder
+
+        recorder = RunRecorder(store=self.store, table=self.run_table, now=utc_now)
+        stopper = RunStopper(state_machines=self.state_machines, recorder=recorder, logs=self.logs)
+        return stopper.stop(self.attempt(run, date=date))
 
     def backfill(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.days.executions import OnProgress
+from slackwater.client.days.stop import StoppedRun
 from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision
 from slackwater.late.report.sections import report_sections
@@ -29,6 +30,7 @@ __all__ = [
     "RejectedEventOnDay",
     "RunRecord",
     "RunSteps",
+    "StoppedRun",
     "Suggestion",
     "Token",
     "Version",

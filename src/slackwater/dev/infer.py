@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote
@@ -15,6 +16,7 @@ from slackwater.model import Name
 from slackwater.receiver.connectors.http_session import download_start, without_query
 from slackwater.receiver.inference.infer import InferredDefinition, infer_definition
 from slackwater.receiver.inference.read_sample import MAX_BYTES
+from slackwater.validation.editor_schemas import keep_schemas, schema_comment
 
 
 def infer_source(sample: str, *, name: str | None = None, output: Path | None = None) -> InferredDefinition:
@@ -40,12 +42,17 @@ def infer_source(sample: str, *, name: str | None = None, output: Path | None = 
             file_name = unquote(url.rpartition("/")[2]) or "sample"
             inferred = infer_definition(path, name=file_name, source=name, url=url, is_whole=is_whole)
     if output:
+        written_to = output.resolve().parent
+        if written_to.name == "sources":
+            inferred = replace(inferred, definition=f"{schema_comment('source')}\n{inferred.definition}")
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
             with output.open("x", encoding="utf-8") as stream:
                 stream.write(inferred.definition)
         except OSError as error:
             raise InputError(f"--output: {output}: {error.strerror}") from error
+        if written_to.name == "sources":
+            keep_schemas(written_to.parent)
     return inferred
 
 

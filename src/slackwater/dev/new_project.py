@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 from slackwater.errors import InputError
 from slackwater.project.installation import deployed_files
-from slackwater.sources.definition import source_schema
-from slackwater.validation.pipeline_schema import pipeline_schema
+from slackwater.validation.editor_schemas import write_schemas
 
 
 def write_project(folder: Path) -> list[str]:
-    """Write the files of the sample project; return their paths in `folder`, sorted.
+    """Write the files of the sample project, and the schemas for editors; return the paths of the files, sorted.
 
     Raises `InputError` if the folder is not empty, or cannot be written.
     """
@@ -23,9 +21,9 @@ def write_project(folder: Path) -> list[str]:
         shutil.copytree(deployed_files() / "examples" / "orders", folder, dirs_exist_ok=True)
         # With the dot, it would apply to the sample project itself.
         (folder / "gitignore").rename(folder / ".gitignore")
-        for name, schema in (("source", source_schema()), ("pipeline", pipeline_schema())):
-            (folder / f"{name}.schema.json").write_text(json.dumps(schema, indent=2) + "\n", encoding="utf-8")
+        write_schemas(folder)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{folder} cannot be written ({reason}): name a folder that you may create") from error
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(str(file) for file in files if file.parts[0] != ".slackwater")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from slackwater.errors import DefinitionError
+from slackwater.errors import DefinitionError, UnknownName
 from slackwater.model import Model
 from slackwater.pipeline.definition import Pipeline
+from slackwater.problems import unknown_name
 
 
 class Stage(Model):
@@ -45,6 +46,27 @@ def pipeline_order(pipelines: Mapping[str, Pipeline]) -> tuple[str, ...]:
         return tuple(TopologicalSorter(reads).static_order())
     except CycleError as error:
         raise DefinitionError(f"pipelines read each other's tables: {' -> '.join(error.args[1])}") from error
+
+
+def selected_pipelines(selection: str, pipelines: Mapping[str, Pipeline]) -> tuple[str, ...]:
+    """Return the pipelines that a selection names, each after those whose tables it reads.
+
+    `NAME+` is a pipeline and all that read its table, directly or through others. `+NAME` is a pipeline and all whose
+    tables it reads, and `+NAME+` is both. Raises `UnknownName`, and `DefinitionError` as `pipeline_order` does.
+    """
+    ordered, name = pipeline_order(pipelines), selection.removeprefix("+").removesuffix("+")
+    if name not in pipelines:
+        problem = unknown_name(f"{selection!r} names no pipeline of the project", name, sorted(pipelines), path=())
+        raise UnknownName(f"--select: {problem}")
+    reads = {key: {item.table for item in pipelines[key].published_tables.values()} for key in ordered}
+    before, after = {name}, {name}
+    if selection.startswith("+"):
+        for key in reversed(ordered):
+            before |= reads[key] if key in before else set()
+    if selection.endswith("+"):
+        for key in ordered:
+            after |= {key} if reads[key] & after else set()
+    return tuple(key for key in ordered if key in before | after)
 
 
 def order(pipeline: Pipeline) -> tuple[str, ...]:

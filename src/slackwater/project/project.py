@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from slackwater.errors import DefinitionError, UnknownName
 from slackwater.model import Model
 from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.graph import selected_pipelines
 from slackwater.sources.definition import Source
 
 # Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
@@ -50,6 +51,10 @@ class Project(Model):
         if name not in self.pipelines:
             raise UnknownName(f"no pipeline {name!r} in this project (pipelines: {', '.join(sorted(self.pipelines))})")
         return self.pipelines[name]
+
+    def selected(self, selection: str) -> tuple[str, ...]:
+        """Return the pipelines of `NAME`, `NAME+`, `+NAME` or `+NAME+`, in order. Raises `UnknownName`."""
+        return selected_pipelines(selection, self.pipelines)
 
     def records_removed(self, source: str) -> bool:
         """Return whether the days of any pipeline do not keep rows of files that the source's partner has removed."""

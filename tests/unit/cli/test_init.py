@@ -20,9 +20,7 @@ FILES = [
     ".gitignore",
     "README.md",
     "data/orders.ndjson",
-    "pipeline.schema.json",
     "pipelines/daily_sales.yaml",
-    "source.schema.json",
     "sources/orders.yaml",
 ]
 
@@ -35,7 +33,9 @@ def test_a_new_or_an_empty_folder_gets_a_valid_project(tmp_path, monkeypatch, ca
     assert run(["init", name, "--json"]) == 0
     written = (folder / name).resolve()
     assert json.loads(capsys.readouterr().out) == {"project": str(written), "files": FILES}
-    assert sorted(str(path.relative_to(written)) for path in written.rglob("*") if path.is_file()) == FILES
+    files = {str(path.relative_to(written)) for path in written.rglob("*") if path.is_file()}
+    schemas = {f".slackwater/schemas/{name}" for name in ("pipeline.schema.json", "source.schema.json", "version")}
+    assert files == {*FILES, *schemas, ".slackwater/.gitignore"}
     project = load_project(written)
     assert (list(project.sources), list(project.pipelines)) == (["orders"], ["daily_sales"])
 

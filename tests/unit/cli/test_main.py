@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 COMMANDS = [
     "local up", "local down", "local status", "local env", "plan", "deploy", "destroy", "doctor", "source validate",
     "pipeline validate", "dev", "token create", "token list", "token revoke", "push", "pull", "files list",
-    "files give-up", "sideline list", "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs",
+    "files give-up", "sideline list", "sideline show", "buffer status", "buffer redrive", "run", "stop", "runs", "refs",
     "history", "rollback", "why", "late list", "late release", "late keep", "late suggest", "monitor", "diff", "cost",
     "logs", "query",
 ]  # fmt: skip
@@ -112,7 +112,7 @@ def test_help_of_every_command_has_examples_that_can_be_parsed_and_accepts_json_
         (["--project", "."], "No such option: --project"),
         (["local"], "Usage"),
         (["nothing"], "No such command 'nothing'"),
-        (["run"], "Missing argument 'PIPELINE'"),
+        (["run"], "PIPELINE: name one pipeline, or several with --select"),
         (["run", "daily_delays"], "--date is missing: give one day with --date, or a range of days"),
         (["run", "daily_delays", "--from", "2013-03-08"], "--to is missing: a range of days has both ends"),
         (["run", "daily_delays", "--to", "2013-03-08"], "--from is missing"),
@@ -174,7 +174,7 @@ def test_wrong_input_exits_2_and_is_named(printed_by, arguments, expected):
     ("arguments", "error_type", "expected"),
     [
         (["nothing", "--json"], "UsageError", "No such command"),
-        (["run", "--json"], "UsageError", "PIPELINE"),
+        (["run", "--json"], "InputError", "PIPELINE"),
         (["run", "daily_delays", "--json"], "InputError", "--date"),
         (["run", "nothing", "--date", "2013-03-08", "--json"], "UnknownName", "nothing"),
         (["push", "weather", "/no/such/file", "--json"], "InputError", "/no/such/file"),

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from slackwater.errors import DefinitionError, InputError
+from slackwater.errors import DefinitionError, InputError, UnknownName
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.late.report.sections import describe_inputs
 from slackwater.pipeline.definition import Late, Pipeline
-from slackwater.pipeline.graph import pipeline_order
+from slackwater.pipeline.graph import pipeline_order, selected_pipelines
 from slackwater.runs.freeze import Frozen
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder
@@ -149,6 +149,41 @@ def chain(**reads: str) -> dict[str, Pipeline]:
 
 def test_pipelines_are_ordered_after_those_that_they_read():
     assert pipeline_order(chain(a="b c", b="c", c="")) == ("c", "b", "a")
+
+
+@pytest.mark.parametrize(
+    ("selection", "selected"),
+    [
+        ("week", "week"),
+        ("week+", "week month year"),
+        ("+week", "raw day week"),
+        ("+week+", "raw day week month year"),
+        ("raw+", "raw day week month year"),
+        ("+raw", "raw"),
+        ("+year", "raw day other week month year"),
+        ("alone+", "alone"),
+    ],
+)
+def test_a_selection_is_a_pipeline_with_those_that_it_reads_or_that_read_it(selection, selected):
+    pipelines = chain(year="month other", month="week", week="day", day="raw", raw="", other="", alone="")
+    names = selected_pipelines(selection, pipelines)
+    assert sorted(names) == sorted(selected.split())
+    assert names == tuple(name for name in pipeline_order(pipelines) if name in names)
+
+
+@pytest.mark.parametrize(
+    ("selection", "message"),
+    [
+        ("weak+", r"^--select: 'weak\+' names no pipeline of the project \(did you mean week\?\)$"),
+        ("zzz", r"^--select: 'zzz' names no pipeline of the project \(expected one of day, week\)$"),
+        ("+", "names no pipeline"),
+        ("", "names no pipeline"),
+        ("++week", "names no pipeline of the project .did you mean week"),
+    ],
+)
+def test_a_selection_of_an_unknown_pipeline_names_the_closest_one(selection, message):
+    with pytest.raises(UnknownName, match=message):
+        selected_pipelines(selection, chain(week="day", day=""))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Spark jobs of a pipeline's days, and the logs of their drivers."""
+"""Spark jobs of a pipeline's days, their cancellation, and the logs of their drivers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from slackwater.aws.failures import translated
+from slackwater.aws.failures import translated, unless_refused
 from slackwater.errors import CloudError, ObjectMissing
 from slackwater.storage import ObjectStore
 
+_CANCELLED = frozenset({"CANCELLING", "CANCELLED"})
 _FAILED = frozenset({"FAILED", "CANCELLED"})
 
 
@@ -39,10 +40,20 @@ class Job:
         """Whether it failed or was cancelled."""
         return self.state in _FAILED
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled; it may need some seconds to end."""
+        return self.state in _CANCELLED
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs, or waits to run, and is not being cancelled."""
+        return self.state not in {"SUCCESS", *_FAILED, *_CANCELLED}
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobLogs:
-    """Lists jobs with an EMR Serverless client, and reads their logs from the object store."""
+    """Lists and cancels jobs with an EMR Serverless client, and reads their logs from the object store."""
 
     emr: Any
     store: ObjectStore
@@ -78,6 +89,12 @@ class JobLogs:
         with translated(f"read job {job.id}"):
             item = self.emr.get_job_run(applicationId=self.application, jobRunId=job.id)["jobRun"]
         return replace(job, state=item["state"], started=item.get("startedAt"), ended=item.get("endedAt"))
+
+    def cancel(self, job: Job) -> None:
+        """Cancel the job, unless it has ended. Raises `AccessDenied`, `CloudError`."""
+        with translated(f"cancel job {job.id}"):
+            request = {"applicationId": self.application, "jobRunId": job.id}
+            unless_refused("ValidationException", lambda: self.emr.cancel_job_run(**request))
 
     def driver_log(self, job: Job, stream: str = "stderr") -> str:
         """Return the driver's log of one stream, `stderr` or `stdout`. Raises `CloudError` when it is missing."""

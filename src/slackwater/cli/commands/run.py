@@ -27,11 +27,20 @@ if TYPE_CHECKING:
     "slackwater run daily_delays --date 2013-03-08 --force",
     "slackwater run daily_delays --from 2013-03-01 --to 2013-03-31 --parallel 4",
     "slackwater run pipelines/new.yaml --date 2013-03-08",
+    "slackwater run --select 'daily_delays+' --date 2013-03-08",
     writes=True,
 )
 def run(
-    pipeline: Annotated[str, argument("PIPELINE", "A pipeline of the project, or the YAML file of one.")],
+    pipeline: Annotated[str | None, argument("PIPELINE", "A pipeline of the project, or the YAML file of one.")] = None,
     *,
+    select: Annotated[
+        str | None,
+        option(
+            metavar="SELECTION",
+            text="Run several pipelines: NAME+ and all that read its table, +NAME and all whose tables it reads, or "
+            "+NAME+.",
+        ),
+    ] = None,
     date: Annotated[
         str | None, days_option(text="The day, in the pipeline's timezone, or `yesterday`. A range is --from and --to.")
     ] = None,
@@ -58,9 +67,16 @@ def run(
     The new version replaces the one that was published for this day before. A pipeline that is given by its file need
     not be deployed: its state machine exists for this run only, which Ctrl-C stops. Otherwise, Ctrl-C leaves the run of
     one day to the cloud, and stops the runs of a range; the same command then runs what is still missing.
+
+    With --select, the day of each pipeline runs after those of the pipelines whose tables it reads. The first failure
+    ends the command.
     """
+    if (pipeline is None) == (select is None):
+        raise InputError("PIPELINE: name one pipeline, or several with --select 'PIPELINE+'")
     date, first, last = split_days(date, first, last)
-    if first is not None or last is not None:
+    if pipeline is None and (first or last):
+        raise InputError("--select: it runs one day of each pipeline: give it with --date")
+    if pipeline and (first is not None or last is not None):
         dates = _range(first, last, misplaced={"--date": date, "--force": force})
         from slackwater.cli.backfill import run_backfill
 
@@ -69,6 +85,10 @@ def run(
         raise InputError("--date is missing: give one day with --date, or a range of days with --from and --to")
     if parallel or stale:
         raise InputError(f"{'--parallel' if parallel else '--stale'} needs a range of days: --from and --to")
+    if pipeline is None:
+        from slackwater.cli.selection import run_selection
+
+        return run_selection(session, select or "", date, force=force, no_deploy=no_deploy)
     is_file = pipeline.endswith((".yaml", ".yml"))
     if is_file:
         session.folder = project_of(Path(pipeline), session.folder)
@@ -78,7 +98,7 @@ def run(
     from slackwater.cli.running import shown_states
 
     if not is_file:
-        note_changes(session, [pipeline]) if no_deploy else apply_changes(session, pipeline)
+        note_changes(session, [pipeline]) if no_deploy else apply_changes(session, [pipeline])
     client, name = session.client, Path(pipeline).stem if is_file else pipeline
     continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
     with (
@@ -93,10 +113,11 @@ def run(
         else nullcontext(client.run(pipeline, date, force=force)) as started,
     ):
         result = started.wait(on_progress=on_progress)
-    return Result(run_document(result), partial(_print_run, result, session.project))
+    return Result(run_document(result), partial(print_run, result, session.project))
 
 
-def _print_run(result: RunResult, definitions: Project) -> None:
+def print_run(result: RunResult, definitions: Project) -> None:
+    """Print what a run has published, what else a person has to know about the day, and how to query it."""
     from slackwater.client.results import describe_unstored
 
     run_, publication = result.run, result.publication

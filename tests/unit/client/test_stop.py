@@ -1,0 +1,176 @@
+"""Stopping a run: its execution, its Spark jobs, its record, and what the command prints."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError
+
+from slackwater.aws.executions.job_logs import JobLogs
+from slackwater.aws.executions.state_machines import StateMachines
+from slackwater.client.days import stop
+from slackwater.errors import DayChanged, InputError
+from slackwater.runs.record import RunState
+from tests.example_project import PROJECT
+from tests.fakes_check import PIPELINE, World
+from tests.fakes_cli import a_client, use_client
+
+pytestmark = pytest.mark.unit
+
+DATE = "2013-03-10"
+STOPPED = "Stopped: it was stopped with slackwater stop"
+
+
+class Cloud:
+    """Step Functions and EMR Serverless with one execution, and jobs that it cancels after so many listings."""
+
+    def __init__(self, world, *states, cancels_after=1):
+        self.stopped, self.cancelled, self.listed, self.cancels_after = [], [], 0, cancels_after
+        self.jobs = [
+            {"id": str(number), "name": f"{PIPELINE} {DATE} stage{number}", "state": state, "createdAt": world.now()}
+            for number, state in enumerate(states)
+        ]
+
+    def stop_execution(self, *, executionArn, error, cause):  # noqa: N803
+        self.stopped.append((executionArn, error, cause))
+
+    def get_paginator(self, _):
+        return self
+
+    def paginate(self, **_):
+        self.listed += 1
+        if self.listed > self.cancels_after:
+            self._cancel(lambda job: job["state"] == "RUNNING")
+        return [{"jobRuns": [dict(job) for job in self.jobs]}]
+
+    def cancel_job_run(self, *, jobRunId, **_):  # noqa: N803
+        self.cancelled.append(jobRunId)
+        if self.jobs[int(jobRunId)]["state"] == "SUCCESS":
+            raise ClientError({"Error": {"Code": "ValidationException", "Message": "ended"}}, "CancelJobRun")
+        self._cancel(lambda job: job["id"] == jobRunId)
+
+    def _cancel(self, chosen):
+        for job in filter(chosen, self.jobs):
+            job["state"] = "CANCELLED"
+
+
+@pytest.fixture
+def world(monkeypatch):
+    world = World()
+    monkeypatch.setattr("slackwater.client.day_client.utc_now", world.now)
+    monkeypatch.setattr(stop.time, "sleep", lambda _: None)
+    for hour in ("12", "13"):
+        world.add("flights", DATE, hour)
+    return world
+
+
+def client_of(world, cloud):
+    logs = JobLogs(emr=cloud, store=world.store, application="a", prefix="s3://logs/")
+    return a_client(
+        world.project, run_table=world.table, store=world.store, state_machines=StateMachines(cloud), logs=logs
+    )
+
+
+def test_a_run_is_stopped_with_its_jobs_and_the_day_runs_again(world):
+    world.publish(DATE)
+    run = world.freeze(DATE, force=True)
+    cloud = Cloud(world, "SUCCESS", "RUNNING")
+    stopped = client_of(world, cloud).stop(run.run_id[:12])
+    assert cloud.stopped == [("run", "Stopped", "it was stopped with slackwater stop")]
+    assert ([job.id for job in stopped.cancelled], cloud.cancelled) == (["1"], [])
+    assert (stopped.run, stopped.state, stopped.error) == (run, RunState.FAILED, STOPPED)
+    assert (stopped.published_attempt, stopped.may_have_published) == (1, True)  # its only stage is the last one
+    day, record = world.table.day(PIPELINE, DATE), world.table.run(PIPELINE, DATE, 2)
+    assert (day.active, day.published.run.attempt, day.hold) == (None, 1, None)
+    assert (record.state, record.error, record.ended_at) == (RunState.FAILED, STOPPED, world.now())
+    assert world.publish(DATE).attempt == 3
+
+
+def test_jobs_that_step_functions_does_not_cancel_are_cancelled(world):
+    world.freeze(DATE)
+    cloud = Cloud(world, "RUNNING", "CANCELLING", "QUEUED", cancels_after=10**6)
+    stopped = client_of(world, cloud).stop(PIPELINE, date=DATE)
+    assert (cloud.cancelled, [job.id for job in stopped.cancelled]) == (["0", "2"], ["0", "1", "2"])
+    assert stopped.published_attempt == 0
+
+
+def test_a_run_that_publishes_before_it_is_stopped_stays_published(world, monkeypatch, printed_by):
+    run = world.freeze(DATE)
+    cloud = Cloud(world)
+    monkeypatch.setattr(cloud, "stop_execution", lambda **_: world.publish(DATE))  # its function still works
+    use_client(monkeypatch, client_of(world, cloud))
+    shown = printed_by("stop", run.run_id, *PROJECT, code=1)
+    assert shown.err.endswith(f"{PIPELINE} {DATE}, attempt 1: it was published before it was stopped\n")
+    assert world.table.day(PIPELINE, DATE).published.run == run
+
+
+def test_a_run_whose_function_writes_at_the_same_time_is_recorded_once(world, monkeypatch):
+    world.freeze(DATE)
+    save, refused = world.table.save, iter([True, True, False])
+
+    def conflicting(*records):
+        if next(refused):
+            raise DayChanged("another write")
+        save(*records)
+
+    monkeypatch.setattr(world.table, "save", conflicting)
+    assert client_of(world, Cloud(world)).stop(PIPELINE, date=DATE).error == STOPPED
+    monkeypatch.setattr(world.table, "save", save)
+    world.freeze(DATE)
+    monkeypatch.setattr(world.table, "save", lambda *_: (_ for _ in ()).throw(DayChanged("another write")))
+    with pytest.raises(DayChanged, match="kept changing while its run was stopped: stop it again"):
+        client_of(world, Cloud(world)).stop(PIPELINE, date=DATE)
+
+
+def test_a_run_whose_execution_was_lost_is_recorded_as_stopped(world):
+    world.freeze(DATE)
+
+    def ended(**_):
+        raise ClientError({"Error": {"Code": "ExecutionDoesNotExist", "Message": "?"}}, "StopExecution")
+
+    cloud = Cloud(world)
+    cloud.stop_execution = ended
+    assert client_of(world, cloud).stop(PIPELINE, date=DATE).error == STOPPED
+    assert world.table.day(PIPELINE, DATE).active is None
+
+
+def test_a_run_that_has_ended_is_an_error_and_stops_nothing(world):
+    run = world.publish(DATE)
+    cloud = Cloud(world)
+    with pytest.raises(InputError, match=f"attempt 1 of {PIPELINE} for {DATE} has ended: published$"):
+        client_of(world, cloud).stop(run.run_id)
+    world.fail(world.freeze(DATE, force=True))
+    with pytest.raises(InputError, match=r"attempt 2 .* has ended: failed \(E: no cause was given\)"):
+        client_of(world, cloud).stop(PIPELINE, date=DATE)
+    assert (cloud.stopped, cloud.listed) == ([], 0)
+
+
+def test_the_command_says_what_stays_and_how_to_run_the_day_again(world, monkeypatch, printed_by, document_of):
+    world.publish(DATE)
+    run = world.freeze(DATE, force=True)
+    use_client(monkeypatch, client_of(world, Cloud(world, "RUNNING")))
+    shown = printed_by("stop", run.run_id[:12], *PROJECT)
+    assert shown.out.splitlines() == [
+        f"{PIPELINE} {DATE}, attempt 2: stopped, 1 Spark job cancelled",
+        "  version 1 of the day stays published",
+        f"  to run the day again: slackwater run {PIPELINE} --date {DATE}",
+    ]
+    assert "the next run replaces them again" in shown.err
+    world.freeze(DATE, force=True)
+    use_client(monkeypatch, client_of(world, Cloud(world)))
+    document = document_of("stop", PIPELINE, "--date", DATE, *PROJECT)
+    assert document == {
+        "pipeline": PIPELINE,
+        "date": DATE,
+        "attempt": 3,
+        "run_id": run.run_id,
+        "state": "failed",
+        "error": STOPPED,
+        "cancelled_jobs": [],
+        "published_attempt": 1,
+        "may_have_published": True,
+    }
+
+
+def test_a_name_is_checked_before_the_cloud_is_asked(printed_by):
+    assert "no pipeline 'nothing'" in printed_by("stop", "nothing", *PROJECT, code=2).err
+    assert "date: missing" in printed_by("stop", PIPELINE, *PROJECT, code=2).err
