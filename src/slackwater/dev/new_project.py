@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+from slackwater.dev.testing.definition import fixture_schema
 from slackwater.errors import InputError
 from slackwater.project.installation import deployed_files
 from slackwater.sources.definition import source_schema
@@ -23,7 +24,8 @@ def write_project(folder: Path) -> list[str]:
         shutil.copytree(deployed_files() / "examples" / "orders", folder, dirs_exist_ok=True)
         # With the dot, it would apply to the sample project itself.
         (folder / "gitignore").rename(folder / ".gitignore")
-        for name, schema in (("source", source_schema()), ("pipeline", pipeline_schema())):
+        schemas = {"source": source_schema(), "pipeline": pipeline_schema(), "test": fixture_schema()}
+        for name, schema in schemas.items():
             (folder / f"{name}.schema.json").write_text(json.dumps(schema, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         reason = error.strerror or error

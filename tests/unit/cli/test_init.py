@@ -7,12 +7,13 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 
 from slackwater.cli.main import run
+from slackwater.dev.testing.definition import fixture_schema
 from slackwater.project.project import load_project
 from slackwater.sources.definition import source_schema
 from slackwater.validation.pipeline_schema import pipeline_schema
+from slackwater.validation.yaml_file import YamlFile
 
 pytestmark = pytest.mark.unit
 
@@ -24,6 +25,8 @@ FILES = [
     "pipelines/daily_sales.yaml",
     "source.schema.json",
     "sources/orders.yaml",
+    "test.schema.json",
+    "tests/daily_sales.yaml",
 ]
 
 
@@ -41,7 +44,12 @@ def test_a_new_or_an_empty_folder_gets_a_valid_project(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.parametrize(
-    ("path", "schema"), [("sources/orders.yaml", source_schema), ("pipelines/daily_sales.yaml", pipeline_schema)]
+    ("path", "schema"),
+    [
+        ("sources/orders.yaml", source_schema),
+        ("pipelines/daily_sales.yaml", pipeline_schema),
+        ("tests/daily_sales.yaml", fixture_schema),
+    ],
 )
 def test_editors_find_the_schema_of_each_definition(tmp_path, path, schema):
     assert run(["init", str(tmp_path / "new")]) == 0
@@ -49,7 +57,8 @@ def test_editors_find_the_schema_of_each_definition(tmp_path, path, schema):
     comment, _, _ = definition.read_text().partition("\n")
     found = json.loads((definition.parent / comment.removeprefix("# yaml-language-server: $schema=")).read_text())
     assert found == json.loads(json.dumps(schema()))
-    jsonschema.Draft202012Validator(found).validate(yaml.safe_load(definition.read_text()))
+    content = YamlFile(definition, definition.read_bytes(), times_as_text=True).value
+    jsonschema.Draft202012Validator(found).validate(content)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,21 @@ from importlib import import_module
 
 # `--help` lists the single commands first, then the groups, each in this order.
 MODULES = (
-    *("init", "local", "airflow", "plan", "deploy", "doctor", "destroy", "source", "pipeline", "step", "dev", "token"),
+    *(
+        "init",
+        "local",
+        "airflow",
+        "plan",
+        "deploy",
+        "doctor",
+        "destroy",
+        "source",
+        "pipeline",
+        "step",
+        "dev",
+        "test",
+        "token",
+    ),
     *("push", "pull", "files", "sideline", "run", "runs", "history", "why", "monitor", "late", "diff", "cost", "logs"),
     "query",
 )
