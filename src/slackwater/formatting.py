@@ -156,6 +156,10 @@ def escape_control_characters(value: str) -> str:
 def check_iso_date(value: str) -> str:
     """Return a date such as 2013-03-10 unchanged. Raises `ValueError` for any other string."""
     # Python also accepts 20130310 and 2013-W10-7. The string is part of keys and URIs, so a day has only one.
-    if date.fromisoformat(value).isoformat() != value:
+    try:
+        is_date = date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        is_date = False
+    if not is_date:
         raise ValueError(f"{value!r} is not a date such as 2013-03-10")
     return value

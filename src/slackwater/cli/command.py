@@ -18,8 +18,8 @@ from slackwater import __version__
 from slackwater.cli.options import Yesterday
 from slackwater.cli.output import print_json, print_note, print_text
 from slackwater.client.workspace import Workspace, find_workspace
+from slackwater.dev.editor_schemas import keep_schemas
 from slackwater.errors import InputError
-from slackwater.validation.editor_schemas import keep_schemas
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client

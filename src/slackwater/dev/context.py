@@ -26,14 +26,17 @@ def outbound_of_environment() -> Outbound:
     return Outbound.of(filter(None, settings_of_environment().get("outbound_allow", "").split(",")))
 
 
-def loop_context(spark: Any, samples: Samples) -> StepContext:
-    """Return what steps may use: files and credentials of the deployed system, or files below the current folder."""
+def loop_context(spark: Any, samples: Samples, folder: Path | None = None) -> StepContext:
+    """Return what steps may use: files and credentials of the deployed system, or else files below a folder.
+
+    By default it is the current folder.
+    """
     from slackwater.steps.io.local_folder import files_below
     from slackwater.steps.step import StepContext
 
     if deployed := samples.deployed:
         return StepContext(spark=spark, files=deployed.files, secrets=deployed.secrets, outbound=deployed.outbound)
-    return StepContext(spark=spark, files=files_below(Path.cwd()), outbound=outbound_of_environment())
+    return StepContext(spark=spark, files=files_below(folder or Path.cwd()), outbound=outbound_of_environment())
 
 
 def run_one_step(name: str, tables: Any, parameters: Mapping[str, Any]) -> StepResult:

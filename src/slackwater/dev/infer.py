@@ -11,12 +11,12 @@ from urllib.parse import unquote
 from pydantic import TypeAdapter, ValidationError
 
 from slackwater.dev.context import outbound_of_environment
+from slackwater.dev.editor_schemas import keep_schemas, schema_comment
 from slackwater.errors import InputError
 from slackwater.model import Name
 from slackwater.receiver.connectors.http_session import download_start, without_query
 from slackwater.receiver.inference.infer import InferredDefinition, infer_definition
 from slackwater.receiver.inference.read_sample import MAX_BYTES
-from slackwater.validation.editor_schemas import keep_schemas, schema_comment
 
 
 def infer_source(sample: str, *, name: str | None = None, output: Path | None = None) -> InferredDefinition:

@@ -15,6 +15,8 @@ from slackwater.pipeline.graph import Stage, stages
 from slackwater.steps.step import LazyFrames, StepContext
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from slackwater.spark.standalone import ComputedFrame
 
 
@@ -67,6 +69,13 @@ class KeptSteps:
                     yield StepOutcome(name=name, step=use.step, state=StepState.SKIPPED, error=error)
                 else:
                     yield self._outcome(name, pipeline, stage, context, origin=origin)
+
+    def rows(self, name: str) -> pa.Table | None:
+        """Return all rows of a step; None if it has no result. Raises `DataError` for types that Arrow lacks."""
+        from slackwater.spark.standalone import all_rows
+
+        kept = self._kept.get(name)
+        return all_rows(name, kept.computed.frame) if kept else None
 
     def _input(self, name: str, sample: Sample, before: Mapping[str, _Kept], context: StepContext) -> _Kept:
         from slackwater.spark.standalone import frame_of_table

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import date as date_type
 from pathlib import Path
 
+import pyarrow as pa
+
 from slackwater.dev.kept_steps import KeptSteps
 from slackwater.dev.outcome import LoopResult, StepOutcome, StepState
 from slackwater.dev.sample import Sample
@@ -119,6 +121,13 @@ class DevLoop:
         return LoopResult(
             seconds=seconds, problems=problems, error=error, samples=samples, steps=tuple(steps), loads=loads
         )
+
+    def rows(self, step: str) -> pa.Table | None:
+        """Return all rows of a step after the last call of `run`; None if it has no result.
+
+        Raises `DataError` for types that Arrow lacks.
+        """
+        return self._steps.rows(step)
 
     def _file(self) -> Path:
         return self._folder / "pipelines" / f"{self._pipeline}.yaml"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from slackwater.dev.editor_schemas import write_schemas
 from slackwater.errors import InputError
 from slackwater.project.installation import deployed_files
-from slackwater.validation.editor_schemas import write_schemas
 
 
 def write_project(folder: Path) -> list[str]:

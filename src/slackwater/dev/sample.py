@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
@@ -14,6 +15,22 @@ from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, TIMESTAMP
 from slackwater.sources.first_by_id import is_first_of_its_id
 
 
+class RejectedRow(NamedTuple):
+    """A row of a file that a source rejects."""
+
+    file: Path
+    line: int | None
+    """From 1; None in files without lines."""
+    position: int
+    """Which row of the file it is, from 0."""
+    reason: str
+
+    def __str__(self) -> str:
+        """Return `FILE: line 3: REASON`."""
+        where = f"line {self.line}" if self.line else f"row {self.position + 1}"
+        return f"{self.file.name}: {where}: {self.reason}"
+
+
 class Sample(NamedTuple):
     """Some rows of an input."""
 
@@ -22,6 +39,14 @@ class Sample(NamedTuple):
     """Where they come from, for people."""
     note: str = ""
     """What people should know about them, such as rejected rows."""
+    rejected: int = 0
+    """How many rows the source rejects."""
+    first_rejected: tuple[RejectedRow, ...] = ()
+    """The first of them."""
+    of_other_days: int = 0
+    """How many rows were read and left out, because they are not of the day."""
+    duplicates: int = 0
+    """How many rows of the day were left out, because another one with their id counts."""
 
 
 def events_of_day(events: pa.Table, day: Day) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
-from slackwater.dev.sample import Sample, events_of_day, first_of_each_id
+from slackwater.dev.sample import RejectedRow, Sample, events_of_day, first_of_each_id
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 from slackwater.receiver.formats.read import read_file
@@ -32,13 +32,15 @@ _FORMATS = {
     ".xlsx": "xlsx",
 }
 _COMPRESSED = frozenset({".gz", ".zip", ".zst", ".bz2"})
+# How many rejected rows a sample lists.
+_LISTED_REJECTED = 20
 
 
-def source_sample(source: Source, paths: Sequence[Path], day: Day, *, rows: int) -> Sample:
+def source_sample(source: Source, paths: Sequence[Path], day: Day, *, rows: int, may_be_empty: bool = False) -> Sample:
     """Return the first `rows` events of the day in the files. The files are not read further than that.
 
-    Raises `InputError` for a file that does not exist or has an unknown format, and if no event of the day is accepted,
-    and `DataError` for a file that the receiver cannot read.
+    Raises `InputError` for a file that does not exist or has an unknown format, and, unless it `may_be_empty`, if no
+    event of the day is accepted; and `DataError` for a file that the receiver cannot read.
     """
     # As if the events had arrived at the end of the day: limits of their age would reject those of an old day.
     received_at = min(datetime.now(UTC), day.end)
@@ -50,28 +52,43 @@ def source_sample(source: Source, paths: Sequence[Path], day: Day, *, rows: int)
             raise InputError(f"--input: {source.source}: {path}: no such file")
         for checked in read_file(path, _as_pulled(source, path), name=path.name, received_at=received_at):
             read.add(checked, path)
-            found.append(events_of_day(checked.table, day).slice(0, missing))
+            of_day = events_of_day(checked.table, day)
+            read.of_other_days += checked.table.num_rows - of_day.num_rows
+            found.append(of_day.slice(0, missing))
             missing -= found[-1].num_rows
             if not missing:
                 break
         if not missing:
             break
     events = pa.concat_tables(found)
-    if not events.num_rows:
+    if not events.num_rows and not may_be_empty:
         raise InputError(f"--input: {source.source}: {read.reason_for_nothing(day)}")
+    of_day = events.num_rows
     if source.event_id:
         events = first_of_each_id(events, source.event_id)
-    note = f"{counted(read.rejected, 'row')} rejected, the first: {read.first_reason}" if read.rejected else ""
-    return Sample(events.select(list(source.columns)), _names(paths), note)
+    note = f"{counted(read.rejected, 'row')} rejected, the first: {read.first[0]}" if read.rejected else ""
+    return Sample(
+        events.select(list(source.columns)),
+        _names(paths),
+        note,
+        rejected=read.rejected,
+        first_rejected=tuple(read.first),
+        of_other_days=read.of_other_days,
+        duplicates=of_day - events.num_rows,
+    )
 
 
-def table_sample(name: str, paths: Sequence[Path], *, rows: int) -> Sample:
+def table_sample(name: str, paths: Sequence[Path], *, rows: int, is_published: bool = False) -> Sample:
     """Return the first rows of files with the rows of a table, whose columns have the types of the files.
 
-    Raises `InputError` for a file that cannot be read, and for files whose columns do not fit together.
+    The column `date` of a table that another pipeline has published is a date, however the file has it. Raises
+    `InputError` for a file that cannot be read, and for files whose columns do not fit together.
     """
     try:
         table = pa.concat_tables([read_table_file(path) for path in paths], promote_options="default")
+        if is_published and "date" in table.column_names:
+            index = table.schema.get_field_index("date")
+            table = table.set_column(index, "date", table["date"].cast(pa.date32()))
     except pa.ArrowException as error:
         raise InputError(f"--input: {name}: {error}") from error
     return Sample(table.slice(0, rows), _names(paths))
@@ -81,16 +98,16 @@ class _Read:
     """What was read of a source's files, to explain a sample without rows."""
 
     def __init__(self) -> None:
-        self._accepted = self.rejected = 0
-        self.first_reason = ""
+        self._accepted = self.rejected = self.of_other_days = 0
+        self.first: list[RejectedRow] = []
         self._times: list[datetime] = []
 
     def add(self, checked: CheckedEvents, path: Path) -> None:
-        if checked.rejected and not self.rejected:
-            first = checked.rejected[0]
-            position = f"line {first.line}" if first.line else f"row {first.index + 1}"
-            self.first_reason = f"{path.name}: {position}: {first.reason}"
-        self.rejected += len(checked.rejected)
+        rejected = CheckedEvents(
+            checked.table, checked.rejections.slice(0, _LISTED_REJECTED - len(self.first))
+        ).rejected
+        self.first += [RejectedRow(path, event.line, event.index, event.reason) for event in rejected]
+        self.rejected += checked.rejections.num_rows
         self._accepted += checked.table.num_rows
         if checked.table.num_rows:
             self._times += pc.min_max(checked.table[EVENT_TIME]).as_py().values()
@@ -99,7 +116,7 @@ class _Read:
         if self._accepted:
             first, last = (f"{time:%Y-%m-%d %H:%M}" for time in (min(self._times), max(self._times)))
             return f"no event of {day.date}: events are from {first} to {last} UTC: name another --date"
-        return f"all rows are rejected, the first: {self.first_reason}" if self.rejected else "there are no rows"
+        return f"all rows are rejected, the first: {self.first[0]}" if self.rejected else "there are no rows"
 
 
 def _as_pulled(source: Source, path: Path) -> Source:

@@ -25,13 +25,19 @@ class Samples:
     """
 
     def __init__(
-        self, files: Mapping[str, Sequence[Path]], *, rows: int, connect: Callable[[Project], Deployed]
+        self,
+        files: Mapping[str, Sequence[Path]],
+        *,
+        rows: int,
+        connect: Callable[[Project], Deployed],
+        may_be_empty: bool = False,
     ) -> None:
         """`files` are the files of inputs by name, and `rows` is the largest number of rows of each input.
 
-        `connect` opens the deployed system, for all other inputs. After it has succeeded, it is not called again.
+        `connect` opens the deployed system, for all other inputs. After it has succeeded, it is not called again. The
+        files of a source need no event of the day if they `may_be_empty`.
         """
-        self._files, self._rows, self._connect = files, rows, connect
+        self._files, self._rows, self._connect, self._may_be_empty = files, rows, connect, may_be_empty
         self._taken: dict[str, tuple[tuple[str, str], Sample]] = {}
         self.deployed: Deployed | None = None
         """The deployed system, if an input comes from there."""
@@ -58,9 +64,10 @@ class Samples:
     def _take(self, name: str, project: Project, pipeline: Pipeline, day: Day) -> Sample:
         paths = self._files.get(name)
         if paths and name in pipeline.sources:
-            return source_sample(project.source(name), paths, day, rows=self._rows)
+            source = project.source(name)
+            return source_sample(source, paths, day, rows=self._rows, may_be_empty=self._may_be_empty)
         if paths:
-            return table_sample(name, paths, rows=self._rows)
+            return table_sample(name, paths, rows=self._rows, is_published=name in pipeline.published_tables)
         try:
             self.deployed = self.deployed or self._connect(project)
             return self.deployed.sample(name, project, pipeline, day)

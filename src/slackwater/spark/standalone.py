@@ -173,6 +173,12 @@ def first_rows(frame: DataFrame, count: int) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in named.select(*columns).collect()]
 
 
+def all_rows(name: str, frame: DataFrame) -> pa.Table:
+    """Return all rows of the step `name`. Raises `DataError` for a column of a type that Arrow lacks."""
+    with _explained(name):
+        return frame.toArrow()
+
+
 @contextmanager
 def loop_session() -> Iterator[SparkSession]:
     """Yield the active session, or a local one for few rows, which is stopped afterwards.

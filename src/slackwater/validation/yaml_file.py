@@ -51,11 +51,23 @@ class FileProblem:
         return f"{self.position}: {self.description}"
 
 
+class _TimesAsText(yaml.SafeLoader):
+    """Reads dates and timestamps as strings."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 class YamlFile:
     """The parsed content of a file, and the problems that were found in it so far."""
 
-    def __init__(self, path: FilePath, content: bytes) -> None:
-        """Parse the content. What cannot be read is a problem, and the value is then None."""
+    def __init__(self, path: FilePath, content: bytes, *, times_as_text: bool = False) -> None:
+        """Parse the content. What cannot be read is a problem, and the value is then None.
+
+        With `times_as_text`, dates and timestamps are strings, as they are written.
+        """
         self.path = path
         self.problems: list[FileProblem] = []
         self.value: Any = None
@@ -64,7 +76,7 @@ class YamlFile:
         try:
             # What `yaml.safe_load` returns, from nodes with positions. `yaml.Loader` would create any Python object.
             self._text = content.decode("utf-8")
-            self._loader = yaml.SafeLoader(self._text)
+            self._loader = (_TimesAsText if times_as_text else yaml.SafeLoader)(self._text)
             self._root = self._loader.get_single_node()
             if self._root is not None:
                 self._check(self._root, (), set())
@@ -90,6 +102,11 @@ class YamlFile:
         # The keys as the file has them: YAML reads the key `no` as false.
         keys = [key.value if key else part for (key, _), part in zip(self._find(path)[1:], path, strict=False)]
         self._add_at(line, column, replace(problem, path=(*keys, *path[len(keys) :])))
+
+    def line(self, path: Path) -> int:
+        """Return the line of a value, from 1."""
+        mark = self._mark(path, at_key=False)
+        return mark.line + 1 if mark else 1
 
     def rename(self, path: Path, key: str) -> None:
         """Rename the key at the end of a path, so that its value is checked as the one of `key`."""

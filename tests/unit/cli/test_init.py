@@ -7,12 +7,13 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 
 from slackwater.cli.main import run
+from slackwater.dev.testing.definition import fixture_schema
 from slackwater.project.project import load_project
 from slackwater.sources.definition import source_schema
 from slackwater.validation.pipeline_schema import pipeline_schema
+from slackwater.validation.yaml_file import YamlFile
 
 pytestmark = pytest.mark.unit
 
@@ -22,6 +23,7 @@ FILES = [
     "data/orders.ndjson",
     "pipelines/daily_sales.yaml",
     "sources/orders.yaml",
+    "tests/daily_sales.yaml",
 ]
 
 
@@ -34,14 +36,22 @@ def test_a_new_or_an_empty_folder_gets_a_valid_project(tmp_path, monkeypatch, ca
     written = (folder / name).resolve()
     assert json.loads(capsys.readouterr().out) == {"project": str(written), "files": FILES}
     files = {str(path.relative_to(written)) for path in written.rglob("*") if path.is_file()}
-    schemas = {f".slackwater/schemas/{name}" for name in ("pipeline.schema.json", "source.schema.json", "version")}
+    schemas = {
+        f".slackwater/schemas/{name}"
+        for name in ("pipeline.schema.json", "source.schema.json", "test.schema.json", "version")
+    }
     assert files == {*FILES, *schemas, ".slackwater/.gitignore"}
     project = load_project(written)
     assert (list(project.sources), list(project.pipelines)) == (["orders"], ["daily_sales"])
 
 
 @pytest.mark.parametrize(
-    ("path", "schema"), [("sources/orders.yaml", source_schema), ("pipelines/daily_sales.yaml", pipeline_schema)]
+    ("path", "schema"),
+    [
+        ("sources/orders.yaml", source_schema),
+        ("pipelines/daily_sales.yaml", pipeline_schema),
+        ("tests/daily_sales.yaml", fixture_schema),
+    ],
 )
 def test_editors_find_the_schema_of_each_definition(tmp_path, path, schema):
     assert run(["init", str(tmp_path / "new")]) == 0
@@ -49,7 +59,8 @@ def test_editors_find_the_schema_of_each_definition(tmp_path, path, schema):
     comment, _, _ = definition.read_text().partition("\n")
     found = json.loads((definition.parent / comment.removeprefix("# yaml-language-server: $schema=")).read_text())
     assert found == json.loads(json.dumps(schema()))
-    jsonschema.Draft202012Validator(found).validate(yaml.safe_load(definition.read_text()))
+    content = YamlFile(definition, definition.read_bytes(), times_as_text=True).value
+    jsonschema.Draft202012Validator(found).validate(content)
 
 
 @pytest.mark.parametrize(

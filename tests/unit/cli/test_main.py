@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 
 COMMANDS = [
     "local up", "local down", "local status", "local env", "plan", "deploy", "destroy", "doctor", "source validate",
-    "pipeline validate", "dev", "token create", "token list", "token revoke", "push", "pull", "files list",
+    "pipeline validate", "dev", "test", "token create", "token list", "token revoke", "push", "pull", "files list",
     "files give-up", "sideline list", "sideline show", "buffer status", "buffer redrive", "run", "stop", "runs", "refs",
     "history", "rollback", "why", "late list", "late release", "late keep", "late suggest", "monitor", "diff", "cost",
     "logs", "query",

@@ -151,6 +151,22 @@ def test_a_file_whose_format_nothing_states_is_refused(tmp_path):
         sample(tmp_path / "x.dat", pull=None)
 
 
+def test_the_date_of_a_published_table_is_a_date(tmp_path):
+    (tmp_path / "days.ndjson").write_text('{"date": "2013-03-09", "n": 1}\n')
+    taken = table_sample("days", [tmp_path / "days.ndjson"], rows=3, is_published=True)
+    assert taken.table.to_pylist() == [{"date": date(2013, 3, 9), "n": 1}]
+
+
+def test_rows_that_are_left_out_are_counted_and_a_source_may_be_empty(tmp_path):
+    rows = ["2013-03-10T12:00:00Z", "2013-03-10T12:01:00Z", "2013-03-09T12:00:00Z", "noon"]
+    (tmp_path / "x.ndjson").write_text("".join(json.dumps({"id": "a", "at": at}) + "\n" for at in rows))
+    taken = source_sample(a_source(event_id="id"), [tmp_path / "x.ndjson"], DAY, rows=9, may_be_empty=True)
+    assert (taken.rejected, [row.line for row in taken.first_rejected]) == (1, [4])
+    assert (taken.table.num_rows, taken.of_other_days, taken.duplicates) == (1, 1, 1)
+    (tmp_path / "x.ndjson").write_text("")
+    assert source_sample(a_source(), [tmp_path / "x.ndjson"], DAY, rows=9, may_be_empty=True).table.num_rows == 0
+
+
 def test_rows_of_a_table_keep_the_types_of_their_files(tmp_path):
     pq.write_table(pa.table({"day": [date(2013, 3, 9)], "n": pa.array([1], pa.int32())}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"day": [date(2013, 3, 10)] * 5}), tmp_path / "b.parquet")

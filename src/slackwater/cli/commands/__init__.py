@@ -9,8 +9,8 @@ from importlib import import_module
 
 # `--help` lists the single commands first, then the groups, each in this order.
 MODULES = (
-    *("init", "local", "airflow", "plan", "deploy", "doctor", "destroy", "source", "pipeline", "step", "dev", "token"),
-    *("push", "pull", "files", "sideline", "run", "stop", "runs", "history", "why", "monitor", "late", "diff"),
+    *("init", "local", "airflow", "plan", "deploy", "doctor", "destroy", "source", "pipeline", "step", "dev", "test"),
+    *("token", "push", "pull", "files", "sideline", "run", "stop", "runs", "history", "why", "monitor", "late", "diff"),
     *("cost", "logs", "query", "docs"),
 )
 for _module in MODULES:

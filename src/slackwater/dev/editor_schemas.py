@@ -18,10 +18,11 @@ from slackwater.project.installation import make_state_folder
 def editor_schemas() -> Mapping[str, Callable[[], dict[str, Any]]]:
     """Return what makes each schema, by the type of definition that it is for."""
     # Commands import this module when they start: these imports take half a second.
+    from slackwater.dev.testing.definition import fixture_schema  # noqa: PLC0415
     from slackwater.sources.definition import source_schema  # noqa: PLC0415
     from slackwater.validation.pipeline_schema import pipeline_schema  # noqa: PLC0415
 
-    return {"source": source_schema, "pipeline": pipeline_schema}
+    return {"source": source_schema, "pipeline": pipeline_schema, "test": fixture_schema}
 
 
 def schema_comment(name: str) -> str:

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from slackwater.cli.main import run
+from slackwater.dev import editor_schemas
+from slackwater.dev.editor_schemas import keep_schemas, schema_comment
 from slackwater.project.project import load_definitions
-from slackwater.validation import editor_schemas
-from slackwater.validation.editor_schemas import keep_schemas, schema_comment
 from tests.step_package import installed_package
 
 pytestmark = pytest.mark.unit
