@@ -20,7 +20,7 @@ _VALUES: Mapping[str, tuple[Any, Any, Any]] = {
     "log_retention_days": (7, 14, 90),
     "exchange_days": (7, 14, 30),
     "intermediate_days": (7, 14, 30),
-    "version_days": (14, 30, 365),
+    "version_days": (14, 30, None),
     "noncurrent_days": (7, 14, 90),
     "alarm_usd_per_day": (2.0, 10.0, 50.0),
     "idle_minutes": (5, None, None),

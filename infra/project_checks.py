@@ -17,7 +17,12 @@ def check_project(project: Project, settings: Settings, *, missing_steps: Set[st
 
     `missing_steps` are steps of installed packages that the archive of the jobs lacks.
     """
-    problems = [*_unknown_steps(project, missing_steps), *_workers(project, settings), *_own_tables(project, settings)]
+    problems = [
+        *_unknown_steps(project, missing_steps),
+        *_workers(project, settings),
+        *_own_tables(project, settings),
+        *_teams(project, settings),
+    ]
     # Without subnets, a job reaches only S3, Glue, Lake Formation, CloudWatch Logs, KMS, STS, DynamoDB and Secrets
     # Manager in the region of its application ("Other considerations" in the user guide of EMR Serverless).
     if not settings.job_subnets:
@@ -68,6 +73,20 @@ def _own_tables(project: Project, settings: Settings) -> Iterator[str]:
                     f"pipelines/{name}.yaml: tables.{table}.iceberg: this deployment writes {foreign.iceberg} itself: "
                     "name the source in `sources`, or read the days of a pipeline with `table`"
                 )
+
+
+def _teams(project: Project, settings: Settings) -> Iterator[str]:
+    """Yield the teams that own no table, and addresses that SNS would have to subscribe twice."""
+    owners = {pipeline.team for pipeline in project.pipelines.values()} - {""}
+    for name, team in settings.teams.items():
+        if name not in owners:
+            known = f" (teams of pipelines: {', '.join(sorted(owners))})" if owners else ""
+            yield f"setting teams.{name}: no pipeline has `team: {name}`{known}: correct the name, or remove the team"
+        for address in set(team.emails) & set(settings.change_emails):
+            yield (
+                f"setting teams.{name}.emails: {address} gets all messages by change_emails, and can have one "
+                "subscription: remove it from one of them"
+            )
 
 
 def _unreachable_files(project: Project) -> Iterator[str]:

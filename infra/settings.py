@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from infra import setting_types as types
 from infra.environments import with_environment
+from infra.teams import Teams
 from infra.workers import LARGE_FILE_DISK_GB, Worker, capacity_of, worker_for
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.spark_workers import SparkSizes, WorkerSize
@@ -88,7 +89,7 @@ class Settings(BaseModel):
     """Retention of work lists of pulls, and of logs of Spark jobs."""
     intermediate_days: types.NotNegativeInt = 30
     """Retention of the Arrow files of stages. With 0, a run's files are removed as soon as it has published its day."""
-    version_days: types.NotNegativeInt = 90
+    version_days: types.NotNegativeInt = 0
     """How long a published version of a day can be read after a later one has replaced it (docs/versions.md). The first
     version stays. With 0, all versions stay."""
     noncurrent_days: types.PositiveInt = 30
@@ -108,6 +109,8 @@ class Settings(BaseModel):
     """Who gets an e-mail when any other alarm fires."""
     change_emails: types.EmailAddresses = ()
     """Who gets an e-mail when late data has changed a published day."""
+    teams: Teams = {}
+    """Who gets messages about changed days of the pipelines of a team (`team` in their definitions)."""
     subject_dashboards: bool = False
     """Whether each pipeline and each source has a dashboard of its own. CloudWatch bills 3 USD a month for each
     dashboard of an account above three."""

@@ -293,7 +293,7 @@ def project(tmp_path_factory, partner, sftp) -> Path:
     daily.write_text(
         daily.read_text().replace("late:\n", "late:\n  cool_down_hours: 0\n  on_removed: {flights: hold}\n")
     )
-    weekly.write_text(f"{weekly.read_text()}late: {{cool_down_hours: 0}}\n")
+    weekly.write_text(f"{weekly.read_text()}team: finance\nlate: {{cool_down_hours: 0}}\n")
     shutil.copytree(ROOT / "tests" / "pipelines", folder / "pipelines", dirs_exist_ok=True)
     delays = (folder / "pipelines" / "daily_delays.yaml").read_text()
     staged = delays.replace("pipeline: daily_delays", "pipeline: staged_delays") + LOAD
@@ -351,6 +351,8 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     # No schedule and no arrival may start work that a test does not expect.
     environment["SLACKWATER_SET"] += " intermediate_days=0 schedule=none collect_minutes=0"
     environment["SLACKWATER_SET"] += " alarm_usd_per_day=0.001"  # less than any run costs
+    teams = {"operations": {"queue": "create", "severities": ["warning"]}, "finance": {"queue": "create"}}
+    environment["SLACKWATER_SET"] += f" teams={json.dumps(teams, separators=(',', ':'))}"
     # tests/infra and `make check` let the CDK validate the app, which takes as long as its synthesis.
     environment["CDK_VALIDATION"] = "false"
     deployed = Cloud(root=root, project=project, endpoint=started.endpoint, environment=environment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aws_cdk import Duration, RemovalPolicy
@@ -17,6 +17,7 @@ from infra.constructs.common import accept, removal
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
 from infra.settings import Settings
+from infra.teams import CREATE_QUEUE, Team
 
 LONGEST_RETENTION = Duration.days(14)
 """The longest that SQS offers: somebody has to look at a dead letter."""
@@ -137,7 +138,7 @@ class DeadLetters(Construct):
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, topics: Sequence[sns.ITopic]) -> None:
         super().__init__(scope, id_)
-        self.name = settings.named(DEAD_LETTERS)
+        self.name, self._named = settings.named(DEAD_LETTERS), settings.named
         self.queue = create_queue(
             self,
             "Queue",
@@ -147,14 +148,39 @@ class DeadLetters(Construct):
         )
         allow_service(self.queue, "sns", [topic.topic_arn for topic in topics])
 
-    def subscribe(self, name: str, topic: sns.ITopic, addresses: Sequence[str]) -> None:
-        """Subscribe e-mail addresses to a topic. Messages that cannot be delivered go to this queue."""
+    def subscribe(
+        self, name: str, topic: sns.ITopic, addresses: Sequence[str], *, protocol: str = "email", **options: Any
+    ) -> None:
+        """Subscribe addresses to a topic. Messages that cannot be delivered go to this queue."""
         for address in addresses:
             sns.CfnSubscription(
                 self,
-                f"{name} to {address}",
+                f"{name} to {'a queue' if protocol == 'sqs' else address}",
                 topic_arn=topic.topic_arn,
-                protocol="email",
+                protocol=protocol,
                 endpoint=address,
                 redrive_policy={"deadLetterTargetArn": self.queue.queue_arn},
+                **options,
             )
+
+    def subscribe_teams(self, topic: sns.ITopic, teams: Mapping[str, Team]) -> None:
+        """Subscribe each team to the messages about its own tables."""
+        for name, team in teams.items():
+            options: dict[str, Any] = {"filter_policy": team.filter_policy(name)}
+            self.subscribe(f"Changes of {name}", topic, team.emails, **options)
+            if team.queue:
+                queue = self._team_queue(name, topic) if team.queue == CREATE_QUEUE else team.queue
+                self.subscribe(f"Changes of {name}", topic, [queue], protocol="sqs", **options)
+
+    def _team_queue(self, name: str, topic: sns.ITopic) -> str:
+        """Create the queue of a team; return its ARN."""
+        queue = create_queue(
+            self,
+            f"Team {name}",
+            queue_name=self._named(f"changes-{name}"),
+            retention_period=LONGEST_RETENTION,
+            removal_policy=RemovalPolicy.DESTROY,  # as of the dead letters, which it shares
+            dead_letters=self.queue,
+        )
+        allow_service(queue, "sns", topic.topic_arn)
+        return queue.queue_arn

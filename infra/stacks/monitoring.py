@@ -44,6 +44,7 @@ class MonitoringStack(DeploymentStack):
         self.dead_letters.subscribe("Alarms", pages, settings.alarm_emails)
         self.dead_letters.subscribe("Warnings", warnings, settings.warning_emails)
         self.dead_letters.subscribe("Changes", changes, settings.change_emails)
+        self.dead_letters.subscribe_teams(changes, settings.teams)
         queues = {
             "dead-letters": self.dead_letters.name,
             "events": storage.buffer.queue.queue_name,

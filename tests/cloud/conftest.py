@@ -53,8 +53,10 @@ class Monitored:
 
     outputs: list[dict[str, Any]]
     messages: list[dict[str, Any]]
+    teams: dict[str, Inbox]
+    """The queues of the teams."""
     filtered: dict[str, list[dict[str, Any]]]
-    """The messages of subscriptions with a filter policy, by team."""
+    """The messages that these had, by team."""
     jobs: list[str]
     """Names of the Spark jobs that they ran."""
 
@@ -105,15 +107,10 @@ def inbox(cloud) -> Inbox:
 
 @pytest.fixture(scope="session")
 def team_inboxes(cloud) -> dict[str, Inbox]:
-    """The notifications from now on that a team subscribes to: those of the pipeline's team, and of another one."""
-    sqs, topic = cloud.client("sqs"), cloud.outputs()["ChangeTopicArn"]
-    inboxes = {}
-    for team in ("operations", "finance"):
-        url, arn = create_queue(sqs, f"notifications-{team}")
-        policy = {"FilterPolicy": json.dumps({"team": [team], "severity": ["warning"]})}
-        cloud.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn, Attributes=policy)
-        inboxes[team] = Inbox(sqs, url)
-    return inboxes
+    """The deployed queues of the teams that own `daily_delays` and `weekly_delays`."""
+    sqs = cloud.client("sqs")
+    names = {team: f"slackwater-changes-{team}" for team in ("operations", "finance")}
+    return {team: Inbox(sqs, sqs.get_queue_url(QueueName=name)["QueueUrl"]) for team, name in names.items()}
 
 
 @pytest.fixture(scope="session")
@@ -128,7 +125,7 @@ def monitored(cloud, week, feed, inbox, team_inboxes) -> Monitored:
         outputs = [ended(cloud, execution) for execution in executions]
     jobs = [job["name"] for job in cloud.jobs() if job["id"] not in before]
     filtered = {team: own.take(LATE) for team, own in team_inboxes.items()}
-    return Monitored(outputs, inbox.take(LATE), filtered, jobs)
+    return Monitored(outputs, inbox.take(LATE), team_inboxes, filtered, jobs)
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,8 @@ def test_a_change_of_a_day_runs_the_week_again_in_the_same_pass(cloud, week, mon
     assert rows == weekly_delays(tmp_path, [day for day in DATES if day <= LATE])
     (message,) = inbox.take(LATE)
     assert message["Subject"].startswith(f"weekly_delays {LATE} changed: ")
+    ids = {team: [item["MessageId"] for item in queue.take(LATE)] for team, queue in monitored.teams.items()}
+    assert ids == {"operations": [], "finance": [message["MessageId"]]}
     [changed] = json.loads(message["Message"])["inputs"]
     assert [(file["file"], file["change"]) for file in changed["files"]] == [(f"daily_delays {LATE}", "changed")]
     assert changed["late_rows"] == changed["files"][0]["rows_after"] > 0

@@ -46,7 +46,7 @@ def test_two_concurrent_monitor_runs_rerun_the_late_day_once_and_send_one_notifi
     assert message["Subject"].startswith(f"daily_delays {LATE} changed: ")
 
 
-def test_a_subscription_with_a_filter_policy_gets_the_messages_of_its_team_only(monitored):
+def test_the_queue_of_a_team_gets_the_messages_of_its_own_tables_only(monitored):
     (message,) = monitored.messages
     ids = {team: [item["MessageId"] for item in messages] for team, messages in monitored.filtered.items()}
     assert ids == {"operations": [message["MessageId"]], "finance": []}

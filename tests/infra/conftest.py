@@ -65,6 +65,7 @@ def prod(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
         alarm_emails="on@call.example, too@call.example",
         warning_emails="by@day.example",
         change_emails=["reader@example.org"],
+        teams={"operations": {"emails": ["team@example.org"], "queue": "create", "severities": ["warning"]}},
         bootstrap_bucket="acme-assets",
         bootstrap_kms_key=BOOTSTRAP_KEY,
         qualifier="acme",

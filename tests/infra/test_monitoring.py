@@ -307,11 +307,23 @@ def test_dead_letters_are_kept_for_two_weeks_and_come_from_the_three_topics(asse
 
 def test_only_addresses_of_the_settings_are_subscribed(assembly: Assembly, prod: Assembly) -> None:
     assert not assembly.resources("AWS::SNS::Subscription")
-    found = prod.properties("AWS::SNS::Subscription", "Endpoint")
-    assert sorted(found) == ["by@day.example", "on@call.example", "reader@example.org", "too@call.example"]
-    for subscription in found.values():
-        assert subscription["Protocol"] == "email"
+    subscriptions = prod.properties("AWS::SNS::Subscription").values()
+    found = {resource_name(item["Endpoint"]): item for item in subscriptions if item["Protocol"] == "sqs"}
+    [queue] = found
+    found |= {item["Endpoint"]: item for item in subscriptions if item["Protocol"] == "email"}
+    mails = {"by@day.example", "on@call.example", "reader@example.org", "team@example.org", "too@call.example"}
+    assert found.keys() == {queue, *mails}
+    for endpoint, subscription in found.items():
         assert "DeadLetters" in resource_name(subscription["RedrivePolicy"]["deadLetterTargetArn"])
+        own = {"team": ["operations"], "severity": ["warning"]} if endpoint in {queue, "team@example.org"} else None
+        assert subscription.get("FilterPolicy") == own
+
+
+def test_the_topic_may_send_to_the_queue_of_a_team(prod: Assembly) -> None:
+    assert prod.one("AWS::SQS::Queue", "DeadLettersTeamoperations")["QueueName"] == "slackwater-prod-changes-operations"
+    statements = prod.one("AWS::SQS::QueuePolicy", "DeadLettersTeamoperations")["PolicyDocument"]["Statement"]
+    [allowed] = [statement for statement in statements if statement["Effect"] == "Allow"]
+    assert (allowed["Principal"], allowed["Action"]) == ({"Service": "sns.amazonaws.com"}, "sqs:SendMessage")
 
 
 def test_the_operations_page_names_the_topics_and_the_threshold_of_every_alarm() -> None:

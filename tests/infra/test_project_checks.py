@@ -104,6 +104,21 @@ def test_a_step_that_jobs_do_not_get_is_an_error_that_names_the_setting(project:
     check_project(project, Settings())
 
 
+def test_a_team_without_a_pipeline_and_an_address_with_two_subscriptions_are_refused() -> None:
+    teams = {name: {"emails": [f"{name}@example.org"]} for name in ("operations", "finanse")}
+    subnets = {"job_subnets": ["subnet-1"], "job_security_groups": ["sg-1"]}
+    with pytest.raises(DefinitionError) as refused:
+        check_project(
+            piped(team="operations"), Settings(teams=teams, change_emails=["operations@example.org"], **subnets)
+        )
+    assert str(refused.value).splitlines() == [
+        "setting teams.operations.emails: operations@example.org gets all messages by change_emails, and can have one "
+        "subscription: remove it from one of them",
+        "setting teams.finanse: no pipeline has `team: finanse` (teams of pipelines: operations): correct the name, or "
+        "remove the team",
+    ]
+
+
 @pytest.mark.parametrize("database", ["mine_dev_raw", "mine_dev_warehouse"])
 def test_a_table_that_the_deployment_itself_writes_is_refused_as_the_table_of_another_system(database: str) -> None:
     tables = {"t": {"iceberg": f"{database}.former", "location": "s3://lake/former"}}

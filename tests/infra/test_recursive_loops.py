@@ -62,6 +62,6 @@ def test_check_arrivals_is_the_only_loop_and_lambda_allows_it(assembly: Assembly
 
 
 def test_no_topic_and_no_bucket_invokes_a_function(assembly: Assembly) -> None:
-    assert set(assembly.properties("AWS::SNS::Subscription", "Protocol")) <= {"email"}
+    assert set(assembly.properties("AWS::SNS::Subscription", "Protocol")) <= {"email", "sqs"}
     for bucket in assembly.properties("AWS::S3::Bucket").values():
         assert bucket.get("NotificationConfiguration", {}).keys() <= {"EventBridgeConfiguration"}

@@ -94,6 +94,12 @@ _TWO_ZONES = "airflow_zones: name two different zones"
         # A zone has the name of its region and a letter.
         ({"airflow_zones": "eu-west-1a,eu-west-1"}, "airflow_zones.1"),
         *(({"alarm_emails": value}, "alarm_emails") for value in ("nobody", "a b@example.org", "@")),
+        ({"teams": "operations"}, "teams: it is not JSON"),
+        ({"teams": {"operations": {}}}, "teams.operations: it has neither emails nor a queue"),
+        ({"teams": {"operations": {"emails": ["a@b"], "severities": ["bad"]}}}, "teams.operations.severities"),
+        ({"teams": {"operations": {"queue": "changes"}}}, "teams.operations.queue"),
+        ({"teams": {name: {"emails": ["a@b"]} for name in ("x", "y")}}, "teams: a@b is named twice"),
+        ({"teams": {"x": {"emails": [f"{n}@b" for n in range(201)]}}}, "teams: there are 201 addresses and queues"),
         # The range of AWS WAF.
         *(({"waf_requests_per_ip": value}, "waf_requests_per_ip") for value in ("9", "2000000001")),
         *(({"kms_key": value}, "kms_key") for value in ("alias/mine", _ALIAS, "new")),
