@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -20,6 +21,9 @@ def test_a_deployment_is_checked_and_runs_the_job(cloud):
     passing = {"region", "credentials", "stacks", "EMR Serverless", "CDK bootstrap", "library", "resources", "job"}
     assert {name: checks[name]["status"] for name in passing} == dict.fromkeys(passing, "ok")
     assert "an Iceberg commit with a tag with Spark" in checks["job"]["found"]
+    assert re.match(
+        r"\d+ replaced versions? of \d+ tables: .*, about 0.00 USD a month", checks["old versions"]["found"]
+    )
     assert machines(cloud) == []
     # The local cloud has none of these services.
     for name in ("account plan", "vCPU quota", "Lake Formation"):

@@ -11,6 +11,7 @@ from slackwater import __version__
 from slackwater.aws.deployment import STACKS, Deployment, read_deployment
 from slackwater.aws.failures import translated
 from slackwater.deploy.check_account import Caller, check_permissions, is_ours
+from slackwater.deploy.check_versions import check_old_versions
 from slackwater.deploy.finding import Clients, Finding, Findings, failed, ok, run_checks, supported_until, warning
 
 # "Lambda runtimes": the dates from which AWS deprecates a runtime. A month later, Lambda creates no function on it.
@@ -78,6 +79,7 @@ def check_deployment(
             "Spark jars": lambda: _jars(application, deployment.spark_submit_parameters),
             "functions' Python": lambda: _runtimes(clients, prefix, today),
             "resources": lambda: _resources(clients, stacks),
+            "old versions": lambda: check_old_versions(clients, database=deployment.warehouse_database),
             "schedule": lambda: _schedule(stacks, prefix),
             "permission to operate": lambda: _operator(clients, caller, deployment),
         }

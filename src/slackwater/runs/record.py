@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -81,6 +82,10 @@ class Run(UpdatedRecord):
     def tag(self) -> str:
         """The Iceberg tag that keeps the table version of this attempt readable."""
         return version_tag(date=self.date, run_id=self.run_id, attempt=self.attempt)
+
+
+VERSION_TAG = re.compile(r"(\d{4}-\d\d-\d\d)-\w{12}-(\d+)")
+"""Matches a `version_tag`: date and attempt. Tags of other systems are not ours."""
 
 
 def version_tag(*, date: str, run_id: str, attempt: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,15 +12,13 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from slackwater.runs.record import DayRecord
+from slackwater.runs.record import VERSION_TAG, DayRecord
 from slackwater.spark.job import log
 from slackwater.spark.table import load_table, quoted_table, retry_on_conflict, table_metadata
 from slackwater.steps.spark_errors import explain
 
 # Each publication removes at most so many versions, and reads at most so many records of days.
 REMOVED_AT_ONCE, READ_AT_ONCE = 20, 100
-# `slackwater.runs.record.version_tag`; tags of other systems are not ours to remove.
-_TAG = re.compile(r"(\d{4}-\d\d-\d\d)-\w{12}-(\d+)")
 
 
 class OldVersion(NamedTuple):
@@ -51,7 +48,7 @@ def _tagged(metadata: Mapping[str, Any]) -> list[OldVersion]:
     committed = {snapshot["snapshot-id"]: _committed_at(snapshot) for snapshot in metadata.get("snapshots", [])}
     by_day: defaultdict[str, list[tuple[int, str, int]]] = defaultdict(list)
     for tag, ref in metadata.get("refs", {}).items():
-        if ref["type"] == "tag" and (match := _TAG.fullmatch(tag)):
+        if ref["type"] == "tag" and (match := VERSION_TAG.fullmatch(tag)):
             by_day[match[1]].append((int(match[2]), tag, ref["snapshot-id"]))
     return [
         OldVersion(date, attempt, tag, snapshot_id, replaced_at=committed[next_id])

@@ -125,6 +125,7 @@ HEALTHY = {
         "Role": {"Path": "/", "RoleName": "Admin", "RoleId": "A" * 16, "Arn": ROLE, "CreateDate": 0},
     },
     "iam:SimulatePrincipalPolicy": deciding(),
+    "glue:GetTables": {"TableList": []},
     "lakeformation:GetDataLakeSettings": {
         "DataLakeSettings": {
             "CreateDatabaseDefaultPermissions": [ALL_PRINCIPALS],
@@ -242,6 +243,7 @@ FAULTS = {
         },
         "warning", "450 of the 500", "divide",
     ),
+    "old versions": ({"glue:GetTables": "AccessDeniedException"}, "not checked", "AccessDenied", ""),
     "schedule": (
         {"cloudformation:DescribeStacks": stacks(only=STACKS)},
         "warning", "nothing starts by itself", "docs/schedule.md",
