@@ -75,7 +75,7 @@ load:
 SALES = "sales_by_shop"
 """The pipeline of which some days are large."""
 
-OWN_CLOUDS = ("tests/cloud/test_empty_folder.py", "tests/cloud/test_scenario.py")
+OWN_CLOUDS = ("tests/cloud/test_empty_folder.py", "tests/cloud/test_scenario.py", "tests/cloud/test_tutorial.py")
 """Tests that start clouds of their own."""
 BARE_CLOUD = (
     "tests/cloud/test_alarm_stacks.py",
