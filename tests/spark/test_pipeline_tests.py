@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
+import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from slackwater.cli.main import run as run_command
@@ -295,6 +300,38 @@ def test_the_command_prints_one_document_or_text_and_writes_junit_xml(project, t
         "actual          1",
         "0 passed, 1 failed",
     ]
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_tests_that_init_writes_for_own_data_pass(tmp_path, monkeypatch, capsys):
+    """Of each format, with local times, decimal commas, nulls, duplicate ids, and names that are words of SQL."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders-2024-03-10.csv").write_text(
+        "id;at;order;total\n1;10.03.2024 01:30;a b;1,5\n2;10.03.2024 23:00;;2,5\n3;10.03.2024 12:00;c;n/a\n"
+        "4;10.03.2024 12:30;c;1,25\n5;10.03.2024 12:40;c;2,25\n6;25.03.2024 12:40;c;2,25\n"
+    )
+    events = [
+        {"uuid": name, "timestamp": f"2024-03-10T0{hour}:00:00+01:00", "when": "x"} for name, hour in ("a1", "b2")
+    ]
+    Path("group.ndjson").write_text("".join(f"{json.dumps(event)}\n" for event in [*events, events[0]]))
+    Path("visits.json").write_text(json.dumps([{"at": f"2024-03-10T0{h}:00:00Z", "page": {"a": h}} for h in (1, 5)]))
+    times = [datetime(2024, 3, 10, 5, 30, tzinfo=UTC), datetime(2024, 3, 10, 6, tzinfo=UTC)]
+    table = {"at": times * 2, "kind": ["x", "y"] * 2, "bytes": [b"a", None] * 2, "price": [Decimal("1.10")] * 4}
+    pq.write_table(pa.table(table), "trips.parquet")
+    workbook = openpyxl.Workbook()
+    for row in [("Sold at", "Name"), (datetime(2024, 3, 10, 12), "x"), (datetime(2024, 3, 10, 13), "y")]:
+        workbook.active.append(row)
+    workbook.save("sales.xlsx")
+    names = ("orders-2024-03-10.csv", "group.ndjson", "visits.json", "trips.parquet", "sales.xlsx")
+    assert run_command(["init", "new", *(word for name in names for word in ("--from", name)), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    for path in Path("new").glob("*/*.yaml"):
+        path.write_text(path.read_text().replace("DECIDE the timezone", "America/New_York"))
+    tests = [name for name in document["files"] if name.startswith("tests/")]
+    assert len(tests) == len(names), document
+    code = run_command(["test", "--project", "new", "--json"])
+    assert code == 0, capsys.readouterr().out
+    assert json.loads(capsys.readouterr().out)["passed"] == len(names)
 
 
 @pytest.mark.usefixtures("spark")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import date
 from functools import partial
 from html import unescape
+from time import sleep as wait_for
 from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 
 from slackwater.errors import DefinitionError, PartnerError
+from slackwater.outbound.guard import GuardedTransport, Outbound
 from slackwater.receiver.connectors.connector import ListedFile, listed_file
 from slackwater.receiver.connectors.http_session import (
     GONE,
@@ -120,6 +123,19 @@ def _read_json_page(
     page = read_json_page(without_query(url), body, wanted, found=found)
     link = page.next or response.links.get("next", {}).get("url")
     return page, body.size, absolute_link(str(response.url), link) if link else ""
+
+
+def names_in_folder(url: str, *, outbound: Outbound, sleep: Callable[[float], None] = wait_for) -> list[str]:
+    """Return the names of the files that a JSON listing or an index page at `url` has, without those of sub-folders.
+
+    Raises `OutboundRefused`, or another `PartnerError`.
+    """
+    with closing(HttpSession(url, credentials=None, transport=GuardedTransport(outbound), sleep=sleep)) as session:
+        try:
+            names = [file.name for file in json_listing(session, url, re.compile("[^/]+"))]
+        except HtmlPage:
+            names = list(index_names(*read_index(session, url, may_be_gone=False)))
+    return sorted(dict.fromkeys(names))
 
 
 def names_in_indexes(

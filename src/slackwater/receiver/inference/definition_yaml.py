@@ -6,6 +6,7 @@ import math
 import re
 import textwrap
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -93,7 +94,7 @@ def arrival_lines(sample: Sample, source: str, *, name: str, url: str | None) ->
         return [*_comment(text), "push: {}"]
     parts = urlsplit(url or "")
     folder, _, file_name = parts.path.rpartition("/")
-    pattern, has_date = _file_pattern(unquote(file_name) if url else name)
+    pattern, has_date = file_pattern(unquote(file_name) if url else name)
     folder = parts._replace(path=folder, query="", fragment="").geturl()
     options = sample.file_format.model_dump(mode="json", exclude_defaults=True)
     file_format = {"type": sample.file_format.type, **options} if options else sample.file_format.type
@@ -112,7 +113,7 @@ def arrival_lines(sample: Sample, source: str, *, name: str, url: str | None) ->
     return lines
 
 
-def _file_pattern(file_name: str) -> tuple[str, bool]:
+def file_pattern(file_name: str) -> tuple[str, bool]:
     """Return a pattern such as `flights-{date}*.csv` for a file's name, and whether the name contains a date."""
     name = re.sub(r"[{}*]", "*", file_name)
     if match := _FILE_DATE.search(name):
@@ -121,6 +122,15 @@ def _file_pattern(file_name: str) -> tuple[str, bool]:
         return name[: match.start()] + _PLACEHOLDERS[match["separator"]] + rest, True
     stem, dot, suffixes = name.partition(".")
     return f"{stem}-{{date}}{dot}{suffixes}", False
+
+
+def file_date(file_name: str) -> date | None:
+    """Return the date in a file's name; None if it has none."""
+    match = _FILE_DATE.search(file_name)
+    try:
+        return date.fromisoformat(re.sub("[-_]", "", match[0])) if match else None
+    except ValueError:  # such as 2024-02-31
+        return None
 
 
 def flow(value: Any) -> str:
