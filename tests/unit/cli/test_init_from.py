@@ -101,7 +101,7 @@ def test_people_see_the_decisions_file_by_file_and_the_next_commands(printed_by)
         "    DECIDE timezone: the same as in sources/rides.yaml",
         "  tests/daily_rides.yaml",
     ]
-    assert lines[11:13] == ["Next, in new, after the decisions:", "  slackwater pipeline validate"]
+    assert lines[8:10] == ["Next, in new, after the decisions:", "  slackwater pipeline validate"]
 
 
 def test_json_without_a_date_in_its_name_is_pushed(document_of):
