@@ -11,7 +11,7 @@ from slackwater.cli.changes import plan_document, plan_lines
 from slackwater.cli.main import run
 from slackwater.client.plan import make_plan
 from slackwater.deploy.definitions import changes_resources
-from slackwater.errors import DefinitionError, UnknownName
+from slackwater.errors import DefinitionError, RunFailed, UnknownName
 from slackwater.project.project import Project, load_definitions, load_project
 from slackwater.runs.record import Hold
 from slackwater.validation.check_project import check_project
@@ -58,6 +58,8 @@ def test_a_renamed_pipeline_and_what_reads_it_are_stored_and_computed_as_before(
     ]
     assert after.pipeline(NEW) == after.pipeline(OLD) == before.pipeline(OLD)
     assert after.selected(f"{NEW}+") == (OLD, READER)
+    with pytest.raises(UnknownName, match=r"^--select: 'delas\+' names no pipeline .* \(did you mean delays\?\)$"):
+        after.selected("delas+")
     assert Project.model_validate_json(after.model_dump_json(by_alias=True)) == after
     with pytest.raises(UnknownName, match=r"no pipeline 'delay' in this project \(pipelines: delays, weekly_delays\)"):
         after.pipeline("delay")
@@ -206,6 +208,10 @@ def test_commands_show_the_new_name(renamed, printed_by, document_of):
         assert day.split()[:2] == [NEW, DATE]
     assert document_of("late", *project)["days"][0]["pipeline"] == NEW
     assert f"slackwater run {NEW} --date {DATE}" in printed_by("runs", NEW, "--date", DATE, *project).out
+    renamed.client.run = lambda *_, **__: (_ for _ in ()).throw(RunFailed("it broke"))
+    for name in (NEW, OLD):
+        error = printed_by("run", name, "--date", DATE, *project, code=1).err
+        assert f"its log: slackwater logs {name} --date {DATE}" in error
     # The next command in this process has another project.
     assert run(["source", "validate", "--project", str(EXAMPLE)]) == 0
     assert (

@@ -94,7 +94,8 @@ class Project(Model):
     def selected(self, selection: str) -> tuple[str, ...]:
         """Return the pipelines of `NAME`, `NAME+`, `+NAME` or `+NAME+`, in order. Raises `UnknownName`."""
         name = selection.removeprefix("+").removesuffix("+")
-        return selected_pipelines(selection.replace(name, self.stored_name(name), 1), self.pipelines)
+        names = [self.present_name(stored) for stored in self.pipelines]
+        return selected_pipelines(selection.replace(name, self.stored_name(name), 1), self.pipelines, names=names)
 
     def records_removed(self, source: str) -> bool:
         """Return whether the days of any pipeline do not keep rows of files that the source's partner has removed."""

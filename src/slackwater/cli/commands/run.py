@@ -140,7 +140,7 @@ def print_run(result: RunResult, definitions: Project) -> None:
 
 def _move_hint(pipeline: str, definitions: Project) -> str:
     """Return what other commands need to know a pipeline that was run from its file; empty if they know it."""
-    return "" if pipeline in definitions.pipelines else ", once the file is in pipelines/ of the project"
+    return "" if pipeline in definitions.known_names else ", once the file is in pipelines/ of the project"
 
 
 def _range(first: str | None, last: str | None, *, misplaced: Mapping[str, object]) -> tuple[str, str]:
