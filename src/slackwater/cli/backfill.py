@@ -12,6 +12,7 @@ import typer
 
 from slackwater.cli.changes import apply_changes, note_changes
 from slackwater.cli.command import INTERRUPTED, Result, Session
+from slackwater.cli.names import shown
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.cli.running import backfill_command
 from slackwater.client.days.backfill import BackfillResult
@@ -72,7 +73,7 @@ def _print_backfill(result: BackfillResult) -> None:
     if claimed:
         print_text(
             f"{counted(len(claimed), 'day')} left to other executions, which run them now "
-            f"(slackwater runs {result.plan.pipeline} --date {claimed[0]})",
+            f"(slackwater runs {shown(result.plan.pipeline)} --date {claimed[0]})",
             style="yellow",
         )
     if result.failure:
@@ -88,7 +89,7 @@ def plan_lines(plan: BackfillPlan) -> list[str]:
 
     running, others = counts(of_days_that_run=True), counts(of_days_that_run=False)
     total = f"{counted(len(plan.to_run), 'day')} to run"
-    lines = [f"{plan.pipeline}, {plan.first} to {plan.last}: {total}{f' ({running})' if running else ''}"]
+    lines = [f"{shown(plan.pipeline)}, {plan.first} to {plan.last}: {total}{f' ({running})' if running else ''}"]
     if others:
         lines.append(f"  not run: {others}")
     if running:
@@ -114,7 +115,7 @@ def estimate_text(estimate: Estimate | None, *, parallel: int) -> str:
 
 def failure_message(result: BackfillResult) -> str:
     """Return why a backfill has failed: each day that failed, and the command that shows its log."""
-    pipeline, lines = result.plan.pipeline, [result.failure]
+    pipeline, lines = shown(result.plan.pipeline), [result.failure]
     for day in result.days:
         if day.outcome == "failed":
             lines += [f"  {day.date}: {day.reason}", f"    its log: slackwater logs {pipeline} --date {day.date}"]

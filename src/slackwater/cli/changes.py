@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.cli.output import print_note
 from slackwater.cli.running import backfill_command
 from slackwater.client.workspace import uses_local_cloud
-from slackwater.errors import SlackwaterError
+from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def _changes(session: Session, pipelines: Collection[str]) -> Plan | None:
     client = session.client
     try:
         plan = client.plan(pipelines)
+    except DefinitionError:
+        raise  # with a wrong stored name, a command would not see what is published
     except SlackwaterError as error:
         # The command itself may not need what could not be read.
         print_note(f"whether the project's files are deployed is unknown: {error}", style="yellow")
@@ -114,8 +116,14 @@ def plan_lines(plan: Plan) -> list[str]:
             )
         elif change.folder == "sources" and change in plan.removed:
             effect = ": its events stay, and no command reaches them"
+        elif change.change == "renamed":
+            lines.append(f"  renamed  {change.renamed_from} -> {change.name}: keeps its table, history and holds")
+            continue
+        elif change.renamed_from:
+            meant = f" (did you mean {change.same_as}?)" if change.same_as else ""
+            effect = f": renamed_from: no pipeline {change.renamed_from} is deployed{meant}. Its table gets this name"
         elif change.same_as:
-            effect = f": {change.same_as} under another name, without its days"
+            effect = f": {change.same_as} under another name, without its days (`renamed_from` keeps them)"
         lines.append(f"  {change.change:<8} {change.file}{effect}")
     lines += [f"  stale    {_days(dates)} of {name}" for name, dates in plan.stale.items()]
     return lines

@@ -42,9 +42,8 @@ class DayClient(ClientResources):
 
         Raises `UnknownName`, `NotDeployed`, `InputError` for a date that is none.
         """
-        self.project.pipeline(pipeline)
-        day = iso_date(date)
-        return self._start(pipeline, day, {"date": day, "force": force})
+        day, stored = iso_date(date), self.project.pipeline(pipeline).pipeline
+        return self._start(stored, day, {"date": day, "force": force})
 
     @contextmanager
     def run_file(self, path: str | Path, date: Date, *, force: bool = False) -> Iterator[RunHandle]:
@@ -60,6 +59,7 @@ class DayClient(ClientResources):
         from slackwater.project.project import load_pipeline
 
         pipeline, day = load_pipeline(Path(path), self.connection.workspace.project), iso_date(date)
+        pipeline = self.project.with_stored_names(pipeline)
         with undeployed_run(
             pipeline,
             day,
@@ -113,7 +113,7 @@ class DayClient(ClientResources):
             deployment=self.connection.deployment,
         )
         dates = iso_date(first, name="first"), iso_date(last, name="last")
-        plan = backfiller.plan(pipeline, *dates, parallel=parallel, stale=stale)
+        plan = backfiller.plan(self.project.pipeline(pipeline).pipeline, *dates, parallel=parallel, stale=stale)
         on_plan(plan)
         return backfiller.run(plan, on_day=on_day)
 
@@ -170,8 +170,7 @@ class DayClient(ClientResources):
 
     def day(self, pipeline: str, date: Date) -> DayRecord:
         """Return the state of a day: the run that is active, and the run that is published."""
-        self.project.pipeline(pipeline)
-        return self.run_table.day(pipeline, iso_date(date))
+        return self.run_table.day(self.project.pipeline(pipeline).pipeline, iso_date(date))
 
     def attempt(self, run: str, *, date: Date | None = None, attempt: int | None = None) -> Attempt:
         """Return an attempt of a run, by default the last one.
@@ -180,7 +179,8 @@ class DayClient(ClientResources):
         """
         from slackwater.client.days.attempts import find_attempt
 
-        return find_attempt(self.run_table, self.project.pipelines, run, date=optional_date(date), attempt=attempt)
+        name = self.project.stored_name(run)
+        return find_attempt(self.run_table, self.project.pipelines, name, date=optional_date(date), attempt=attempt)
 
     def steps(self, record: RunRecord) -> RunSteps:
         """Return what each step of a run did: its rows, its parameters, and its effect."""
@@ -232,7 +232,7 @@ class DayClient(ClientResources):
         from slackwater.client.days.history import day_versions
 
         day = self.day(pipeline, date)
-        return day_versions(day, self.runs(pipeline, date), self.warehouse.tags(pipeline))
+        return day_versions(day, self.runs(pipeline, date), self.warehouse.tags(day.pipeline))
 
     def rollback(self, pipeline: str, date: Date, *, to: int, reason: str) -> RunHandle:
         """Start a run that publishes version `to` of a day again. It is published when `wait()` of the result returns.
@@ -242,10 +242,9 @@ class DayClient(ClientResources):
         """
         from slackwater.client.days.history import check_rollback
 
-        tags = self.warehouse.tags(pipeline)
         day, runs = self.day(pipeline, date), self.runs(pipeline, date)
-        check_rollback(day, runs, tags, to=to, reason=reason)
-        return self._start(pipeline, day.date, {"date": day.date, "rollback": to, "reason": reason})
+        check_rollback(day, runs, self.warehouse.tags(day.pipeline), to=to, reason=reason)
+        return self._start(day.pipeline, day.date, {"date": day.date, "rollback": to, "reason": reason})
 
     def table(self, run: Run) -> PublishedTable:
         """Return the version of a day that a run has published. It is read when its rows are asked for."""
@@ -261,10 +260,10 @@ class DayClient(ClientResources):
         from slackwater.client.days.history import readable_version
         from slackwater.client.sql import CloudTables, named_version, run_query
 
-        of_pipeline = {}
-        if named := named_version(sql, self.project.pipelines, date=date, version=version):
-            name, day, number = named
-            tags = self.warehouse.tags(name)
-            of_pipeline[name] = readable_version(self.day(name, day), self.runs(name, day), tags, number).tag
+        of_pipeline, names = {}, self.project.known_names
+        if named := named_version(sql, names, date=date, version=version):
+            name, record, number = named[0], self.day(*named[:2]), named[2]
+            tags = self.warehouse.tags(record.pipeline)
+            of_pipeline[name] = readable_version(record, self.runs(name, record.date), tags, number).tag
         tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache, tags=of_pipeline)
-        return run_query(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)
+        return run_query(sql, tables=tables, pipelines=names, sources=self.project.sources)

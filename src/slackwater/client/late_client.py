@@ -66,7 +66,7 @@ class LateClient(DayClient):
             exchange_bucket=deployment.exchange_bucket,
         )
         day = iso_date(today(definition, utc_now()) if as_of is None else as_of, name="as_of")
-        return monitor.run(pipeline, day, on_task=on_task, on_report=on_report)
+        return monitor.run(definition.pipeline, day, on_task=on_task, on_report=on_report)
 
     def check(self, pipeline: str, *, as_of: Date | None = None) -> CheckReport:
         """Return what a monitoring as of a date, by default today, would decide about the days of the window.
@@ -74,7 +74,8 @@ class LateClient(DayClient):
         Nothing runs, is written or sent. Raises `UnknownName`, `NotDeployed`, and `InputError` for a date that is none
         or has not begun.
         """
-        return self._dry_checker_of(pipeline).check(pipeline=pipeline, as_of=optional_date(as_of))
+        checker, stored = self._dry_checker_of(pipeline), self.project.stored_name(pipeline)
+        return checker.check(pipeline=stored, as_of=optional_date(as_of))
 
     def why(self, pipeline: str, date: Date) -> Why:
         """Return why a day is as it is: what is published, what has come since, and what a check decides about it.
@@ -85,19 +86,18 @@ class LateClient(DayClient):
         from slackwater.client.why import Explainer
 
         deployment, day = self.connection.deployment, iso_date(date)
-        checker = self._dry_checker_of(pipeline)
-        check_begun(day, checker.project.pipeline(pipeline).timezone, name="date")
+        checker, stored = self._dry_checker_of(pipeline), self.project.stored_name(pipeline)
+        check_begun(day, checker.project.pipeline(stored).timezone, name="date")
         explainer = Explainer(
             checker=checker,
             is_scheduled=deployment.schedule != "none",
             collect_minutes=deployment.collect_minutes,
         )
-        return explainer.why(pipeline, day)
+        return explainer.why(stored, day)
 
     def _dry_checker_of(self, pipeline: str) -> Checker:
         """Return the checker that writes nothing. Raises `UnknownName`, `NotDeployed`."""
-        self.project.pipeline(pipeline)
-        if pipeline not in self.dry_checker.project.pipelines:
+        if self.project.pipeline(pipeline).pipeline not in self.dry_checker.project.pipelines:
             raise NotDeployed(f"the pipeline {pipeline} is not deployed: run slackwater deploy")
         return self.dry_checker
 
@@ -119,7 +119,7 @@ class LateClient(DayClient):
         from slackwater.late.comparison import Comparison, ComparisonReference
         from slackwater.runs.comparison_run import attempt_costs
 
-        self.project.pipeline(pipeline)
+        pipeline = self.project.pipeline(pipeline).pipeline
         day, versions = iso_date(date), {}
         if before or after:
             versions = {"before": before or 0, "after": after or 0}
@@ -170,8 +170,8 @@ class LateClient(DayClient):
         if the inputs have changed since the hold was recorded: the hold then has the present reason. If the run cannot
         be started, the release is recorded nevertheless, the error says so, and the same call can be repeated.
         """
-        day = iso_date(date)
-        force = self.hold_decisions.release(pipeline, day, reason=reason)
+        day, stored = iso_date(date), self.project.pipeline(pipeline).pipeline
+        force = self.hold_decisions.release(stored, day, reason=reason)
         try:
             return self.run(pipeline, day, force=force)
         except SlackwaterError as error:
@@ -185,7 +185,7 @@ class LateClient(DayClient):
 
         Raises `UnknownName`, and `InputError` for a day that is not on hold or whose published version is not known.
         """
-        return self.hold_decisions.keep(pipeline, iso_date(date), reason=reason)
+        return self.hold_decisions.keep(self.project.pipeline(pipeline).pipeline, iso_date(date), reason=reason)
 
     reject = keep  # its former name
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from slackwater.project.changes import Change, DefinitionChange, changed_definitions
+from slackwater.project.changes import Change, DefinitionChange, changed_definitions, check_renames
 from slackwater.project.project import Project
 
 if TYPE_CHECKING:
@@ -46,8 +46,10 @@ def make_plan(
     """Return what a deployment of `project` changes in the deployed one.
 
     All days of all pipelines that change are read. With `pipelines`, which commands pass each time, only the latest
-    `NOTED_DAYS` of each of these are. The code of the steps counts as unchanged. Raises `CloudError`.
+    `NOTED_DAYS` of each of these are. The code of the steps counts as unchanged. Raises `CloudError`, and
+    `DefinitionError` for a name under which the data of a pipeline is not stored.
     """
+    check_renames(project, deployed)
     changes = tuple(changed_definitions(project, deployed))
     if not changes:
         return Plan(changes=())
@@ -57,13 +59,14 @@ def make_plan(
 
     files, limit = project.model_copy(update={"code": deployed.code}), None if pipelines is None else NOTED_DAYS
     stale, lost = dict[str, tuple[str, ...]](), dict[str, LostDays]()
-    for name in sorted(deployed.pipelines if pipelines is None else deployed.pipelines.keys() & set(pipelines)):
+    asked = deployed.pipelines if pipelines is None else map(project.stored_name, pipelines)
+    for name in sorted(deployed.pipelines.keys() & set(asked)):
         if name not in files.pipelines:
             days = table.days(name, FIRST_DATE, LAST_DATE, limit=limit, latest_first=True)
             published = sum(day.published is not None for day in days)
-            lost[name] = LostDays(published, on_hold=sum(day.hold is not None for day in days))
+            lost[deployed.present_name(name)] = LostDays(published, on_hold=sum(day.hold is not None for day in days))
         elif files.definition_digest(name) != deployed.definition_digest(name):
             days = table.days(name, FIRST_DATE, LAST_DATE, limit=limit, latest_first=True)
             if dates := [day.date for day in days if day.published and is_stale(day.published.run, files)]:
-                stale[name] = tuple(reversed(dates))
+                stale[project.present_name(name)] = tuple(reversed(dates))
     return Plan(changes=changes, stale=stale, lost=lost)

@@ -39,7 +39,7 @@ from slackwater.deploy.cdk import Cdk, remove_uploaded
 from slackwater.deploy.tools import cdk_program, install_tools, is_installed
 from slackwater.errors import CloudError, NotDeployed
 from slackwater.progress import ProgressBoard, TaskState
-from slackwater.project.changes import changed_definitions
+from slackwater.project.changes import changed_definitions, check_renames
 from slackwater.project.environments import check_target, settings_of_environment
 from slackwater.project.installation import make_state_folder
 from slackwater.project.project import Project
@@ -160,6 +160,8 @@ def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_std
     except NotDeployed:
         on_note("the deployed project has an older format: only the history of definitions is compared")
         deployed = None
+    if deployed:
+        check_renames(project, deployed)
     history = HistoryStore(
         store=store,
         glue=client("glue"),

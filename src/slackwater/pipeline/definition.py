@@ -147,6 +147,9 @@ class Pipeline(Model):
     late: Late = Late()
     deadline_hours: Annotated[int, Field(gt=0)] = 12
     """A day that is not published this many hours after its end is overdue, and an alarm fires."""
+    renamed_from: Name | None = None
+    """The first name of a pipeline that has another one now. Its table, history and holds stay under that name, by
+    which AWS and other systems know it."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Pipeline:
@@ -157,8 +160,9 @@ class Pipeline(Model):
 
     def name_problems(self) -> Iterator[Problem]:
         """Yield the problems of names within the pipeline that have nothing to do with its graph."""
-        if self.pipeline == LEDGER_TABLE:
-            yield Problem(path=("pipeline",), message="the table of late inputs has this name: rename the pipeline")
+        for key, name in (("pipeline", self.pipeline), ("renamed_from", self.renamed_from)):
+            if name == LEDGER_TABLE:
+                yield Problem(path=(key,), message="the table of late inputs has this name: rename the pipeline")
         if not self.inputs:
             yield Problem(path=(), message="it has no input: name a source in `sources`, or a pipeline in `tables`")
         # `depends_on` names sources, tables and steps alike.

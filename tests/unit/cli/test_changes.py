@@ -161,5 +161,5 @@ def test_a_plan_names_what_is_added_also_under_another_name():
         files.model_copy(update={"pipelines": {**files.pipelines, "daily": other}}), FILES, DictRunTable()
     )
     assert plan_lines(renamed)[:1] == [
-        "  added    pipelines/daily.yaml: daily_delays under another name, without its days"
+        "  added    pipelines/daily.yaml: daily_delays under another name, without its days (`renamed_from` keeps them)"
     ]

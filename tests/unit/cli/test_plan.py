@@ -73,6 +73,7 @@ def test_the_document_has_the_same(deployed, document_of):
                 "folder": "pipelines",
                 "name": OTHER,
                 "same_as": "",
+                "renamed_from": "",
                 "file": f"pipelines/{OTHER}.yaml",
             },
         ],

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import argument, date_option
 from slackwater.cli.output import format_usd, print_table, print_text
 from slackwater.formatting import counted
@@ -55,7 +56,7 @@ def cost(
 
 def _show_days(days: Sequence[DayCost], total: CostTotals) -> None:
     """Print a line for each day and the total, and what the prices lack."""
-    rows = [(day.pipeline, day.date, *_cells(day)) for day in days]
+    rows = [(shown(day.pipeline), day.date, *_cells(day)) for day in days]
     print_table(_COLUMNS, [*rows, ("total", "", *_cells(total))])
     costs = [cost for day in days for cost in day.costs]
     for as_of, region in sorted({(cost.prices_as_of, cost.region) for cost in costs if cost.prices_as_of}):

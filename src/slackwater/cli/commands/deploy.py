@@ -114,7 +114,7 @@ def print_deployment(result: DeployResult, project: Project) -> None:
             f"  to receive data: slackwater {f'pull {source.source}' if source.pull else f'push {source.source} FILE'}"
         )
     for name in list(project.pipelines)[:1]:
-        print_text(f"  to run a day: slackwater run {name} --date DATE")
+        print_text(f"  to run a day: slackwater run {project.present_name(name)} --date DATE")
 
 
 def offer_deletion(result: DeployResult, prefix: str, *, may_ask: bool) -> None:

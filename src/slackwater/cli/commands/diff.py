@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import PipelineName, date_option, option
 from slackwater.cli.output import print_table, print_text
 from slackwater.errors import InputError
@@ -71,6 +72,7 @@ def show_comparison(comparison: Comparison) -> None:
     from slackwater.client.results import report_sections
 
     result_style = "yellow" if comparison.rows.differing else "green"
+    comparison = comparison.model_copy(update={"pipeline": shown(comparison.pipeline)})
     for index, section in enumerate(report_sections(comparison, width=_WIDTH - len(_INDENT))):
         if index:
             print_text("")

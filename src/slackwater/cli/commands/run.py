@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import argument, date_option, days_option, option, split_days
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import check_begun
@@ -104,7 +105,7 @@ def run(
     with (
         shown_states(
             f"{name} for {date}",
-            file=Path(pipeline) if is_file else session.workspace.project / "pipelines" / f"{name}.yaml",
+            file=Path(pipeline) if is_file else session.workspace.project / "pipelines" / f"{shown(name)}.yaml",
             remedy=f"its log{_move_hint(name, session.project)}: slackwater logs {name} --date {date}",
             interrupted="The run was stopped." if is_file else continues,
         ) as on_progress,
@@ -122,8 +123,9 @@ def print_run(result: RunResult, definitions: Project) -> None:
 
     run_, publication = result.run, result.publication
     verb = "published" if result.outcome == "published" else "unchanged, published before:"
+    name = shown(run_.pipeline)
     print_text(
-        f"{run_.pipeline} {run_.date}: {verb} {counted(publication.rows, 'row')} from {counted(run_.rows, 'event')} "
+        f"{name} {run_.date}: {verb} {counted(publication.rows, 'row')} from {counted(run_.rows, 'event')} "
         f"in {counted(run_.files, 'file')}",
         style="green",
     )
@@ -132,13 +134,13 @@ def print_run(result: RunResult, definitions: Project) -> None:
         print_note(f"when its inputs were listed, {note}", style="yellow")
     for note in result.notes:
         print_note(note, style="yellow")
-    query = f"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'"  # noqa: S608
+    query = f"SELECT * FROM {name} WHERE date = '{run_.date}'"  # noqa: S608
     print_text(f'  to query it{_move_hint(run_.pipeline, definitions)}: slackwater query "{query}"')
 
 
 def _move_hint(pipeline: str, definitions: Project) -> str:
     """Return what other commands need to know a pipeline that was run from its file; empty if they know it."""
-    return "" if pipeline in definitions.pipelines else ", once the file is in pipelines/ of the project"
+    return "" if pipeline in definitions.known_names else ", once the file is in pipelines/ of the project"
 
 
 def _range(first: str | None, last: str | None, *, misplaced: Mapping[str, object]) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import AttemptNumber, argument, date_option, days_option, option, split_days
 from slackwater.cli.output import format_usd, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
@@ -66,13 +67,13 @@ def runs(
     filters = [
         name for name, given in (("--from", first), ("--to", last), ("--state", state), ("--limit", limit)) if given
     ]
-    if run and (timeline or is_run_id(run, session.project.pipelines)):
+    if run and (timeline or is_run_id(run, session.project.known_names)):
         if filters:
             raise InputError(f"{filters[0]}: it is for a list of runs, and this shows one")
-        check_run_name(run, session.project.pipelines, date=date)
-        shown = session.client.timeline(session.client.attempt(run, date=date, attempt=attempt))
-        document = run_record_document(shown.record) | {"timeline": timeline_document(shown)}
-        return Result(document, partial(show_timeline, shown))
+        check_run_name(run, session.project.known_names, date=date)
+        timed = session.client.timeline(session.client.attempt(run, date=date, attempt=attempt))
+        document = run_record_document(timed.record) | {"timeline": timeline_document(timed)}
+        return Result(document, partial(show_timeline, timed))
     if timeline or attempt:
         raise InputError("--timeline and --attempt: they are for one run: add RUN, a run id or a pipeline with --date")
     names = [session.project.pipeline(run).pipeline] if run else sorted(session.project.pipelines)
@@ -89,7 +90,7 @@ def runs(
     for document, (_, of_run) in zip(documents, steps, strict=False):
         document.update(steps_document(of_run))
     of_day = f" for {date}" if date else ""
-    missing = f"no runs{of_day} yet (slackwater run {names[0] if names else 'PIPELINE'} --date {date or 'DATE'})"
+    missing = f"no runs{of_day} yet (slackwater run {shown(names[0]) if names else 'PIPELINE'} --date {date or 'DATE'})"
     last_runs = {record.run.pipeline: (record, of_run) for record, of_run in steps}
     missing = f"no run matches {', '.join(filters)}" if filters else missing
     return Result({"runs": documents}, partial(_show_runs, records, last_runs.values()) if records else missing)
@@ -101,7 +102,7 @@ def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, Ru
 
     rows = [
         (
-            record.run.pipeline,
+            shown(record.run.pipeline),
             record.run.date,
             record.run.attempt,
             record.state.value,
@@ -128,7 +129,7 @@ def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, Ru
 
 def show_steps(record: RunRecord, run: RunSteps) -> None:
     """Print a table of the run's steps, then the parameters and the effect of each."""
-    title = f"{record.run.pipeline} {record.run.date}, attempt {record.run.attempt}"
+    title = f"{shown(record.run.pipeline)} {record.run.date}, attempt {record.run.attempt}"
     if not (run.steps or run.missing):
         print_text(f"{title}: no stage has finished")
         return

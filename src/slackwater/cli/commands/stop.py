@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import RunName, date_option
 from slackwater.cli.output import print_note, print_text
 from slackwater.formatting import counted
@@ -31,7 +32,7 @@ def stop(
     """
     from slackwater.client.days.attempts import check_run_name
 
-    check_run_name(run, session.project.pipelines, date=date)
+    check_run_name(run, session.project.known_names, date=date)
     stopped = session.client.stop(run, date=date)
     document = {
         **{name: getattr(stopped.run, name) for name in ("pipeline", "date", "attempt", "run_id")},
@@ -46,7 +47,7 @@ def stop(
 
 def _print(stopped: StoppedRun) -> None:
     run = stopped.run
-    name = f"{run.pipeline} {run.date}, attempt {run.attempt}"
+    name = f"{shown(run.pipeline)} {run.date}, attempt {run.attempt}"
     if not stopped.error:
         print_note(f"{name}: it was published before it was stopped", style="yellow")
         return
@@ -55,4 +56,4 @@ def _print(stopped: StoppedRun) -> None:
     print_text(f"  version {kept} of the day stays published" if kept else "  the day has no published version")
     if stopped.may_have_published:
         print_note("its last job may have replaced the day's rows: the next run replaces them again", style="yellow")
-    print_text(f"  to run the day again: slackwater run {run.pipeline} --date {run.date}")
+    print_text(f"  to run the day again: slackwater run {shown(run.pipeline)} --date {run.date}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import PipelineName, date_option
 from slackwater.client.arguments import check_begun
 from slackwater.formatting import counted, timestamp
@@ -35,7 +36,7 @@ def why(
 
 def _lines(day: Why) -> Iterator[str]:
     """Yield what people see."""
-    yield f"{day.pipeline} {day.date}"
+    yield f"{shown(day.pipeline)} {day.date}"
     published = day.published
     if published:
         version = f"version {published.attempt}, {timestamp(published.at)}, {counted(published.rows, 'row')}"
