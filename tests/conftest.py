@@ -75,7 +75,7 @@ load:
 SALES = "sales_by_shop"
 """The pipeline of which some days are large."""
 
-OWN_CLOUDS = ("tests/cloud/test_scenario.py", "tests/cloud/test_tutorial.py", "tests/cloud/test_empty_folder.py")
+OWN_CLOUDS = ("tests/cloud/test_scenario.py", "tests/cloud/test_empty_folder.py")
 """Tests that start clouds of their own.
 
 A process that has two tests left gets the next group: the file of two tests comes last, or one process gets both.
