@@ -104,6 +104,7 @@ class TestFetch:
             "reason": "",
             "new_columns": (),
             "partitions": (("2013-03-11", "12"), ("2013-03-11", "13")),
+            "counts": {"files": 1, "rows": 2, "rejected": 2},
         }
         assert setup.ids() == ["a", "b"]
         assert setup.store.get(f"s3://raw/landing/source=things/{sha256}/{SECOND}") == content
@@ -186,6 +187,7 @@ class TestFetch:
             "reason": "",
             "new_columns": (),
             "partitions": (),
+            "counts": {"files": 0, "rows": 0, "rejected": 0},
         }
         assert setup.ids() == ["a"]
         assert setup.entry(SECOND).duplicate_of == FIRST

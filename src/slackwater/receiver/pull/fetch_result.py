@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from slackwater.receiver.pull.file_cache import NO_COUNTS, FileCounts
 from slackwater.sources.partitions import Partition
 
 
@@ -48,6 +49,10 @@ class FetchResult(BaseModel):
     """Partitions of which readers see other rows from now on, or since an attempt that was interrupted. There may be
     thousands, so the state machine gets none."""
 
+    counts: FileCounts = NO_COUNTS
+    """What this result adds to the metrics: also what attempts have stored that were interrupted before their result.
+    Only the result that has recorded it has it."""
+
     def summary(self) -> dict[str, Any]:
-        """Return the result as JSON without `partitions`."""
-        return self.model_dump(mode="json", exclude={"partitions"})
+        """Return the result as JSON without `partitions` and `counts`."""
+        return self.model_dump(mode="json", exclude={"partitions", "counts"})

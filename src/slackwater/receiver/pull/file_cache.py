@@ -89,6 +89,24 @@ class Lease(CacheRecord):
     until: datetime
 
 
+class FileCounts(CacheRecord):
+    """What the metrics count of files."""
+
+    files: int = 0
+    """Stored files, new or changed."""
+    rows: int = 0
+    rejected: int = 0
+
+    def plus(self, other: FileCounts) -> FileCounts:
+        """Return the sums."""
+        return FileCounts(
+            files=self.files + other.files, rows=self.rows + other.rows, rejected=self.rejected + other.rejected
+        )
+
+
+NO_COUNTS = FileCounts()
+
+
 class FileEntry(CacheRecord):
     """One file of one source."""
 
@@ -106,6 +124,10 @@ class FileEntry(CacheRecord):
     """Id of the committed content: readers see its rows."""
     changed: tuple[Partition, ...] = ()
     """Partitions of which readers see other rows since a commit whose pull has not ended: its result may be lost."""
+    uncounted: FileCounts = NO_COUNTS
+    """What commits have stored that no result of a pull has counted yet."""
+    counted_by: str = ""
+    """The attempt whose result has counted the last commit: of two that do so at the same time, one has."""
     duplicate_of: str | None = None
     """Path of the file whose stored rows it shares."""
     landing_uri: str | None = None
@@ -144,7 +166,12 @@ class FileEntry(CacheRecord):
     @property
     def is_unfinished(self) -> bool:
         """Whether the file has to be fetched again, listed or not: an attempt failed, was interrupted, or goes on."""
-        return bool(self.lease or self.changed or self.state in _NOT_TAKEN)
+        return bool(self.lease or self.is_unreported or self.state in _NOT_TAKEN)
+
+    @property
+    def is_unreported(self) -> bool:
+        """Whether no result of a pull has reported a commit: which days it changes, or what it has stored."""
+        return bool(self.changed or self.uncounted != NO_COUNTS)
 
     @property
     def is_taken(self) -> bool:
@@ -374,7 +401,7 @@ def decide(
         if was_listed_so and entry.due and now < entry.due:
             return FileDecision.WAITING
         # A pull releases its lease when it ends, so an expired lease belongs to an interrupted pull.
-        return FileDecision.REPAIR if entry.lease or entry.changed else fetch
+        return FileDecision.REPAIR if entry.lease or entry.is_unreported else fetch
     if listed is None:
         return FileDecision.UNCHANGED
     if entry.state is FileState.GIVEN_UP:
