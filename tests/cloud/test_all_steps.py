@@ -47,7 +47,18 @@ CREATE TABLE category_sales AS
   SELECT DATE '{DAY}' AS date, category, orders, returned, items, net, largest, target
   FROM sold FULL JOIN targets USING (category)
 """
+# Tukey's fences: 1.5 interquartile ranges below the first quartile, and above the third one.
+OUTLIERS = """
+CREATE TABLE flagged AS
+  WITH sold AS (FROM order_lines LEFT JOIN returns USING (order_id) WHERE quantity BETWEEN 1 AND 50),
+  quartiles AS (
+    SELECT category, quantile_cont(net, 0.25) AS first, quantile_cont(net, 0.75) AS third FROM sold GROUP BY category
+  )
+  SELECT sold.*, net NOT BETWEEN first - 1.5 * (third - first) AND third + 1.5 * (third - first) AS net_outlier
+  FROM sold JOIN quartiles USING (category)
+"""
 LINE = "order_id, city, customer, product, quantity, category, segment, gross, net"
+FLAGGED = "order_id, category, net, reason, net_outlier"
 SALE = "category, orders, returned, items, net, largest, target"
 
 
@@ -84,6 +95,7 @@ def expected(postgres, tmp_path_factory):
     database.executemany("INSERT INTO customers VALUES (?, ?, ?)", postgres.execute("SELECT * FROM customers"))
     database.execute(LINES)
     database.execute(SALES)
+    database.execute(OUTLIERS)
     return database
 
 
@@ -113,6 +125,7 @@ def test_the_data_reaches_every_case(expected):
     assert 0 < count("TRUE") < len({order["order_id"] for order in inputs.orders()}) < len(list(inputs.orders()))
     assert count("quantity > 50") > 0
     assert count("segment IS NULL") > 0
+    assert 0 < count("net_outlier", "flagged") < count("reason IS NULL", "flagged") < count("TRUE", "flagged")
     assert count("orders IS NULL OR target IS NULL", "category_sales") == 2
 
 
@@ -127,8 +140,11 @@ def test_parquet_and_ndjson_have_the_order_lines(cloud, played, expected, tmp_pa
 
 def test_csv_workbook_and_database_have_the_sales(cloud, played, expected, postgres, tmp_path):
     sales = rows_of(expected, SALE, "category_sales")
-    (tmp_path / "sales.csv").write_bytes(exported(cloud, f"category_sales/{DAY}.csv"))
+    (tmp_path / "sales.csv").write_bytes(exported(cloud, f"by_category/{DAY}.csv"))
     assert duckdb.sql(f"SELECT {SALE} FROM '{tmp_path}/sales.csv' ORDER BY 1").fetchall() == sales
+    (tmp_path / "flagged.csv").write_bytes(exported(cloud, f"flagged/{DAY}.csv"))
+    flagged = duckdb.sql(f"SELECT {FLAGGED} FROM '{tmp_path}/flagged.csv' ORDER BY 1").fetchall()
+    assert flagged == rows_of(expected, FLAGGED, "flagged")
     workbook = openpyxl.load_workbook(io.BytesIO(exported(cloud, f"category_sales/{DAY}.xlsx")))
     header, *cells = workbook.active.iter_rows(values_only=True)
     assert (header, sorted(cells)) == (tuple(SALE.split(", ")), sales)
