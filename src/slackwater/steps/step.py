@@ -197,7 +197,9 @@ class Load(Step):
     """A step that writes rows to the outside, after the day is published. No other step reads it."""
 
     write: Callable[[DataFrame, Any, StepContext], Effect]
-    """Called with the rows and an instance of `parameters`. Returns what was written.
+    """Called with the rows and an instance of `parameters`, once for each input. Returns what was written.
 
     A repeated call replaces what the first one has written. Raises `InputError` or `CloudError`.
     """
+    of_input: Callable[[Any, str], Any] = lambda parameters, _name: parameters
+    """Called with the parameters and the name of an input. Returns the parameters with which its rows are written."""

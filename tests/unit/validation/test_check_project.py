@@ -9,7 +9,7 @@ import pytest
 from slackwater.errors import DefinitionError
 from slackwater.project.project import load_definitions, load_project, load_source
 from slackwater.validation.check_project import check_pipeline, check_project
-from tests.step_package import installed_package
+from tests.step_package import example_package, installed_package
 
 pytestmark = pytest.mark.unit
 
@@ -118,8 +118,9 @@ def test_a_file_outside_of_the_project_is_checked_as_one_of_its_pipelines(projec
 
 
 @pytest.mark.parametrize("folder", sorted(path.parent for path in EXAMPLES.glob("*/sources")), ids=lambda p: p.name)
-def test_the_examples_have_no_problem(folder):
-    checked = check_project(folder)
+def test_the_examples_have_no_problem(folder, tmp_path_factory):
+    with example_package(tmp_path_factory.mktemp("site")):
+        checked = check_project(folder)
     assert checked.problems == ()
     assert len(checked.pipelines) == len(list((folder / "pipelines").glob("*.yaml"))) > 0
 

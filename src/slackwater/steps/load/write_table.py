@@ -18,7 +18,7 @@ Effect: `table`, `rows_deleted` and `rows_inserted`.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,9 +30,11 @@ from pydantic import AfterValidator
 from slackwater.arrow.names import quoted
 from slackwater.errors import DataError, DefinitionError, InputError
 from slackwater.runs.record import Run
+from slackwater.steps.files import INPUT
 from slackwater.steps.io.attempts import superseded
 from slackwater.steps.io.frames import JSON_OPTIONS, map_batches, nullable_schema
 from slackwater.steps.io.postgres import Access, DatabaseParameters, connected
+from slackwater.steps.io.targets import expect_own_targets
 from slackwater.steps.step import Effect, Load, StepContext
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class WriteTable(DatabaseParameters, json_schema_extra={"examples": [_EXAMPLE]})
     """Parameters of `write_table`."""
 
     table: Annotated[str, AfterValidator(_check_table)]
-    """The table, as `schema.table` or `table`."""
+    """The table, as `schema.table` or `table`. `{input}` is the name of the input, and needed for several ones."""
     day: Annotated[str, AfterValidator(_check_name)] = "date"
     """The table's column with the day, a `date`."""
 
@@ -240,4 +242,25 @@ def _expect_day(batch: pa.RecordBatch, day_column: str, day: date) -> None:
         raise DataError(f"day: a row has {other} in the column {day_column}, and the run's day is {day}")
 
 
-STEP = Load(name="write_table", parameters=WriteTable, write=write)
+def _of_input(parameters: WriteTable, name: str) -> WriteTable:
+    return parameters.model_copy(update={"table": parameters.table.replace(INPUT, name)})
+
+
+def _check_inputs(inputs: Sequence[str], parameters: WriteTable) -> None:
+    """Raise `DefinitionError` unless each input has a table of its own with a valid name."""
+    expect_own_targets(inputs, parameters.table, field="table", example=f"reports.{INPUT}")
+    for name in inputs:
+        try:
+            _check_table(_of_input(parameters, name).table)
+        except ValueError as error:
+            raise DefinitionError(f"table: {error}") from error
+
+
+STEP = Load(
+    name="write_table",
+    parameters=WriteTable,
+    many_inputs=True,
+    check=_check_inputs,
+    of_input=_of_input,
+    write=write,
+)
