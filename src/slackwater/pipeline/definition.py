@@ -147,6 +147,9 @@ class Pipeline(Model):
     late: Late = Late()
     deadline_hours: Annotated[int, Field(gt=0)] = 12
     """A day that is not published this many hours after its end is overdue, and an alarm fires."""
+    versions: Literal["stages", "all"] = "stages"
+    """Of which steps a run stores the rows as Arrow files: of those that end a Spark job, or of `all` that change rows.
+    """
 
     @model_validator(mode="after")
     def _check_names(self) -> Pipeline:
