@@ -22,9 +22,8 @@ from slackwater.arrow import exchange
 from slackwater.arrow.columns import columns_read
 from slackwater.arrow.dataset import load_manifest, store_dataset
 from slackwater.arrow.exchange import read_frame, write_frame
-from slackwater.arrow.messages import buffer_counts, column_bounds
+from slackwater.arrow.messages import buffer_counts, column_bounds, decode_schema
 from slackwater.arrow.reference import REFERENCE_LIMIT, ArrowManifest, ArrowReference
-from slackwater.arrow.schema import decode_schema
 from slackwater.arrow.session import SMALL_WAY, temporary_settings
 from slackwater.errors import CloudError, DefinitionError, ObjectInvalid, ObjectMissing
 from tests.fakes_spark import PRODUCER

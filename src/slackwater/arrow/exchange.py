@@ -26,6 +26,7 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from slackwater.arrow.files import FILE_BYTES, read_batches, write_empty, write_files
+from slackwater.arrow.messages import decode_schema, encode_schema
 from slackwater.arrow.names import quoted
 from slackwater.arrow.reference import (
     ArrowFile,
@@ -33,7 +34,7 @@ from slackwater.arrow.reference import (
     Codec,
     Producer,
 )
-from slackwater.arrow.schema import arrow_schema_of, decode_schema, encode_schema, has_nullable_struct, spark_schema_of
+from slackwater.arrow.schema import arrow_schema_of, has_nullable_struct, spark_schema_of
 from slackwater.arrow.session import has_small_way, temporary_settings
 from slackwater.storage import ObjectStore
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from slackwater.client.days.run_log import RunLog
     from slackwater.client.days.stop import StoppedRun
     from slackwater.client.days.timeline import Timeline
+    from slackwater.client.days.verified import VerifiedVersion
     from slackwater.client.plan import Plan
     from slackwater.client.tables import QueryResult
     from slackwater.runs.outputs import RunSteps, Version
@@ -222,10 +223,32 @@ class DayClient(ClientResources):
         )
 
     def refs(self, pipeline: str, date: Date) -> list[Version]:
-        """Return the versions of a day's data, of all attempts: inputs, Arrow files of each stage, published table."""
+        """Return the versions of a day's data, of all attempts: inputs, Arrow files of each stage, published table.
+
+        With `versions: all`, those of all steps that change rows.
+        """
         from slackwater.runs.outputs import versions
 
         return [version for record in self.runs(pipeline, date) for version in versions(record, store=self.store)]
+
+    def verified_refs(self, pipeline: str, date: Date) -> list[VerifiedVersion]:
+        """Read each version of `refs` as a whole, and compare it with its records: rows, schema and checksums.
+
+        A published version is compared with the rows that its last stage has stored, as long as they exist. Raises
+        `UnknownName`, `AccessDenied`, `CloudError`.
+        """
+        from slackwater.client.days.verified import Verifier
+
+        day = self.day(pipeline, date)
+        verifier = Verifier(
+            project=self.project,
+            pipeline=pipeline,
+            date=day.date,
+            published=day.published.run.attempt if day.published else 0,
+            store=self.store,
+            warehouse=self.warehouse,
+        )
+        return [verifier.verify(version) for version in self.refs(pipeline, date)]
 
     def history(self, pipeline: str, date: Date) -> list[DayVersion]:
         """Return the published versions of a day, in order: where each comes from, and whether it can be read."""

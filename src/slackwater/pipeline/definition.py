@@ -150,6 +150,9 @@ class Pipeline(Model):
     renamed_from: Name | None = None
     """The first name of a pipeline that has another one now. Its table, history and holds stay under that name, by
     which AWS and other systems know it."""
+    versions: Literal["stages", "all"] = "stages"
+    """Of which steps a run stores the rows as Arrow files: of those that end a Spark job, or of `all` that change rows.
+    """
 
     @model_validator(mode="after")
     def _check_names(self) -> Pipeline:

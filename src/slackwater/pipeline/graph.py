@@ -139,6 +139,22 @@ def layers(ordered: Sequence[Stage]) -> list[list[Stage]]:
     return [[stage for stage in ordered if number[stage.name] == layer] for layer in range(max(number.values()) + 1)]
 
 
+def visible_versions(pipeline: Pipeline, stage: Stage, step: str) -> tuple[str, ...]:
+    """Return the names of the versions of a run's data that a step of the stage may read besides its inputs.
+
+    Without `versions: all`, these are the stages that its own is computed from. With it, they are all inputs of the
+    pipeline, all steps of the stages of earlier layers, which have ended, and the steps before it in its own stage.
+    """
+    if pipeline.versions != "all":
+        return stage.ancestors
+    seen: list[str] = []
+    for layer in layers(stages(pipeline)):
+        if stage in layer:
+            break
+        seen += [name for ended in layer for name in ended.steps]
+    return (*pipeline.inputs, *seen, *stage.steps[: stage.steps.index(step)])
+
+
 def _stage(pipeline: Pipeline, name: str, steps: Sequence[str], before: Sequence[Stage]) -> Stage:
     """Return the stage of the steps, which are in the order in which they run, as are the stages `before` it."""
     # `dict.fromkeys` drops repeated names and keeps their order.

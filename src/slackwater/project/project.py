@@ -17,7 +17,9 @@ from slackwater.sources.definition import Source
 
 # Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
 _OPERATIONAL_KEYS: dict[str, Any] = {
-    **dict.fromkeys(("renamed_from", "description", "team", "spark", "schedule", "late", "deadline_hours"), True),
+    **dict.fromkeys(
+        ("renamed_from", "description", "team", "versions", "spark", "schedule", "late", "deadline_hours"), True
+    ),
     "publish": {"metrics", "hour", "audit"},
     "tables": {"__all__": {"on_change"}},
 }

@@ -225,7 +225,14 @@ class Freezer:
         since = self.now() - self.keeps.age
         published = record.published.run.attempt if record.published else 0
         identities = stage_identities(self.project, run, manifest, published=published)
-        kept = keep_finished_stages(run, identities, [item.run for item in earlier], since=since, store=self.store)
+        kept = keep_finished_stages(
+            run,
+            identities,
+            [item.run for item in earlier],
+            since=since,
+            store=self.store,
+            all_versions=self.project.pipeline(run.pipeline).versions == "all",
+        )
         store_earlier_stages(
             self.project, run, manifest, earlier, since=since, store=self.store, large_rows=self.large_rows
         )
