@@ -29,6 +29,8 @@ class FreezeInputsRequest(BaseModel):
     execution: str
     correlation_id: str
     force: bool = False
+    profile: bool = False
+    """Whether each step is measured. All stages are computed then, also if nothing has changed."""
     moves_hours: bool = False
     """Whether the days around it run too, so that it may run with another timezone than before."""
     rollback: int | None = None

@@ -117,3 +117,20 @@ def test_the_versions_of_a_published_day_are_removed_and_stay_listed(stepwise, t
     )
     rows = stepwise.query(f"SELECT carrier, flights FROM long_delays WHERE date = '{GOOD}' ORDER BY carrier")
     assert [tuple(row) for row in rows] == expected.fetchall()
+
+
+def test_a_profiled_run_publishes_the_same_rows_and_has_the_seconds_and_bytes_of_each_step(stepwise, tmp_path):
+    file = tmp_path / "long_delays.yaml"
+    file.write_text(PIPELINE.replace("versions: all\n", ""), encoding="utf-8")
+    first = stepwise.json("runs", "long_delays", "--date", GOOD)["runs"][0]
+    profiled = stepwise.json("run", str(file), "--date", GOOD, "--profile")
+    assert (profiled["outcome"], profiled["run_id"]) == ("published", first["run_id"])
+    assert profiled["publication"]["content"] == first["publication"]["content"]
+    assert all(step["seconds"] > 0 and step["bytes_out"] > 0 for step in profiled["steps"])
+    assert {step["name"]: step["rows_out"] for step in profiled["steps"]} == {
+        step["name"]: step["rows_out"] for step in first["steps"]
+    }
+    plain, recorded = stepwise.json("runs", "long_delays", "--date", GOOD)["runs"]
+    assert (plain["profiled"], recorded["profiled"], recorded["steps"]) == (False, True, profiled["steps"])
+    shown = stepwise.slackwater("runs", "long_delays", "--date", GOOD).out
+    assert "attempt 2, profiled" in shown

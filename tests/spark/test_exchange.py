@@ -215,7 +215,7 @@ def test_only_the_bytes_of_the_named_columns_are_read(spark, stores, store, monk
     assert read_frame(spark, manifest, stores=stores, columns=[]).count() == 2000
     with pytest.raises(SparkRuntimeException, match="needs a column that was not read; these were: text, id, list"):
         back.select(sf.max("noise")).collect()
-    with pytest.raises(PythonException, match=r"CloudError: .*\.arrow differs from its manifest: column 'noise'"):
+    with pytest.raises(PythonException, match=r"ObjectInvalid: .*\.arrow differs from its manifest: column 'noise'"):
         read_frame(spark, manifest, stores=stores, columns=["noise"]).select("noise").collect()
     with pytest.raises(KeyError):
         read_frame(spark, manifest, stores=stores, columns=["nothing"])
@@ -283,7 +283,7 @@ def test_a_changed_file_is_refused(spark, stores, store):
     store.put(uri, sink.getvalue())
     with pytest.raises(CloudError, match=uri):
         read_by(SMALL, spark, manifest, stores)
-    with pytest.raises(PythonException, match=f"CloudError: {uri}"):
+    with pytest.raises(PythonException, match=f"ObjectInvalid: {uri}"):
         read_by(LARGE, spark, manifest, stores).collect()
 
 

@@ -1,4 +1,4 @@
-"""`versions: all`: the rows of each step of a stage are stored, listed, and read by later steps."""
+"""Steps that are computed one after the other: `versions: all` stores their rows, and `--profile` measures them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outputs import versions
-from slackwater.runs.record import RunRecord, RunState
+from slackwater.runs.record import Run, RunRecord, RunState
 from slackwater.runs.step_versions import stored_names
 from slackwater.spark.stage import run_stage
 from slackwater.steps import registry
@@ -52,6 +52,14 @@ STEPS: dict[str, Any] = {
     },
 }
 RESULT = {("UA", 3), ("AA", 1)}
+
+
+class Profiled(Day):
+    """A day whose run measures each step."""
+
+    @property
+    def identity(self) -> Run:
+        return super().identity.model_copy(update={"profiled": True})
 
 
 def defined(day: Day, *, exchange: tuple[str, ...] = (), versions: str = "all", **changes: Any) -> Day:
@@ -110,7 +118,7 @@ def test_the_rows_of_each_step_are_stored_and_what_the_steps_did_is_that_of_one_
         done = attempt.run(spark, stores)["by_carrier"]
         assert result(spark, stores, done) == RESULT
         steps = load_manifest(done.manifest, store=store).steps
-        records.append([record.model_dump(exclude={"seconds"}) for record in steps])
+        records.append([record.model_dump(exclude={"seconds", "bytes_in", "bytes_out"}) for record in steps])
     assert records[0] == records[1]
     checked = next(record for record in records[0] if record["name"] == "checked")
     assert checked["effect"]["results"][0]["failed"] == 1
@@ -230,3 +238,63 @@ def test_a_result_that_arrow_files_cannot_hold_is_refused_with_the_name_of_the_s
         full.run(spark, stores)
     once = replace(defined(day, versions="stages", months=months, by_carrier=last), attempt=2)
     assert result(spark, stores, once.run(spark, stores)["by_carrier"]) == RESULT
+
+
+@pytest.mark.usefixtures("way")
+def test_a_profiled_run_has_the_rows_of_one_pass_and_the_seconds_and_bytes_of_each_step(spark, store, stores, day):
+    once = defined(day, exchange=("windy",), versions="stages")
+    profiled = Profiled(**{**vars(once), "attempt": 2})
+    records, manifests = [], []
+    for attempt in (once, profiled):
+        done = attempt.run(spark, stores)
+        assert result(spark, stores, done["by_carrier"]) == RESULT
+        manifests.append([load_manifest(reference.manifest, store=store) for reference in done.values()])
+        records.append({record.name: record for manifest in manifests[-1] for record in manifest.steps})
+    alike = [
+        {name: record.model_dump(exclude={"seconds", "bytes_in", "bytes_out"}) for name, record in of_run.items()}
+        for of_run in records
+    ]
+    assert alike[0] == alike[1]
+    plain, measured = records
+    assert {record.seconds for record in plain.values()} == {None}
+    assert all(record.seconds > 0 for record in measured.values())
+    sizes = {name: sum(item.bytes for item in once.objects if item.source == name) for name in ("flights", "weather")}
+    windy, last = manifests[0]
+    known = {"checked": "flights", "hourly": "weather"}
+    assert {name: plain[name].bytes_in for name in plain} == {
+        **{name: {source: sizes[source]} for name, source in known.items()},
+        "windy": {"hourly": None},
+        "long": {"checked": None},
+        "joined": {"long": None, "windy": windy.bytes},
+        "by_carrier": {"joined": None},
+    }
+    assert {name: plain[name].bytes_out for name in plain} == {
+        **dict.fromkeys(plain),
+        "windy": windy.bytes,
+        "by_carrier": last.bytes,
+    }
+    assert {name: measured[name].bytes_in for name in known} == {name: plain[name].bytes_in for name in known}
+    assert measured["joined"].bytes_in["long"] == measured["long"].bytes_out > 0
+    assert measured["long"].bytes_in == {"checked": measured["checked"].bytes_out}
+    assert all(record.bytes_out > 0 for record in measured.values())
+    assert [len(spark.sparkContext._jsc.getPersistentRDDs())] == [0]
+
+
+def test_the_seconds_and_bytes_of_stored_steps_are_measured(spark, store, stores, day):
+    full = defined(day)
+    manifest = load_manifest(full.run(spark, stores)["by_carrier"].manifest, store=store)
+    records = {record.name: record for record in manifest.steps}
+    assert all(record.seconds > 0 for record in records.values())
+    (long,) = [version for version in listed(full, store) if version.name == "long"]
+    assert records["long"].bytes_out == long.bytes == records["joined"].bytes_in["long"]
+    # `checked` stores no rows.
+    assert records["checked"].bytes_out == records["checked"].bytes_in["flights"] == records["long"].bytes_in["checked"]
+
+
+def test_a_step_whose_type_arrow_lacks_is_measured_without_its_size(spark, store, stores, day):
+    months = {"step": "sql", "depends_on": ["joined"], "with": {"query": "SELECT *, INTERVAL 1 MONTH AS m FROM joined"}}
+    last = {**STEPS["by_carrier"], "depends_on": ["months"]}
+    full = Profiled(**vars(defined(day, versions="stages", months=months, by_carrier=last)))
+    manifest = load_manifest(full.run(spark, stores)["by_carrier"].manifest, store=store)
+    (record,) = [record for record in manifest.steps if record.name == "months"]
+    assert (record.bytes_out, record.seconds > 0, record.rows_out) == (None, True, 4)

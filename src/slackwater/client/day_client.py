@@ -32,22 +32,30 @@ if TYPE_CHECKING:
     from slackwater.runs.outputs import RunSteps, Version
 
 
+def _run_input(day: str, *, force: bool, profile: bool) -> dict[str, Any]:
+    """Return the input of an execution that runs a day."""
+    return {"date": day, "force": force, **({"profile": True} if profile else {})}
+
+
 class DayClient(ClientResources):
     """Runs days of pipelines, and reads their runs, versions and tables."""
 
-    def run(self, pipeline: str, date: Date, *, force: bool = False) -> RunHandle:
+    def run(self, pipeline: str, date: Date, *, force: bool = False, profile: bool = False) -> RunHandle:
         """Start a run of a day. It is published when `wait()` of the result returns.
 
-        If the published day already has the same inputs and definition, nothing runs, unless `force`. The run fails if
-        the inputs have lost rows of the published version: `release` the day to publish it without them.
+        If the published day already has the same inputs and definition, nothing runs, unless `force`. With `profile`,
+        it runs in any case, and measures each step: it computes one after the other, which takes longer (`steps`). The
+        run fails if the inputs have lost rows of the published version: `release` the day to publish it without them.
 
         Raises `UnknownName`, `NotDeployed`, `InputError` for a date that is none.
         """
         day, stored = iso_date(date), self.project.pipeline(pipeline).pipeline
-        return self._start(stored, day, {"date": day, "force": force})
+        return self._start(stored, day, _run_input(day, force=force, profile=profile))
 
     @contextmanager
-    def run_file(self, path: str | Path, date: Date, *, force: bool = False) -> Iterator[RunHandle]:
+    def run_file(
+        self, path: str | Path, date: Date, *, force: bool = False, profile: bool = False
+    ) -> Iterator[RunHandle]:
         """Start a run of a day of the pipeline in a YAML file, which need not be deployed.
 
         Use it in a `with` statement; a run that has not ended then is stopped. The day is published in a table with the
@@ -64,7 +72,7 @@ class DayClient(ClientResources):
         with undeployed_run(
             pipeline,
             day,
-            {"date": day, "force": force},
+            _run_input(day, force=force, profile=profile),
             project=self.project,
             deployment=self.connection.deployment,
             store=self.store,

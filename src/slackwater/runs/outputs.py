@@ -127,7 +127,7 @@ def run_steps(record: RunRecord, *, store: ObjectStore) -> RunSteps:
         if manifest is None:
             missing.append(stage.reference.manifest)
         else:
-            steps += [StepOutcome(stage.stage, step) for step in manifest.steps]
+            steps += [StepOutcome(stage.stage, step) for step in _with_own_seconds(manifest.steps)]
     try:
         loads = Loads.model_validate_json(store.get(loads_uri(record.run.prefix)))
     except ObjectMissing:  # the pipeline has no load steps, or they have not ended
@@ -138,6 +138,13 @@ def run_steps(record: RunRecord, *, store: ObjectStore) -> RunSteps:
 def stages_of(record: RunRecord, *, store: ObjectStore) -> tuple[StageRecord, ...]:
     """Return the finished stages of the attempt: the record has them when the attempt has ended."""
     return record.stages or finished_stages(record.run, store=store)
+
+
+def _with_own_seconds(steps: Sequence[StepRecord]) -> Sequence[StepRecord]:
+    """Return the steps of a stage, without the seconds of the stage, which earlier versions have stored for each."""
+    if len(steps) > 1 and len({step.seconds for step in steps}) == 1:
+        return [step.model_copy(update={"seconds": None}) for step in steps]
+    return steps
 
 
 def _arrow_versions(record: RunRecord, stages: Sequence[StageRecord], *, store: ObjectStore) -> Iterator[Version]:

@@ -66,6 +66,8 @@ class Run(UpdatedRecord):
     accepts_audit: bool = False
     """Whether the day is published although it has fewer rows, or lacks columns of the table: a person has released
     it."""
+    profiled: bool = False
+    """Whether its steps are computed one after the other, so that each has seconds of its own."""
 
     def stage_prefix(self, stage: str) -> str:
         """Return the URI prefix of the manifest and the reference that this attempt writes for a stage."""

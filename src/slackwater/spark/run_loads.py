@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 
@@ -49,7 +50,8 @@ def run_loads(
 
         try:
             rows = {read: manifest.rows for read, manifest in manifests.items()}
-            record = write_rows(name, use, LazyFrames(use.depends_on, frame_of), context, rows=rows)
+            sizes = {read: manifest.bytes for read, manifest in manifests.items()}
+            record = write_rows(name, use, LazyFrames(use.depends_on, frame_of), context, rows=rows, sizes=sizes)
         except SlackwaterError as error:
             raise type(error)(f"{place}: {error}") from error
         log("rows loaded", **record.model_dump())
@@ -61,12 +63,18 @@ def run_loads(
 
 
 def write_rows(
-    name: str, use: StepUse, frames: Mapping[str, DataFrame], context: StepContext, *, rows: Mapping[str, int]
+    name: str,
+    use: StepUse,
+    frames: Mapping[str, DataFrame],
+    context: StepContext,
+    *,
+    rows: Mapping[str, int],
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> StepRecord:
     """Write the frame of each input with a load step, in order, and return what the step did.
 
-    `name` is the name of the step in the pipeline; `rows` has the numbers of rows that are known, by input. Raises the
-    error of the step; the inputs before it have been written.
+    `name` is the name of the step in the pipeline; `rows` and `sizes` have the numbers of rows and bytes that are
+    known, by input. Raises the error of the step; the inputs before it have been written.
     """
     step, parameters = step_of(name, use), parameters_of(name, use)
     if not isinstance(step, Load):
@@ -81,6 +89,7 @@ def write_rows(
         rows_out=sum(rows.values()) if len(rows) == len(use.depends_on) else None,
         effect=_effect(effects),
         seconds=round(time.monotonic() - began, 3),
+        bytes_in={read: sizes.get(read) for read in use.depends_on},
     )
 
 

@@ -123,13 +123,20 @@ class AppliedSteps:
                 frame.unpersist()
 
     def records(
-        self, observed: Mapping[str, Mapping[str, Any]], *, seconds: float, rows: Mapping[str, int]
+        self,
+        observed: Mapping[str, Mapping[str, Any]],
+        *,
+        seconds: float,
+        rows: Mapping[str, int],
+        sizes: Mapping[str, int | None] | None = None,
     ) -> tuple[StepRecord, ...]:
         """Return what each step did, in order, after Spark has computed the result.
 
-        `observed` are the values of all observations by name, `seconds` is how long Spark computed, and `rows` are the
-        rows of steps that are known without an observation. Raises `DataError` for a step that refuses its rows.
+        `observed` are the values of all observations by name, `seconds` is how long Spark computed, which is recorded
+        for a single step, `rows` are the rows of steps that are known without an observation, and `sizes` the bytes of
+        inputs and steps as far as they are known. Raises `DataError` for a step that refuses its rows.
         """
+        own_seconds, bytes_of = round(seconds, 3) if len(self._uses) == 1 else None, sizes or {}
         known = {**self._known_rows, **rows}
         self._keep(observed)
         counts = {name: known.get(name, self._observed.get(name, {}).get(ROWS_OUT)) for name in self._frames}
@@ -141,7 +148,9 @@ class AppliedSteps:
                 rows_in={read: counts[read] for read in use.depends_on},
                 rows_out=counts[name],
                 effect=self._effect(name, use),
-                seconds=round(seconds, 3),
+                seconds=own_seconds,
+                bytes_in={read: bytes_of.get(read) for read in use.depends_on},
+                bytes_out=bytes_of.get(name),
             )
             for name, use in self._uses.items()
         )

@@ -28,6 +28,7 @@ from slackwater.runs.record import Run
 from slackwater.spark.inputs import FrozenInputs
 from slackwater.spark.job import log
 from slackwater.spark.merge import EarlierRows, find_earlier_rows
+from slackwater.spark.profile import compute_profiled
 from slackwater.spark.publish import earlier_rows, publish_day
 from slackwater.spark.run_loads import run_loads
 from slackwater.spark.run_steps import apply_steps
@@ -124,44 +125,52 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     manifest = read_input_manifest(run, store=store)
     earlier = find_earlier_rows(run, project, stage, manifest, store=store)
     inputs = FrozenInputs(context.spark, project, earlier.added if earlier else manifest, store)
-    context = dataclasses.replace(context, read_source=inputs.read)
     uris = {name: stage_manifest(run.stage_prefix(name), store=store) for name in stage.reads_stages}
+    parents = dict.fromkeys(uris.values())
+
+    def read_earlier(name: str) -> DataFrame:
+        uri = stage_manifest(run.stage_prefix(name), store=store)
+        parents[uri] = None
+        return read_frame(context.spark, load_manifest(uri, store=store), stores=stores)
+
+    # Other earlier stages run in parallel, and may not have finished.
+    versions = LazyFrames(stage.ancestors, read_earlier)
+    context = dataclasses.replace(context, read_source=inputs.read, earlier_versions=versions)
     if pipeline.versions == "all":
-        dataset = compute_each_step(run, pipeline, stage, inputs, context, uris=uris, stores=stores)
+        reads = read_inputs(run, pipeline, stage, inputs, uris=uris, stores=stores)
+        dataset = StoredSteps(run, pipeline, stage, reads, context, stores=stores).run()
+    elif run.profiled:
+        reads = read_inputs(run, pipeline, stage, inputs, uris=uris, stores=stores)
+        dataset = compute_profiled(run, pipeline, stage, reads, context, stores=stores)
+        dataset = dataset.model_copy(update={"parents": tuple(parents)})
     else:
         dataset = compute_at_once(
             run, pipeline, stage, inputs, context, uris=uris, earlier=earlier, stores=stores, began=began
         )
+        parents |= {earlier.uri: None} if earlier else {}
+        dataset = dataset.model_copy(update={"parents": tuple(parents)})
     seconds = time.monotonic() - began
     reference = store_dataset(dataset, prefix, store=store, seconds=seconds, is_merged=earlier is not None)
     log("stage written", steps=[record.model_dump() for record in dataset.steps], **reference.model_dump())
     return dataset
 
 
-def compute_each_step(
-    run: Run,
-    pipeline: Pipeline,
-    stage: Stage,
-    inputs: FrozenInputs,
-    context: StepContext,
-    *,
-    uris: Mapping[str, str],
-    stores: StoreFactory,
-) -> ArrowManifest:
-    """Compute the steps of the stage one after the other, store the rows of each, and return the manifest of the last.
+def read_inputs(
+    run: Run, pipeline: Pipeline, stage: Stage, inputs: FrozenInputs, *, uris: Mapping[str, str], stores: StoreFactory
+) -> dict[str, VersionRows]:
+    """Return the rows of the sources and the stages that steps of the stage read, by name.
 
-    `uris` are those of the manifests of the stages that it reads. Raises what `StoredSteps.run` raises.
+    `uris` are those of the manifests of the stages.
     """
-    store = stores()
-    reads: dict[str, VersionRows] = {}
+    store, reads = stores(), dict[str, VersionRows]()
     for name in dict.fromkeys(read for step in stage.steps for read in pipeline.steps[step].depends_on):
         if name in stage.reads_sources:
             reads[name] = VersionRows(inputs.read(name), inputs.known_rows(name), inputs.size([name]), run.manifest)
         elif name in uris:
             manifest = load_manifest(uris[name], store=store)
-            frame = read_frame(context.spark, manifest, stores=stores)
+            frame = read_frame(inputs.spark, manifest, stores=stores)
             reads[name] = VersionRows(frame, manifest.rows, manifest.bytes, uris[name])
-    return StoredSteps(run, pipeline, stage, reads, context, stores=stores).run()
+    return reads
 
 
 def compute_at_once(
@@ -189,14 +198,6 @@ def compute_at_once(
     known_rows |= {name: rows for name in frames if (rows := inputs.known_rows(name)) is not None}
     stored = [*upstream.values(), *([earlier.manifest] if earlier else [])]
     input_bytes = inputs.size(stage.reads_sources) + sum(manifest.bytes for manifest in stored)
-    looked_up: list[str] = []
-
-    def read_earlier(name: str) -> DataFrame:
-        looked_up.append(stage_manifest(run.stage_prefix(name), store=store))
-        return read_frame(context.spark, load_manifest(looked_up[-1], store=store), stores=stores)
-
-    # Other earlier stages run in parallel, and may not have finished.
-    context = dataclasses.replace(context, earlier_versions=LazyFrames(stage.ancestors, read_earlier))
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
     steps = apply_steps(pipeline, stage.steps, frames, context, known_rows=known_rows)
     steps.compute_ahead()
@@ -206,10 +207,18 @@ def compute_at_once(
         producer=producer_of(run, stage.name),
         stores=stores,
         input_bytes=input_bytes,
-        parents=list(dict.fromkeys([*uris.values(), *looked_up, *([earlier.uri] if earlier else [])])),
     )
     seconds = time.monotonic() - began
-    records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
+    records = steps.records(
+        written.observed,
+        rows={stage.name: written.manifest.rows},
+        sizes={
+            **{name: inputs.size([name]) for name in stage.reads_sources},
+            **{name: manifest.bytes for name, manifest in upstream.items()},
+            stage.name: written.manifest.bytes,
+        },
+        seconds=seconds,
+    )
     records = earlier.merged_records(records, steps.count_rows) if earlier else records
     steps.release()
     return written.manifest.model_copy(update={"steps": records})

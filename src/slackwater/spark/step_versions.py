@@ -103,9 +103,11 @@ class StoredSteps:
         began, (first, *_) = time.monotonic(), self._pipeline.steps[name].depends_on
         applied = self._applied(name, parents={})
         applied.compute(name)
-        (record,) = applied.records({}, rows={}, seconds=time.monotonic() - began)
+        kept = self._rows[first]
+        sizes = {**self._sizes(name), name: kept.bytes}
+        (record,) = applied.records({}, rows={}, sizes=sizes, seconds=time.monotonic() - began)
         self._finish(record, applied)
-        self._rows[name] = self._rows[first]._replace(rows=record.rows_out)
+        self._rows[name] = kept._replace(rows=record.rows_out)
 
     def _compute(self, name: str) -> ArrowManifest:
         """Compute a step and write its rows; return the manifest, which is not stored yet."""
@@ -125,7 +127,12 @@ class StoredSteps:
         except DefinitionError as error:
             raise DefinitionError(f"pipeline {self._pipeline.pipeline}: steps.{name}: {error}") from error
         seconds = time.monotonic() - began
-        (record,) = applied.records(written.observed, rows={name: written.manifest.rows}, seconds=seconds)
+        (record,) = applied.records(
+            written.observed,
+            rows={name: written.manifest.rows},
+            sizes={**self._sizes(name), name: written.manifest.bytes},
+            seconds=seconds,
+        )
         self._finish(record, applied)
         return written.manifest.model_copy(update={"steps": (record,), "parents": tuple(parents)})
 
@@ -153,6 +160,9 @@ class StoredSteps:
         )
         applied.compute_ahead()
         return applied
+
+    def _sizes(self, name: str) -> dict[str, int | None]:
+        return {read: self._rows[read].bytes for read in self._pipeline.steps[name].depends_on}
 
     def _finish(self, record: StepRecord, applied: AppliedSteps) -> None:
         applied.release()

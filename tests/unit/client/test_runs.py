@@ -79,16 +79,21 @@ def followed(states):
 
 def test_every_run_has_a_name_of_its_own_and_the_correlation_id_of_the_client():
     states = FakeStates()
-    first, second = (
-        client(states).run("daily_delays", day, force=force)
-        for day, force in (("2013-03-10", False), (date(2013, 3, 10), True))
+    first, second, _ = (
+        client(states).run("daily_delays", day, **options)
+        for day, options in (
+            ("2013-03-10", {}),
+            (date(2013, 3, 10), {"force": True}),
+            ("2013-03-10", {"profile": True}),
+        )
     )
-    call, forced = states.started
+    call, forced, profiled = states.started
     assert call["stateMachineArn"] == "arn:machine:slackwater-pipeline-daily_delays"
     assert call["name"].startswith("2013-03-10-c-")
     payload = {"date": "2013-03-10", "force": False, "correlation_id": "c"}
     assert json.loads(call["input"]) == payload
     assert json.loads(forced["input"]) == payload | {"force": True}
+    assert json.loads(profiled["input"]) == payload | {"profile": True}
     assert first.execution != second.execution
 
 

@@ -79,6 +79,11 @@ def world():
 ALL = ("delays", "winds", "named", "end")
 
 
+def test_a_run_that_measures_its_steps_keeps_no_stage(world):
+    world.fail("delays", "winds")
+    assert world.start(profile=True)[1] == set()
+
+
 @pytest.mark.parametrize("finished", [(), ("winds",), ("delays", "winds"), ("delays", "named"), ALL[:3]])
 def test_a_run_after_a_failure_keeps_the_finished_stages(world, finished):
     first = world.fail(*finished)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slackwater.client.results import RunRecord, RunSteps
 
 _COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seconds", "USD", "started (UTC)", "run id")
-_STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds")
+_STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds", "bytes in", "bytes out")
 
 
 @command(
@@ -59,7 +59,8 @@ def runs(
     orchestration.
 
     With --date, also list the steps of the day's last run (with --json, of all its runs): rows in and out, parameters,
-    and effect. Spark computes the steps of a stage together, so they have the same seconds.
+    effect, seconds and bytes. Spark computes the steps of a stage in one pass, so they have no seconds of their own:
+    `slackwater run --profile` measures them.
     """
     from slackwater.client.days.attempts import check_run_name, is_run_id
 
@@ -130,6 +131,7 @@ def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, Ru
 def show_steps(record: RunRecord, run: RunSteps) -> None:
     """Print a table of the run's steps, then the parameters and the effect of each."""
     title = f"{shown(record.run.pipeline)} {record.run.date}, attempt {record.run.attempt}"
+    title += ", profiled" if record.run.profiled else ""
     if not (run.steps or run.missing):
         print_text(f"{title}: no stage has finished")
         return
@@ -141,6 +143,8 @@ def show_steps(record: RunRecord, run: RunSteps) -> None:
             ", ".join(f"{name} {'not counted' if rows is None else rows}" for name, rows in step.rows_in.items()),
             step.rows_out,
             step.seconds,
+            _known_total(step.bytes_in.values()),
+            step.bytes_out,
         )
         for outcome in run.steps
         for step in [outcome.record]
@@ -153,6 +157,12 @@ def show_steps(record: RunRecord, run: RunSteps) -> None:
                 print_text("\n".join((f"{step.name}, {label}:", *lines)))
     for uri in run.missing:
         print_text(f"{uri} does not exist any more: what the steps of this stage did is unknown", style="yellow")
+
+
+def _known_total(sizes: Iterable[int | None]) -> int | None:
+    """Return the sum, or None without any size or if one is unknown."""
+    known = list(sizes)
+    return sum(size or 0 for size in known) if known and None not in known else None
 
 
 def steps_document(run: RunSteps) -> dict[str, Any]:
@@ -172,6 +182,7 @@ def run_record_document(record: RunRecord) -> dict[str, Any]:
         "correlation_id": run.correlation_id,
         "input": {"files": run.files, "rows": run.rows, "bytes": run.bytes, "manifest": run.manifest},
         "seconds": _seconds(record),
+        "profiled": run.profiled,
         **record.model_dump(mode="json", exclude={"run", "cost_version"}),
     }
 
