@@ -30,6 +30,8 @@ class DayComparison(NamedTuple):
     comparison: Comparison | None
     reason: str
     """Why there is nothing to compare; empty with a comparison."""
+    split_reason: str = ""
+    """Why the comparison has no split, if one was asked for."""
 
     def page(self) -> str:
         """Return the report as one HTML page with charts; empty without a comparison."""
@@ -108,26 +110,31 @@ class LateClient(DayClient):
         *,
         before: int | None = None,
         after: int | None = None,
+        split: bool = False,
         on_progress: OnProgress = ignore,
     ) -> DayComparison:
         """Compare version `after` of a day, by default the published one, with `before`, by default the one before it.
 
         Raises `InputError` for a version that the day does not have, `VersionRemoved` if retention has removed one of
         the two, else `RunFailed`. A Spark job compares each pair of versions once; later calls read its result.
+
+        With `split`, the comparison says what the data has changed, and what the definition and the code: two more
+        Spark jobs compute this once for each pair of versions whose inputs and definition both differ.
         """
         from slackwater.late.changes.choose_versions import published_versions
+        from slackwater.late.changes.split import stored_split
         from slackwater.late.comparison import Comparison, ComparisonReference
         from slackwater.runs.comparison_run import attempt_costs
 
         pipeline = self.project.pipeline(pipeline).pipeline
-        day, versions = iso_date(date), {}
+        day, versions, split_input = iso_date(date), {}, {"split": True} if split else {}
         if before or after:
             versions = {"before": before or 0, "after": after or 0}
             published_versions(self.day(pipeline, day), self.runs(pipeline, day), **versions)
         execution = self.executions.start(
             self.connection.deployment.compare_machine_arn,
             name=day,
-            payload={"pipeline": pipeline, "date": day, "since": "previous", **versions},
+            payload={"pipeline": pipeline, "date": day, "since": "previous", **versions, **split_input},
         )
         output = require_success(self.executions.wait(execution, on_progress=on_progress))
         reference = ComparisonReference.model_validate(output)
@@ -137,7 +144,11 @@ class LateClient(DayClient):
         pairs = self.run_table.comparisons(pipeline, day)
         same = [item for item in pairs if (item.before, item.after) == (reference.before, reference.after)]
         costs = attempt_costs(self.run_table.run(pipeline, day, reference.after), same)
-        return DayComparison(comparison.with_costs(costs), "")
+        comparison = comparison.with_costs(costs)
+        if split:
+            parts = stored_split(self.store, f"{reference.uri.rpartition('/')[0]}/")
+            comparison = comparison.model_copy(update={"split": parts})
+        return DayComparison(comparison, "", reference.split_reason)
 
     def days_on_hold(self, pipeline: str | None = None) -> list[DayRecord]:
         """Return the days on hold of a pipeline, or of all, by pipeline and date. Raises `UnknownName`."""

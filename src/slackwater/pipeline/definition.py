@@ -99,6 +99,9 @@ class Late(Model):
     it would change, or `rerun` them."""
     notify: NotifyRules = NotifyRules()
     """When people are notified of a changed day."""
+    split: bool = False
+    """Whether a message says what the data has changed and what the definition and the code, if both have changed. Two
+    more Spark jobs compute this, before people are notified."""
     max_age_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Late data below every threshold makes its day run again when the oldest of it has waited so many hours. It
     replaces that of each source, and counts for tables as well."""

@@ -107,6 +107,11 @@ def publication_uri(prefix: str) -> str:
     return f"{prefix}publication.json"
 
 
+def unpublished_uri(prefix: str) -> str:
+    """Return the URI at which a job that publishes nothing writes the `ArrowReference` of its last stage."""
+    return f"{prefix}unpublished.json"
+
+
 def loads_uri(prefix: str) -> str:
     """Return the URI at which the last stage's job of an attempt writes its `Loads`. `prefix` is `Run.prefix`."""
     return f"{prefix}loads.json"
@@ -173,6 +178,17 @@ class Rollback(UpdatedRecord):
     """When the inputs of the version were listed, UTC."""
 
 
+class JobFiles(UpdatedRecord):
+    """URIs of the deployed files that the Spark jobs of a run are started with; their names have digests."""
+
+    project: str
+    """project.json, with the definitions."""
+    archive: str
+    """The archive of the library and of what it needs."""
+    entry_point: str
+    """The program of a stage's job."""
+
+
 class RunRecord(UpdatedRecord):
     """One attempt of a run, as the run table stores it."""
 
@@ -195,6 +211,8 @@ class RunRecord(UpdatedRecord):
     """Digest of the code that the run executes (`Project.code_digest`); empty for runs of older versions."""
     reads: InputDefinition | None = None
     """The inputs that its definition names; None for runs of older versions."""
+    files: JobFiles | None = None
+    """Definition and code of its jobs; None for runs of older versions."""
     changed_inputs: tuple[str, ...] = ()
     """Inputs that differ from those of the version that was published when the run started, as far as both definitions
     read them."""

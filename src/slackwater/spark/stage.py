@@ -15,8 +15,8 @@ from slackwater.arrow.columns import columns_read
 from slackwater.arrow.dataset import find_reference, load_manifest, stage_manifest, store_dataset
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
 from slackwater.arrow.messages import decode_schema
-from slackwater.arrow.reference import ArrowManifest
-from slackwater.errors import InputError, UnknownName
+from slackwater.arrow.reference import ArrowManifest, ArrowReference
+from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.outbound.credentials import Secrets
 from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
@@ -24,7 +24,7 @@ from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.record import Run
+from slackwater.runs.record import Run, unpublished_uri
 from slackwater.spark.inputs import FrozenInputs
 from slackwater.spark.job import log
 from slackwater.spark.merge import EarlierRows, find_earlier_rows
@@ -84,17 +84,8 @@ def run_stage_job(
         publish(lambda: earlier_rows(spark, job.catalog_table, job.restore, day.date), min_rows_percent=None)
         on_published()
         return
-    context = StepContext(
-        spark=spark,
-        run=job.run,
-        day=day,
-        files=ProjectFiles(job.files, stores) if job.files else None,
-        secrets=secrets,
-        outbound=Outbound.of(job.outbound_allow),
-    )
-    steps = stage_of(pipeline, job.stage).steps
-    with located_in({name: pipeline.steps[name].parameters for name in steps}):
-        manifest = run_stage(job, project, context, stores=stores)
+    context = step_context(spark, job, pipeline, stores=stores, secrets=secrets)
+    manifest = run_located(job, project, context, stores=stores)
     if job.stage == pipeline.publish.step:
         # Reads the files of the stage back: the rows that are audited and committed are those that the manifest names.
         publish(
@@ -103,6 +94,56 @@ def run_stage_job(
         )
         run_loads(pipeline, context, run=job.run, catalog_table=job.catalog_table, stores=stores)
         on_published()
+
+
+def store_unpublished(
+    spark: SparkSession, job: StageJob, *, stores: StoreFactory, secrets: Secrets | None = None
+) -> ArrowReference:
+    """Run all stages of the job's run, whatever `job.stage` is, and publish nothing; return the last one's reference.
+
+    The reference is also stored at `unpublished_uri`. Raises `DefinitionError` for a pipeline with a step that reads
+    its rows itself, because these are not those that another run has read, and what `run_stage` raises.
+    """
+    store = stores()
+    project = Project.model_validate_json(store.get(job.project))
+    pipeline = project.pipeline(job.run.pipeline)
+    for name, use in pipeline.steps.items():
+        # `read_partition` reads the events that the input manifest lists.
+        if use.step != "read_partition" and isinstance(step_of(name, use), Extract):
+            raise DefinitionError(
+                f"steps.{name}: it reads its rows itself, and the rows that version {job.run.attempt} has read are not "
+                "stored: the effect of the data and of the definition cannot be told apart"
+            )
+    context = step_context(spark, job, pipeline, stores=stores, secrets=secrets)
+    for stage in stages(pipeline):
+        run_located(dataclasses.replace(job, stage=stage.name), project, context, stores=stores)
+    reference = find_reference(job.run.stage_prefix(pipeline.publish.step), store=store)
+    if reference is None:
+        raise ObjectMissing(f"{job.run.prefix} has no reference of the stage {pipeline.publish.step}")
+    store.put(unpublished_uri(job.run.prefix), reference.model_dump_json().encode())
+    return reference
+
+
+def step_context(
+    spark: SparkSession, job: StageJob, pipeline: Pipeline, *, stores: StoreFactory, secrets: Secrets | None
+) -> StepContext:
+    """Return what the steps of the job's run may use."""
+    return StepContext(
+        spark=spark,
+        run=job.run,
+        day=day_of(date.fromisoformat(job.run.date), pipeline.timezone),
+        files=ProjectFiles(job.files, stores) if job.files else None,
+        secrets=secrets,
+        outbound=Outbound.of(job.outbound_allow),
+    )
+
+
+def run_located(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowManifest:
+    """Run the stage as `run_stage` does; an error in a step names the place in its parameters."""
+    pipeline = project.pipeline(job.run.pipeline)
+    steps = stage_of(pipeline, job.stage).steps
+    with located_in({name: pipeline.steps[name].parameters for name in steps}):
+        return run_stage(job, project, context, stores=stores)
 
 
 def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowManifest:

@@ -99,7 +99,11 @@ def a_version(number):
 
 def test_the_document_is_the_stored_comparison(cloud, document_of):
     cloud()
-    assert document_of(*ARGUMENTS) == {"comparison": comparison().model_dump(mode="json"), "reason": None}
+    assert document_of(*ARGUMENTS) == {
+        "comparison": comparison().model_dump(mode="json"),
+        "reason": None,
+        "split_reason": None,
+    }
 
 
 def test_the_cost_of_comparing_these_two_versions_is_shown(cloud, printed_by):
@@ -112,7 +116,7 @@ def test_a_single_version_is_no_error(cloud, printed_by, document_of):
     reason = "2013-03-10 was published once: there is no earlier version"
     cloud(uri="", reason=reason)
     assert printed_by(*ARGUMENTS).out == f"{reason}\n"
-    assert document_of(*ARGUMENTS) == {"comparison": None, "reason": reason}
+    assert document_of(*ARGUMENTS) == {"comparison": None, "reason": reason, "split_reason": None}
 
 
 def test_a_day_that_was_never_published_and_an_unknown_pipeline_start_nothing(cloud, printed_by):

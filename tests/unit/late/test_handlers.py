@@ -89,6 +89,7 @@ def test_a_check_returns_the_uri_of_its_report_and_the_days_to_process(world, ch
     assert answer == {
         "report": report_uri("exchange", PIPELINE, "2013-03-13", EXECUTION),
         "days": [{"date": "2013-03-10", "action": "rerun"}],
+        "split": False,
     }
     report = CheckReport.model_validate_json(world.store.get(answer["report"]))
     assert (report.as_of, report.correlation_id, len(report.days)) == ("2013-03-13", "c", 8)

@@ -23,6 +23,7 @@ _INDENT = "  "
 @command(
     "slackwater diff daily_delays --date 2013-03-08",
     "slackwater diff daily_delays --date 2013-03-08 --from 1 --to 4",
+    "slackwater diff daily_delays --date 2013-03-08 --split",
     "slackwater diff daily_delays --date 2013-03-08 --html report.html",
     "slackwater diff daily_delays --date 2013-03-08 --json",
 )
@@ -32,6 +33,9 @@ def diff(
     html: Annotated[
         Path | None, option(metavar="FILE", text="Also write the report as an HTML page with charts.")
     ] = None,
+    split: Annotated[
+        bool, option("--split", text="Also say what the data changed, and what the definition and the code.")
+    ] = False,
     *,
     before: Annotated[
         int | None, option("--from", metavar="VERSION", min=1, text="The earlier version. Default: the one before.")
@@ -45,6 +49,10 @@ def diff(
 
     Shows which rows were added, removed or changed, how the metrics changed, and which inputs caused it. A Spark job
     compares each pair of versions once; later calls read its result.
+
+    With --split, if the inputs and the definition have both changed, the definition and code of the earlier version
+    compute the new inputs. The difference to the earlier version is what the data changed, and the rest is what the
+    definition and the code changed: for each metric, the two add up to the whole.
     """
     session.project.pipeline(pipeline)
     from slackwater.cli.changes import note_changes
@@ -56,19 +64,28 @@ def diff(
             f"--date: {pipeline} has published nothing for {date} (slackwater run {pipeline} --date {date})"
         )
     with shown_states(f"comparing {pipeline} for {date}") as on_progress:
-        compared = session.client.compare(pipeline, date, before=before, after=after, on_progress=on_progress)
-    comparison, reason = compared
+        compared = session.client.compare(
+            pipeline, date, before=before, after=after, split=split, on_progress=on_progress
+        )
+    comparison, reason, split_reason = compared
     if html and comparison:
         try:
             html.write_text(compared.page(), encoding="utf-8")
         except OSError as error:
             raise InputError(f"--html: {html} cannot be written: {error.strerror}") from error
-    document = {"comparison": comparison.model_dump(mode="json") if comparison else None, "reason": reason or None}
-    return Result(document, partial(show_comparison, comparison) if comparison else reason)
+    document = {
+        "comparison": comparison.model_dump(mode="json") if comparison else None,
+        "reason": reason or None,
+        "split_reason": split_reason or None,
+    }
+    return Result(document, partial(show_comparison, comparison, split_reason) if comparison else reason)
 
 
-def show_comparison(comparison: Comparison) -> None:
-    """Print the report about a comparison: the day, its metrics, the keys and rows that changed, and the inputs."""
+def show_comparison(comparison: Comparison, split_reason: str = "") -> None:
+    """Print the report about a comparison: the day, its metrics, the keys and rows that changed, and the inputs.
+
+    `split_reason` is why the change is not split, if that was asked for.
+    """
     from slackwater.client.results import report_sections
 
     result_style = "yellow" if comparison.rows.differing else "green"
@@ -81,3 +98,7 @@ def show_comparison(comparison: Comparison) -> None:
             print_text(f"{_INDENT}{line}", style="" if index else result_style)
         if section.table:
             print_table(section.table[0], section.table[1:])
+    if split_reason:
+        print_text("")
+        print_text("Split", style="bold")
+        print_text(f"{_INDENT}{split_reason}")
