@@ -23,7 +23,8 @@ from slackwater.pipeline.definition import StepUse
 from slackwater.spark.run_loads import write_rows
 from slackwater.steps.io import frames as frames_module
 from slackwater.steps.io.postgres import Access
-from slackwater.steps.load.write_table import STEP, WriteTable, replace_day
+from slackwater.steps.io.postgres_table import replace_day
+from slackwater.steps.load.write_table import STEP, WriteTable
 from slackwater.steps.step import Effect, StepContext
 from tests.postgres import PASSWORD, SECRETS, PostgresServer
 from tests.spark.frames import frame_of
