@@ -106,7 +106,7 @@ $(DUCKDB):
 $(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(UV)
 	@scripts/setup-airflow
 
-bench: $(READY) $(BENCH) ## Measure exchange, day, size, pipeline, push and pull, compared with Parquet, plain PySpark, pyarrow and dlt
+bench: $(READY) $(BENCH) ## Measure exchange, hop, day, size, pipeline, push and pull, compared with Parquet, plain PySpark, pyarrow and dlt
 	@$(BIN)/python -m benchmarks
 
 soak: $(PACKAGES) ## Pull a generated year with crashes, outages and new definitions, and account for each event
