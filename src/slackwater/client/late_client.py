@@ -30,8 +30,6 @@ class DayComparison(NamedTuple):
     comparison: Comparison | None
     reason: str
     """Why there is nothing to compare; empty with a comparison."""
-    split_reason: str = ""
-    """Why the comparison has no split, if one was asked for."""
 
     def page(self) -> str:
         """Return the report as one HTML page with charts; empty without a comparison."""
@@ -118,8 +116,9 @@ class LateClient(DayClient):
         Raises `InputError` for a version that the day does not have, `VersionRemoved` if retention has removed one of
         the two, else `RunFailed`. A Spark job compares each pair of versions once; later calls read its result.
 
-        With `split`, the comparison says what the data has changed, and what the definition and the code: two more
-        Spark jobs compute this once for each pair of versions whose inputs and definition both differ.
+        With `split`, `comparison.split` is what the data has changed, and what the definition and the code: two more
+        Spark jobs compute this once for each pair of versions whose inputs and definition both differ. It is None for
+        other pairs, and `comparison.split_reason` says why.
         """
         from slackwater.late.changes.choose_versions import published_versions
         from slackwater.late.changes.split import stored_split
@@ -147,8 +146,8 @@ class LateClient(DayClient):
         comparison = comparison.with_costs(costs)
         if split:
             parts = stored_split(self.store, f"{reference.uri.rpartition('/')[0]}/")
-            comparison = comparison.model_copy(update={"split": parts})
-        return DayComparison(comparison, "", reference.split_reason)
+            comparison = comparison.model_copy(update={"split": parts, "split_reason": reference.split_reason})
+        return DayComparison(comparison, "")
 
     def days_on_hold(self, pipeline: str | None = None) -> list[DayRecord]:
         """Return the days on hold of a pipeline, or of all, by pipeline and date. Raises `UnknownName`."""

@@ -250,6 +250,8 @@ class Comparison(Record):
     stores."""
     split: Split | None = None
     """None where nobody has asked for it, and in the summary that the job stores."""
+    split_reason: str = ""
+    """Why there is no split, if somebody has asked for it."""
 
     def with_costs(self, costs: AttemptCosts) -> Comparison:
         """Return the comparison with costs that are known by now."""

@@ -67,25 +67,18 @@ def diff(
         compared = session.client.compare(
             pipeline, date, before=before, after=after, split=split, on_progress=on_progress
         )
-    comparison, reason, split_reason = compared
+    comparison, reason = compared
     if html and comparison:
         try:
             html.write_text(compared.page(), encoding="utf-8")
         except OSError as error:
             raise InputError(f"--html: {html} cannot be written: {error.strerror}") from error
-    document = {
-        "comparison": comparison.model_dump(mode="json") if comparison else None,
-        "reason": reason or None,
-        "split_reason": split_reason or None,
-    }
-    return Result(document, partial(show_comparison, comparison, split_reason) if comparison else reason)
+    document = {"comparison": comparison.model_dump(mode="json") if comparison else None, "reason": reason or None}
+    return Result(document, partial(show_comparison, comparison) if comparison else reason)
 
 
-def show_comparison(comparison: Comparison, split_reason: str = "") -> None:
-    """Print the report about a comparison: the day, its metrics, the keys and rows that changed, and the inputs.
-
-    `split_reason` is why the change is not split, if that was asked for.
-    """
+def show_comparison(comparison: Comparison) -> None:
+    """Print the report about a comparison: the day, its metrics, the keys and rows that changed, and the inputs."""
     from slackwater.client.results import report_sections
 
     result_style = "yellow" if comparison.rows.differing else "green"
@@ -98,7 +91,3 @@ def show_comparison(comparison: Comparison, split_reason: str = "") -> None:
             print_text(f"{_INDENT}{line}", style="" if index else result_style)
         if section.table:
             print_table(section.table[0], section.table[1:])
-    if split_reason:
-        print_text("")
-        print_text("Split", style="bold")
-        print_text(f"{_INDENT}{split_reason}")

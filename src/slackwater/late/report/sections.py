@@ -73,10 +73,11 @@ def summary_sections(comparison: Comparison, width: int) -> Iterator[ReportSecti
     elif rows.differing and {Cause.NEW_DEFINITION, Cause.NEW_CODE} & set(comparison.causes):
         sentence = f"{describe_change(comparison, 'the day')} since the earlier version."
         if len(comparison.causes) > 1:
-            sentence += (
-                " The comparison cannot tell which of them has changed a value: slackwater diff --split computes it."
-            )
+            known = "" if comparison.split_reason else ": slackwater diff --split computes it"
+            sentence += f" The comparison cannot tell which of them has changed a value{known}."
         yield ReportSection("Causes", tuple(wrap(sentence, width)))
+    if comparison.split_reason:
+        yield ReportSection("No split", tuple(wrap(comparison.split_reason, width)))
 
 
 def _split_section(comparison: Comparison, split: Split, width: int) -> ReportSection:
