@@ -422,7 +422,7 @@ def test_a_url_becomes_the_folder_of_the_pull(infer):
     )
 
 
-EVENTS = [{"id": 1, "at": AT, "n": {"x": 1}, "m": 1.5, "v": None}, {"id": 2, "at": AT, "n": None, "m": "a", "v": 2}]
+EVENTS = [{"id": 1, "at": AT, "n": [{"x": 1}], "m": 1.5, "v": None}, {"id": 2, "at": AT, "n": None, "m": "a", "v": 2}]
 
 
 @pytest.mark.parametrize("name", ["feed.json", "feed.ndjson"])
@@ -437,6 +437,44 @@ def test_json_that_no_field_can_hold_stays_in_the_column_for_unknown_fields(infe
     assert [json.loads(extra) for extra in block.table["_extra"].to_pylist()] == [
         {key: event[key] for key in "nm"} for event in EVENTS
     ]
+
+
+def test_nested_values_become_fields_by_their_paths(infer, tmp_path):
+    visits = [
+        {"id": 1, "booking": {"id": "b1", "at": AT, "room": {"no": 7}, "tags": ["x"]}},
+        {"id": 2, "booking": {"id": "b2", "at": AT, "room": None}},
+    ]
+    inferred = infer("\n".join(map(json.dumps, visits)), "visits.ndjson")
+    assert fields(inferred) == {
+        "id": "int64",
+        "booking_id": {"type": "string", "from": "booking.id"},
+        "booking_at": {"type": "timestamp", "from": "booking.at"},
+        "booking_room_no": {"type": "int64", "from": "booking.room.no"},
+    }
+    assert "No field for 'booking.tags': values are nested: stored as JSON" in comments(inferred)
+    source = Source.model_validate(yaml.safe_load(inferred.definition))
+    assert source.timestamp.field == "booking_at"
+    (block,) = read_file(tmp_path / "visits.ndjson", source, name="v", received_at=RECEIVED)
+    assert block.table.select(["booking_id", "booking_room_no", "_extra"]).to_pylist() == [
+        {"booking_id": "b1", "booking_room_no": 7, "_extra": '{"booking":{"tags":["x"]}}'},
+        {"booking_id": "b2", "booking_room_no": None, "_extra": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"b": 1, "c.d": 2}, {f"k{n}": n for n in range(51)}, "text", {}],
+    ids=["a dot in a key", "a map with many keys", "not always an object", "no key"],
+)
+def test_an_object_without_clear_paths_stays_in_the_column_for_unknown_fields(infer, value):
+    events = [{"at": AT, "a": value}, {"at": AT, "a": {}}]
+    assert fields(infer("\n".join(map(json.dumps, events)), "a.ndjson")) == {"at": "timestamp"}
+
+
+def test_a_key_with_a_dot_comes_before_a_path(infer):
+    events = [{"at": AT, "a.b": 1, "a": {"b": "x"}, "c": {"d": "y"}}]
+    expected = {"a_b": {"type": "int64", "from": "a.b"}, "at": "timestamp", "c_d": {"type": "string", "from": "c.d"}}
+    assert fields(infer(json.dumps(events), "a.json")) == expected
 
 
 def test_of_a_json_object_the_list_is_read_and_has_to_be_pushed(infer):
