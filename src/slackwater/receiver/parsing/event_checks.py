@@ -70,6 +70,8 @@ class CheckedEvents(NamedTuple):
     """The accepted events, in their order, with the columns of `event_schema`."""
     rejections: pa.Table
     """The rejected events in order of index: the columns of `REJECTIONS`, and `line` and `text` after `located`."""
+    missing_columns: Sequence[str] = ()
+    """The partner's names of fields for which the file has no column; none for JSON."""
 
     @property
     def rejected(self) -> list[RejectedEvent]:
