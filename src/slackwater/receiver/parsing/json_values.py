@@ -94,6 +94,7 @@ def to_json_values(array: pa.Array) -> tuple[list[object], dict[int, Rejection]]
 
 # Levels of nesting of an event; the event itself is the first.
 MAX_DEPTH = 32
+_SHOWN_CHARACTERS = 40
 _SCALAR_TYPES = frozenset({str, int, bool, type(None)})
 
 
@@ -159,6 +160,13 @@ def _without(fields: dict[str, object], path: Sequence[str]) -> dict[str, object
     if inner in (None, {}):
         return {name: value for name, value in fields.items() if name != key}
     return {**fields, key: inner}
+
+
+def extra_names(extra: pa.ChunkedArray, *, rows: int) -> list[str]:
+    """Return the unknown fields of the first rows that have any, each with at most 40 characters of its name."""
+    # To parse the JSON of all rows would take long.
+    first = extra.drop_null()[:rows].to_pylist()
+    return list(dict.fromkeys(name[:_SHOWN_CHARACTERS] for row in first for name in json.loads(row)))
 
 
 def collect_from_table(table: pa.Table, source: Source) -> ExtraColumn:

@@ -10,14 +10,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-
 from slackwater.errors import DataError
 from slackwater.formatting import counted
 from slackwater.receiver.formats.csv_records import UTF_8, has_utf8_mark
 from slackwater.receiver.formats.read import count_rows, read_file
 from slackwater.receiver.parsing.compression import open_decompressed
 from slackwater.receiver.parsing.event_checks import CheckedEvents
+from slackwater.receiver.parsing.json_values import extra_names
 from slackwater.receiver.pull.file_cache import ContentVersion
 from slackwater.receiver.pull.rejected_rows import RejectedRows
 from slackwater.receiver.writing.partition_writer import PartitionWriter
@@ -78,7 +77,8 @@ def stage_file(
         for block in _without_empty_file(blocks, path, source, name):
             rejected.add(block.rejections)
             missing = tuple(block.missing_columns)
-            new_columns += (name for name in _columns_of_extra(block.table) if name not in new_columns)
+            # The rows of a file mostly have the same columns.
+            new_columns += (name for name in extra_names(block.table[EXTRA], rows=1) if name not in new_columns)
             if rejected.is_limit_reached:
                 rows = count_rows(path, source, name=name)
                 break
@@ -147,10 +147,3 @@ def _has_no_byte(path: Path, name: str) -> bool:
             return not stream.read(1)
     except DataError:
         return False
-
-
-def _columns_of_extra(table: pa.Table) -> list[str]:
-    """Return the columns that the first row of a block with values of unknown columns has."""
-    # The rows of a file mostly have the same columns, and to parse the JSON of all rows takes long.
-    first = table[EXTRA].drop_null()[:1].to_pylist()
-    return [name[:_SHOWN_CHARACTERS] for row in first for name in json.loads(row)]
