@@ -11,6 +11,7 @@ from slackwater.cli.command import Result, Session, command
 from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pulled_source
+from slackwater.errors import PullFailed
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -64,7 +65,12 @@ def pull(
     Checks the files of the source's look-back window (`lookback_days` in its definition).
     """
     pulled_source(session.project, source)
-    totals = pull_source(session.client, source, as_of=as_of, accept_removed=accept_removed)
+    try:
+        totals = pull_source(session.client, source, as_of=as_of, accept_removed=accept_removed)
+    except PullFailed as error:
+        if not session.as_json:
+            print_pull_totals(error.totals, session.project)
+        raise  # the error is printed last
     return Result(totals, partial(print_pull_totals, totals, session.project))
 
 
@@ -81,8 +87,9 @@ def print_pull_totals(totals: Mapping[str, Any], project: Project) -> None:
     name, pull = totals["source"], project.source(totals["source"]).require_pull()
     print_text(
         f"{name}: {counted(totals['listed'], 'file')} listed, {totals['stored']} stored "
-        f"({counted(totals['rows'], 'event')}), {totals['unchanged']} unchanged, {totals['duplicate']} duplicate",
-        style="green",
+        f"({counted(totals['rows'], 'event')}), {totals['unchanged']} unchanged, {totals['duplicate']} duplicate"
+        + (f", {totals['failed']} failed" if totals["failed"] else ""),
+        style="red" if totals["failed"] else "green",
     )
     counts = {**totals, "gone": totals["removed"] - totals["doubtful"]}
     for key, (noun, sentence) in _NOTES.items():
@@ -97,6 +104,12 @@ def print_pull_totals(totals: Mapping[str, Any], project: Project) -> None:
             "column _extra: to use one, add it to `fields`)",
             style="yellow",
         )
+    # Without notes, the deployed state machine is of an earlier release.
+    notes = totals.get("notes", [])
+    for note in notes:
+        print_note(note, style="yellow")
+    if more := totals.get("noted", 0) - len(notes):
+        print_note(f"and {counted(more, 'other file')} with such a note", style="yellow")
     if not totals["listed"]:
         print_note(
             f"no file at {pull.url} matches {pull.files} on the {counted(pull.lookback_days, 'day')} of the look-back "

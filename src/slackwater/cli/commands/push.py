@@ -69,6 +69,12 @@ def print_push_totals(totals: PushTotals) -> None:
         f"{len(totals.rejected):,} rejected, in {batches}",
         style="green" if totals.ok else "red",
     )
+    if names := totals.unknown_fields:
+        print_note(
+            f"fields that sources/{totals.source}.yaml does not list: {', '.join(names)} (their values are in the "
+            "column _extra: to use one, add it to `fields`)",
+            style="yellow",
+        )
     for item in totals.rejected[:_PRINTED_REASONS]:
         print_note(f"  event {item['index']}: {item['reason']}", style="yellow")
     more = len(totals.rejected) - _PRINTED_REASONS

@@ -194,6 +194,7 @@ class FileFetcher:
             bytes=size,
             reason=staged.first_reason if is_first and not entry.rows else "",
             new_columns=tuple(staged.new_columns),
+            note=staged.note,
             partitions=entry.changed,
             counts=counts,
         )

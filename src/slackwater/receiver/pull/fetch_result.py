@@ -45,6 +45,8 @@ class FetchResult(BaseModel):
     """Why the first row was rejected, if no row was accepted."""
     new_columns: tuple[str, ...] = ()
     """The first columns that the definition does not list, and whose values are in the column `_extra`."""
+    note: str = ""
+    """A sentence about columns that the file lacks, or its encoding; empty if there is nothing to say."""
     partitions: tuple[Partition, ...] = ()
     """Partitions of which readers see other rows from now on, or since an attempt that was interrupted. There may be
     thousands, so the state machine gets none."""

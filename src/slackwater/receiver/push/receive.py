@@ -21,6 +21,7 @@ from slackwater.errors import DataError, ObjectMissing
 from slackwater.metrics import Metric, PutsMetric
 from slackwater.model import Model
 from slackwater.receiver.parsing.event_checks import check_events
+from slackwater.receiver.parsing.json_values import extra_names
 from slackwater.receiver.push.body import BatchTooLarge, Body, Limits
 from slackwater.receiver.writing.partitioning import (
     HourSplit,
@@ -33,7 +34,10 @@ from slackwater.receiver.writing.partitioning import (
 )
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import partner_schema
+from slackwater.sources.event_schema import EXTRA, partner_schema
+
+# Events with unknown fields whose names are in a result, and names in it.
+_NAMED_EVENTS, _NAMED_FIELDS = 100, 10
 
 
 class BatchResult(NamedTuple):
@@ -45,6 +49,8 @@ class BatchResult(NamedTuple):
     """Events that are stored already because the batch was sent before, or that repeat an id of their own batch."""
     rejected: Sequence[tuple[int, str]]
     """The index in the batch, from 0, and the reason of each rejected event."""
+    unknown_fields: Sequence[str] = ()
+    """The first fields of accepted events that the definition does not list, and whose values are kept."""
 
 
 class Receipt(Model):
@@ -89,7 +95,8 @@ class CheckedBatch:
     def result(self, written: int) -> BatchResult:
         """Return the result of the batch: `written` of the accepted events are new, the others are duplicates."""
         rejected = zip(self.rejects["index"].to_pylist(), self.rejects["reason"].to_pylist(), strict=True)
-        return BatchResult(self.batch_id, written, self.accepted - written, tuple(rejected))
+        unknown = extra_names(self.split.table[EXTRA], rows=_NAMED_EVENTS)[:_NAMED_FIELDS]
+        return BatchResult(self.batch_id, written, self.accepted - written, tuple(rejected), tuple(unknown))
 
 
 @dataclass(frozen=True, kw_only=True)
