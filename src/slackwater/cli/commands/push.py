@@ -40,8 +40,9 @@ def push(
 ) -> Result:
     """Send a file of events to the API.
 
-    The same file can be sent again: events that are stored already count as duplicates. Rejected events are kept with
-    their reasons (slackwater sideline show SOURCE). The exit code is 1 only if every event was rejected.
+    The same file can be sent again: events that are stored already count as duplicates. Rejected events, also lines
+    that are not JSON, are kept with their reasons (slackwater sideline show SOURCE). The exit code is 1 only if every
+    event was rejected.
     """
     from slackwater.cli.changes import note_changes
     from slackwater.client.events import read_events
