@@ -22,6 +22,9 @@ from slackwater.errors import RunFailed
 from slackwater.formatting import counted, duration, rounded_usd
 from slackwater.progress import ProgressBoard, TaskState
 
+# Days without rows that the line about them names.
+_NAMED = 3
+
 
 def run_backfill(
     session: Session, pipeline: str, dates: tuple[str, str], *, parallel: int, stale: bool, no_deploy: bool = False
@@ -67,13 +70,21 @@ def run_backfill(
 
 def _print_backfill(result: BackfillResult) -> None:
     if result.days:
-        rows = [(day.date, day.kind.value, day.outcome, day.seconds) for day in result.days]
-        print_table(("date", "before", "outcome", "seconds"), rows)
+        rows = [(day.date, day.kind.value, day.outcome, day.rows, day.seconds) for day in result.days]
+        print_table(("date", "before", "outcome", "rows", "seconds"), rows)
     claimed = [day.date for day in result.days if day.outcome == "claimed"]
     if claimed:
         print_text(
             f"{counted(len(claimed), 'day')} left to other executions, which run them now "
             f"(slackwater runs {shown(result.plan.pipeline)} --date {claimed[0]})",
+            style="yellow",
+        )
+    if empty := [day.date for day in result.days if day.rows == 0]:
+        more = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
+        print_text(
+            f"{counted(len(empty), 'day')} {'was' if len(empty) == 1 else 'were'} published without rows "
+            f"({', '.join(empty[:_NAMED])}{more}). When their data has arrived, a check runs them again, or you: "
+            f"slackwater run {shown(result.plan.pipeline)} --date {empty[0]}",
             style="yellow",
         )
     if result.failure:

@@ -34,7 +34,8 @@ ProjectFolder = Annotated[
     typer.Option(
         "--project",
         metavar="DIR",
-        help="The project folder (sources/, pipelines/). Default: this folder if it has sources/, else the example.",
+        help="The project folder (sources/, pipelines/). Default: this folder; in a clone, the example if this "
+        "folder has no sources/.",
         show_default=False,
     ),
 ]

@@ -133,7 +133,9 @@ class DayClient(ClientResources):
         """
         from slackwater.client.plan import make_plan
 
-        return make_plan(self.project, self.deployed, self.run_table, pipelines=pipelines)
+        return make_plan(
+            self.project, self.deployed, self.run_table, pipelines=pipelines, table_columns=self.table_columns
+        )
 
     def _names(self, pipeline: str | None) -> list[str]:
         """Return the name of a pipeline, or those of all. Raises `UnknownName`."""

@@ -31,6 +31,7 @@ from slackwater.aws.deployment import (
 )
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.failures import translated
+from slackwater.aws.glue_tables import GlueTables
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.spark_application import SparkApplications
 from slackwater.client.plan import Plan, make_plan
@@ -185,7 +186,13 @@ def plan_deployment(project: Project, *, prefix: str) -> Plan | None:
         deployed = read_project(S3ObjectStore(client("s3")), uri)
     except NotDeployed:
         return None
-    return make_plan(project, deployed, DynamoRunTable(client("dynamodb"), storage["RunTable"]))
+    database, tables = storage["WarehouseDatabase"], GlueTables(client)
+    return make_plan(
+        project,
+        deployed,
+        DynamoRunTable(client("dynamodb"), storage["RunTable"]),
+        table_columns=lambda name: tables.columns(database, name),
+    )
 
 
 def stop_changed_application(assembly: Path, *, stack: str, on_note: OnNote = to_stderr) -> None:

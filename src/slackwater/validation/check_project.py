@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from slackwater.steps.input_columns import Columns
 
 _Definition = TypeVar("_Definition", Source, Pipeline)
+NO_PROJECT = "{folder} has no project: change into the folder of the project, or name it with --project DIR"
+"""Message for a folder without `sources/`."""
 
 # Keys of a source that its own rules compare: they are checked only if all of these could be read.
 _COMPARED = ("timestamp", "event_id", "fields", "enrich")
@@ -103,6 +105,8 @@ def _check_sources(folder: Path) -> tuple[dict[str, _CheckedSource], list[YamlFi
     """Return the sources of a project by the names of their files, and the files."""
     if not folder.is_dir():
         raise DefinitionError(f"no project folder at {folder} (name one with --project DIR)")
+    if not (folder / "sources").is_dir():
+        raise DefinitionError(NO_PROJECT.format(folder=folder))
     files = [YamlFile(path, path.read_bytes()) for path in sorted((folder / "sources").glob("*.yaml"))]
     if not files:
         raise DefinitionError(f"{folder / 'sources'}: no source is defined there (add one YAML file per source)")

@@ -53,6 +53,7 @@ ENTRY = FileEntry(
     lease=Lease(owner="pull", until=RECEIVED),
     attempts=3,
     attempted=ListedFile(name="2013/x.csv", size=7, etag="e", modified=RECEIVED),
+    attempted_definition="0123456789ab",
     due=RECEIVED,
     not_taken_since=RECEIVED,
     removed_since=RECEIVED,

@@ -7,9 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.cli.commands.pull import print_pull_totals, pull
+from slackwater.client.sender import PushTotals
 from slackwater.errors import PullFailed
 from slackwater.project.project import Project
+from tests.example_project import PROJECT
+from tests.fakes_cli import a_client, use_client
 from tests.fakes_receiver import a_source
+from tests.fakes_runs import DictRunTable
+from tests.unit.cli.test_changes import DEPLOYED, FILES
 
 pytestmark = pytest.mark.unit
 
@@ -23,6 +28,22 @@ def printed(capsys, *, on_removed="keep", **changes) -> str:
     print_pull_totals({**dict.fromkeys(COUNTS, 0), "new_columns": [], "notes": [], **TOTALS, **changes}, project)
     captured = capsys.readouterr()
     return " ".join((captured.out + captured.err).split())
+
+
+def test_a_pull_and_a_push_say_that_the_files_differ_from_what_is_deployed(monkeypatch, printed_by, tmp_path):
+    files = tmp_path / "events.ndjson"
+    files.write_text("{}\n")
+    flights = {**dict.fromkeys(COUNTS, 0), "new_columns": [], **TOTALS, "source": "flights"}
+    pushed = PushTotals(source="weather", events=1, accepted=1, duplicates=1, batches=1)
+    client = a_client(FILES, run_table=DictRunTable(), deployed=DEPLOYED)
+    monkeypatch.setattr(client, "pull", lambda *_, **__: flights)
+    monkeypatch.setattr(client, "push", lambda *_, **__: pushed)
+    use_client(monkeypatch, client)
+    line = "the files differ from what is deployed: pipelines/daily_delays.yaml changed. To apply: slackwater deploy"
+    assert line in printed_by("pull", "flights", *PROJECT).err
+    shown = printed_by("push", "weather", str(files), *PROJECT)
+    assert line in shown.err
+    assert shown.out == "weather: 1 accepted, 1 duplicate, 0 rejected, in 1 batch\n"
 
 
 def test_totals_are_printed(capsys):
@@ -45,10 +66,10 @@ def test_totals_are_printed(capsys):
         ("busy", "1 file is being fetched by another pull", "2,000 files are being fetched by another pull"),
         (
             "waiting",
-            "1 file could not be fetched before and waits for its next attempt "
-            "(slackwater files things --state failed)",
-            "2,000 files could not be fetched before and wait for their next attempts "
-            "(slackwater files things --state failed)",
+            "1 file could not be fetched before and waits for its next attempt: slackwater files things --state failed "
+            "shows when and why. After another definition is deployed, a pull tries it at once",
+            "2,000 files could not be fetched before and wait for their next attempts: slackwater files things --state "
+            "failed shows when and why. After another definition is deployed, a pull tries them at once",
         ),
         (
             "doubtful",

@@ -174,8 +174,12 @@ pull: {{url: "https://shops.example/files", files: "{{date}}.csv"{pull}}}
 
 
 def test_a_folder_without_sources_is_no_project(tmp_path):
-    for folder, message in ((tmp_path / "none", "no project folder"), (tmp_path, "no source is defined")):
+    remedy = "has no project: change into the folder of the project, or name it with --project DIR"
+    for folder, message in ((tmp_path / "none", "no project folder"), (tmp_path, f"^{tmp_path} {remedy}")):
         with pytest.raises(DefinitionError, match=message):
             check_project(folder)
+    (tmp_path / "sources").mkdir()
+    with pytest.raises(DefinitionError, match="no source is defined there"):
+        check_project(tmp_path)
     with pytest.raises(DefinitionError, match="no such file"):
         check_pipeline(tmp_path, tmp_path / "pipelines" / "none.yaml")

@@ -80,8 +80,9 @@ def deploy(
 
     def view() -> None:
         print_deployment(result, project)
-        if plan and plan.stale:
-            print_text("\n  ".join(("to run the stale days again:", *commands(plan, session.folder)[1:])))
+        again = commands(plan, session.folder)[1 if plan.changes else 0 :] if plan else []
+        if again:
+            print_text("\n  ".join(("to run the stale days again:", *again)))
         if result.obsolete:
             offer_deletion(result, prefix, may_ask=sys.stdin.isatty())
 

@@ -12,7 +12,7 @@ from slackwater.cli.names import shown
 from slackwater.cli.options import PipelineName, argument, date_option, option
 from slackwater.cli.output import format_usd, print_table, print_text
 from slackwater.errors import InputError
-from slackwater.formatting import counted
+from slackwater.formatting import counted, timestamp
 
 if TYPE_CHECKING:
     from slackwater.client.results import DayDecision, Suggestion
@@ -59,7 +59,9 @@ def list_days(
     def view() -> None:
         if days:
             held = [(shown(day.pipeline), day.date, day.hold) for day in days if day.hold]
-            print_table(_COLUMNS, [(name, date, hold.since, hold.rule, hold.reason) for name, date, hold in held])
+            print_table(
+                _COLUMNS, [(name, date, timestamp(hold.since), hold.rule, hold.reason) for name, date, hold in held]
+            )
             commands = "slackwater late release | keep PIPELINE --date DATE --reason TEXT"
             print_text(f"{counted(len(days), 'day')} on hold: {commands}")
         else:
@@ -102,8 +104,12 @@ def list_days(
     return Result(document, view)
 
 
-def _not_before(day: DayDecision) -> datetime | None:
-    return day.figures.not_before if day.figures else None
+def _not_before(day: DayDecision) -> str:
+    return _time(day.figures.not_before if day.figures else None)
+
+
+def _time(instant: datetime | None) -> str:
+    return timestamp(instant) if instant else ""
 
 
 def _list_older(session: Session, pipeline: str | None, *, first: str | None, last: str | None) -> Result:
@@ -120,7 +126,8 @@ def _list_older(session: Session, pipeline: str | None, *, first: str | None, la
         else:
             decisions = [(item.decision, item.since) for item in result.days]
             print_table(
-                _COLUMNS, [(shown(day.pipeline), day.date, since, day.rule, day.reason) for day, since in decisions]
+                _COLUMNS,
+                [(shown(day.pipeline), day.date, _time(since), day.rule, day.reason) for day, since in decisions],
             )
             days = counted(len(result.days), "day")
             print_text(f"{days} before the window: slackwater run PIPELINE --date DATE processes one")
@@ -145,7 +152,8 @@ def _list_older(session: Session, pipeline: str | None, *, first: str | None, la
 def release(pipeline: PipelineName, date: Day, reason: Reason, *, session: Session) -> Result:
     """Run a day again with its present inputs, although they have lost rows or its audit failed.
 
-    If inputs vanish once more, the day is on hold again. A published day that is not on hold yet can be released too.
+    If inputs vanish once more, the day is on hold again. A published day that is not on hold yet can be released too:
+    it runs as well, and the command says that it was not on hold.
     """
     session.project.pipeline(pipeline)
     from slackwater.cli.running import shown_states
@@ -157,7 +165,9 @@ def release(pipeline: PipelineName, date: Day, reason: Reason, *, session: Sessi
         "If there is none, repeat the release",
     ) as on_progress:
         result = session.client.release(pipeline, date, reason=reason).wait(on_progress=on_progress)
-    text = f"{pipeline} {date}: released, {result.outcome} with {counted(result.publication.rows, 'row')}"
+    resolution = session.client.run_table.day(session.project.stored_name(pipeline), date).resolution
+    note = "" if resolution is None or resolution.hold else " (it was not on hold)"
+    text = f"{pipeline} {date}: released{note}, {result.outcome} with {counted(result.publication.rows, 'row')}"
     return Result(run_document(result), partial(print_text, text, style="green"))
 
 

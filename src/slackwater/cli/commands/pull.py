@@ -25,8 +25,9 @@ _NOTES = {
     "busy": ("file", "{is|are} being fetched by another pull"),
     "waiting": (
         "file",
-        "could not be fetched before and {waits for its next attempt|wait for their next attempts} "
-        "(slackwater files {source} --state failed)",
+        "could not be fetched before and {waits for its next attempt|wait for their next attempts}: "
+        "slackwater files {source} --state failed shows when and why. After another definition is deployed, a pull "
+        "tries {it|them} at once",
     ),
     "gone": ("stored file", "{is|are} not listed any more: {kept} (on_removed: {on_removed})"),
     "doubtful": (
@@ -64,7 +65,10 @@ def pull(
 
     Checks the files of the source's look-back window (`lookback_days` in its definition).
     """
+    from slackwater.cli.changes import note_changes
+
     pulled_source(session.project, source)
+    note_changes(session, [])
     try:
         totals = pull_source(session.client, source, as_of=as_of, accept_removed=accept_removed)
     except PullFailed as error:

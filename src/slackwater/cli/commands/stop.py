@@ -53,7 +53,7 @@ def _print(stopped: StoppedRun) -> None:
         return
     print_text(f"{name}: stopped, {counted(len(stopped.cancelled), 'Spark job')} cancelled", style="green")
     kept = stopped.published_attempt
-    print_text(f"  version {kept} of the day stays published" if kept else "  the day has no published version")
-    if stopped.may_have_published:
-        print_note("its last job may have replaced the day's rows: the next run replaces them again", style="yellow")
+    stays = f"version {kept} of the day stays published" if kept else "the day has no published version"
+    unless = ", unless the stopped job has already written the day's rows: the next run replaces them"
+    print_text(f"  {stays}{unless if stopped.may_have_published else ''}")
     print_text(f"  to run the day again: slackwater run {shown(run.pipeline)} --date {run.date}")

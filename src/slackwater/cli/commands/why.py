@@ -40,7 +40,8 @@ def _lines(day: Why) -> Iterator[str]:
     published = day.published
     if published:
         version = f"version {published.attempt}, {timestamp(published.at)}, {counted(published.rows, 'row')}"
-        yield from _section("published", [f"{version}, from", *map(_input_line, published.inputs)])
+        inputs = list(map(_input_line, published.inputs))
+        yield from _section("published", [f"{version}, from" if inputs else version, *inputs])
         # Without figures, the inputs were not compared.
         unchanged = "nothing" if day.decision.figures else "not compared"
         since = [f"{item.text}{_last(item)}" for item in day.late]

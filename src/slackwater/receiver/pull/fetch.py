@@ -139,6 +139,7 @@ class FileFetcher:
                 # Counted before the attempt: it may end with its process.
                 attempts=attempts,
                 attempted=item.listed or entry.attempted,
+                attempted_definition=self.source.reading_digest,
                 due=lease.until + retry_delay(attempts),
                 not_taken_since=entry.not_taken_since or now,
             )

@@ -145,6 +145,8 @@ class FileEntry(CacheRecord):
     """Number of attempts since the last one that succeeded."""
     attempted: ListedFile | None = None
     """The file as it was listed before the last attempt."""
+    attempted_definition: str = ""
+    """The definition with which the last attempt read the file (`Source.reading_digest`); empty if unknown."""
     due: datetime | None = None
     """When the file is fetched again, if the last attempt does not succeed."""
     not_taken_since: datetime | None = None
@@ -383,12 +385,18 @@ def retry_delay(attempts: int) -> timedelta:
 
 
 def decide(
-    listed: ListedFile | None, entry: FileEntry | None, *, is_definition_current: bool, now: datetime
+    listed: ListedFile | None,
+    entry: FileEntry | None,
+    *,
+    definition: str,
+    is_definition_current: bool,
+    now: datetime,
 ) -> FileDecision:
     """Return what a pull does with a file.
 
     `listed` is None when the partner no longer lists it, `entry` when no pull has fetched it yet.
-    `is_definition_current` says whether readers see its content as the source's present definition reads it.
+    `definition` is the digest of the source's present definition (`Source.reading_digest`), and `is_definition_current`
+    says whether readers see the content as this definition reads it.
     """
     if entry is None:
         return FileDecision.NEW
@@ -397,8 +405,9 @@ def decide(
     fetch = FileDecision.CHANGED if entry.content else FileDecision.NEW
     was_listed_so = listed is None or listed == entry.attempted
     if entry.is_unfinished or (entry.state is FileState.VANISHED and listed):
-        # A file that the partner has delivered again may be right now: it does not wait.
-        if was_listed_so and entry.due and now < entry.due:
+        # What the partner has delivered again, or a corrected definition reads, may be right now: it does not wait.
+        is_repeated = was_listed_so and entry.attempted_definition in {"", definition}
+        if is_repeated and entry.due and now < entry.due:
             return FileDecision.WAITING
         # A pull releases its lease when it ends, so an expired lease belongs to an interrupted pull.
         return FileDecision.REPAIR if entry.lease or entry.is_unreported else fetch
