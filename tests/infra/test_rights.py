@@ -95,7 +95,7 @@ _DOCTOR_USES = {
 def test_the_operations_page_lists_what_a_run_needs_and_the_job_of_the_doctor_does_not_use(
     name: str, rows: tuple[str, ...]
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "deploy" / "account.md").read_text(encoding="utf-8")
     [listed] = re.findall(rf"^\| {name} \| (`.*`.*) \|$", page, re.MULTILINE)
     needed = set()
     for action, resource in calls(rows):

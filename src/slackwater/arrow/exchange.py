@@ -183,7 +183,7 @@ def arrow_bytes(frame: DataFrame, *, rows: int) -> int | None:
     except DefinitionError:
         return None
     if rows <= DRIVER_ROWS and has_small_way(frame.sparkSession) and not has_nullable_struct(schema):
-        return sum(int(pa.ipc.get_record_batch_size(batch)) for batch in frame.toArrow().to_batches())
+        return sum(int(pa.ipc.get_record_batch_size(batch)) for batch in frame.toArrow().combine_chunks().to_batches())
 
     def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"bytes": [sum(map(pa.ipc.get_record_batch_size, batches))]})

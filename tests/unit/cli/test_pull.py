@@ -118,7 +118,8 @@ def test_notes_about_files_are_printed(capsys):
     assert printed(capsys, notes=notes, noted=12).endswith(f"{' '.join(notes)} and 10 other files with such a note")
 
 
-def test_a_pull_that_fails_prints_its_totals_and_notes_before_the_error(capsys):
+def test_a_pull_that_fails_prints_its_totals_and_notes_before_the_error(capsys, monkeypatch):
+    monkeypatch.setattr("slackwater.cli.changes.note_changes", lambda *_: None)
     project = Project(sources={"things": a_source()}, pipelines={})
     totals = {**dict.fromkeys(COUNTS, 0), **TOTALS, "failed": 1, "rejected": 3, "new_columns": ["gate"], "noted": 1}
     totals["notes"] = ["n"]
