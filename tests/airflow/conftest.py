@@ -32,7 +32,4 @@ def home(tmp_path_factory, cloud) -> Home:
     home = make_home(tmp_path_factory.mktemp("airflow"), prefix=prefix, schedule=schedule, **aws)
     [dag] = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "airflow.md").read_text(), re.DOTALL | re.MULTILINE)
     (home.dags / "daily_report.py").write_text(dag)
-    # The deployed DAGs ask every ten seconds, which is a third of the time of these tests.
-    schedule_dags = home.dags / "schedule.py"
-    schedule_dags.write_text(re.sub(r"^POLL_SECONDS = \d+$", "POLL_SECONDS = 1", schedule_dags.read_text(), flags=re.M))
     return home
