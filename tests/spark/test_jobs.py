@@ -168,7 +168,7 @@ def test_a_malformed_argument_is_named_with_its_faults(capsys, job, argument, va
 def test_a_missing_argument_is_named(tmp_path):
     done = run(str(ROOT / "glue_jobs" / "run_stage.py"), "--project", "p", folder=tmp_path)
     assert done.returncode == 2
-    assert "the following arguments are required: --run, --stage, --catalog-table" in done.stderr
+    assert "the following arguments are required: --run, --catalog-table" in done.stderr
 
 
 def test_an_error_is_explained_in_one_line():
