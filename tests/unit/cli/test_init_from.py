@@ -119,6 +119,18 @@ def test_json_without_a_date_in_its_name_is_pushed(document_of):
     assert test.definition.expect == {"orders_by_hour": [{"hour": hour, "events": 1} for hour in range(5)]}
 
 
+def test_the_rows_of_the_test_keep_nested_values(document_of):
+    visits = [{"no": n, "visit": {"at": f"2024-03-04T{n:02}:00:00Z", "room": f"r{n % 2}"}} for n in range(12)]
+    Path("visits.ndjson").write_text("".join(f"{json.dumps({**row, 'tags': [1]})}\n" for row in visits))
+    document_of("init", "new", "--from", "visits.ndjson")
+    assert source_of("new", "visits")["fields"]["visit_room"] == {"type": "string", "from": "visit.room"}
+    (test,) = read_tests(Path("new")).tests
+    rows = test.definition.inputs["visits"]
+    assert rows == visits[: len(rows)]
+    counts = {row["visit_room"]: row["events"] for row in test.definition.expect["visits_by_visit_room"]}
+    assert sum(counts.values()) == len(rows)
+
+
 NAMES = ("rides-2024-03-08-1.csv", "rides-2024-03-09-1.csv")
 INDEX = '<a href="../">..</a><a href="old/">old</a>' + "".join(f'<a href="{name}">{name}</a>' for name in NAMES)
 LISTINGS = {
