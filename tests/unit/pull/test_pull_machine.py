@@ -25,6 +25,7 @@ from tests.example_project import example_project
 from tests.execution_events import ENDS, HISTORY_LIMIT, most_events
 from tests.fakes_functions import use_resources
 from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, MemoryStore
+from tests.fakes_state import MemoryState
 
 pytestmark = pytest.mark.unit
 
@@ -242,6 +243,7 @@ class TestFunctions:
         }
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         ports = {"file_cache": self.cache, "project": project, "store": self.store, "event_counts": self.counts}
+        ports["state_table"] = MemoryState()
         for function in (lister, fetcher):
             use_resources(monkeypatch, function, settings, raw_writer=raw_writer, **ports)
 

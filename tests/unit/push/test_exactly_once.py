@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,6 +30,7 @@ from slackwater.sources.definition import Source
 from tests.before_named_rows import ReceiverBefore
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import RECEIVED, Clock, Crash, MemoryStore, a_source
+from tests.fakes_state import MemoryState
 from tests.pushing import pushed_body
 from tests.reading import EventKey, read_once, rejected_indexes
 from tests.sending import AGE, EVENT_TIMES, FUTURE, LIMITS, SOON, VALID, Event, make_event
@@ -80,7 +81,9 @@ class Definition:
 @cache
 def _source(definition: Definition, event_id: str | None) -> Source:
     timestamp = {"field": "at", "timezone": _ZONES[definition.utc_offset], **(LIMITS if definition.limited else {})}
-    return a_source(event_id=event_id, timestamp=timestamp, push={"buffer": definition.buffer}, pull=None)
+    return a_source(
+        event_id=event_id, timestamp=timestamp, push={"buffer": definition.buffer}, pull=None, counts={"window": "5m"}
+    )
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,7 @@ class World:
         self.answered = set[str]()
         self.is_fault_reached = False
         """Whether a step has come to the write with its fault."""
-        self.store, self.queue, self.clock = MemoryStore(), Queue(), Clock()
+        self.store, self.queue, self.clock, self.state = MemoryStore(), Queue(), Clock(), MemoryState()
 
     @property
     def definition(self) -> Definition:
@@ -210,7 +213,8 @@ class World:
         store = process.using(self.store)
         is_before = self.plan.is_upgraded and not self.deployed
         receiver = ReceiverBefore if is_before else Receiver
-        return receiver(raw_writer=RawWriter(store=store, raw_bucket="raw"), now=self.clock)
+        put_rejected = process.using(self.state).put_rejected
+        return receiver(raw_writer=RawWriter(store=store, raw_bucket="raw"), now=self.clock, put_rejected=put_rejected)
 
     def send(self, batch: Batch, process: Process, encoding: str | None = None) -> None:
         """Send the batch once; after an answer its events are durable."""
@@ -281,6 +285,10 @@ class World:
         read, expected = self.read(), self.expected(self.plan.batches)
         assert read.keys() == expected.keys()
         assert all(number in expected[key] for key, number in read.items())
+        facts = Counter[str]()
+        for (_, _, batch), rejected in self.state.rejected.items():
+            facts[batch] += sum(rejected.bins) + rejected.unplaced
+        assert facts == {batch: len(indexes) for batch, indexes in rejected_indexes(self.store).items() if indexes}
 
     def read(self) -> dict[EventKey, int]:
         return read_once(self.store, self.source, key=self.plan.event_id or "count", value="count")

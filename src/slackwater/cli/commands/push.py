@@ -22,6 +22,7 @@ _PRINTED_REASONS = 5
 @command(
     "slackwater push weather weather-2013-03-08.ndjson",
     "zcat events.gz | slackwater push weather - --json",
+    "slackwater push clicks clicks-2026-01-01T15.ndjson --counts",
     writes=True,
 )
 def push(
@@ -35,6 +36,13 @@ def push(
             text="The partner's bearer token. Default: a token of the operator, created on first use.",
         ),
     ] = None,
+    counts: Annotated[
+        bool,
+        option(
+            "--counts",
+            text="Report then how many events were sent: the file has all events of its windows, up to the last one.",
+        ),
+    ] = False,
     *,
     session: Session,
 ) -> Result:
@@ -55,6 +63,7 @@ def push(
             source,
             events,
             token=token,
+            counts=counts,
             on_progress=lambda now: progress.update(task, note=f"{now.events:,} of {len(events):,} events"),
         )
         progress.update(task, TaskState.DONE if totals.ok else TaskState.FAILED, note=counted(totals.events, "event"))
@@ -69,6 +78,8 @@ def print_push_totals(totals: PushTotals) -> None:
         f"{len(totals.rejected):,} rejected, in {batches}",
         style="green" if totals.ok else "red",
     )
+    if report := totals.report:
+        print_text(f"  reported: {counted(report['events'], 'event')} sent, all before {report['through']}")
     for item in totals.rejected[:_PRINTED_REASONS]:
         print_note(f"  event {item['index']}: {item['reason']}", style="yellow")
     more = len(totals.rejected) - _PRINTED_REASONS

@@ -8,7 +8,7 @@ A `Body` becomes a `CheckedBatch` (`parsing.event_checks` checks its events), an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -31,8 +31,10 @@ from slackwater.receiver.writing.partitioning import (
     split_by_hour,
 )
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.receiver.writing.rejected_hours import count_bins, rejected_by_hour
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import partner_schema
+from slackwater.sources.event_schema import EVENT_TIME, partner_schema
+from slackwater.state.facts import RejectedEvents
 
 
 class BatchResult(NamedTuple):
@@ -77,7 +79,7 @@ class CheckedBatch:
     accepted: int
     """The number of accepted events, with those that repeat an id."""
     rejects: pa.Table
-    """The rejected events: the columns of `REJECTIONS`, `line` and `text`."""
+    """The rejected events, as in `CheckedEvents`."""
 
     def result(self, written: int) -> BatchResult:
         """Return the result of the batch: `written` of the accepted events are new, the others are duplicates."""
@@ -92,6 +94,8 @@ class Receiver:
     raw_writer: RawWriter
     now: Callable[[], datetime]
     """Returns the current time, with a timezone."""
+    put_rejected: Callable[[str, Mapping[datetime, RejectedEvents]], None]
+    """Stores the rejected events of a source by hour, as `StateTable.put_rejected` does."""
     limits: Limits = field(default_factory=Limits)
 
     def check(self, body: Body, source: Source) -> CheckedBatch:
@@ -159,14 +163,17 @@ class Receiver:
         return checked.result(self.write_events([checked]))
 
     def write_rejects(self, checked: CheckedBatch) -> None:
-        """Write the rejected events of a batch. Raises `CloudError`."""
+        """Write the rejected events of a batch, and their number by hour if the source has `counts`.
+
+        Raises `CloudError`.
+        """
+        source, received_at, rejects = checked.receipt.definition, checked.receipt.received_at, checked.rejects
         self.raw_writer.write_rejects(
-            checked.receipt.definition,
-            checked.rejects,
-            received_at=checked.receipt.received_at,
-            batch_id=checked.batch_id,
-            origin=checked.origin,
+            source, rejects, received_at=received_at, batch_id=checked.batch_id, origin=checked.origin
         )
+        if source.counts and rejects.num_rows:
+            bins = count_bins(rejects[EVENT_TIME])
+            self.put_rejected(source.source, rejected_by_hour(bins, origin=checked.batch_id, received_at=received_at))
 
     def write_events(self, batches: Sequence[CheckedBatch]) -> int:
         """Write the accepted events of batches that were checked by one definition, one object per partition.
