@@ -158,6 +158,7 @@ class Resources:
         return Checker(
             project=self.project,
             inputs=self.inputs,
+            counts=self.counts_reader,
             table=self.run_table,
             executions=self.state_machines,
             store=self.store,

@@ -64,6 +64,11 @@ class PeriodCounts(NamedTuple):
         return sum(sent) if sent else None
 
     @property
+    def is_short(self) -> bool:
+        """Whether more events are missing than the source's `complete_percent` allows."""
+        return self.state is CountState.SHORT
+
+    @property
     def missing(self) -> int:
         """How many events are missing, also in a period that is complete; 0 while that is unknown."""
         return max(self._difference, 0)

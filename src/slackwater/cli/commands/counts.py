@@ -9,14 +9,13 @@ from zoneinfo import ZoneInfo
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.options import argument, date_option
-from slackwater.cli.output import print_table, print_text
+from slackwater.cli.output import COUNT_STYLES, print_table, print_text
 from slackwater.client.arguments import check_begun
 
 if TYPE_CHECKING:
     from slackwater.client.counts import DayCounts, Period
 
 _COLUMNS = ("from", "state", "sent", "stored", "rejected", "missing", "surplus", "windows without counts")
-_STYLES = {"complete": "green", "short": "red", "surplus": "yellow", "unknown": "yellow"}
 _LISTED = 3
 
 
@@ -44,7 +43,7 @@ def _print(day: DayCounts) -> None:
     always = _COLUMNS.index("missing")
     shown = [index for index in range(len(_COLUMNS)) if index < always or any(row[index] for row in rows)]
     print_table([_COLUMNS[index] for index in shown], [[row[index] for index in shown] for row in rows])
-    print_text(f"{day.source} {day.date} ({day.timezone}): {day.state}, {day.line}", style=_STYLES[day.state])
+    print_text(f"{day.source} {day.date} ({day.timezone}): {day.state}, {day.line}", style=COUNT_STYLES[day.state])
 
 
 def _row(period: Period, zone: ZoneInfo) -> tuple[object, ...]:

@@ -30,9 +30,9 @@ class CountsReader:
     ) -> list[PeriodCounts]:
         """Return the counts of the periods of a source with `counts` that overlap these UTC hours.
 
-        `stored` is the number of stored events that count, by hour.
+        `stored` is the number of stored events that count, by hour, and was read before: a report that comes in between
+        makes no hour complete that is not.
         """
-        # The reports come first: an event that is stored in between cannot make an hour complete that is not.
         coverage, facts = self.state.coverage(source.source), self.state.facts(source.source, fact_hours(source, hours))
         origins = {item.origin for hour in facts.values() for item in hour.rejected}
         current = self._current(source, origins)
