@@ -45,6 +45,10 @@ class PullTotals(TypedDict):
     removed: int
     doubtful: int
     left: int
+    reports: int
+    """Files with counts that were read."""
+    refused_reports: list[str]
+    """Why others were not, with their names: at most 5."""
     failed: int
     empty: int
     """Stored files without any event."""

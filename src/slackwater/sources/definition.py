@@ -144,6 +144,10 @@ class Source(Model):
             yield Problem(path=("counts", "files"), message=message)
         if self.counts.files and self.pull and self.counts.files == self.pull.files:
             yield Problem(path=("counts", "files"), message="`pull.files` is the same pattern: name other files")
+        pattern = self.counts.pattern
+        if pattern and self.pull and self.pull.listing == "none" and not pattern.is_exact:
+            message = "no * with `listing: none`, because each name is requested: name one file of a date or hour"
+            yield Problem(path=("counts", "files"), message=message)
         if self.counts.window == "day" and not has_whole_hours(self.pull_timezone):
             message = f"days in {self.pull_timezone} do not begin with a UTC hour: use 5m, 10m or 1h"
             yield Problem(path=("counts", "window"), message=message)

@@ -101,6 +101,8 @@ class TestMachine:
             "removed": 2,
             "doubtful": 1,
             "left": 5,
+            "reports": 0,
+            "refused_reports": [],
             "failed": 0,
             "rows": 0,
             "rejected": 0,
@@ -111,6 +113,11 @@ class TestMachine:
             "first_reason": "",
             "correlation_id": "c",
         }
+
+    def test_totals_have_the_files_with_counts(self):
+        result = totals(reports=2, refused_reports=["a.json: not JSON"])
+        assert (result["reports"], result["refused_reports"]) == (2, ["a.json: not JSON"])
+        assert totals(reports=0, refused_reports=[])["refused_reports"] == []
 
     def test_totals_of_one_file_are_its_counts(self):
         result = totals(fetched("stored", rows=5, rejected=1, bytes=70))
@@ -266,6 +273,8 @@ class TestFunctions:
             "removed": 0,
             "doubtful": 0,
             "left": 0,
+            "reports": 0,
+            "refused_reports": [],
             "oldest_not_taken": None,
             "work": listing["work"],
         }

@@ -81,6 +81,10 @@ class PlanSummary(PlanCounts):
     doubtful: int
     work: str
     """URI of the work list."""
+    reports: int = 0
+    """Files with counts that were read."""
+    refused_reports: tuple[str, ...] = ()
+    """Why others were not, with their names: at most 5."""
 
 
 def lookback_dates(source: Source, as_of: date | None, now: datetime) -> Iterator[date]:
@@ -114,7 +118,9 @@ def plan_pull(
     name, definition = source.source, source.reading_digest
     pattern, dates = source.require_pull().pattern, list(lookback_dates(source, as_of, now))
     dated_patterns = {pattern.dated(day): day for day in dates}
-    listed = {file.name: file for file in partner.list(pattern, dates)}
+    counts_pattern = source.counts.pattern if source.counts else None
+    is_report = counts_pattern.of_days(dates).fullmatch if counts_pattern else lambda _: None
+    listed = {file.name: file for file in partner.list(pattern, dates) if not is_report(file.name)}
     # The window's files by path, oldest date first, with their dated pattern. A file of several dates occurs once.
     names = sorted(listed)
     window: dict[str, str] = {}
