@@ -33,7 +33,10 @@ class CountsReader:
         `stored` is the number of stored events that count, by hour, and was read before: a report that comes in between
         makes no hour complete that is not.
         """
-        coverage, facts = self.state.coverage(source.source), self.state.facts(source.source, fact_hours(source, hours))
+        coverage = self.state.coverage(source.source)
+        # Before the first window of all reports, nothing is known: facts about rejected events alone say nothing.
+        first = coverage.first.replace(minute=0) if coverage else None
+        facts = self.state.facts(source.source, {hour for hour in fact_hours(source, hours) if first and hour >= first})
         origins = {item.origin for hour in facts.values() for item in hour.rejected}
         current = self._current(source, origins)
         return period_counts(
