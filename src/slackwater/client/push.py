@@ -106,8 +106,11 @@ class Pusher:
             return send(self._sender(new))
 
     def create_operator_token(self) -> str:
-        """Return a new bearer token of the operator for all pushed sources; it replaces the older one of two."""
-        sources = sorted(name for name, source in self.project.sources.items() if source.push)
+        """Return a new bearer token of the operator for all sources that are pushed or take counts.
+
+        It replaces the older one of two.
+        """
+        sources = sorted(name for name, source in self.project.sources.items() if source.push or source.counts)
         return self.tokens.create(OPERATOR, sources, instead_of_oldest=True).plain
 
     def _sender(self, token: str) -> Sender:

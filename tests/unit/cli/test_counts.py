@@ -91,8 +91,8 @@ def test_a_terminal_shows_a_table_with_the_totals(command, printed_by, monkeypat
         "without",
         "counts",
     ]
-    assert lines[2].split() == ["00:00", "short", "1,200", "1,012", "100", "88"]
-    assert lines[3].split() == ["01:00", "complete", "1,200", "1,200", "0"]
+    assert lines[2].split() == ["00:00", "short", "1200", "1012", "100", "88"]
+    assert lines[3].split() == ["01:00", "complete", "1200", "1200", "0"]
     assert lines[4].split() == ["02:00", "unknown", "200", "1", "0", *["02:10,", "02:15,", "02:20", "and", "7", "more"]]
     total = "clicks 2026-01-01 (UTC): short, sent 2,400, stored 2,212, rejected 100, missing 88, no counts for 22 of 24"
     assert lines[-1] == f"{total} hours"

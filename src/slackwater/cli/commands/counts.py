@@ -52,11 +52,11 @@ def _row(period: Period, zone: ZoneInfo) -> tuple[object, ...]:
     return (
         _time(period.start, zone),
         period.state.value,
-        "" if period.sent is None else f"{period.sent:,}",
-        f"{period.stored:,}",
-        f"{period.rejected:,}",
-        f"{period.missing:,}" if period.missing else "",
-        f"{period.surplus:,}" if period.surplus else "",
+        period.sent,
+        period.stored,
+        period.rejected,
+        period.missing or None,
+        period.surplus or None,
         listed if len(period.windows) > 1 else "",
     )
 

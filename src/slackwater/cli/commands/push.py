@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ from slackwater.cli.command import Result, Session, command
 from slackwater.cli.options import argument, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pushed_source
-from slackwater.formatting import counted
+from slackwater.formatting import counted, timestamp
 from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def print_push_totals(totals: PushTotals) -> None:
         style="green" if totals.ok else "red",
     )
     if report := totals.report:
-        print_text(f"  reported: {counted(report['events'], 'event')} sent, all before {report['through']}")
+        through = timestamp(datetime.fromisoformat(report["through"]))
+        print_text(f"  reported: {counted(report['events'], 'event')} sent in their windows, and all before {through}")
     for item in totals.rejected[:_PRINTED_REASONS]:
         print_note(f"  event {item['index']}: {item['reason']}", style="yellow")
     more = len(totals.rejected) - _PRINTED_REASONS
