@@ -106,7 +106,7 @@ $(DUCKDB):
 $(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(UV)
 	@scripts/setup-airflow
 
-bench: $(READY) $(BENCH) ## Measure exchange, day, size, pipeline, push and pull, compared with Parquet, plain PySpark, pyarrow and dlt
+bench: $(READY) $(BENCH) ## Measure exchange, hop, day, size, pipeline, push and pull, compared with Parquet, plain PySpark, pyarrow and dlt
 	@$(BIN)/python -m benchmarks
 
 soak: $(PACKAGES) ## Pull a generated year with crashes, outages and new definitions, and account for each event
@@ -142,10 +142,14 @@ audit: $(PACKAGES)
 	@scripts/audit
 
 lock: $(READY) ## Write the lock files again, with hashes, after a change of dependencies
-	@$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
+	@$(COMPILE) pyproject.toml --extra dev --override requirements/overrides.in --output-file requirements/dev.txt
 	@$(COMPILE) pyproject.toml requirements/layer.in --extra functions $(WHEELS) --output-file requirements/layer.txt
 	@$(COMPILE) pyproject.toml --extra spark --extra aws --extra receiver --constraint requirements/dev.txt $(WHEELS) \
 	  --no-binary pyspark --no-emit-package pyspark --no-emit-package py4j --output-file requirements/archive.txt
+	@$(COMPILE) pyproject.toml --extra snowflake --constraint requirements/dev.txt --constraint requirements/archive.txt \
+	  $(WHEELS) \
+	  $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' requirements/archive.txt) \
+	  --output-file requirements/archive-snowflake.txt
 	@$(COMPILE) requirements/airflow.in --constraint requirements/mwaa-3.0.6-constraints.txt \
 	  --output-file requirements/airflow.txt
 	@$(COMPILE) requirements/bench.in --output-file requirements/bench.txt

@@ -9,8 +9,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 # `slackwater.project.installation` finds them.
 DEPLOYED = (
     *("infra", "lambdas", "glue_jobs", "step_functions", "mwaa_dags", "cdk.json"),
-    *("examples/orders", "requirements/layer.txt", "requirements/archive.txt", "requirements/airflow.txt"),
-    "requirements/tools",
+    *("examples/orders", "requirements/layer.txt", "requirements/archive.txt"),
+    *("requirements/archive-snowflake.txt", "requirements/airflow.txt", "requirements/tools"),
     "docs",  # `slackwater docs serve` shows them
 )
 

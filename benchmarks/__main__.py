@@ -15,10 +15,11 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from benchmarks import arrival, check, day, exchange, freeze, late, pipeline, pull, push, size
+from benchmarks import arrival, check, day, exchange, freeze, hop, late, pipeline, pull, push, size
 
 PARTS = {
     "exchange": exchange,
+    "hop": hop,
     "day": day,
     "pipeline": pipeline,
     "size": size,
@@ -29,7 +30,7 @@ PARTS = {
     "push": push,
     "pull": pull,
 }
-_TWO_CORES = ("exchange", "day", "pipeline", "size", "late", "arrival", "pull")
+_TWO_CORES = ("exchange", "hop", "day", "pipeline", "size", "late", "arrival", "pull")
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ def run(rounds: int) -> dict[str, Any]:
     with (
         patch.dict(os.environ, environment),
         tempfile.TemporaryDirectory(prefix="bench-") as name,
-        _local_cloud(Path(name)) as endpoint,
+        local_cloud(Path(name)) as endpoint,
         _session(Path(name), endpoint) as spark,
     ):
         folder = Path(name)
@@ -193,7 +193,7 @@ def _ratio(seconds: Seconds, name: str) -> float:
 
 
 @contextmanager
-def _local_cloud(folder: Path) -> Iterator[str]:
+def local_cloud(folder: Path) -> Iterator[str]:
     """Run a local cloud with a bucket, and make it the one that this process uses. The result is its endpoint."""
     running = cloud.up(folder / "cloud")
     try:

@@ -1,6 +1,7 @@
 """EMR Serverless entry point: run one stage of a pipeline for one day, and publish the day after the last stage.
 
-For a rollback, the job of the last stage publishes an earlier version of the day instead.
+For a rollback, the job of the last stage publishes an earlier version of the day instead. With `--unpublished`, the job
+stores the rows of all stages: a comparison computes the inputs of a later version with this definition and this code.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from slackwater.aws.resources import Resources
 from slackwater.aws.secrets import CloudSecrets
 from slackwater.runs.record import Run, failure_uri
 from slackwater.spark.job import json_argument, run_job
-from slackwater.spark.stage import StageJob, run_stage_job
+from slackwater.spark.stage import StageJob, run_stage_job, store_unpublished
 from slackwater.spark.version_retention import remove_after_publication
 
 
@@ -27,7 +28,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--project", required=True, help="URI of project.json")
     parser.add_argument("--run", required=True, type=json_argument(Run), metavar="JSON", help="the run")
-    parser.add_argument("--stage", required=True, help="name of the stage's last step")
+    work = parser.add_mutually_exclusive_group(required=True)
+    work.add_argument("--stage", help="name of the stage's last step")
+    # A release without this option refuses the job: it must not publish the rows.
+    work.add_argument("--unpublished", action="store_true", help="store the rows of all stages, and publish nothing")
     parser.add_argument("--catalog-table", required=True, help="the table to publish to: catalog.database.table")
     parser.add_argument("--restore", default="", help="tag of the version to publish again, instead of the stage")
     parser.add_argument("--files", help="URI prefix of the files that steps read and write")
@@ -42,15 +46,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def work(spark: SparkSession, options: argparse.Namespace) -> None:
     """Run the stage, or publish the earlier version; after a publication, remove old versions of the table."""
     run: Run = options.run
-    job = StageJob(
-        run=run,
-        stage=options.stage,
-        project=options.project,
-        catalog_table=options.catalog_table,
-        restore=options.restore,
-        files=options.files,
-        outbound_allow=tuple(filter(None, options.outbound_allow.split(","))),
-    )
+    if options.unpublished:
+        store_unpublished(spark, stage_job(options, stage=""), stores=s3_store, secrets=CloudSecrets())
+        return
+    job = stage_job(options, stage=options.stage)
 
     def remove_old_versions() -> None:
         table = Resources(options, Clients(CONFIG)).run_table
@@ -65,6 +64,19 @@ def work(spark: SparkSession, options: argparse.Namespace) -> None:
     run_stage_job(spark, job, stores=s3_store, secrets=CloudSecrets(), on_published=remove_old_versions)
 
 
+def stage_job(options: argparse.Namespace, *, stage: str) -> StageJob:
+    """Return the job of a stage, as the arguments describe it."""
+    return StageJob(
+        run=options.run,
+        stage=stage,
+        project=options.project,
+        catalog_table=options.catalog_table,
+        restore=options.restore,
+        files=options.files,
+        outbound_allow=tuple(filter(None, options.outbound_allow.split(","))),
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; return its exit code."""
     options = parse(arguments)
@@ -76,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "correlation_id": run.correlation_id,
             "pipeline": run.pipeline,
             "date": run.date,
-            "stage": options.stage,
+            "stage": options.stage or "unpublished",
             "run_id": run.run_id,
         },
         # The message goes through S3, because Step Functions receives only 256 characters of it.

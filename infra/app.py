@@ -15,7 +15,7 @@ from typing import Any
 
 from aws_cdk import App, DefaultStackSynthesizer, Environment, Stack, Tags
 
-from infra.artefacts import Artefacts, build_artefacts
+from infra.artefacts import Artefacts, build_artefacts, optional_locks
 from infra.constructs.alarms.alarm_rule import AlarmGroup, Severity
 from infra.constructs.alarms.alarms import Alarms, Topics
 from infra.constructs.alarms.composite_alarms import COMPOSITE_STACK, CompositeAlarms, count_alarms, own_alarms
@@ -154,7 +154,8 @@ def main() -> int:
         settings = settings.model_copy(update={"step_packages": packages})
         # A project without a clone has no cdk.json, or one with settings only. Of two values, that of the CDK counts.
         app = create_app(settings, context=context())
-        add_stacks(app, settings=settings, artefacts=build_artefacts(root=ROOT, settings=settings))
+        locks = optional_locks(ROOT / settings.project)
+        add_stacks(app, settings=settings, artefacts=build_artefacts(root=ROOT, settings=settings, locks=locks))
         write_templates(app)
     except SlackwaterError as error:
         sys.stderr.write(f"{error}\n")

@@ -50,6 +50,8 @@ from slackwater.steps.registry import ENTRY_POINTS, installed_steps
 # Bytes, unpacked. Lambda's limit for a function with its layers is 250 MB.
 LAYER_LIMIT = 250 * 1024 * 1024
 
+# Lock files by a text that each pipeline contains which needs their packages.
+_OPTIONAL = {"snowflake://": "requirements/archive-snowflake.txt"}
 _MACHINES = {Architecture.X86_64: "x86_64", Architecture.ARM64: "aarch64"}
 # Folders in the library's folder that are not part of the library.
 _NOT_LIBRARY = frozenset({"__pycache__", "_deployed"})
@@ -69,13 +71,22 @@ class Artefacts:
     """Steps of installed packages that the archive lacks."""
 
 
-def build_artefacts(*, root: Path, settings: Settings) -> Artefacts:
-    """Build all artefacts of the deployed files in `root`, or reuse cached ones. Raises `BuildFailed` when uv fails."""
+def build_artefacts(*, root: Path, settings: Settings, locks: Sequence[str] = ()) -> Artefacts:
+    """Build all artefacts of the deployed files in `root`, or reuse cached ones. Raises `BuildFailed` when uv fails.
+
+    The packages of `locks`, names of lock files in `root`, are added to the archive.
+    """
     builder = ArtefactBuilder(root=root, settings=settings)
     with ThreadPoolExecutor() as pool:
-        archive, layer = pool.map(lambda build: build(), (builder.archive, builder.layer))
+        archive, layer = pool.map(lambda build: build(), (lambda: builder.archive(locks), builder.layer))
     missing = {name for name, _ in installed_steps()} - archived_steps(archive)
     return Artefacts(layer=layer, archive=archive, code=code_digests(root), missing_steps=frozenset(missing))
+
+
+def optional_locks(project: Path) -> list[str]:
+    """Return the names of the lock files of packages that only some pipelines need, and those of `project` do."""
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in project.glob("pipelines/*.yaml")]
+    return [lock for needed_by, lock in _OPTIONAL.items() if any(needed_by in text for text in texts)]
 
 
 def archived_steps(archive: Path) -> set[str]:
@@ -151,20 +162,23 @@ class ArtefactBuilder:
             )
         return path
 
-    def archive(self) -> Path:
-        """Build the archive for Spark jobs. Raises `BuildFailed` when a package cannot be built or loaded."""
-        return self.build(_ARCHIVE, [self.root / package for package in self.settings.step_packages])
+    def archive(self, locks: Sequence[str] = ()) -> Path:
+        """Build the archive for Spark jobs, with the packages of more lock files.
+
+        Raises `BuildFailed` when a package cannot be built or loaded.
+        """
+        return self.build(_ARCHIVE, [self.root / package for package in self.settings.step_packages], locks)
 
     def prepare(self) -> None:
         """Build and cache the packages of both artefacts, without our own code. Raises `BuildFailed`."""
         with ThreadPoolExecutor() as pool:
             list(pool.map(self.packages, (_LAYER, _ARCHIVE)))
 
-    def build(self, kind: _Kind, packages: Sequence[Path] = ()) -> Path:
+    def build(self, kind: _Kind, packages: Sequence[Path] = (), locks: Sequence[str] = ()) -> Path:
         """Return the cached artefact of the same inputs, or pack the locked wheels, the library, and `packages`.
 
-        `packages` are wheels and folders of packages. Raises `BuildFailed` when uv fails, when the target cannot load a
-        shared object, or when two packages contain a file of the same name.
+        `packages` are wheels and folders of packages, `locks` names of more lock files. Raises `BuildFailed` when uv
+        fails, when the target cannot load a shared object, or when two packages contain a file of the same name.
         """
         library = library_folder(self.root) / "slackwater"
         files = sorted_files(library)
@@ -173,6 +187,8 @@ class ArtefactBuilder:
 
         def fill(tree: Path) -> Path:
             locked, wheels = self.packages(kind), tree.parent / "wheel"
+            for lock in locks:
+                self._install(lock, tree, kind.target(self.settings))
             shutil.copytree(library, tree / "slackwater", ignore=shutil.ignore_patterns(*_NOT_LIBRARY))
             for folder in (package for package in packages if package.is_dir()):
                 self._run_uv("build", "--quiet", "--wheel", "--out-dir", str(wheels), str(folder))
@@ -181,7 +197,7 @@ class ArtefactBuilder:
                     wheel.extractall(tree)
             return locked
 
-        return self._cached(kind, kind.name, [*sources, *added], fill)
+        return self._cached(kind, kind.name, [*sources, *added, *(self.root / lock for lock in locks)], fill)
 
     def packages(self, kind: _Kind) -> Path:
         """Return a cached zip with the locked wheels only. Building it takes long, and our own code changes more often.
@@ -194,11 +210,7 @@ class ArtefactBuilder:
             # `slackwater deploy` shows this line.
             remark = f" without bytecode, so it loads more slowly: this machine has no Python {target.python}"
             sys.stderr.write(f"building {kind.name}{'' if find_python(target.python) else remark}\n")
-            self._run_uv(
-                *("pip", "install", "--quiet", "--no-config", "--target", str(tree), "--link-mode", "copy"),
-                *("--python-platform", f"{target.machine}-{target.wheels}", "--python-version", target.python),
-                *("--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement", kind.lock),
-            )
+            self._install(kind.lock, tree, target)
 
         return self._cached(kind, f"packages-{kind.name}", [], fill)
 
@@ -233,6 +245,14 @@ class ArtefactBuilder:
             # Renamed last, within one file system: an interrupted build leaves no artefact that looks complete.
             packed.replace(path)
         return path
+
+    def _install(self, lock: str, tree: Path, target: Target) -> None:
+        self._run_uv(
+            *("pip", "install", "--quiet", "--no-config", "--target", str(tree), "--link-mode", "copy"),
+            *("--python-platform", f"{target.machine}-{target.wheels}", "--python-version", target.python),
+            *("--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement", lock),
+        )
+        (tree / ".lock").unlink(missing_ok=True)  # uv's own
 
     def _run_uv(self, *arguments: str) -> None:
         try:

@@ -52,8 +52,13 @@ def monitor(resources: FunctionResources) -> Monitor:
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return the URI of the report, and the days that need an action. The report is too large for the state machine."""
     request = CheckDaysRequest.model_validate(event)
-    report, uri = monitor(function_resources()).check(**request.model_dump())
-    answer = {"report": uri, "days": [task.model_dump(mode="json") for task in day_tasks(report)]}
+    checks = monitor(function_resources())
+    report, uri = checks.check(**request.model_dump())
+    answer = {
+        "report": uri,
+        "days": [task.model_dump(mode="json") for task in day_tasks(report)],
+        "split": checks.checker.project.pipeline(request.pipeline).late.split,
+    }
     rules = {day.date: day.rule for day in report.days}
     logger.info("days checked", extra={**answer, "rules": rules, "seconds": report.seconds})
     return answer

@@ -1,4 +1,7 @@
-"""Choose the two versions of a day to compare, or read the result of the comparison, or the reason of its failure."""
+"""Choose the two versions of a day to compare, or read the result of the comparison, or the reason of its failure.
+
+Also plan the split of a comparison.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import FunctionResources, function_resources
 from slackwater.aws.resources import utc_now
 from slackwater.late.changes.choose_versions import CompareSince, Versions
+from slackwater.late.changes.split import Splits
 
 logger = Logger()
 
@@ -38,8 +42,17 @@ class ComparisonSucceededRequest(BaseModel):
     correlation_id: str
 
 
+class PlanSplitRequest(BaseModel):
+    """Plan the split of a stored comparison."""
+
+    event: Literal["split"]
+    prefix: str
+    execution: str
+    correlation_id: str
+
+
 class ComparisonFailedRequest(BaseModel):
-    """The comparison has failed after all retries. `error` and `cause` come from Step Functions."""
+    """The comparison or its split has failed after all retries. `error` and `cause` come from Step Functions."""
 
     event: Literal["failed"]
     prefix: str
@@ -49,7 +62,7 @@ class ComparisonFailedRequest(BaseModel):
     correlation_id: str
 
 
-CompareVersionsRequest = ChooseVersionsRequest | ComparisonSucceededRequest | ComparisonFailedRequest
+CompareVersionsRequest = ChooseVersionsRequest | ComparisonSucceededRequest | PlanSplitRequest | ComparisonFailedRequest
 # The state machine calls this function before and after the comparison: `event` distinguishes the requests.
 _REQUEST: TypeAdapter[CompareVersionsRequest] = TypeAdapter(
     Annotated[CompareVersionsRequest, Field(discriminator="event")]
@@ -68,14 +81,21 @@ def versions(resources: FunctionResources) -> Versions:
     )
 
 
+def splits(resources: FunctionResources) -> Splits:
+    """Return what plans splits."""
+    return Splits(store=resources.store, table=resources.run_table, now=utc_now)
+
+
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return what the state machine needs next, as JSON.
 
-    Before the comparison this is a `ChosenVersions`, after it a `ComparisonReference`, and after a failure `reason`.
+    Before the comparison this is a `ChosenVersions`, after it a `ComparisonReference`, before a split a `SplitPlan`,
+    and after a failure `reason`.
     """
     request = _REQUEST.validate_python(event)
-    published = versions(function_resources(SHORT_CONFIG))
+    resources = function_resources(SHORT_CONFIG)
+    published = versions(resources)
     answer: dict[str, Any]
     match request:
         case ChooseVersionsRequest():
@@ -83,6 +103,9 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             answer = chosen.model_dump(mode="json")
         case ComparisonSucceededRequest():
             answer = published.compared(request.prefix).model_dump(mode="json")
+        case PlanSplitRequest():
+            plan = splits(resources).plan(**request.model_dump(exclude={"event"}))
+            answer = plan.model_dump(mode="json")
         case ComparisonFailedRequest(prefix=prefix, job=job, error=error, cause=cause):
             answer = {"reason": published.failure(prefix=prefix, job=job, error=error, cause=cause)}
     logger.info(f"comparison: {request.event}", extra={"answer": answer})

@@ -17,7 +17,7 @@ from slackwater.metrics import Metric
 from slackwater.receiver.commits import file_committed
 from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.fetch import LEASE
-from slackwater.receiver.pull.fetch_result import FetchResult, FetchState
+from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.receiver.pull.large_files import FunctionFetcher, LargeFileJob
 
 logger = Logger()
@@ -51,16 +51,17 @@ def fetcher(resources: FunctionResources) -> FunctionFetcher:
 def report_fetched(source: str, fetched: FetchResult) -> None:
     """Put the metrics of a fetched file, count its events, and have the days checked whose rows it has changed.
 
-    An unchanged or busy file has no metrics. An error is only logged: the file itself is stored.
+    An error is only logged: the file itself is stored.
     """
+    stored = fetched.counts
     counts = {
-        Metric.FILES_STORED: int(fetched.state is FetchState.STORED),
-        Metric.EVENTS_ACCEPTED: fetched.rows,
-        Metric.EVENTS_REJECTED: fetched.rejected,
+        Metric.FILES_STORED: stored.files,
+        Metric.EVENTS_ACCEPTED: stored.rows,
+        Metric.EVENTS_REJECTED: stored.rejected,
     }
     put_counts(counts, source=source)
     with best_effort("the events of the file were not counted"):
-        count = EventCount(fetched.rows + fetched.rejected, fetched.rejected)
+        count = EventCount(stored.rows + stored.rejected, stored.rejected)
         function_resources(SINGLE_CONFIG).event_counts.add(source, count, at=utc_now())
     with best_effort("days wait for the daily check"):
         messages = file_committed(source, fetched.partitions, time=utc_now())
@@ -77,7 +78,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     request = FetchFileRequest.model_validate(event)
     fetched = fetcher(function_resources()).fetch(**request.model_dump())
     # There may be thousands of partitions, so the state machine gets none.
-    answer = fetched.model_dump(mode="json", exclude={"partitions"})
+    answer = fetched.model_dump(mode="json", exclude={"partitions", "counts"})
     if isinstance(fetched, LargeFileJob):
         logger.info("file is too large for a function, a job fetches it", extra={**answer, "reason": fetched.reason})
     else:

@@ -15,6 +15,7 @@ from slackwater.aws.resources import utc_now
 from slackwater.metrics import Metric
 from slackwater.runs.added_objects import LARGE_ROWS
 from slackwater.runs.freeze import Freezer, KeptStages
+from slackwater.runs.record import JobFiles
 
 logger = Logger()
 
@@ -29,14 +30,27 @@ class FreezeInputsRequest(BaseModel):
     execution: str
     correlation_id: str
     force: bool = False
+    profile: bool = False
+    """Whether each step is measured. All stages are computed then, also if nothing has changed."""
     moves_hours: bool = False
     """Whether the days around it run too, so that it may run with another timezone than before."""
     rollback: int | None = None
     """The number of an earlier version that the run publishes again."""
     reason: str = ""
     """Why the day is rolled back."""
+    archive: str = ""
+    """URI of the archive of the run's Spark jobs; empty in an execution that an older release has started."""
+    entry_point: str = ""
+    """URI of the program of a stage's job."""
     large_rows: int = LARGE_ROWS
     """From how many events on a stage may compute added objects alone. Only tests set it."""
+
+    @property
+    def files(self) -> JobFiles | None:
+        """The deployed files of the run's jobs; None if the state machine does not name them."""
+        if not self.archive:
+            return None
+        return JobFiles(project=self.project, archive=self.archive, entry_point=self.entry_point)
 
 
 def freezer(resources: FunctionResources, *, large_rows: int = LARGE_ROWS) -> Freezer:
@@ -67,7 +81,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """
     request = FreezeInputsRequest.model_validate(event)
     runs = freezer(function_resources(project_uri=request.project), large_rows=request.large_rows)
-    frozen = runs.freeze(**request.model_dump(exclude={"project", "large_rows"}))
+    arguments = request.model_dump(exclude={"project", "archive", "entry_point", "large_rows"})
+    frozen = runs.freeze(**arguments, files=request.files)
     response = frozen.model_dump(mode="json")
     logger.info("inputs frozen", extra=response)
     return response

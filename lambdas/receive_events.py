@@ -108,19 +108,15 @@ def _answer_within(seconds: float, post: Callable[[], _Answer]) -> _Answer:
 
 
 def count_events(source: str, document: Mapping[str, Any]) -> None:
-    """Put the metrics of a batch's events, and add them to the counts of its source.
+    """Put the metric of a batch's duplicates, and add its events to the counts of its source.
 
-    A batch that was refused as a whole has none. An error is only logged: the batch itself is stored.
+    `Receiver` has put the metrics of accepted and rejected events where it has written them. A batch that was refused
+    as a whole has none. An error is only logged: the batch itself is stored.
     """
     if "accepted" not in document:
         return
     accepted, duplicates, rejected = document["accepted"], document["duplicates"], len(document["rejected"])
-    counts = {
-        Metric.EVENTS_ACCEPTED: accepted,
-        Metric.EVENTS_DUPLICATE: duplicates,
-        Metric.EVENTS_REJECTED: rejected,
-    }
-    put_counts(counts, source=source)
+    put_counts({Metric.EVENTS_DUPLICATE: duplicates}, source=source)
     count = EventCount(accepted + duplicates + rejected, rejected)
     with best_effort("the events of the batch were not counted"):
         function_resources(BRIEF_CONFIG).event_counts.add(source, count, at=datetime.now(UTC))

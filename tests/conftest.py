@@ -27,13 +27,17 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from examples.all_steps import run as all_steps
+from examples.all_steps.inputs import write_pages
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import PartnerServer
 from slackwater.cli.main import run as run_command
 from slackwater.local import cloud as local_cloud
 from tests.cloud.emr_fixtures import BareCloud, bare_cloud
 from tests.cloud.ways import mix_ways, set_ways
+from tests.postgres import PostgresServer, running_postgres
 from tests.sftp_server import SftpServer
+from tests.step_package import show_site, write_site
 
 # Several processes share the cores, and tests read small files: more threads take a fifth of the processor's time.
 pyarrow.set_cpu_count(1)
@@ -75,7 +79,7 @@ load:
 SALES = "sales_by_shop"
 """The pipeline of which some days are large."""
 
-OWN_CLOUDS = ("tests/cloud/test_scenario.py", "tests/cloud/test_tutorial.py", "tests/cloud/test_empty_folder.py")
+OWN_CLOUDS = ("tests/cloud/test_scenario.py", "tests/cloud/test_empty_folder.py")
 """Tests that start clouds of their own.
 
 A process that has two tests left gets the next group: the file of two tests comes last, or one process gets both.
@@ -89,6 +93,8 @@ BARE_CLOUD = (
 )
 """Tests that share a cloud in which nothing is deployed."""
 THIRD_PROCESS = "gw2"
+SITES: list[Path] = []
+"""The folder with the package of steps that the shared cloud's project uses, as soon as it exists."""
 GROUPS = ("cloud", "spark", *OWN_CLOUDS, "infra", "bare")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
 LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py", "tests/cloud/test_versions.py")
@@ -144,7 +150,12 @@ class ByGroup(LoadScopeScheduling):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Lower the priority of a process with other tests than those of the shared cloud, which take longest in a row."""
+    """Lower the priority of a process with other tests than those of the shared cloud, which take longest in a row.
+
+    Only the tests of the shared cloud see the package of steps that its project uses.
+    """
+    for site in SITES:
+        show_site(site, visible="cloud" in getattr(item, "fixturenames", ()))
     worker, group = os.environ.get("PYTEST_XDIST_WORKER"), group_of(item.nodeid.partition("::")[0])
     if worker and group != "cloud" and os.nice(0) == 0:
         os.nice(10 if worker == THIRD_PROCESS else 5)
@@ -278,14 +289,31 @@ def sftp(tmp_path_factory) -> Iterator[SftpServer]:
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory, partner, sftp) -> Path:
-    """The example's project with this partner's URL, and more sources and pipelines.
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL with an empty database."""
+    with running_postgres() as server:
+        yield server
 
-    There are sources of all types, a pipeline of three stages, and a pipeline that fails.
+
+@pytest.fixture(scope="session")
+def rates_api(tmp_path_factory) -> Iterator[PartnerServer]:
+    """The API of the example with all steps."""
+    folder = tmp_path_factory.mktemp("api") / "pages"
+    write_pages(folder)
+    with PartnerServer(folder, path=all_steps.API_PATH) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory, partner, sftp, rates_api, postgres) -> Path:
+    """Two examples' definitions with the URLs of these servers, and more sources and pipelines.
+
+    There are sources of all types, pipelines with all steps, one of three stages, and a pipeline that fails.
     """
     folder = tmp_path_factory.mktemp("project") / "nyc_flights"
+    all_steps.copy_project(folder, api_port=rates_api.port, database_port=postgres.port)
     for name in ("sources", "pipelines"):
-        shutil.copytree(ROOT / "examples" / "nyc_flights" / name, folder / name)
+        shutil.copytree(ROOT / "examples" / "nyc_flights" / name, folder / name, dirs_exist_ok=True)
     flights = folder / "sources" / "flights.yaml"
     counts = 'counts: {window: 1h, files: "flights-{date}-counts.json"}\n'
     flights.write_text(f"{flights.read_text().replace('http://127.0.0.1:8713/flights', partner.url)}{counts}")
@@ -347,7 +375,12 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     started = local_cloud.up(root)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     environment = {**inherited, **started.environment()}
-    # The source `large` needs jobs that reach its partner's server.
+    # Processes that this one starts, such as the synthesis, see the package too.
+    SITES.append(write_site(tmp_path_factory.mktemp("site"), all_steps.PACKAGE))
+    show_site(SITES[0], visible=True)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(SITES[0]))))
+    environment["SLACKWATER_SET"] += f" step_packages={all_steps.PACKAGE}"
+    # The source `large` needs jobs that reach its partner's server, and so do steps with a URL.
     environment["SLACKWATER_SET"] += " job_subnets=subnet-0123456789abcdef0 job_security_groups=sg-0123456789abcdef0"
     # No schedule and no arrival may start work that a test does not expect.
     environment["SLACKWATER_SET"] += " intermediate_days=0 schedule=none collect_minutes=0"
@@ -369,6 +402,7 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
         yield deployed
     finally:
         local_cloud.down(root)
+        show_site(SITES.pop(), visible=False)
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,11 @@ class Process:
         """Whether the process has come to the write with the fault."""
         return self._fault is not None and self._writes >= self._fault.write
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process was killed by its fault."""
+        return self._ended
+
     def using(self, shared: Any) -> Any:
         """Return `shared` as this process sees it."""
         return _Port(self, shared)

@@ -7,6 +7,7 @@ from hashlib import md5
 from itertools import pairwise
 
 from slackwater.late.decision import EARLY_RULES, MAX_FAILURES
+from slackwater.metrics import Metric
 from slackwater.runs.record import DayRecord, RunRecord, RunState
 from tests.fakes_check import PIPELINE
 from tests.late_history import DATES, LateHistory, changes, new_definition
@@ -132,6 +133,21 @@ class LateAssertions(LateHistory):
         for row in sorted(rows, key=lambda row: row.decided_at):
             handlings.setdefault((row.date, row.key), []).append((row.decision, row.rule, row.attempt))
         assert all(one != other for each in handlings.values() for one, other in pairwise(each))
+
+    def the_counters_are_those_of_the_ledger(self) -> None:
+        """A lost answer about a commit, or a process that ends after it, loses its counts, and none counts twice."""
+        rows, counted = self.world.ledger.rows, self.world.counted
+        late = {
+            (row.date, row.key): row.bytes
+            for row in rows
+            if row.decision in {"rerun", "defer", "hold"} and row.change in {"added", "changed"}
+        }
+        expected = {
+            Metric.DAYS_RERUN: len({(row.date, row.attempt) for row in rows if row.attempt and row.execution}),
+            Metric.LATE_BYTES: sum(late.values()),
+        }
+        for metric, count in expected.items():
+            assert counted[metric] == count or (self.is_interrupted and counted[metric] < count), metric
 
     def the_ledger_has_each_waiting_input(self, run: RunRecord, day: DayRecord) -> None:
         """The latest row of each late input that no run has taken in has the decision of the last check."""

@@ -7,6 +7,7 @@ publishes the objects of the run's manifest as the content of its day, another c
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -35,6 +36,7 @@ from slackwater.late.comparison import Comparison, MetricChange, RowCounts, Tota
 from slackwater.late.decision import MAX_FAILURES, CheckReport, DecisionRule, LateDecision
 from slackwater.late.ledger import Ledger
 from slackwater.late.monitor import Monitor
+from slackwater.metrics import Metric, PutsMetric
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.receiver.pull.file_cache import version_of
@@ -104,6 +106,8 @@ class LateWorld(World):
         """The object of each file that a pull has fetched, by path."""
         self.messages: dict[str, str] = {}
         """The queue of arrivals: bodies, by id."""
+        self.counted = Counter[Metric]()
+        """The sums of the metrics of new rows of the ledger."""
         self.alarms: list[tuple[str, int]] = []
         """Date and attempt of each message that may or may not have been sent."""
         self.table_alarms: list[str] = []
@@ -149,6 +153,7 @@ class LateWorld(World):
         reader = copy(self)
         reader.pipeline, reader.now = name, self.now
         reader.warehouse, reader.ledger, reader.topic = Warehouse(), ListTable(), TopicFake()
+        reader.counted = Counter()
         reader.alarms, reader.table_alarms, reader.definition_alarms, reader.late_reruns = [], [], [], set()
         reader.define()
         return reader
@@ -294,7 +299,7 @@ class LateWorld(World):
         ledger = Ledger(
             project=self.project, store=store, runs=self.table, table=process.using(self.ledger),
             executions=self.executions, exchange_bucket="exchange", now=self.now,
-            on_unreadable=lambda uri, reason: pytest.fail(f"{uri}: {reason}"),
+            on_unreadable=lambda uri, reason: pytest.fail(f"{uri}: {reason}"), put_metric=self._counter(process),
         )  # fmt: skip
         monitor = self._monitor(checker, process)
         with self.execution("monitor-days", process) as name:
@@ -318,6 +323,15 @@ class LateWorld(World):
             self.begin_state(name)
             _repeated(lambda: ledger.write(pipeline=self.pipeline, report=uri, execution=name))
         return report
+
+    def _counter(self, process: Process) -> PutsMetric:
+        """Return what adds to `counted`; a process that has ended puts no metric."""
+
+        def put_metric(metric: Metric, value: float, **_: object) -> None:
+            if not process.ended:
+                self.counted[metric] += int(value)
+
+        return put_metric
 
     def _monitor(self, checker: Checker, process: Process) -> Monitor:
         """The monitor of a function that records no costs and sends no messages about arrivals."""

@@ -148,6 +148,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "compareversions": (
         "s3:ListBucket,GetObject,PutObject Exchange/comparisons/*",
+        "s3:ListBucket,GetObject Exchange/manifests/*",
         "dynamodb:GetItem,PutItem,Query RunTable",
         f"states:DescribeExecution {_COMPARISONS}",
     ),
@@ -187,7 +188,17 @@ JOBS: dict[str, tuple[str, ...]] = {
     ),
     "CompareJob": (
         *(_JOB_FILES, _JOB_LOGS),
-        "s3:ListBucket,GetObject Exchange/manifests/* Warehouse/slackwater_warehouse/*",
+        "s3:ListBucket,GetObject Exchange/manifests/* Exchange/arrow/comparisons/* Warehouse/slackwater_warehouse/*",
+        f"{_REPLACE} Exchange/comparisons/*",
+        "s3:ListBucket Exchange/comparisons/*",
+        f"glue:GetDatabase,GetTable {_DATABASE} table/slackwater_warehouse/*",
+    ),
+    # It computes days with the files of earlier deployments, and writes no table.
+    "SplitJob": (
+        *("s3:GetObject assets/*.json assets/*.zip assets/*.py", _JOB_LOGS),
+        "s3:ListBucket,GetObject Raw/raw/* Exchange/arrow/comparisons/*",
+        "s3:ListBucket,GetObject Warehouse/slackwater_warehouse/* Warehouse/files/*",
+        "s3:PutObject Exchange/arrow/comparisons/*",
         f"{_REPLACE} Exchange/comparisons/*",
         "s3:ListBucket Exchange/comparisons/*",
         f"glue:GetDatabase,GetTable {_DATABASE} table/slackwater_warehouse/*",
@@ -217,7 +228,7 @@ MACHINES: dict[str, tuple[str, ...]] = {
         *(*_STARTS_JOBS, _LOG_DELIVERY),
     ),
     "Compare": (
-        "iam:PassRole CompareJobRole",
+        "iam:PassRole CompareJobRole SplitJobRole",
         "lambda:InvokeFunction compareversionsFunction",
         *(*_STARTS_JOBS, _LOG_DELIVERY),
     ),

@@ -71,6 +71,8 @@ def _nag_name(reference: Any) -> str:
             return _nag_name(name)
         case {"Ref": name}:
             return f"<{name}>"
+        case {"Fn::Sub": str(template)}:
+            return template.replace("${", "<").replace("}", ">")
         case _:
             raise ValueError(f"cannot name the resource {reference!r} as cdk-nag does; extend infra.constructs.common")
 

@@ -121,7 +121,8 @@ class LateStack(FunctionStack):
             timeout=Duration.minutes(1),
             memory_mb=COMPARE_MB,
         )
-        grants.find_objects(function.role, self._storage.exchange, "comparisons/")
+        # A split reads the inputs of both versions.
+        grants.find_objects(function.role, self._storage.exchange, "comparisons/", "manifests/")
         grants.write_objects(function.role, self._storage.exchange, "comparisons/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "Query")
         grants.describe_executions(function.role, self.settings.named(COMPARE_MACHINE))
@@ -172,10 +173,12 @@ class LateStack(FunctionStack):
             "CompareVersionsFunction": self.compare_versions.arn,
             **processing.job_values,
             "JobRoleArn": processing.compare_role.role_arn,
+            "SplitJobRoleArn": processing.split_role.role_arn,
         }
         role = machine_role(self, "Compare", functions=[self.compare_versions])
         allow_jobs(role, processing.spark)
         pass_role(role, processing.compare_role)
+        pass_role(role, processing.split_role)
         return self.machine(role, COMPARE_MACHINE, self.parts.machine("compare_day"), values)
 
     def _monitor(self) -> StateMachine:

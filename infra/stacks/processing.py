@@ -56,6 +56,10 @@ class ProcessingStack(FunctionStack):
         job_permissions.allow_pulls(self.pull_role, project, storage=storage)
         self.compare_role = self._job_role("CompareJobRole", "Jobs that compare versions of days", self._compare_day)
         job_permissions.allow_comparisons(self.compare_role, storage=storage)
+        self.split_role = self.spark.new_role(self, "SplitJobRole", "Jobs that compute days with earlier definitions")
+        grants.read_earlier_assets(self.split_role, self._archive, settings=settings)
+        grants.read_jars(self.split_role, settings.spark_jars)
+        job_permissions.allow_splits(self.split_role, project, storage=storage)
         self.freeze_inputs = self._freeze_inputs()
         grants.allow_foreign_tables(self.freeze_inputs.role, project.pipelines.values())
         self.record_run = self._record_run()
@@ -158,7 +162,8 @@ class ProcessingStack(FunctionStack):
     def cost_values(self) -> dict[str, str]:
         """The environment of every function that reads what runs and comparisons cost."""
         memory = {"Freeze inputs": _FREEZE_MB, "Record the publication": _RECORD_MB, "Record the failure": _RECORD_MB}
-        memory |= dict.fromkeys(("Choose the versions", "Read the comparison", "Find out why it failed"), COMPARE_MB)
+        compare = ("Choose the versions", "Read the comparison", "Plan the split", "Find out why it failed")
+        memory |= dict.fromkeys(compare, COMPARE_MB)
         return {
             "APPLICATION_ID": self.spark.id,
             "ARCHITECTURE": self.settings.architecture,

@@ -20,12 +20,16 @@ SlackwaterError
 │   └── OutboundRefused   connections to this address are not allowed
 ├── DayChanged            another execution changed the day's record at the same time
 ├── RunFailed             a run ended without publishing its day (exit code 1)
+│   └── PullFailed        files of a pull could not be fetched, or all of its events were rejected
 ├── StillRunning          an execution has not ended in the time that the caller waits; also a `TimeoutError`
 └── AuditFailed           a staged output failed the audit before publishing (exit code 1)
     └── Superseded  a later attempt has published the day first
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 class SlackwaterError(Exception):
@@ -110,6 +114,15 @@ class DayChanged(SlackwaterError):
 
 class RunFailed(SlackwaterError):
     """A run ended without publishing its day."""
+
+
+class PullFailed(RunFailed):
+    """Files of a pull could not be fetched, or all of its events were rejected. The others are stored."""
+
+    def __init__(self, message: str, totals: Mapping[str, Any]) -> None:
+        """`totals` are those of the pull, as `Client.pull` returns them."""
+        super().__init__(message)
+        self.totals = totals
 
 
 class StillRunning(SlackwaterError, TimeoutError):

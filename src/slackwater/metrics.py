@@ -32,18 +32,17 @@ class Metric(StrEnum):
     RUNS_PUBLISHED = "RunsPublished"
     RUNS_FAILED = "RunsFailed"
     RUN_COST = "RunCost"
-    """Price of a run or a comparison in USD, put by the check that learns it. Two concurrent checks count it twice."""
+    """Price of a run or a comparison in USD, put once, by the function that has recorded its final cost."""
     JOB_QUEUE_MINUTES = "JobQueueMinutes"
     """For how long the Spark job of a run or a comparison that waited longest was in the queue, put with its price."""
     DAYS_RERUN = "DaysRerun"
-    """Late days that a check decides to run again. Two concurrent checks count a day twice."""
+    """Late days that were run again by the decision of a check, each published run once."""
     DAYS_OVERDUE = "DaysOverdue"
     """Gauge: days of the window for late data that are past their deadline and not published."""
     DAYS_ON_HOLD = "DaysOnHold"
     """Gauge: days of the window that wait for a person's decision."""
     LATE_BYTES = "LateBytes"
-    """Late data of days to run again and of days on hold. Data that stays unprocessed counts again in the next check.
-    """
+    """Late data that runs a day again, is deferred or on hold: each object once, when the ledger first says so."""
     LATE_BYTES_UNPROCESSED = "LateBytesUnprocessed"
     """Gauge: late data of days on hold, or deferred by the number or the budget of re-runs.
 

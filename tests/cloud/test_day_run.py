@@ -72,7 +72,8 @@ def test_the_steps_of_a_day_are_shown_and_its_arrow_files_are_removed_after_it_i
     run = cloud.json("runs", "daily_delays", "--date", day)["runs"][-1]
     assert {step["stage"] for step in run["steps"]} == {stage["stage"] for stage in run["stages"]}
     assert run["steps"][-1]["rows_out"] == run["publication"]["rows"]
-    assert all(step["seconds"] > 0 for step in run["steps"])
+    # Spark computes them in one pass.
+    assert {step["seconds"] for step in run["steps"]} == {None}
     # The deployment of these tests has the setting `intermediate_days=0`.
     first, *stages, last = cloud.json("refs", "daily_delays", "--date", day)["versions"]
     assert (first["type"], first["state"], first["rows"]) == ("input", "present", run["input"]["rows"])

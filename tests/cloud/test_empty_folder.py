@@ -1,4 +1,7 @@
-"""Slackwater without a clone: its wheel in an environment of its own, and the project that `slackwater init` writes."""
+"""Slackwater without a clone: its wheel in a new environment, the tutorial, and the project of `slackwater init`.
+
+The commands of docs/tutorial.md run in order, in one shell, and print what the page shows.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -29,15 +34,25 @@ from uv import find_uv_bin
 from infra.app import ROOT
 from infra.code_digest import code_digests
 from slackwater.project.project import CodeDigests
-from tests.cloud.ways import set_ways
 
 pytestmark = pytest.mark.cloud
 
 DEFAULT, STAGING = "slackwater", "slackwater-staging"
 """The prefixes of two deployments. The names of the second one begin like those of the first one."""
-PARTS = {"AWS::ApiGateway::Stage", "AWS::Scheduler::Schedule"}
-"""Types of resources whose names are unique in an API and in a group of schedules."""
 APIS = {"ApiGateway", "WAFv2"}
+TUTORIAL = re.findall(
+    r"^```(\w*)\n(.*?)^```$", (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
+"""What each block of the page is, and its content: commands have no name, and what they print is `text`."""
+TUTORIAL_PORT = "8765"
+VARYING = (
+    r"[0-9a-f]{32}",
+    r"20\d\d-\d\d-\d\d \d\d:\d\d UTC",
+    r"(?<=^rides )20\d\d-\d\d-\d\d",
+    r"\d+\.\d(?= s\b|$)",
+    r"[\d.]+ kB",
+)
+"""What differs from run to run: ids, times of this run, durations, sizes of objects."""
 _DIGESTS = """
 from slackwater.project.installation import deployed_files
 from infra.code_digest import code_digests
@@ -111,7 +126,7 @@ def start_by_schedule(endpoint: str, group: str, name: str) -> tuple[datetime, d
     scheduler.update_schedule(
         **{member: schedule[member] for member in members}, ScheduleExpression=f"at({local:%Y-%m-%dT%H:%M:%S})"
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         for machine in states.list_state_machines()["stateMachines"]:
             for execution in states.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]:
@@ -141,7 +156,7 @@ def rows_of(endpoint: str, table: str) -> list[list[Any]]:
     """Read a published table as Athena does: Glue names its files, and no definition is needed."""
     s3 = {"endpoint": endpoint, "access-key-id": "test", "secret-access-key": "test", "region": "us-east-1"}
     catalog = GlueCatalog("glue", client(endpoint, "glue"), **{f"s3.{name}": value for name, value in s3.items()})
-    rows = catalog.load_table(f"{DEFAULT}_warehouse.{table}").scan().to_arrow().to_pylist()
+    rows = catalog.load_table(f"slackwater_staging_warehouse.{table}").scan().to_arrow().to_pylist()
     return [[str(row.pop("date")), *row.values()] for row in rows]
 
 
@@ -185,52 +200,90 @@ class Shell:
         return json.loads(done.stdout)
 
 
-def test_the_readme_of_a_new_project_works_beside_another_environment_and_destroy_keeps_the_data_of_each(
-    folder: Path, environment: dict[str, str]
+@pytest.fixture
+def tutorial(folder: Path, environment: dict[str, str]) -> Iterator[Shell]:
+    """The project of the tutorial, after all its commands but the last ones, which stop its cloud and its web server.
+
+    Its buckets and tables are compared with those of minutes before: no arrival may start a check in between.
+    """
+    *commands, last = (block for kind, block in TUTORIAL if kind == "")
+    assert last == "slackwater local down\nkill %1\n"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    project = Shell(folder / "tutorial" / "rides", environment)
+    output = folder / "output"
+    with output.open("w") as file:
+        shell = subprocess.Popen(
+            ["bash", "-e", "-c", "".join(commands).replace(TUTORIAL_PORT, port)],
+            cwd=folder,
+            env={**environment, "SLACKWATER_SET": "collect_minutes=0"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        assert shell.wait() == 0, output.read_text()
+        check_output(output.read_text())
+        yield project
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGTERM)  # the web server
+        if project.folder.exists():
+            project.run(last.splitlines()[0])
+
+
+def check_output(printed: str) -> None:
+    """Check that the commands have printed what the page shows, which leaves out what follows three dots."""
+    lines = [masked(line) for line in printed.splitlines()]
+    shown = [line for kind, block in TUTORIAL if kind == "text" for line in block.splitlines()]
+    page = [masked(line.partition("...")[0]) for line in shown]
+    missing = [line for line in page if not any(printed_line.startswith(line) for printed_line in lines)]
+    assert (bool(page), missing) == (True, []), printed
+
+
+def masked(line: str) -> str:
+    """Return a line without what differs from run to run, and with single blanks."""
+    return re.sub("|".join(VARYING), "#", " ".join(line.split()))
+
+
+def test_the_tutorial_and_the_readme_of_a_new_project_work_side_by_side_and_destroy_keeps_the_data_of_each(
+    folder: Path, environment: dict[str, str], tutorial: Shell
 ) -> None:
+    """The tutorial's project is the default deployment of an account, and that of `slackwater init` is in `staging`."""
     project = Path(Shell(folder, environment).run("slackwater init my_project")["project"])
     first_block = re.findall(r"```\n(.*?)```", (project / "README.md").read_text(), re.DOTALL)[0]
     up, deploy, push, run, query = commands = first_block.splitlines()
     assert [command.split()[1] for command in commands] == ["local", "deploy", "push", "run", "query"]
-    default = Shell(project, environment)
-    staging = Shell(project, {**environment, "SLACKWATER_ENVIRONMENT": "staging"})
-    # The CDK validates the app when `default` deploys it, which takes as long as a synthesis.
-    staging_without_validation = Shell(project, {**environment, "CDK_VALIDATION": "false"})
-    cloud = default.run(up)
+    cloud = tutorial.run("slackwater local status")
     endpoint = cloud["endpoint"]
-    try:
-        # Its buckets and tables are compared with those of minutes before: no arrival may start a check in between.
-        staging_without_validation.run("slackwater deploy --environment staging --set waf=true --set collect_minutes=0")
-        deployed = default.run(deploy)
-        set_ways(client(endpoint, "emr-serverless"))
-        in_staging, in_default = resources(endpoint, STAGING), resources(endpoint, DEFAULT)
-        assert {kind for kind, _ in in_staging & in_default} == PARTS
-        apis = [{kind.split("::")[1] for kind, _ in of} & APIS for of in (in_default, in_staging)]
-        assert apis == [{"ApiGateway"}, {"ApiGateway", "WAFv2"}]
-        new_staging, new_default = contents(endpoint, in_staging), contents(endpoint, in_default)
-        pushed = [staging.run(push)]
-        of_staging = contents(endpoint, in_staging)
-        assert of_staging != new_staging
-        assert contents(endpoint, in_default) == new_default
-        pushed.append(default.run(push))
-        default.run(run)
-        # What a command has reported is on disk: the published day survives a kill directly after it.
-        os.kill(cloud["pid"], signal.SIGKILL)
-        default.run(up)
-        sales = default.run(query)
-        due, started = start_by_schedule(endpoint, DEFAULT, "process-daily_sales")
-        assert sorted(rows_of(endpoint, "daily_sales")) == sorted(sales["rows"])
-        of_default = contents(endpoint, in_default)
-        destroyed = default.run("slackwater destroy --yes")
-        check_destroyed(destroyed, endpoint, DEFAULT, of_default)
-        assert resources(endpoint, STAGING) == in_staging
-        assert contents(endpoint, in_staging) == of_staging
-        assert staging.run(push)["duplicates"] == 9
-        of_staging = contents(endpoint, in_staging)
-        check_destroyed(staging.run("slackwater destroy --yes"), endpoint, STAGING, of_staging)
-        assert contents(endpoint, in_default) == of_default
-    finally:
-        default.run("slackwater local down")
+    # `slackwater local up` would start a cloud of the project's own.
+    staging = Shell(project, {**environment, **cloud["environment"], "SLACKWATER_ENVIRONMENT": "staging"})
+    in_default = resources(endpoint, DEFAULT)
+    of_default = contents(endpoint, in_default)
+    deployed = staging.run(f"{deploy} --set waf=true --set collect_minutes=0")
+    in_staging = resources(endpoint, STAGING)
+    assert {kind for kind, _ in in_staging & in_default} == {"AWS::ApiGateway::Stage"}
+    apis = [{kind.split("::")[1] for kind, _ in of} & APIS for of in (in_default, in_staging)]
+    assert apis == [{"ApiGateway"}, {"ApiGateway", "WAFv2"}]
+    pushed = staging.run(push)
+    staging.run(run)
+    # What a command has reported is on disk: the published day survives a kill directly after it.
+    os.kill(cloud["pid"], signal.SIGKILL)
+    assert tutorial.run(up)["endpoint"] == endpoint
+    sales = staging.run(query)
+    due, started = start_by_schedule(endpoint, STAGING, "process-daily_sales")
+    assert sorted(rows_of(endpoint, "daily_sales")) == sorted(sales["rows"])
+    of_staging = contents(endpoint, in_staging)
+    assert contents(endpoint, in_default) == of_default
+    destroyed = staging.run("slackwater destroy --yes")
+    check_destroyed(destroyed, endpoint, STAGING, of_staging)
+    assert resources(endpoint, DEFAULT) == in_default
+    assert contents(endpoint, in_default) == of_default
+    assert tutorial.run("slackwater pull rides --as-of 2024-03-11")["unchanged"] == 3
+    of_default = contents(endpoint, in_default)
+    check_destroyed(tutorial.run("slackwater destroy --yes"), endpoint, DEFAULT, of_default)
+    assert contents(endpoint, in_staging) == of_staging
     assert sorted(deployed["changed"]) == sorted(destroyed["deleted"])
     assert len(deployed["changed"]) == 6
     # The latest day of Berlin that ended at least `buffer_hours` before the scheduled time.
@@ -239,10 +292,9 @@ def test_the_readme_of_a_new_project_works_beside_another_environment_and_destro
     assert started["correlation_id"] == f"process-daily_sales-{due:%Y%m%dT%H%M%SZ}"
     # A feature flag of the wheel's cdk.json: otherwise, tags of the app are also tags of its stacks.
     assembly = json.loads((project / "cdk.out" / "manifest.json").read_text())
-    assert "tags" not in assembly["artifacts"][f"{DEFAULT}-storage"]["properties"]
-    # The second time as well: an environment does not know the events of the other one.
-    assert [(item["accepted"], item["duplicates"], len(item["rejected"])) for item in pushed] == [(8, 1, 1)] * 2
-    assert all(of_default.values())
+    assert "tags" not in assembly["artifacts"][f"{STAGING}-storage"]["properties"]
+    assert (pushed["accepted"], pushed["duplicates"], len(pushed["rejected"])) == (8, 1, 1)
+    assert all(of_staging.values())
     assert sales["columns"] == ["date", "shop", "orders", "revenue"]
     assert sorted(sales["rows"]) == expected_sales(project / "data" / "orders.ndjson", date(2024, 3, 4))
 

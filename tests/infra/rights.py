@@ -33,6 +33,8 @@ def short(resource: Any) -> str:
         return match[1] + match[2]
     if "cdk-" in name and (match := re.search(r"[0-9a-f]{64}(\..+)$", name)):
         return f"asset{match[1]}"
+    if "cdk-" in name and (match := re.search(r"/(\*\..+)$", name)):
+        return f"assets/{match[1]}"
     logical_id, slash, key = name.partition("/")
     name = re.sub(r"^arn:AWS::Partition:(s3:::)?|AWS::Region:", "", f"{without_hash(logical_id)}{slash}{key}")
     # Some stacks refer to this queue and to this function by name.

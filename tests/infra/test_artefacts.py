@@ -24,6 +24,7 @@ from infra.artefacts import (
     Artefacts,
     archived_steps,
     build_artefacts,
+    optional_locks,
     unpacked_size,
     write_project,
 )
@@ -188,18 +189,19 @@ def test_the_same_tree_is_packed_to_the_same_bytes(tmp_path: Path) -> None:
 
 def test_versions_in_the_artefacts_are_those_that_are_tested() -> None:
     tested = pins("dev")
-    assert {name for name, version in pins("archive").items() if tested[name] != version} == set()
+    for lock in ("archive", "archive-snowflake"):
+        assert {name for name, version in pins(lock).items() if tested[name] != version} == set()
     # Lambda's Python 3.11 can load no newer ones; see layer.in.
     assert {name for name, version in pins("layer").items() if tested[name] != version} <= {"pyarrow", "pyroaring"}
 
 
 def test_every_locked_wheel_has_its_hash() -> None:
-    for lock in ("layer", "archive"):
+    for lock in ("layer", "archive", "archive-snowflake"):
         lines = (ROOT / "requirements" / f"{lock}.txt").read_text()
         assert len(re.findall(r"^[a-z0-9-]+==", lines, re.M)) <= lines.count("--hash=sha256:")
 
 
-@pytest.mark.parametrize("lock", ["layer", "archive"])
+@pytest.mark.parametrize("lock", ["layer", "archive", "archive-snowflake"])
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_every_locked_package_has_a_wheel_for_each_python_and_processor(
     lock: str, machine: str, tmp_path: Path
@@ -278,3 +280,20 @@ def test_packages_of_steps_are_added_to_the_archive(small: Path) -> None:
     assert zipfile.ZipFile(from_wheel).namelist() == zipfile.ZipFile(from_folder).namelist()
     with pytest.raises(BuildFailed, match=r"step_packages: .*nothing is neither a wheel nor a folder with a pyproject"):
         archive("nothing")
+
+
+def test_the_archive_has_snowflakes_connector_only_if_a_pipeline_needs_it(small: Path) -> None:
+    project = small / "project" / "pipelines"
+    project.mkdir(parents=True)
+    (project / "sales.yaml").write_text('url: "postgresql://db.example/x"')
+    assert optional_locks(project.parent) == []
+    (project / "other.yaml").write_text('url: "snowflake://acme.snowflakecomputing.com/x"')
+    [lock] = optional_locks(project.parent)
+    shutil.copy(ROOT / lock, small / lock)
+    builder = ArtefactBuilder(root=small, settings=THIS_MACHINE)
+    without, with_connector = builder.archive(), builder.archive([lock])
+    added = set(zipfile.ZipFile(with_connector).namelist()) - set(zipfile.ZipFile(without).namelist())
+    assert "snowflake/connector/__init__.py" in added
+    folders = {name.partition("/")[0] for name in added}
+    assert not {"boto3", "botocore", "cryptography", "pandas"} & folders, "the archive has them, or needs none of them"
+    assert unpacked_size(with_connector) - unpacked_size(without) < 25 * 2**20

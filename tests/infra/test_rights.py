@@ -95,7 +95,7 @@ _DOCTOR_USES = {
 def test_the_operations_page_lists_what_a_run_needs_and_the_job_of_the_doctor_does_not_use(
     name: str, rows: tuple[str, ...]
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "deploy" / "account.md").read_text(encoding="utf-8")
     [listed] = re.findall(rf"^\| {name} \| (`.*`.*) \|$", page, re.MULTILINE)
     needed = set()
     for action, resource in calls(rows):
@@ -114,7 +114,8 @@ def test_a_job_role_is_passed_to_emr_serverless_only(assembly: Assembly) -> None
         for statement in policy["PolicyDocument"]["Statement"]
         if statement["Action"] == "iam:PassRole"
     ]
-    assert len(passing) == len(JOBS)
+    # The role of comparisons is passed with that of splits.
+    assert sum(len(it["Resource"]) if isinstance(it["Resource"], list) else 1 for it in passing) == len(JOBS)
     for statement in passing:
         assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import marshal
 import threading
 from bisect import bisect_right, insort
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from botocore.exceptions import ClientError
 
+from slackwater.receiver.pull.file_cache import FileCounts, FileState
 from tests.fakes_receiver import FILE_TABLE, Clock
 
 TABLE = "files"
@@ -149,6 +151,8 @@ class MemoryDynamoDB:
             if (names := index["Projection"].get("NonKeyAttributes"))
         }
         """The attributes that an index holds, if not all."""
+        self.committed = FileCounts()
+        """What transactions have committed: files with state, rows and rejected rows of their entries."""
         self._delayed = deque[tuple[datetime, Key, StoredItem | None, StoredItem]]()
         self._lock = threading.RLock()
 
@@ -179,6 +183,11 @@ class MemoryDynamoDB:
             for put in puts:
                 assert put is not None
                 self._write(put, factor=2)
+            # Of a commit, the entry of the file comes first: no other transaction has one.
+            entry = json.loads(TransactItems[0]["Put"]["Item"]["record"]["S"])
+            if entry.get("state") == FileState.STORED:
+                counts = {name: entry.get(name, 0) for name in ("rows", "rejected")}
+                self.committed = self.committed.plus(FileCounts(files=1, **counts))
 
     def batch_get_item(self, *, RequestItems: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         with self._lock:

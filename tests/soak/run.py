@@ -35,7 +35,8 @@ def soak(
 ) -> dict[str, Any]:
     """Run the generated time, check the account each week and at the end, and return the figures.
 
-    Each day, a day is frozen too. Raises `AssertionError` when an event is lost or counted twice.
+    Each day, a day is frozen too. Raises `AssertionError` when an event is lost or counted twice, by readers or by
+    the metrics.
     """
     started, year = time.monotonic(), Year(days=days, seed=seed, interval=interval)
     months = list[dict[str, Any]]()
@@ -72,6 +73,8 @@ def soak(
             gc.freeze()
             on_day(day, year)
         figures["pulls without faults at the end"] = year.finish()
+        assert year.counted == year.dynamodb.committed, "a counter differs from what was committed"
+        figures["counted"] = year.counted.model_dump()
         figures["account"] = year.account.check(
             now=year.clock(), last_read=LastRead(year.definition, since=year.last_date - timedelta(days=2))
         )

@@ -16,6 +16,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.pull.fetch import LEASE, FileFetcher
 from slackwater.receiver.pull.fetch_result import FetchState
+from slackwater.receiver.pull.file_cache import FileCounts
 from slackwater.receiver.pull.give_up import give_up
 from slackwater.receiver.pull.plan import WorkItem, plan_pull
 from slackwater.receiver.pull.stale_objects import StaleObjects
@@ -64,6 +65,8 @@ class Year:
         self.definition: Definition = BASE
         self.belief = Belief(self.partner)
         self.account = Account(self.belief, s3=self.s3, dynamodb=self.dynamodb, cache=self.cache, store=self.store)
+        self.counted = FileCounts()
+        """The sums of the metrics."""
         self.done = Counter[str]()
         """What has happened, by its name."""
         self.pulls = 0
@@ -160,7 +163,10 @@ class Year:
             put_rejected=MemoryState().put_rejected,
         )
         try:
-            state = fetcher.fetch(item).state
+            fetched = fetcher.fetch(item)
+            state = fetched.state
+            # A result reaches the function that puts its metrics: processes end at writes only.
+            self.counted = self.counted.plus(fetched.counts)
         except SlackwaterError:
             state = None
         self.done[f"file {state or 'failed'}"] += 1

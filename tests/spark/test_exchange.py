@@ -22,9 +22,8 @@ from slackwater.arrow import exchange
 from slackwater.arrow.columns import columns_read
 from slackwater.arrow.dataset import load_manifest, store_dataset
 from slackwater.arrow.exchange import read_frame, write_frame
-from slackwater.arrow.messages import buffer_counts, column_bounds
+from slackwater.arrow.messages import buffer_counts, column_bounds, decode_schema
 from slackwater.arrow.reference import REFERENCE_LIMIT, ArrowManifest, ArrowReference
-from slackwater.arrow.schema import decode_schema
 from slackwater.arrow.session import SMALL_WAY, temporary_settings
 from slackwater.errors import CloudError, DefinitionError, ObjectInvalid, ObjectMissing
 from tests.fakes_spark import PRODUCER
@@ -216,7 +215,7 @@ def test_only_the_bytes_of_the_named_columns_are_read(spark, stores, store, monk
     assert read_frame(spark, manifest, stores=stores, columns=[]).count() == 2000
     with pytest.raises(SparkRuntimeException, match="needs a column that was not read; these were: text, id, list"):
         back.select(sf.max("noise")).collect()
-    with pytest.raises(PythonException, match=r"CloudError: .*\.arrow differs from its manifest: column 'noise'"):
+    with pytest.raises(PythonException, match=r"ObjectInvalid: .*\.arrow differs from its manifest: column 'noise'"):
         read_frame(spark, manifest, stores=stores, columns=["noise"]).select("noise").collect()
     with pytest.raises(KeyError):
         read_frame(spark, manifest, stores=stores, columns=["nothing"])
@@ -284,7 +283,7 @@ def test_a_changed_file_is_refused(spark, stores, store):
     store.put(uri, sink.getvalue())
     with pytest.raises(CloudError, match=uri):
         read_by(SMALL, spark, manifest, stores)
-    with pytest.raises(PythonException, match=f"CloudError: {uri}"):
+    with pytest.raises(PythonException, match=f"ObjectInvalid: {uri}"):
         read_by(LARGE, spark, manifest, stores).collect()
 
 

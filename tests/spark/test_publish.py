@@ -22,7 +22,7 @@ from slackwater.spark import publish as publishing
 from slackwater.spark import table as warehouse
 from slackwater.spark.commit import current_snapshot, find_commit, overwrite_day, snapshot_identity
 from slackwater.spark.stage import run_stage_job
-from slackwater.spark.table import files_of_day, tags_of
+from slackwater.spark.table import files_of_day, quoted_table, tags_of
 from tests.fakes_spark import PRODUCER
 from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.frames import frame_of
@@ -339,6 +339,20 @@ def test_a_change_that_is_not_an_addition_is_refused(spark, publish, table, sche
     assert len(commits(spark, table)) == 1
     hold = hold_of_failed_job(error.value)
     assert (hold.rule, hold.reason) == ("audit", f"AuditFailed: {error.value}")
+
+
+def test_rows_that_lack_a_column_are_refused_with_the_sql_that_keeps_it(spark, publish, table):
+    publish([(*ROWS[0], 1)], schema=f"{SCHEMA}, `net price` int")
+    with pytest.raises(AuditFailed) as error:
+        publish(ROWS, "2013-03-09", schema=SCHEMA.replace("delay", "mean_delay"))
+    assert str(error.value) == (
+        f"{quoted_table(table)} has columns that the rows to publish lack: delay, net price. The published days keep "
+        "them, so add them to the rows, in SQL: CAST(NULL AS double) AS delay, CAST(NULL AS int) AS `net price` "
+        "(to rename or remove a column: docs/pipelines.md#a-column-that-is-renamed-or-removed)"
+    )
+    both = f"{SCHEMA}, `net price` int, mean_delay double"
+    publish([(*row[:3], None, None, row[3]) for row in ROWS], "2013-03-09", schema=both)
+    assert spark.table(table).columns[-3:] == ["delay", "net price", "mean_delay"]
 
 
 def test_columns_are_matched_by_name_and_small_numbers_widen(spark, publish, table):

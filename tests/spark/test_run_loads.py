@@ -34,12 +34,16 @@ TABLE = {
 
 @pytest.fixture
 def load(spark, store, stores):
-    frame = frame_of(spark, [(1, "ä,b"), (2, None)], "n long, text string")
+    frames = {
+        "day": frame_of(spark, [(1, "ä,b"), (2, None)], "n long, text string"),
+        "more": frame_of(spark, [(3,)], "n long"),
+    }
     day = day_of(parse_date("2013-03-10"), "UTC")
     job_run = LONGEST_RUN.model_copy(update={"pipeline": "p", "date": "2013-03-10", "attempt": 1, "prefix": PREFIX})
-    stage = job_run.stage_prefix("day")
-    manifest = write_frame(frame, stage, producer=PRODUCER, stores=stores, input_bytes=0).manifest
-    store_dataset(manifest, stage, store=store, seconds=0)
+    for name, frame in frames.items():
+        stage = job_run.stage_prefix(name)
+        manifest = write_frame(frame, stage, producer=PRODUCER, stores=stores, input_bytes=0).manifest
+        store_dataset(manifest, stage, store=store, seconds=0)
     spark.sql("CREATE NAMESPACE IF NOT EXISTS memory.loads")
     table = f"memory.loads.{uuid4().hex}"
     commit_version(spark, table, job_run, [("EWR", "UA", 3, 1.5)])
@@ -49,7 +53,10 @@ def load(spark, store, stores):
         definition = {
             "pipeline": "p",
             "sources": ["a"],
-            "steps": {"day": {"step": "sql", "depends_on": ["a"], "with": {"query": "SELECT * FROM a"}}},
+            "steps": {
+                name: {"step": "sql", "exchange": True, "depends_on": ["a"], "with": {"query": "SELECT * FROM a"}}
+                for name in frames
+            },
             "publish": {"step": "day", "key": ["date"]},
             "load": steps,
         }
@@ -97,3 +104,41 @@ def test_the_first_fault_names_its_step_and_ends_the_others(store, load):
     with pytest.raises(InputError, match=r"^load\.warehouse: "):
         load(report=CSV, warehouse=TABLE, lines={**CSV, "with": {"path": "later.csv"}})
     assert [item.uri for item in store.list("s3://files/")] == ["s3://files/2013-03-10/rows.csv"]
+
+
+def test_several_inputs_are_files_of_their_own(store, load):
+    both = {**CSV, "depends_on": ["day", "more"], "with": {"path": "{input}/{date}.csv"}}
+    loads = load(report=both)
+    assert sorted(store.get("s3://files/day/2013-03-10.csv").decode().splitlines()) == ['"n","text"', '1,"ä,b"', "2,"]
+    assert store.get("s3://files/more/2013-03-10.csv").decode().splitlines() == ['"n"', "3"]
+    (step,) = loads.steps
+    assert (step.rows_in, step.rows_out) == ({"day": 2, "more": 1}, 3)
+    assert step.effect == {
+        "path.day": "day/2013-03-10.csv",
+        "rows.day": 2,
+        "bytes.day": step.effect["bytes.day"],
+        "files.day": 1,
+        "path.more": "more/2013-03-10.csv",
+        "rows.more": 1,
+        "bytes.more": 6,
+        "files.more": 1,
+    }
+
+
+def test_each_target_keeps_what_a_later_attempt_has_loaded(store, load):
+    later = {"pipeline": "p", "date": "2013-03-10", "attempt": "2"}
+    store.put("s3://files/more.csv", b"later", metadata=later)
+    both = {**CSV, "depends_on": ["day", "more"], "with": {"path": "{input}.csv"}}
+    with pytest.raises(Superseded, match=r"^load\.report: s3://files/more\.csv: attempt 2 has loaded"):
+        load(report=both)
+    assert store.get("s3://files/more.csv") == b"later"
+    assert store.get("s3://files/day.csv").startswith(b'"n","text"')
+
+
+def test_a_later_attempt_that_publishes_meanwhile_ends_the_step_before_its_next_input(store, load, monkeypatch):
+    read = loads_module.read_frame
+    monkeypatch.setattr(loads_module, "read_frame", lambda *a, **n: (load.publish_later(), read(*a, **n))[1])
+    both = {**CSV, "depends_on": ["day", "more"], "with": {"path": "{input}.csv"}}
+    with pytest.raises(Superseded, match=r"^load\.report: attempt 2 has published 2013-03-10 already"):
+        load(report=both)
+    assert [item.uri for item in store.list("s3://files/")] == ["s3://files/day.csv"]

@@ -72,7 +72,7 @@ def test_what_is_ignored_has_a_date_and_a_reason(audit, tmp_path):
         assert (code, "audit-ignore.txt: PYSEC-1: write the date" in output) == (1, True)
 
 
-LOCKS = ("dev", "layer", "archive", "airflow", "bench")
+LOCKS = ("dev", "layer", "archive", "archive-snowflake", "airflow", "bench")
 
 
 def test_every_lock_file_of_packages_that_are_installed_is_audited():

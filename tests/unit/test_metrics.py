@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,13 +16,15 @@ from slackwater.local.services.monitoring import read_metrics
 from slackwater.metrics import Metric, Subject, Unit
 from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.fetch_result import FetchResult
+from slackwater.receiver.pull.file_cache import FileCounts
 from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import error_response
 from slackwater.runs.record import publication_uri
 from tests.example_project import example_project
 from tests.fakes_check import PIPELINE, PUBLICATION, World
 from tests.fakes_functions import resources_of, use_resources
-from tests.fakes_receiver import MemoryEventCounts
+from tests.fakes_receiver import MemoryEventCounts, a_source
+from tests.pushing import Setup
 
 pytestmark = pytest.mark.unit
 
@@ -95,10 +98,20 @@ def fetched(event_counts):
     return partial(fetch_file.report_fetched, "flights")
 
 
-def test_a_batch_is_counted_by_the_outcome_of_its_events(capsys):
-    body = {"batch_id": "b", "accepted": 3, "duplicates": 0, "rejected": [{"index": 0, "reason": "r"}]}
-    receive_events.count_events("weather", body)
-    assert read_put_metrics(capsys) == [("EventsAccepted", {}, (3.0,)), ("EventsRejected", {}, (1.0,))]
+@pytest.mark.parametrize("buffer", ["none", "queue"])
+def test_a_batch_that_is_sent_again_counts_its_events_once(capsys, buffer):
+    setup = Setup(a_source(push={"buffer": buffer}))
+    receiver = replace(setup.receiver, put_metric=put_metric)
+    api = replace(setup.api, receiver=receiver)
+    event = {"id": "a", "at": "2013-03-08T12:00:00Z", "count": 1}
+    body = "\n".join(map(json.dumps, [event, {**event, "id": "b"}, {**event, "count": "many"}])).encode()
+    for _ in range(3):
+        headers = {"authorization": "Bearer good", "content-type": "application/x-ndjson"}
+        _, document = api.post("things", headers, body, "c")
+        receive_events.count_events("things", document)
+    metrics = read_put_metrics(capsys)
+    duplicates = [("EventsDuplicate", {}, (2.0,))] * 2 if buffer == "none" else []
+    assert sorted(metrics) == [("EventsAccepted", {}, (2.0,)), *duplicates, ("EventsRejected", {}, (1.0,))]
 
 
 def test_a_batch_that_was_refused_counts_for_no_source(capsys):
@@ -107,7 +120,7 @@ def test_a_batch_that_was_refused_counts_for_no_source(capsys):
 
 
 def test_a_stored_file_is_counted_with_its_events(capsys, fetched):
-    fetched(FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
+    fetched(FetchResult(path="f.csv", state="stored", counts=FileCounts(files=1, rows=7, rejected=2)))
     assert read_put_metrics(capsys) == [
         ("FilesStored", {}, (1.0,)),
         ("EventsAccepted", {}, (7.0,)),
@@ -119,7 +132,7 @@ def test_pushed_and_pulled_events_are_added_to_the_counts_of_their_source(event_
     body = {"batch_id": "b", "accepted": 3, "duplicates": 4, "rejected": [{"index": 0, "reason": "r"}]}
     receive_events.count_events("weather", body)
     receive_events.count_events("unknown", error_response(404, "no_such_source", "there is none")[1])
-    fetched(FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
+    fetched(FetchResult(path="f.csv", state="stored", counts=FileCounts(files=1, rows=7, rejected=2)))
     assert {source: list(hours.values()) for source, hours in event_counts.by_source.items()} == {
         "weather": [EventCount(8, 1)],
         "flights": [EventCount(9, 2)],
@@ -130,7 +143,7 @@ def test_events_that_cannot_be_counted_are_stored_nevertheless(event_counts, fet
     event_counts.broken = True
     body = {"accepted": 1, "duplicates": 0, "rejected": []}
     receive_events.count_events("weather", body)
-    fetched(FetchResult(path="f.csv", state="stored", rows=7))
+    fetched(FetchResult(path="f.csv", state="stored", counts=FileCounts(files=1, rows=7)))
     assert event_counts.by_source == {}
 
 

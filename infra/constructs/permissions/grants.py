@@ -85,6 +85,17 @@ def read_asset(role: Grantee, asset: assets.Asset, *, settings: Settings) -> Non
         allow(role, ["kms:Decrypt"], [settings.bootstrap_kms_key])
 
 
+def read_earlier_assets(role: Grantee, asset: assets.Asset, *, settings: Settings) -> None:
+    """Let `role` read the files of earlier deployments as well: CloudFormation does not remove them.
+
+    `asset` is any file in the bucket of the bootstrap.
+    """
+    files = [asset.bucket.arn_for_objects(f"*{ending}") for ending in (".json", ".zip", ".py")]
+    allow(role, ["s3:GetObject"], files, wildcard="Earlier versions of the project, the archive and the job's program.")
+    if settings.bootstrap_kms_key:
+        allow(role, ["kms:Decrypt"], [settings.bootstrap_kms_key])
+
+
 def read_jars(role: Grantee, jars: Iterable[str]) -> None:
     """Let `role` read those of the jars that are `s3://` URIs."""
     keys = [jar.removeprefix("s3://") for jar in jars if jar.startswith("s3://")]

@@ -13,6 +13,7 @@ from slackwater.runs.record import ARROW_FILES
 
 LOGS, PROJECTS = "logs/", "projects/"
 """Prefixes of the exchange bucket: logs of jobs, and projects with a pipeline that is not deployed."""
+_COMPARISONS = "comparisons/"
 
 
 def allow_every_pipeline(policy: Grantee, *, storage: StorageStack) -> None:
@@ -73,12 +74,27 @@ def allow_comparisons(role: iam.IRole, *, storage: StorageStack) -> None:
     """Let `role` compare published versions of all pipelines."""
     database = storage.warehouse_database
     # The manifests of both versions tell what caused a difference.
-    grants.read_objects(role, storage.exchange, "manifests/")
-    grants.replace_objects(role, storage.exchange, "comparisons/")
-    grants.list_objects(role, storage.exchange, "manifests/", "comparisons/")
+    grants.read_objects(role, storage.exchange, "manifests/", f"{ARROW_FILES}{_COMPARISONS}")
+    grants.replace_objects(role, storage.exchange, _COMPARISONS)
+    grants.list_objects(role, storage.exchange, "manifests/", _COMPARISONS, f"{ARROW_FILES}{_COMPARISONS}")
     grants.write_objects(role, storage.exchange, LOGS)
     grants.find_objects(role, storage.warehouse, f"{database}/")
     grants.use_tables(role, database, "GetDatabase", "GetTable")
+
+
+def allow_splits(role: iam.IRole, project: Project, *, storage: StorageStack) -> None:
+    """Let `role` compute days of all pipelines with earlier definitions, and store the rows; it cannot publish any."""
+    database, arrow = storage.warehouse_database, f"{ARROW_FILES}{_COMPARISONS}"
+    grants.find_objects(role, storage.raw, "raw/")
+    grants.decrypt_sources(role, storage.source_keys)
+    grants.read_objects(role, storage.exchange, arrow)
+    grants.replace_objects(role, storage.exchange, _COMPARISONS)
+    grants.write_objects(role, storage.exchange, arrow, LOGS)
+    grants.list_objects(role, storage.exchange, _COMPARISONS, arrow)
+    grants.find_objects(role, storage.warehouse, f"{database}/", FILES)
+    grants.use_tables(role, database, "GetDatabase", "GetTable")
+    grants.allow_foreign_tables(role, project.pipelines.values())
+    grants.allow_steps(role, project.pipelines.values())
 
 
 def allow_pulls(role: iam.IRole, project: Project, *, storage: StorageStack) -> None:

@@ -26,6 +26,7 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from slackwater.arrow.files import FILE_BYTES, read_batches, write_empty, write_files
+from slackwater.arrow.messages import decode_schema, encode_schema
 from slackwater.arrow.names import quoted
 from slackwater.arrow.reference import (
     ArrowFile,
@@ -33,8 +34,9 @@ from slackwater.arrow.reference import (
     Codec,
     Producer,
 )
-from slackwater.arrow.schema import arrow_schema_of, decode_schema, encode_schema, has_nullable_struct, spark_schema_of
+from slackwater.arrow.schema import arrow_schema_of, has_nullable_struct, spark_schema_of
 from slackwater.arrow.session import has_small_way, temporary_settings
+from slackwater.errors import DefinitionError
 from slackwater.storage import ObjectStore
 
 # Creates the store in the process that needs it: open connections cannot be sent to Spark's workers, a factory can.
@@ -169,6 +171,25 @@ def _write_by_executors(
         files = [ArrowFile.model_validate_json(row.file) for row in written.collect()]
     # Tasks end in any order; the order in the manifest does not depend on it.
     return sorted(files, key=lambda file: file.uri), written
+
+
+def arrow_bytes(frame: DataFrame, *, rows: int) -> int | None:
+    """Return the bytes of a frame's rows in record batches of Arrow; None if Arrow lacks a type of them.
+
+    `rows` is the number of rows: the driver measures few rows itself.
+    """
+    try:
+        schema = arrow_schema_of(frame.schema)
+    except DefinitionError:
+        return None
+    if rows <= DRIVER_ROWS and has_small_way(frame.sparkSession) and not has_nullable_struct(schema):
+        return sum(int(pa.ipc.get_record_batch_size(batch)) for batch in frame.toArrow().combine_chunks().to_batches())
+
+    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"bytes": [sum(map(pa.ipc.get_record_batch_size, batches))]})
+
+    with temporary_settings(frame.sparkSession, batch_settings(schema)):
+        return sum(int(row.bytes) for row in map_in_arrow(frame, sizes, "bytes long not null").collect())
 
 
 def batch_settings(schema: pa.Schema) -> dict[str, str]:

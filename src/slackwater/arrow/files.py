@@ -15,7 +15,7 @@ import xxhash
 
 from slackwater.arrow.messages import buffer_counts, column_bounds, decode_columns, metadata_length
 from slackwater.arrow.reference import ArrowBatch, ArrowFile, Codec
-from slackwater.errors import CloudError, ObjectMissing
+from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.storage import ObjectStore
 
 # A file ends after the batch that makes it larger than this. Each task of an executor holds one file in memory.
@@ -75,7 +75,7 @@ def read_batches(
     """Yield the batches of a file with this schema; with `columns`, only these columns, in the order of the schema.
 
     Only the bytes of these columns are read, unless the file has at most `whole_bytes`. Raises `ObjectMissing` if the
-    file is missing, and `CloudError` if the content that was read differs from the manifest.
+    file is missing, and `ObjectInvalid` if the content that was read differs from the manifest.
     """
     indexes = range(len(schema)) if columns is None else sorted({schema.get_field_index(name) for name in columns})
     try:
@@ -204,9 +204,9 @@ def _read_ranges(file: ArrowFile, ranges: Sequence[Range], store: ObjectStore) -
 
 
 def _verify(file: ArrowFile, part: str, *content: bytes | memoryview, expected: str) -> None:
-    """Raise `CloudError` if the content of a part of the file has another checksum than the manifest says."""
+    """Raise `ObjectInvalid` if the content of a part of the file has another checksum than the manifest says."""
     if _checksum(content) != expected:
-        raise CloudError(f"{file.uri} differs from its manifest: {part} has another checksum: run the day again")
+        raise ObjectInvalid(f"{file.uri} differs from its manifest: {part} has another checksum: run the day again")
 
 
 def _checksum(parts: Iterable[bytes | memoryview]) -> str:

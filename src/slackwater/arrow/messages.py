@@ -1,4 +1,4 @@
-"""Where each column lies in a record batch of an Arrow IPC file, and how to decode a batch from a few of its columns.
+"""Messages of Arrow IPC: the schema of a manifest, where each column lies in a record batch, and decoding some columns.
 
 PyArrow decodes columns of a batch only from a file that it reads itself, one buffer after the other. A store that is
 asked for byte ranges needs them all at once, and a checksum needs the bytes as they are stored. This module reads the
@@ -7,6 +7,7 @@ flatbuffer before the body of a batch: https://arrow.apache.org/docs/format/Colu
 
 from __future__ import annotations
 
+import base64
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -20,6 +21,16 @@ _PREFIX = struct.Struct("<Ii")
 _ALIGNMENT = 8
 _VARIABLE_LENGTH = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
 _END_OF_STREAM = _PREFIX.pack(0xFFFFFFFF, 0)
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """Return the serialised schema message in base64, as `ArrowManifest.arrow_schema` stores it."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def decode_schema(encoded: str) -> pa.Schema:
+    """Return the schema that `encode_schema` has encoded."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
 
 
 def metadata_length(prefix: bytes | memoryview) -> int:

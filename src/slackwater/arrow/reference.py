@@ -67,9 +67,14 @@ class StepRecord(_Record):
     """Rows that the step returned. None if Spark did not have to compute them."""
     effect: dict[str, Any] = {}
     """What the step did to the rows, by the names that the step's page lists."""
-    seconds: Annotated[float, Field(ge=0)]
-    """How long the stage read, computed and wrote: Spark computes the steps of one job together. For a load step, how
-    long it wrote."""
+    seconds: Annotated[float, Field(ge=0)] | None
+    """How long the step took. None if Spark has computed it in one pass with other steps of the stage. Datasets of
+    earlier versions of this library have the seconds of the stage here."""
+    bytes_in: dict[str, int | None] = {}
+    """Size of each input: of a source or a table its objects, of another stage its Arrow files, of a step before it in
+    the stage the rows in Arrow. None if it is unknown: the step was computed in one pass with that one."""
+    bytes_out: int | None = None
+    """Size of the rows that the step returned, in Arrow. None if it is unknown."""
 
 
 class Producer(_Record):

@@ -1,11 +1,10 @@
-"""Conversion of Spark schemas to Arrow schemas: what an exchange can carry, and how a manifest stores it.
+"""Conversion of Spark schemas to Arrow schemas: what an exchange can carry.
 
 Timestamps are microseconds in UTC; those without a timezone stay without one. This module needs pyspark.
 """
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from typing import cast
 
@@ -41,16 +40,6 @@ def has_nullable_struct(schema: pa.Schema) -> bool:
     PySpark's conversions in the driver refuse a null struct of such a type; those of the executors do not.
     """
     return any(_has_nullable_struct(field) for field in schema)
-
-
-def encode_schema(schema: pa.Schema) -> str:
-    """Return the serialised schema message in base64, as `ArrowManifest.arrow_schema` stores it."""
-    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
-
-
-def decode_schema(encoded: str) -> pa.Schema:
-    """Return the schema that `encode_schema` has encoded."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
 
 
 def _has_nullable_struct(field: pa.Field) -> bool:

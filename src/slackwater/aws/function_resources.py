@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -104,7 +105,8 @@ class FunctionResources(Resources):
         return EventsApi(
             tokens=self.accepted_tokens,
             source=self.project.source,
-            receiver=self.receiver,
+            # The function that stores what the queue has counts nothing: it is counted when it is queued.
+            receiver=replace(self.receiver, put_metric=put_metric),
             queue=SqsEventQueue(self.clients("sqs"), self.settings.event_queue_url),
             put_report=self.state_table.put_report,
             now=utc_now,
@@ -129,6 +131,7 @@ class FunctionResources(Resources):
             region=settings.aws_region,
             architecture=settings.architecture,
             now=utc_now,
+            put_metric=put_metric,
         )
 
     @cached_property
@@ -148,6 +151,7 @@ class FunctionResources(Resources):
             exchange_bucket=self.settings.exchange_bucket,
             now=utc_now,
             on_unreadable=lambda uri, reason: warn("the ledger lacks what cannot be read", uri=uri, reason=reason),
+            put_metric=put_metric,
         )
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import code_of, translated, unless_refused
 from slackwater.errors import InputError
+
+_CURRENT = "iceberg.field.current"
 
 
 class GlueTables:
@@ -35,3 +37,16 @@ class GlueTables:
         if parameters.get("table_type", "").upper() != "ICEBERG" or "metadata_location" not in parameters:
             raise InputError(f"{name} is not an Iceberg table: only these have snapshots that a run can read")
         return parameters["metadata_location"]
+
+    def columns(self, database: str, table: str) -> tuple[str, ...]:
+        """Return the present columns of an Iceberg table; none without the table.
+
+        Raises `AccessDenied` and `CloudError`.
+        """
+        with translated(f"read the columns of the table {database}.{table}"):
+            found = unless_refused(
+                "EntityNotFoundException", lambda: self._clients("glue").get_table(DatabaseName=database, Name=table)
+            )
+        columns = found["Table"].get("StorageDescriptor", {}).get("Columns", []) if found else []
+        # Iceberg also lists the columns of earlier schemas.
+        return tuple(each["Name"] for each in columns if each.get("Parameters", {}).get(_CURRENT) != "false")

@@ -110,6 +110,20 @@ class Warehouse:
             except NoSuchTableError as error:
                 raise ObjectMissing(f"there is no table {name}") from error
 
+    def rows_of_snapshot(self, name: str, snapshot: int) -> int:
+        """Return how many rows any Iceberg table, `database.table`, has at one of its snapshots.
+
+        Raises `ObjectMissing` if there is no such table or snapshot, or `CloudError`.
+        """
+        with translated(f"read the snapshot {snapshot} of the table {name}"):
+            try:
+                table = self.catalog.load_table(name)
+            except NoSuchTableError as error:
+                raise ObjectMissing(f"there is no table {name}") from error
+            if table.snapshot_by_id(snapshot) is None:
+                raise ObjectMissing(f"the table {name} has no snapshot {snapshot} any more")
+            return table.scan(snapshot_id=snapshot).count()
+
     def objects(self, source: str) -> Iterator[StoredObject]:
         """Return all objects of a source's partitions, in order of URI."""
         objects = self.store.list(source_prefix(self.raw_bucket, source))

@@ -12,6 +12,7 @@ import typer
 
 from slackwater.cli.changes import apply_changes, note_changes
 from slackwater.cli.command import INTERRUPTED, Result, Session
+from slackwater.cli.names import shown
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.cli.running import backfill_command
 from slackwater.client.days.backfill import BackfillResult
@@ -20,6 +21,9 @@ from slackwater.client.results import ExecutionView
 from slackwater.errors import RunFailed
 from slackwater.formatting import counted, duration, rounded_usd
 from slackwater.progress import ProgressBoard, TaskState
+
+# Days without rows that the line about them names.
+_NAMED = 3
 
 
 def run_backfill(
@@ -66,13 +70,21 @@ def run_backfill(
 
 def _print_backfill(result: BackfillResult) -> None:
     if result.days:
-        rows = [(day.date, day.kind.value, day.outcome, day.seconds) for day in result.days]
-        print_table(("date", "before", "outcome", "seconds"), rows)
+        rows = [(day.date, day.kind.value, day.outcome, day.rows, day.seconds) for day in result.days]
+        print_table(("date", "before", "outcome", "rows", "seconds"), rows)
     claimed = [day.date for day in result.days if day.outcome == "claimed"]
     if claimed:
         print_text(
             f"{counted(len(claimed), 'day')} left to other executions, which run them now "
-            f"(slackwater runs {result.plan.pipeline} --date {claimed[0]})",
+            f"(slackwater runs {shown(result.plan.pipeline)} --date {claimed[0]})",
+            style="yellow",
+        )
+    if empty := [day.date for day in result.days if day.rows == 0]:
+        more = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
+        print_text(
+            f"{counted(len(empty), 'day')} {'was' if len(empty) == 1 else 'were'} published without rows "
+            f"({', '.join(empty[:_NAMED])}{more}). When their data has arrived, a check runs them again, or you: "
+            f"slackwater run {shown(result.plan.pipeline)} --date {empty[0]}",
             style="yellow",
         )
     if result.failure:
@@ -88,7 +100,7 @@ def plan_lines(plan: BackfillPlan) -> list[str]:
 
     running, others = counts(of_days_that_run=True), counts(of_days_that_run=False)
     total = f"{counted(len(plan.to_run), 'day')} to run"
-    lines = [f"{plan.pipeline}, {plan.first} to {plan.last}: {total}{f' ({running})' if running else ''}"]
+    lines = [f"{shown(plan.pipeline)}, {plan.first} to {plan.last}: {total}{f' ({running})' if running else ''}"]
     if others:
         lines.append(f"  not run: {others}")
     if running:
@@ -114,7 +126,7 @@ def estimate_text(estimate: Estimate | None, *, parallel: int) -> str:
 
 def failure_message(result: BackfillResult) -> str:
     """Return why a backfill has failed: each day that failed, and the command that shows its log."""
-    pipeline, lines = result.plan.pipeline, [result.failure]
+    pipeline, lines = shown(result.plan.pipeline), [result.failure]
     for day in result.days:
         if day.outcome == "failed":
             lines += [f"  {day.date}: {day.reason}", f"    its log: slackwater logs {pipeline} --date {day.date}"]

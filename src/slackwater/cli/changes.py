@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.cli.output import print_note
 from slackwater.cli.running import backfill_command
 from slackwater.client.workspace import uses_local_cloud
-from slackwater.errors import SlackwaterError
+from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -39,7 +39,12 @@ def apply_changes(session: Session, pipelines: Collection[str]) -> None:
     elif plan:
         from slackwater.deploy.definitions import deploy_changes
 
-        print_note("; ".join((f"deploying first (not with --no-deploy): {_named(plan)}", *_stale(plan, "stale then"))))
+        parts = (
+            f"deploying first (not with --no-deploy): {_named(plan)}",
+            *_stale(plan, "stale then"),
+            *_lacking(plan),
+        )
+        print_note("; ".join(parts))
         client = session.client
         uri = client.connection.deployment.project_uri
         deploy_changes(session.workspace, deployed=client.deployed, uri=uri, on_note=print_note)
@@ -51,6 +56,8 @@ def _changes(session: Session, pipelines: Collection[str]) -> Plan | None:
     client = session.client
     try:
         plan = client.plan(pipelines)
+    except DefinitionError:
+        raise  # with a wrong stored name, a command would not see what is published
     except SlackwaterError as error:
         # The command itself may not need what could not be read.
         print_note(f"whether the project's files are deployed is unknown: {error}", style="yellow")
@@ -63,7 +70,7 @@ def changes_line(plan: Plan, project: Path | None) -> str:
 
     `project` is the option `--project` of the commands.
     """
-    parts = (f"the files differ from what is deployed: {_named(plan)}", *_stale(plan, "stale then"))
+    parts = (f"the files differ from what is deployed: {_named(plan)}", *_stale(plan, "stale then"), *_lacking(plan))
     return f"{'; '.join(parts)}. To apply: {'; '.join(commands(plan, project))}"
 
 
@@ -74,31 +81,50 @@ def _named(plan: Plan) -> str:
 
 
 def _stale(plan: Plan, name: str) -> list[str]:
-    from slackwater.client.plan import NOTED_DAYS
-
-    days = [
-        f"{'at least ' if len(dates) >= NOTED_DAYS else ''}{_days(dates)} of {pipeline}"
-        for pipeline, dates in plan.stale.items()
-    ]
+    days = [f"{_at_least(dates)}{_days(dates)} of {pipeline}" for pipeline, dates in plan.stale.items()]
     return [f"{name}: {', '.join(days)}"] if days else []
 
 
-def commands(plan: Plan, project: Path | None, *, environment: str | None = None) -> list[str]:
-    """Return the commands that deploy the files, and that run the stale days again.
+def _at_least(dates: Sequence[str]) -> str:
+    """Return `at least ` for days of which only the latest ones were read."""
+    from slackwater.client.plan import NOTED_DAYS
 
-    `project` and `environment` are the options of the command.
+    return "at least " if len(dates) >= NOTED_DAYS else ""
+
+
+def _lacking(plan: Plan) -> list[str]:
+    """Return a text for each pipeline whose rows lack columns of its table."""
+    return [
+        f"pipelines/{name}.yaml: the published table has the column{'s' if len(columns) > 1 else ''} "
+        f"{', '.join(columns)}, which its rows lack: every day would fail "
+        "(docs/pipelines.md#a-column-that-is-renamed-or-removed)"
+        for name, columns in plan.lacking.items()
+    ]
+
+
+def commands(plan: Plan, project: Path | None, *, environment: str | None = None) -> list[str]:
+    """Return the commands that deploy the files, if they differ, and that run the stale days again.
+
+    `project` and `environment` are the options of the command. Days that a person has kept do not run.
     """
     folder = ["--project", str(project)] if project else []
     deploy = ["slackwater", "deploy", *folder, *(["--environment", environment] if environment else [])]
-    return [
-        shlex.join(deploy),
-        *(
-            backfill_command(name, dates[0], dates[-1], parallel=1, stale=True, project=project)
-            if len(dates) > 1
-            else shlex.join(["slackwater", "run", name, "--date", *dates, *folder])
-            for name, dates in plan.stale.items()
-        ),
+    again = [
+        backfill_command(name, dates[0], dates[-1], parallel=1, stale=True, project=project)
+        if len(dates) > 1
+        else shlex.join(["slackwater", "run", name, "--date", *dates, *folder])
+        for name, all_dates in {**plan.stale, **plan.older}.items()
+        for dates in _ranges(all_dates, plan.kept.get(name, ()))
     ]
+    return [*([shlex.join(deploy)] if plan.changes else []), *again]
+
+
+def _ranges(dates: Sequence[str], kept: Sequence[str]) -> list[list[str]]:
+    """Return the dates in groups of which none has a kept day between its first and its last one."""
+    groups: dict[int, list[str]] = {}
+    for date in dates:
+        groups.setdefault(sum(each < date for each in kept), []).append(date)
+    return list(groups.values())
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -114,10 +140,22 @@ def plan_lines(plan: Plan) -> list[str]:
             )
         elif change.folder == "sources" and change in plan.removed:
             effect = ": its events stay, and no command reaches them"
+        elif change.change == "renamed":
+            lines.append(f"  renamed  {change.renamed_from} -> {change.name}: keeps its table, history and holds")
+            continue
+        elif change.renamed_from:
+            meant = f" (did you mean {change.same_as}?)" if change.same_as else ""
+            effect = f": renamed_from: no pipeline {change.renamed_from} is deployed{meant}. Its table gets this name"
         elif change.same_as:
-            effect = f": {change.same_as} under another name, without its days"
+            effect = f": {change.same_as} under another name, without its days (`renamed_from` keeps them)"
         lines.append(f"  {change.change:<8} {change.file}{effect}")
     lines += [f"  stale    {_days(dates)} of {name}" for name, dates in plan.stale.items()]
+    lines += [
+        f"  stale    {_at_least(dates)}{_days(dates)} of {name}, from an earlier definition"
+        for name, dates in plan.older.items()
+    ]
+    lines += [f"  kept     {_days(dates)} of {name}, which a person has kept" for name, dates in plan.kept.items()]
+    lines += [f"  fails    {text}" for text in _lacking(plan)]
     return lines
 
 
@@ -125,8 +163,10 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as its JSON document."""
     return {
         "changes": [{**change._asdict(), "file": change.file} for change in plan.changes],
-        "stale": plan.stale,
+        "stale": {**plan.stale, **plan.older},
+        "kept": plan.kept,
         "lost": {name: days._asdict() for name, days in plan.lost.items()},
+        "lacking": plan.lacking,
     }
 
 

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from slackwater import __version__
+from slackwater.cli.names import use_names, with_present_names
 from slackwater.cli.options import Yesterday
 from slackwater.cli.output import print_json, print_note, print_text
 from slackwater.client.workspace import Workspace, find_workspace
@@ -33,7 +34,8 @@ ProjectFolder = Annotated[
     typer.Option(
         "--project",
         metavar="DIR",
-        help="The project folder (sources/, pipelines/). Default: this folder if it has sources/, else the example.",
+        help="The project folder (sources/, pipelines/). Default: this folder; in a clone, the example if this "
+        "folder has no sources/.",
         show_default=False,
     ),
 ]
@@ -91,6 +93,7 @@ class Session(ExitStack):
         Of a command that `writes`, the cloud is shown when the client is opened.
         """
         super().__init__()
+        use_names({})  # the process may have run another command
         self.folder = folder
         self.as_json = as_json
         self.writes = writes
@@ -104,8 +107,10 @@ class Session(ExitStack):
 
     @cached_property
     def project(self) -> Project:
-        """The sources and pipelines of the project."""
-        return self.workspace.load_definitions()
+        """The sources and pipelines of the project. What the command prints then has the present names of pipelines."""
+        project = self.workspace.load_definitions()
+        use_names(project.names)
+        return project
 
     def yesterday(self, pipeline: str | None) -> str:
         """Return yesterday's ISO date in the timezone of a pipeline. Raises `InputError`, `UnknownName`."""
@@ -177,7 +182,7 @@ def command(
                 if writes or "client" in vars(opened):  # other commands have asked no cloud
                     opened.workspace.save_local_cloud()
             if as_json or result.view is None:
-                print_json(result.document)
+                print_json(with_present_names(result.document))
             elif isinstance(result.view, str):
                 print_text(result.view)
             else:

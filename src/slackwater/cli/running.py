@@ -38,6 +38,8 @@ def shown_states(
         with ProgressBoard() as progress:
             yield partial(show_states, progress)
     except RunFailed as error:
+        if not (what or remedy or file):
+            raise  # a subclass keeps what it carries
         reason = _located(str(error), file) if file else str(error)
         message = f"{what}: {reason}" if what else reason
         raise RunFailed(f"{message}\n  {remedy}" if remedy else message) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 from slackwater.cli.changes import apply_changes, note_changes
 from slackwater.cli.command import Result, Session
+from slackwater.cli.names import shown
 from slackwater.cli.output import print_note
 from slackwater.cli.running import shown_states
 from slackwater.client.arguments import check_begun
@@ -21,7 +22,7 @@ def run_selection(session: Session, selection: str, date: str, *, force: bool, n
     Raises `UnknownName` for the selection, `InputError` for a day that has not begun, and the errors of `Client.open`.
     """
     project = session.project
-    names = project.selected(selection)
+    names = [shown(name) for name in project.selected(selection)]
     for name in names:
         check_begun(date, project.pipeline(name).timezone, name="--date")
     note_changes(session, names) if no_deploy else apply_changes(session, names)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from slackwater.cli.names import shown
 from slackwater.cli.output import print_table, print_text
 from slackwater.formatting import counted
 
@@ -22,7 +23,7 @@ _SHORTEST_BAR = 10
 def show_timeline(timeline: Timeline) -> None:
     """Print the timeline: one line for each stage, and below it one for each of its steps."""
     run, total = timeline.record.run, timeline.seconds.total
-    title = f"{run.pipeline} {run.date}, attempt {run.attempt}: {timeline.record.state.value}, {total:g} s"
+    title = f"{shown(run.pipeline)} {run.date}, attempt {run.attempt}: {timeline.record.state.value}, {total:g} s"
     if not timeline.stages:
         print_text(f"{title}, no stage has started")
     else:

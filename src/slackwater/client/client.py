@@ -16,7 +16,7 @@ from slackwater.client.days.executions import OnProgress, ignore, require_succes
 from slackwater.client.late_client import LateClient
 from slackwater.client.resources import Connection, connect
 from slackwater.client.workspace import Workspace, find_workspace
-from slackwater.errors import InputError, NotDeployed
+from slackwater.errors import InputError, NotDeployed, PullFailed
 from slackwater.project.project import Project
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class PullTotals(TypedDict):
     """Result of a pull: numbers of files by outcome, of events (`rows`), of rejected events, and of bytes.
 
     `new_columns` are the first columns of its files that the definition does not list, if their values are kept.
+    `notes` are the first of `noted` sentences about files that lack columns, or have another encoding.
     """
 
     source: str
@@ -57,6 +58,8 @@ class PullTotals(TypedDict):
     bytes: int
     vanished_files: list[str]
     new_columns: list[str]
+    noted: int
+    notes: list[str]
     correlation_id: str
 
 
@@ -161,8 +164,8 @@ class Client(LateClient):
         """Pull a source's new and changed files as of a date, by default today, and return when it has ended.
 
         The removal of up to `accept_removed` files is recorded although the partner lists fewer files than that.
-        Raises `RunFailed` if a file could not be fetched or if all events were rejected, and `InputError` for a source
-        without `pull`.
+        Raises `PullFailed`, with the totals, if a file could not be fetched or if all events were rejected, `RunFailed`
+        if the pull failed otherwise, and `InputError` for a source without `pull`.
         """
         pulled_source(self.project, source)
         day = None if as_of is None else iso_date(as_of, name="as_of")
@@ -171,8 +174,10 @@ class Client(LateClient):
             name=day or "today",
             payload={"source": source, "as_of": day, **({"accept_removed": accept_removed} if accept_removed else {})},
         )
-        totals = require_success(self.executions.wait(execution, on_progress=on_progress))
-        return cast("PullTotals", dict(totals))
+        view = self.executions.wait(execution, on_progress=on_progress)
+        if view.error in {"FilesFailed", "NoEventAccepted"}:
+            raise PullFailed(view.cause, self.executions.state_machines.failure_input(view.arn))
+        return cast("PullTotals", dict(require_success(view)))
 
     def files(
         self, source: str, *, state: str | None = None, as_of: Date | None = None, limit: int = 100

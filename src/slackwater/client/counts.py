@@ -75,7 +75,8 @@ class DayCounter:
         day = day_of(date_type.fromisoformat(date), source.pull_timezone)
         partitions = list(day.partitions())
         stored = rows_by_hour(self.inputs.of_source(source.source, partitions))
-        periods = self.reader.periods(source, [start_of(partition) for partition in partitions], stored)
+        hours = [start_of(partition) for partition in partitions]
+        periods = self.reader.periods(source, hours, stored, reads_unknown=True)
         total = total_counts(source, periods)
         return DayCounts(
             source=source.source,

@@ -26,28 +26,36 @@ if TYPE_CHECKING:
     from slackwater.client.days.run_log import RunLog
     from slackwater.client.days.stop import StoppedRun
     from slackwater.client.days.timeline import Timeline
+    from slackwater.client.days.verified import VerifiedVersion
     from slackwater.client.plan import Plan
     from slackwater.client.tables import QueryResult
     from slackwater.runs.outputs import RunSteps, Version
 
 
+def _run_input(day: str, *, force: bool, profile: bool) -> dict[str, Any]:
+    """Return the input of an execution that runs a day."""
+    return {"date": day, "force": force, **({"profile": True} if profile else {})}
+
+
 class DayClient(ClientResources):
     """Runs days of pipelines, and reads their runs, versions and tables."""
 
-    def run(self, pipeline: str, date: Date, *, force: bool = False) -> RunHandle:
+    def run(self, pipeline: str, date: Date, *, force: bool = False, profile: bool = False) -> RunHandle:
         """Start a run of a day. It is published when `wait()` of the result returns.
 
-        If the published day already has the same inputs and definition, nothing runs, unless `force`. The run fails if
-        the inputs have lost rows of the published version: `release` the day to publish it without them.
+        If the published day already has the same inputs and definition, nothing runs, unless `force`. With `profile`,
+        it runs in any case, and measures each step: it computes one after the other, which takes longer (`steps`). The
+        run fails if the inputs have lost rows of the published version: `release` the day to publish it without them.
 
         Raises `UnknownName`, `NotDeployed`, `InputError` for a date that is none.
         """
-        self.project.pipeline(pipeline)
-        day = iso_date(date)
-        return self._start(pipeline, day, {"date": day, "force": force})
+        day, stored = iso_date(date), self.project.pipeline(pipeline).pipeline
+        return self._start(stored, day, _run_input(day, force=force, profile=profile))
 
     @contextmanager
-    def run_file(self, path: str | Path, date: Date, *, force: bool = False) -> Iterator[RunHandle]:
+    def run_file(
+        self, path: str | Path, date: Date, *, force: bool = False, profile: bool = False
+    ) -> Iterator[RunHandle]:
         """Start a run of a day of the pipeline in a YAML file, which need not be deployed.
 
         Use it in a `with` statement; a run that has not ended then is stopped. The day is published in a table with the
@@ -60,10 +68,11 @@ class DayClient(ClientResources):
         from slackwater.project.project import load_pipeline
 
         pipeline, day = load_pipeline(Path(path), self.connection.workspace.project), iso_date(date)
+        pipeline = self.project.with_stored_names(pipeline)
         with undeployed_run(
             pipeline,
             day,
-            {"date": day, "force": force},
+            _run_input(day, force=force, profile=profile),
             project=self.project,
             deployment=self.connection.deployment,
             store=self.store,
@@ -113,7 +122,7 @@ class DayClient(ClientResources):
             deployment=self.connection.deployment,
         )
         dates = iso_date(first, name="first"), iso_date(last, name="last")
-        plan = backfiller.plan(pipeline, *dates, parallel=parallel, stale=stale)
+        plan = backfiller.plan(self.project.pipeline(pipeline).pipeline, *dates, parallel=parallel, stale=stale)
         on_plan(plan)
         return backfiller.run(plan, on_day=on_day)
 
@@ -124,7 +133,9 @@ class DayClient(ClientResources):
         """
         from slackwater.client.plan import make_plan
 
-        return make_plan(self.project, self.deployed, self.run_table, pipelines=pipelines)
+        return make_plan(
+            self.project, self.deployed, self.run_table, pipelines=pipelines, table_columns=self.table_columns
+        )
 
     def _names(self, pipeline: str | None) -> list[str]:
         """Return the name of a pipeline, or those of all. Raises `UnknownName`."""
@@ -170,8 +181,7 @@ class DayClient(ClientResources):
 
     def day(self, pipeline: str, date: Date) -> DayRecord:
         """Return the state of a day: the run that is active, and the run that is published."""
-        self.project.pipeline(pipeline)
-        return self.run_table.day(pipeline, iso_date(date))
+        return self.run_table.day(self.project.pipeline(pipeline).pipeline, iso_date(date))
 
     def attempt(self, run: str, *, date: Date | None = None, attempt: int | None = None) -> Attempt:
         """Return an attempt of a run, by default the last one.
@@ -180,7 +190,8 @@ class DayClient(ClientResources):
         """
         from slackwater.client.days.attempts import find_attempt
 
-        return find_attempt(self.run_table, self.project.pipelines, run, date=optional_date(date), attempt=attempt)
+        name = self.project.stored_name(run)
+        return find_attempt(self.run_table, self.project.pipelines, name, date=optional_date(date), attempt=attempt)
 
     def steps(self, record: RunRecord) -> RunSteps:
         """Return what each step of a run did: its rows, its parameters, and its effect."""
@@ -222,17 +233,39 @@ class DayClient(ClientResources):
         )
 
     def refs(self, pipeline: str, date: Date) -> list[Version]:
-        """Return the versions of a day's data, of all attempts: inputs, Arrow files of each stage, published table."""
+        """Return the versions of a day's data, of all attempts: inputs, Arrow files of each stage, published table.
+
+        With `versions: all`, those of all steps that change rows.
+        """
         from slackwater.runs.outputs import versions
 
         return [version for record in self.runs(pipeline, date) for version in versions(record, store=self.store)]
+
+    def verified_refs(self, pipeline: str, date: Date) -> list[VerifiedVersion]:
+        """Read each version of `refs` as a whole, and compare it with its records: rows, schema and checksums.
+
+        A published version is compared with the rows that its last stage has stored, as long as they exist. Raises
+        `UnknownName`, `AccessDenied`, `CloudError`.
+        """
+        from slackwater.client.days.verified import Verifier
+
+        day = self.day(pipeline, date)
+        verifier = Verifier(
+            project=self.project,
+            pipeline=pipeline,
+            date=day.date,
+            published=day.published.run.attempt if day.published else 0,
+            store=self.store,
+            warehouse=self.warehouse,
+        )
+        return [verifier.verify(version) for version in self.refs(pipeline, date)]
 
     def history(self, pipeline: str, date: Date) -> list[DayVersion]:
         """Return the published versions of a day, in order: where each comes from, and whether it can be read."""
         from slackwater.client.days.history import day_versions
 
         day = self.day(pipeline, date)
-        return day_versions(day, self.runs(pipeline, date), self.warehouse.tags(pipeline))
+        return day_versions(day, self.runs(pipeline, date), self.warehouse.tags(day.pipeline))
 
     def rollback(self, pipeline: str, date: Date, *, to: int, reason: str) -> RunHandle:
         """Start a run that publishes version `to` of a day again. It is published when `wait()` of the result returns.
@@ -242,10 +275,9 @@ class DayClient(ClientResources):
         """
         from slackwater.client.days.history import check_rollback
 
-        tags = self.warehouse.tags(pipeline)
         day, runs = self.day(pipeline, date), self.runs(pipeline, date)
-        check_rollback(day, runs, tags, to=to, reason=reason)
-        return self._start(pipeline, day.date, {"date": day.date, "rollback": to, "reason": reason})
+        check_rollback(day, runs, self.warehouse.tags(day.pipeline), to=to, reason=reason)
+        return self._start(day.pipeline, day.date, {"date": day.date, "rollback": to, "reason": reason})
 
     def table(self, run: Run) -> PublishedTable:
         """Return the version of a day that a run has published. It is read when its rows are asked for."""
@@ -261,10 +293,10 @@ class DayClient(ClientResources):
         from slackwater.client.days.history import readable_version
         from slackwater.client.sql import CloudTables, named_version, run_query
 
-        of_pipeline = {}
-        if named := named_version(sql, self.project.pipelines, date=date, version=version):
-            name, day, number = named
-            tags = self.warehouse.tags(name)
-            of_pipeline[name] = readable_version(self.day(name, day), self.runs(name, day), tags, number).tag
+        of_pipeline, names = {}, self.project.known_names
+        if named := named_version(sql, names, date=date, version=version):
+            name, record, number = named[0], self.day(*named[:2]), named[2]
+            tags = self.warehouse.tags(record.pipeline)
+            of_pipeline[name] = readable_version(record, self.runs(name, record.date), tags, number).tag
         tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache, tags=of_pipeline)
-        return run_query(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)
+        return run_query(sql, tables=tables, pipelines=names, sources=self.project.sources)

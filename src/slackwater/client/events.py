@@ -22,7 +22,9 @@ def read_events(file: str) -> list[bytes]:
     The file is NDJSON or a JSON array, gzipped or not; `-` is standard input. Lines of NDJSON are returned byte for
     byte, so that the same file always gives the same batches.
 
-    Raises `InputError` for a file that cannot be read, and `DataError` naming the line that is not JSON.
+    Lines that are not JSON are returned too, because the API rejects each of them alone, and keeps them.
+
+    Raises `InputError` for a file that cannot be read, and `DataError` if it is no JSON array and no line is JSON.
     """
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -76,14 +78,17 @@ def _read_array(content: bytes, file: str) -> list[bytes]:
 
 
 def _read_lines(content: bytes, file: str) -> list[bytes]:
-    events = []
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        event = line.strip()
-        if not event:
-            continue
+    lines = [(number, line.strip()) for number, line in enumerate(content.split(b"\n"), start=1)]
+    events = [(number, line) for number, line in lines if line]
+    first = ""
+    for number, event in events:
         try:
             json.loads(event)
         except ValueError as error:
-            raise DataError(f"{file}: line {number} is not JSON: {error} (nothing was sent)") from error
-        events.append(event)
-    return events
+            first = first or f"line {number}: {error}"
+        else:
+            break
+    else:
+        if events:
+            raise DataError(f"{file}: no line is JSON; {first} (nothing was sent)")
+    return [event for _, event in events]

@@ -66,7 +66,7 @@ class LateClient(DayClient):
             exchange_bucket=deployment.exchange_bucket,
         )
         day = iso_date(today(definition, utc_now()) if as_of is None else as_of, name="as_of")
-        return monitor.run(pipeline, day, on_task=on_task, on_report=on_report)
+        return monitor.run(definition.pipeline, day, on_task=on_task, on_report=on_report)
 
     def check(self, pipeline: str, *, as_of: Date | None = None) -> CheckReport:
         """Return what a monitoring as of a date, by default today, would decide about the days of the window.
@@ -74,7 +74,8 @@ class LateClient(DayClient):
         Nothing runs, is written or sent. Raises `UnknownName`, `NotDeployed`, and `InputError` for a date that is none
         or has not begun.
         """
-        return self._dry_checker_of(pipeline).check(pipeline=pipeline, as_of=optional_date(as_of))
+        checker, stored = self._dry_checker_of(pipeline), self.project.stored_name(pipeline)
+        return checker.check(pipeline=stored, as_of=optional_date(as_of))
 
     def why(self, pipeline: str, date: Date) -> Why:
         """Return why a day is as it is: what is published, what has come since, and what a check decides about it.
@@ -85,19 +86,18 @@ class LateClient(DayClient):
         from slackwater.client.why import Explainer
 
         deployment, day = self.connection.deployment, iso_date(date)
-        checker = self._dry_checker_of(pipeline)
-        check_begun(day, checker.project.pipeline(pipeline).timezone, name="date")
+        checker, stored = self._dry_checker_of(pipeline), self.project.stored_name(pipeline)
+        check_begun(day, checker.project.pipeline(stored).timezone, name="date")
         explainer = Explainer(
             checker=checker,
             is_scheduled=deployment.schedule != "none",
             collect_minutes=deployment.collect_minutes,
         )
-        return explainer.why(pipeline, day)
+        return explainer.why(stored, day)
 
     def _dry_checker_of(self, pipeline: str) -> Checker:
         """Return the checker that writes nothing. Raises `UnknownName`, `NotDeployed`."""
-        self.project.pipeline(pipeline)
-        if pipeline not in self.dry_checker.project.pipelines:
+        if self.project.pipeline(pipeline).pipeline not in self.dry_checker.project.pipelines:
             raise NotDeployed(f"the pipeline {pipeline} is not deployed: run slackwater deploy")
         return self.dry_checker
 
@@ -108,26 +108,32 @@ class LateClient(DayClient):
         *,
         before: int | None = None,
         after: int | None = None,
+        split: bool = False,
         on_progress: OnProgress = ignore,
     ) -> DayComparison:
         """Compare version `after` of a day, by default the published one, with `before`, by default the one before it.
 
         Raises `InputError` for a version that the day does not have, `VersionRemoved` if retention has removed one of
         the two, else `RunFailed`. A Spark job compares each pair of versions once; later calls read its result.
+
+        With `split`, `comparison.split` is what the data has changed, and what the definition and the code: two more
+        Spark jobs compute this once for each pair of versions whose inputs and definition both differ. It is None for
+        other pairs, and `comparison.split_reason` says why.
         """
         from slackwater.late.changes.choose_versions import published_versions
+        from slackwater.late.changes.split import stored_split
         from slackwater.late.comparison import Comparison, ComparisonReference
         from slackwater.runs.comparison_run import attempt_costs
 
-        self.project.pipeline(pipeline)
-        day, versions = iso_date(date), {}
+        pipeline = self.project.pipeline(pipeline).pipeline
+        day, versions, split_input = iso_date(date), {}, {"split": True} if split else {}
         if before or after:
             versions = {"before": before or 0, "after": after or 0}
             published_versions(self.day(pipeline, day), self.runs(pipeline, day), **versions)
         execution = self.executions.start(
             self.connection.deployment.compare_machine_arn,
             name=day,
-            payload={"pipeline": pipeline, "date": day, "since": "previous", **versions},
+            payload={"pipeline": pipeline, "date": day, "since": "previous", **versions, **split_input},
         )
         output = require_success(self.executions.wait(execution, on_progress=on_progress))
         reference = ComparisonReference.model_validate(output)
@@ -137,7 +143,11 @@ class LateClient(DayClient):
         pairs = self.run_table.comparisons(pipeline, day)
         same = [item for item in pairs if (item.before, item.after) == (reference.before, reference.after)]
         costs = attempt_costs(self.run_table.run(pipeline, day, reference.after), same)
-        return DayComparison(comparison.with_costs(costs), "")
+        comparison = comparison.with_costs(costs)
+        if split:
+            parts = stored_split(self.store, f"{reference.uri.rpartition('/')[0]}/")
+            comparison = comparison.model_copy(update={"split": parts, "split_reason": reference.split_reason})
+        return DayComparison(comparison, "")
 
     def days_on_hold(self, pipeline: str | None = None) -> list[DayRecord]:
         """Return the days on hold of a pipeline, or of all, by pipeline and date. Raises `UnknownName`."""
@@ -170,8 +180,8 @@ class LateClient(DayClient):
         if the inputs have changed since the hold was recorded: the hold then has the present reason. If the run cannot
         be started, the release is recorded nevertheless, the error says so, and the same call can be repeated.
         """
-        day = iso_date(date)
-        force = self.hold_decisions.release(pipeline, day, reason=reason)
+        day, stored = iso_date(date), self.project.pipeline(pipeline).pipeline
+        force = self.hold_decisions.release(stored, day, reason=reason)
         try:
             return self.run(pipeline, day, force=force)
         except SlackwaterError as error:
@@ -185,7 +195,7 @@ class LateClient(DayClient):
 
         Raises `UnknownName`, and `InputError` for a day that is not on hold or whose published version is not known.
         """
-        return self.hold_decisions.keep(pipeline, iso_date(date), reason=reason)
+        return self.hold_decisions.keep(self.project.pipeline(pipeline).pipeline, iso_date(date), reason=reason)
 
     reject = keep  # its former name
 

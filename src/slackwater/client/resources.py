@@ -100,6 +100,12 @@ class ClientResources(Resources):
             self.clients("sqs"), events=settings.event_queue_url, dead_letters=settings.event_dead_letter_queue_url
         )
 
+    def table_columns(self, pipeline: str) -> tuple[str, ...]:
+        """Return the columns of a pipeline's published table; none before its first day. Raises `CloudError`."""
+        from slackwater.aws.glue_tables import GlueTables
+
+        return GlueTables(self.clients).columns(self.settings.warehouse_database, pipeline)
+
     @cached_property
     def logs(self) -> JobLogs:
         """Spark jobs and their logs."""

@@ -79,6 +79,8 @@ class PushTotals:
     """One entry for each event, with `index` (in the file, from 0) and `reason`."""
     report: dict[str, Any] | None = None
     """The report about these events, if the caller asked for one: `report_id`, `windows`, `events` and `through`."""
+    unknown_fields: list[str] = field(default_factory=list)
+    """The first fields of its events that the definition does not list, and whose values are kept."""
 
     @property
     def ok(self) -> bool:
@@ -89,6 +91,7 @@ class PushTotals:
         """Add the API's response to one batch."""
         for item in response.get("rejected", []):
             self.rejected.append({"index": self.events + item["index"], "reason": item["reason"]})
+        self.unknown_fields = list(dict.fromkeys([*self.unknown_fields, *response.get("unknown_fields", [])]))
         self.events += len(batch)
         self.batches += 1
         self.accepted += response.get("accepted", 0)

@@ -44,7 +44,7 @@ class CloudTables:
 
     def published(self, pipeline: str) -> Any | None:
         """Return the pipeline's published table, or the ledger, or None if nothing has been written to it yet."""
-        return self.warehouse.published(pipeline, tag=self.tags.get(pipeline))
+        return self.warehouse.published(self.project.stored_name(pipeline), tag=self.tags.get(pipeline))
 
     def raw(self, source: str) -> Any:
         """Return the events of a source with the columns `_date`, `_hour` and `_object`.

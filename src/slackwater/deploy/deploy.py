@@ -31,6 +31,7 @@ from slackwater.aws.deployment import (
 )
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.failures import translated
+from slackwater.aws.glue_tables import GlueTables
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.spark_application import SparkApplications
 from slackwater.client.plan import Plan, make_plan
@@ -39,7 +40,7 @@ from slackwater.deploy.cdk import Cdk, remove_uploaded
 from slackwater.deploy.tools import cdk_program, install_tools, is_installed
 from slackwater.errors import CloudError, NotDeployed
 from slackwater.progress import ProgressBoard, TaskState
-from slackwater.project.changes import changed_definitions
+from slackwater.project.changes import changed_definitions, check_renames
 from slackwater.project.environments import check_target, settings_of_environment
 from slackwater.project.installation import make_state_folder
 from slackwater.project.project import Project
@@ -160,6 +161,8 @@ def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_std
     except NotDeployed:
         on_note("the deployed project has an older format: only the history of definitions is compared")
         deployed = None
+    if deployed:
+        check_renames(project, deployed)
     history = HistoryStore(
         store=store,
         glue=client("glue"),
@@ -183,7 +186,13 @@ def plan_deployment(project: Project, *, prefix: str) -> Plan | None:
         deployed = read_project(S3ObjectStore(client("s3")), uri)
     except NotDeployed:
         return None
-    return make_plan(project, deployed, DynamoRunTable(client("dynamodb"), storage["RunTable"]))
+    database, tables = storage["WarehouseDatabase"], GlueTables(client)
+    return make_plan(
+        project,
+        deployed,
+        DynamoRunTable(client("dynamodb"), storage["RunTable"]),
+        table_columns=lambda name: tables.columns(database, name),
+    )
 
 
 def stop_changed_application(assembly: Path, *, stack: str, on_note: OnNote = to_stderr) -> None:

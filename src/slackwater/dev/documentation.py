@@ -66,11 +66,20 @@ def served(site: Path, port: int | None) -> Iterator[ThreadingHTTPServer]:
     Raises `InputError` if the port cannot be used.
     """
     try:
-        server = ThreadingHTTPServer((_HOST, port or 0), partial(_QuietHandler, directory=str(site)))
+        server = _Server((_HOST, port or 0), partial(_QuietHandler, directory=str(site)))
     except OSError as error:
         raise InputError(f"--port: {port} cannot be used ({error.strerror}): name another one, or none") from error
     with server:
         yield server
+
+
+class _Server(ThreadingHTTPServer):
+    """Writes nothing about a browser that closes a connection early."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report other errors only."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _QuietHandler(SimpleHTTPRequestHandler):

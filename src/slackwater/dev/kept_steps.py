@@ -11,7 +11,7 @@ from slackwater.dev.outcome import StepOutcome, StepState
 from slackwater.dev.sample import Sample
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.graph import Stage, stages
+from slackwater.pipeline.graph import Stage, stages, visible_versions
 from slackwater.steps.step import LazyFrames, StepContext
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class KeptSteps:
 
         current, use = self._kept, pipeline.steps[name]
         reads = {read: current[read] for read in use.depends_on}
-        earlier = [item for item in stage.ancestors if item in current]
+        earlier = [item for item in visible_versions(pipeline, stage, name) if item in current]
 
         def look_up(name: str) -> Any:
             reads[name] = current[name]

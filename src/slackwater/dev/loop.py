@@ -148,7 +148,7 @@ class DevLoop:
         problems = tuple(problem for problem in checked.problems if problem.file in files)
         if problems:
             raise InvalidDefinitions(problems)
-        project = Project(sources=checked.sources, pipelines=checked.pipelines)
+        project = Project.of(checked.sources, checked.pipelines)
         return project, project.pipeline(self._pipeline)
 
     def _samples_of(self, project: Project, pipeline: Pipeline) -> dict[str, Sample]:

@@ -170,6 +170,59 @@ class RowCounts(Record):
         return self.added + self.removed + self.changed
 
 
+class MetricSplit(Record):
+    """How much of a metric's change the data has caused, and how much the definition and the code.
+
+    Both are differences of totals, whatever the aggregation is: together they are `after` - `before`.
+    """
+
+    metric: str
+    total: Totals
+    before: float | None
+    between: float | None
+    """With the inputs of the later version, and the definition and code of the earlier one."""
+    after: float | None
+    data: float | None
+    """`between` - `before`; None if one of them is."""
+    definition: float | None
+    """`after` - `between`; None if one of them is."""
+    data_percent: float | None
+    """Of `before`; None without it, and if it is 0."""
+    definition_percent: float | None
+
+    @classmethod
+    def of(cls, metric: MetricChange, between: float | None) -> MetricSplit:
+        """Return the parts of a metric's change. Totals that `MetricChange.moved` would call equal are equal here."""
+        before, after = metric.before, metric.after
+        for known in (after, before):
+            if not metric.model_copy(update={"before": known, "after": between}).moved:
+                between = known
+        data = None if before is None or between is None else between - before
+        definition = None if between is None or after is None else after - between
+        data_percent, definition_percent = (
+            None if part is None or not before else 100 * part / abs(before) for part in (data, definition)
+        )
+        values = {"before": before, "between": between, "after": after, "data": data, "definition": definition}
+        percents = {"data_percent": data_percent, "definition_percent": definition_percent}
+        return cls(metric=metric.metric, total=metric.total, **values, **percents)
+
+
+class Split(Record):
+    """What the data has changed between two versions, and what the definition and the code.
+
+    The rows between them are those of the later version's inputs, with the definition and code of the earlier version.
+    """
+
+    metrics: tuple[MetricSplit, ...]
+    """Those of the comparison, in its order."""
+    data: RowCounts
+    """From the rows of the earlier version to the rows between."""
+    definition: RowCounts
+    """From the rows between to the rows of the later version."""
+    seconds: float
+    """Of the job that has counted them."""
+
+
 class Comparison(Record):
     """The changes between two versions of a day, and the changes of the inputs that explain them."""
 
@@ -196,7 +249,12 @@ class Comparison(Record):
     notify: NotifyRules = NotifyRules()
     """Of the pipeline's definition, at the time of the comparison."""
     comparison_usd: float | None = None
-    """What this comparison has cost in USD; None while that is unknown, and in the summary that the job stores."""
+    """What this comparison and its split have cost in USD; None while that is unknown, and in the summary that the job
+    stores."""
+    split: Split | None = None
+    """None where nobody has asked for it, and in the summary that the job stores."""
+    split_reason: str = ""
+    """Why there is no split, if somebody has asked for it."""
 
     def with_costs(self, costs: AttemptCosts) -> Comparison:
         """Return the comparison with costs that are known by now."""
@@ -238,3 +296,5 @@ class ComparisonReference(Record):
     """Number of rows that differ."""
     reason: str = ""
     """Why there is nothing to compare."""
+    split_reason: str = ""
+    """Why there is no split, if one was asked for."""

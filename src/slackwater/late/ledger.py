@@ -19,8 +19,10 @@ from slackwater.late.decision import CheckReport
 from slackwater.late.documents import OnUnreadable, read_document
 from slackwater.late.effects import effects_of_day
 from slackwater.late.entry import LateInput, LedgerEntry, definition_input, late_inputs
+from slackwater.late.ledger_counts import counts_of
 from slackwater.late.new_entries import RunInputs, completed_entries, is_complete, new_entries
 from slackwater.late.pending import PendingCheck, read_pending
+from slackwater.metrics import PutsMetric
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.comparison_run import attempt_usd
@@ -69,6 +71,8 @@ class Ledger:
     now: Callable[[], datetime]
     on_unreadable: OnUnreadable
     """A damaged document stays as it is, and does not stop the others."""
+    put_metric: PutsMetric
+    """Called with the counts of the rows that a commit has added."""
 
     def write(self, *, pipeline: str, report: str, execution: str) -> int:
         """Write what is missing after a monitoring, and return the number of new rows.
@@ -121,6 +125,9 @@ class Ledger:
                 read_by_runs=read,
             )
             if not (entries or completed) or self.table.write(entries, replaced=completed, version=state.version):
+                for metric, count in counts_of(state.entries, entries).items():
+                    if count:
+                        self.put_metric(metric, count, pipeline=definition.pipeline)
                 return len(entries)
         raise DayChanged(f"{definition.pipeline}: the ledger kept changing while its rows were written")
 

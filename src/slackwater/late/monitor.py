@@ -14,7 +14,7 @@ from slackwater.late.arrival_messages import DayDeferred, day_deferred, seconds_
 from slackwater.late.changes.definition_notices import DefinitionNotifier, kept_days
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.metrics import days_on_hold, put_budget, put_counts, put_gauges, rejected_above_normal
+from slackwater.late.check.metrics import days_on_hold, put_budget, put_gauges, rejected_above_normal
 from slackwater.late.check.window_dates import check_window, today
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.late.pending import save_pending
@@ -82,7 +82,6 @@ class Monitor:
         definition = checker.project.pipeline(pipeline)
         # A check of an earlier date puts no gauges, because it must not fire an alarm, and would name other days.
         is_of_today = report.as_of == today(definition, report.checked_at).isoformat()
-        put_counts(report, self.put_metric)
         with self.best_effort(pipeline, "the number of days on hold is not known"):
             self.put_metric(Metric.DAYS_ON_HOLD, days_on_hold(report, checker.table.held(pipeline)), pipeline=pipeline)
         if is_of_today:
@@ -142,7 +141,7 @@ class Monitor:
             self.put_metric(Metric.NOTIFICATIONS_SENT, sent, pipeline=report.pipeline)
 
     def record_costs(self, pipeline: str, *, elapsed: timedelta) -> None:
-        """Record the costs of runs and comparisons that are due, and put the metrics of each.
+        """Record the costs of runs and comparisons that are due.
 
         `elapsed` is how long the check took: after a long one, the next check records them.
         """
@@ -151,11 +150,6 @@ class Monitor:
             return
         with self.best_effort(pipeline, "costs of runs were not recorded"):
             recorded = self.costs.record_due(pipeline, within=within)
-            for record in recorded.completed:
-                if record.cost and record.cost.usd is not None:
-                    self.put_metric(Metric.RUN_COST, record.cost.usd, pipeline=pipeline)
-                if record.cost and record.cost.jobs:
-                    self.put_metric(Metric.JOB_QUEUE_MINUTES, record.cost.queued_seconds / 60, pipeline=pipeline)
             if recorded.errors:
                 self.warn("costs of runs were not recorded", reasons=recorded.errors)
                 self.put_metric(Metric.CHECK_PARTS_FAILED, 1, pipeline=pipeline)

@@ -9,9 +9,11 @@ use.
 from __future__ import annotations
 
 import functools
+import gzip
 import importlib
 import json
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -19,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
+
+import botocore
 
 from slackwater.local import layout
 
@@ -28,6 +32,10 @@ Response = tuple[int, dict[str, str], bytes]
 ProvisionedResource = tuple[str, dict[str, str]]
 # The large states whose functions do nothing but copy tables. A copy takes twice as long as the JSON of the table.
 _COPIED_STATES = ("stepfunctions", "cloudformation", "cloudwatch", "cloudwatch_logs", "glue")
+
+
+# Characters at the beginning of a model that contain its metadata.
+_METADATA = 3_000
 
 
 class Scope(NamedTuple):
@@ -166,6 +174,19 @@ def keep_function_code() -> None:
     last saved state names.
     """
     module("services.lambda_svc")._prune_orphan_code_blobs = lambda _referenced: None
+
+
+def name_services() -> None:
+    """Tell the emulator the names with which requests to AWS's services are signed.
+
+    It would read 400 whole models of botocore for it, which takes seconds, when a request is for none of its services.
+    """
+    names = set[str]()
+    for model in (Path(botocore.__file__).parent / "data").glob("*/*/service-2.json*"):
+        with gzip.open(model, "rt") if model.suffix == ".gz" else model.open() as text:
+            metadata = text.read(_METADATA)
+        names |= {model.parts[-3], *re.findall(r'"(?:endpointPrefix|signingName)":\s*"([^"]+)"', metadata)}
+    module("core.router")._KNOWN_AWS_SERVICE_NAMES = frozenset(names)
 
 
 def read_objects_in_parts() -> None:

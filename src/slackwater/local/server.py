@@ -66,6 +66,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     from hypercorn.asyncio import serve  # noqa: PLC0415 - the emulator patches it and must be imported first
     from hypercorn.config import Config  # noqa: PLC0415
 
+    emulator.name_services()
     emulator.read_objects_in_parts()
     _remove_leftovers(files.jobs)
     rest_apis.register(endpoint)

@@ -47,7 +47,7 @@ class Credentials(BaseModel):
     username: Annotated[str, BeforeValidator(_strip), AfterValidator(_expect_no_control)] | None = None
     password: Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_expect_no_control)] | None = None
     private_key: SecretStr | None = None
-    """For SFTP: a private key in OpenSSH's format, without a passphrase."""
+    """Without a passphrase: for SFTP in OpenSSH's format, for Snowflake in PEM."""
     token: Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_expect_visible)] | None = None
     """For HTTPS: sent as `Authorization: Bearer <token>`."""
 

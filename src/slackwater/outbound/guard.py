@@ -27,7 +27,7 @@ import httpx
 from slackwater.errors import DefinitionError, OutboundRefused
 from slackwater.outbound.ip_addresses import LOOPBACK, PRIVATE, Address, Network, special_purpose
 
-PORTS = {"http": 80, "https": 443, "sftp": 22, "postgresql": 5432}
+PORTS = {"http": 80, "https": 443, "sftp": 22, "postgresql": 5432, "redshift": 5439}
 # Limits the connection to one address: a host with several addresses may take several times as long.
 _CONNECT_SECONDS = 5.0
 # The expressions match a whole string, and `ipaddress` parses the result. They accept ASCII only, so a host name in

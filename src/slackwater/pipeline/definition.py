@@ -99,6 +99,9 @@ class Late(Model):
     it would change, or `rerun` them."""
     notify: NotifyRules = NotifyRules()
     """When people are notified of a changed day."""
+    split: bool = False
+    """Whether a message says what the data has changed and what the definition and the code, if both have changed. Two
+    more Spark jobs compute this, before people are notified."""
     max_age_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Late data below every threshold makes its day run again when the oldest of it has waited so many hours. It
     replaces that of each source, and counts for tables as well."""
@@ -147,6 +150,12 @@ class Pipeline(Model):
     late: Late = Late()
     deadline_hours: Annotated[int, Field(gt=0)] = 12
     """A day that is not published this many hours after its end is overdue, and an alarm fires."""
+    renamed_from: Name | None = None
+    """The first name of a pipeline that has another one now. Its table, history and holds stay under that name, by
+    which AWS and other systems know it."""
+    versions: Literal["stages", "all"] = "stages"
+    """Of which steps a run stores the rows as Arrow files: of those that end a Spark job, or of `all` that change rows.
+    """
 
     @model_validator(mode="after")
     def _check_names(self) -> Pipeline:
@@ -157,8 +166,9 @@ class Pipeline(Model):
 
     def name_problems(self) -> Iterator[Problem]:
         """Yield the problems of names within the pipeline that have nothing to do with its graph."""
-        if self.pipeline == LEDGER_TABLE:
-            yield Problem(path=("pipeline",), message="the table of late inputs has this name: rename the pipeline")
+        for key, name in (("pipeline", self.pipeline), ("renamed_from", self.renamed_from)):
+            if name == LEDGER_TABLE:
+                yield Problem(path=(key,), message="the table of late inputs has this name: rename the pipeline")
         if not self.inputs:
             yield Problem(path=(), message="it has no input: name a source in `sources`, or a pipeline in `tables`")
         # `depends_on` names sources, tables and steps alike.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from slackwater.errors import DefinitionError, UnknownName
@@ -48,15 +48,20 @@ def pipeline_order(pipelines: Mapping[str, Pipeline]) -> tuple[str, ...]:
         raise DefinitionError(f"pipelines read each other's tables: {' -> '.join(error.args[1])}") from error
 
 
-def selected_pipelines(selection: str, pipelines: Mapping[str, Pipeline]) -> tuple[str, ...]:
+def selected_pipelines(
+    selection: str, pipelines: Mapping[str, Pipeline], *, names: Collection[str] | None = None
+) -> tuple[str, ...]:
     """Return the pipelines that a selection names, each after those whose tables it reads.
 
     `NAME+` is a pipeline and all that read its table, directly or through others. `+NAME` is a pipeline and all whose
-    tables it reads, and `+NAME+` is both. Raises `UnknownName`, and `DefinitionError` as `pipeline_order` does.
+    tables it reads, and `+NAME+` is both. Raises `UnknownName`, which suggests one of `names`, by default those of
+    `pipelines`, and `DefinitionError` for pipelines that read each other.
     """
     ordered, name = pipeline_order(pipelines), selection.removeprefix("+").removesuffix("+")
     if name not in pipelines:
-        problem = unknown_name(f"{selection!r} names no pipeline of the project", name, sorted(pipelines), path=())
+        problem = unknown_name(
+            f"{selection!r} names no pipeline of the project", name, sorted(names or pipelines), path=()
+        )
         raise UnknownName(f"--select: {problem}")
     reads = {key: {item.table for item in pipelines[key].published_tables.values()} for key in ordered}
     before, after = {name}, {name}
@@ -132,6 +137,22 @@ def layers(ordered: Sequence[Stage]) -> list[list[Stage]]:
         number[stage.name] = max((number[read] + 1 for read in stage.reads_stages), default=0)
     number[ordered[-1].name] = max(number.values(), default=-1) + 1
     return [[stage for stage in ordered if number[stage.name] == layer] for layer in range(max(number.values()) + 1)]
+
+
+def visible_versions(pipeline: Pipeline, stage: Stage, step: str) -> tuple[str, ...]:
+    """Return the names of the versions of a run's data that a step of the stage may read besides its inputs.
+
+    Without `versions: all`, these are the stages that its own is computed from. With it, they are all inputs of the
+    pipeline, all steps of the stages of earlier layers, which have ended, and the steps before it in its own stage.
+    """
+    if pipeline.versions != "all":
+        return stage.ancestors
+    seen: list[str] = []
+    for layer in layers(stages(pipeline)):
+        if stage in layer:
+            break
+        seen += [name for ended in layer for name in ended.steps]
+    return (*pipeline.inputs, *seen, *stage.steps[: stage.steps.index(step)])
 
 
 def _stage(pipeline: Pipeline, name: str, steps: Sequence[str], before: Sequence[Stage]) -> Stage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from slackwater.sources.definition import Source
 
 # Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
 _OPERATIONAL_KEYS: dict[str, Any] = {
-    **dict.fromkeys(("description", "team", "spark", "schedule", "late", "deadline_hours"), True),
+    **dict.fromkeys(
+        ("renamed_from", "description", "team", "versions", "spark", "schedule", "late", "deadline_hours"), True
+    ),
     "publish": {"metrics", "hour", "audit"},
     "tables": {"__all__": {"on_change"}},
 }
@@ -34,11 +37,47 @@ class CodeDigests(Model):
 
 
 class Project(Model):
-    """All sources and pipelines of a project. Lambda functions and Spark jobs read it from `project.json`."""
+    """All sources and pipelines of a project. Lambda functions and Spark jobs read it from `project.json`.
+
+    A renamed pipeline has its first name here, under which everything of it is stored (decision 40).
+    """
 
     sources: dict[str, Source]
     pipelines: dict[str, Pipeline]
     code: CodeDigests = CodeDigests()
+    names: dict[str, str] = {}
+    """The present names of renamed pipelines, as their files have them, by stored name."""
+
+    @classmethod
+    def of(cls, sources: Mapping[str, Source], pipelines: Mapping[str, Pipeline]) -> Project:
+        """Return the project of definitions as their files have them."""
+        names = {item.renamed_from: name for name, item in pipelines.items() if item.renamed_from}
+        project = cls(sources=dict(sources), pipelines={}, names=names)
+        stored = map(project.with_stored_names, pipelines.values())
+        return project.model_copy(update={"pipelines": {item.pipeline: item for item in stored}})
+
+    def with_stored_names(self, pipeline: Pipeline) -> Pipeline:
+        """Return a pipeline, as its file has it, with stored names: its own, and those of the tables that it reads."""
+        tables = {
+            name: item.model_copy(update={"table": self.stored_name(item.table)})
+            for name, item in pipeline.published_tables.items()
+        }
+        stored = pipeline.renamed_from or self.stored_name(pipeline.pipeline)
+        update = {"pipeline": stored, "renamed_from": None, "tables": {**pipeline.tables, **tables}}
+        return pipeline.model_copy(update=update)
+
+    def stored_name(self, name: str) -> str:
+        """Return the name under which everything of a pipeline is stored: for most, its name."""
+        return next((stored for stored, present in self.names.items() if present == name), name)
+
+    def present_name(self, stored: str) -> str:
+        """Return the name that a pipeline with this stored name has now."""
+        return self.names.get(stored, stored)
+
+    @property
+    def known_names(self) -> list[str]:
+        """The names that people may use for pipelines, sorted: present and stored ones."""
+        return sorted({*self.pipelines, *self.names.values()})
 
     def source(self, name: str) -> Source:
         """Return the source with this name. Raises `UnknownName`."""
@@ -47,14 +86,18 @@ class Project(Model):
         return self.sources[name]
 
     def pipeline(self, name: str) -> Pipeline:
-        """Return the pipeline with this name. Raises `UnknownName`."""
-        if name not in self.pipelines:
-            raise UnknownName(f"no pipeline {name!r} in this project (pipelines: {', '.join(sorted(self.pipelines))})")
-        return self.pipelines[name]
+        """Return the pipeline with this present or stored name. Raises `UnknownName`."""
+        stored = self.stored_name(name)
+        if stored not in self.pipelines:
+            known = ", ".join(sorted(map(self.present_name, self.pipelines)))
+            raise UnknownName(f"no pipeline {name!r} in this project (pipelines: {known})")
+        return self.pipelines[stored]
 
     def selected(self, selection: str) -> tuple[str, ...]:
         """Return the pipelines of `NAME`, `NAME+`, `+NAME` or `+NAME+`, in order. Raises `UnknownName`."""
-        return selected_pipelines(selection, self.pipelines)
+        name = selection.removeprefix("+").removesuffix("+")
+        names = [self.present_name(stored) for stored in self.pipelines]
+        return selected_pipelines(selection.replace(name, self.stored_name(name), 1), self.pipelines, names=names)
 
     def records_removed(self, source: str) -> bool:
         """Return whether the days of any pipeline do not keep rows of files that the source's partner has removed."""
@@ -154,4 +197,4 @@ def _load(folder: Path, *, steps: bool) -> Project:
     checked = check_project(folder, steps=steps)
     if checked.problems:
         raise DefinitionError("\n".join(map(str, checked.problems)))
-    return Project(sources=checked.sources, pipelines=checked.pipelines)
+    return Project.of(checked.sources, checked.pipelines)

@@ -34,11 +34,12 @@ def expected_usd(runs: Iterable[RunRecord], rows: int) -> float | None:
 def shows_price(record: RunRecord) -> bool:
     """Return whether a run shows what its rows cost: it has published rows that it has computed, and has a price.
 
-    A run with stages of earlier runs, or of added objects alone, was cheaper than its rows, and so is a rollback.
+    A run with stages of earlier runs, or of added objects alone, was cheaper than its rows, and so is a rollback. One
+    that has measured its steps was more expensive.
     """
     references = [stage.reference for stage in record.stages]
     computed = all(item.manifest.startswith(record.run.prefix) and not item.is_merged for item in references)
-    is_published = record.state is RunState.PUBLISHED and record.rollback is None
+    is_published = record.state is RunState.PUBLISHED and record.rollback is None and not record.run.profiled
     return is_published and computed and record.run.rows > 0 and _usd(record) is not None
 
 

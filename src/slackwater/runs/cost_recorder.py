@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from slackwater.costs.cost import RunUsage, final_cost, price_run
 from slackwater.errors import AccessDenied, CloudError, Throttled, Unavailable
+from slackwater.metrics import Metric, PutsMetric
 from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, DueCost, attempt_costs
 from slackwater.runs.cost_estimate import expected_usd, latest_runs, shows_price
 from slackwater.runs.record import RunRecord
@@ -55,6 +56,8 @@ class CostRecorder:
     architecture: str
     """`x86_64` or `arm64`."""
     now: Callable[[], datetime]
+    put_metric: PutsMetric | None = None
+    """Called when this recorder has made a cost final: of all processes, only one writes it."""
 
     def price(self, record: Priced) -> Priced:
         """Return the record of a run that has ended, or of a comparison, with what is known about its cost now.
@@ -84,15 +87,30 @@ class CostRecorder:
     def record(self, record: Priced) -> Priced | None:
         """Record what `price` returns, and return it; None if another process has recorded a cost meanwhile.
 
-        A run gets what it was expected to cost beside its first price. Raises `CloudError`, `AccessDenied`, and
-        `InputError` if the price file is not valid.
+        A final cost is put as a metric. A run gets what it was expected to cost beside its first price. Raises
+        `CloudError`, `AccessDenied`, and `InputError` if the price file is not valid.
         """
         priced = self.price(record)
         if isinstance(priced, RunRecord) and priced.estimated_usd is None and shows_price(priced):
             runs = latest_runs(self.table, priced.run.pipeline, last=priced.run.date)
             earlier = [run for run in runs if run.started_at < priced.started_at]
             priced = priced.model_copy(update={"estimated_usd": expected_usd(earlier, priced.run.rows)})
-        return priced if priced == record or self.table.save_cost(priced) else None
+        if priced == record:
+            return priced
+        if not self.table.save_cost(priced):
+            return None
+        if is_final(priced):
+            self._put_metrics(priced)
+        return priced
+
+    def _put_metrics(self, record: RunRecord | ComparisonRun) -> None:
+        cost, pipeline = record.cost, record.run.pipeline if isinstance(record, RunRecord) else record.pipeline
+        if self.put_metric is None or cost is None:
+            return
+        if cost.usd is not None:
+            self.put_metric(Metric.RUN_COST, cost.usd, pipeline=pipeline)
+        if cost.jobs:
+            self.put_metric(Metric.JOB_QUEUE_MINUTES, cost.queued_seconds / 60, pipeline=pipeline)
 
     def attempt_costs(self, pipeline: str, date: str, *, before: int, after: int) -> AttemptCosts:
         """Return what is known now about the cost of the attempt `after`, and of comparing it with `before`.

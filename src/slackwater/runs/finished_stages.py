@@ -14,12 +14,13 @@ from datetime import datetime
 from pydantic import TypeAdapter
 
 from slackwater.arrow.dataset import count_files, find_reference, load_manifest
-from slackwater.arrow.reference import ArrowReference, reference_uri
+from slackwater.arrow.reference import ArrowReference, manifest_uri, reference_uri
 from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run, StageRecord
+from slackwater.runs.step_versions import attempt_prefix, find_lookups, step_references, stored_names
 from slackwater.storage import ObjectStore
 
 _Identities = TypeAdapter(dict[str, str])
@@ -36,6 +37,8 @@ def stage_identities(project: Project, run: Run, manifest: InputManifest, *, pub
     identities: dict[str, str] = {}
     for stage in stages(pipeline):
         parts = [f"{run.pipeline} {run.date} {pipeline.timezone}", f"job {project.code.job}"]
+        # A stage that was computed at once has no versions of its steps.
+        parts += ["versions all"] if pipeline.versions == "all" else []
         for name in stage.steps:
             use = pipeline.steps[name]
             parts.append(f"step {name} {project.code.steps.get(use.step, '')} {use.model_dump_json(by_alias=True)}")
@@ -51,12 +54,20 @@ def stage_identities(project: Project, run: Run, manifest: InputManifest, *, pub
 
 
 def keep_finished_stages(
-    run: Run, identities: Mapping[str, str], earlier: Iterable[Run], *, since: datetime, store: ObjectStore
+    run: Run,
+    identities: Mapping[str, str],
+    earlier: Iterable[Run],
+    *,
+    since: datetime,
+    store: ObjectStore,
+    all_versions: bool = False,
 ) -> frozenset[str]:
     """Store the identities of the run's stages, keep the stages that `earlier` attempts have finished; return these.
 
     A stage is kept from the first of the attempts that has it with the same identity, with all of its Arrow files, and
-    written after `since`: older files may be removed by retention while the run reads them.
+    written after `since`: older files may be removed by retention while the run reads them. With `all_versions`, the
+    files of its steps count as well, and a stage whose steps have looked up more than its identity covers is kept in
+    attempts of one run only.
     """
     store.put(_identities_uri(run.prefix), _Identities.dump_json(dict(identities)))
     kept = {stage for stage in identities if find_reference(run.stage_prefix(stage), store=store)}
@@ -65,10 +76,22 @@ def keep_finished_stages(
         for stage, identity in identities.items():
             if stage not in kept and known.get(stage) == identity:
                 reference = find_reference(attempt.stage_prefix(stage), store=store)
-                if reference and is_readable(reference, since=since, store=store):
+                if reference is None or not is_readable(reference, since=since, store=store):
+                    continue
+                if not all_versions or _keeps_versions(reference, run, attempt, since=since, store=store):
                     store.put(reference_uri(run.stage_prefix(stage)), reference.model_dump_json().encode())
                     kept.add(stage)
     return frozenset(kept)
+
+
+def _keeps_versions(reference: ArrowReference, run: Run, attempt: Run, *, since: datetime, store: ObjectStore) -> bool:
+    """Return whether a finished stage of an earlier attempt has the versions of its steps that the run would write."""
+    # What it has looked up is the same in attempts with the same inputs, definition and code.
+    if find_lookups(reference.manifest.removesuffix(manifest_uri("")), store=store) and attempt.run_id != run.run_id:
+        return False
+    prefix, manifest = attempt_prefix(reference.manifest), load_manifest(reference.manifest, store=store)
+    steps = step_references(manifest, prefix=prefix, names=stored_names(prefix, store=store), store=store)
+    return all(is_readable(step, since=since, store=store) for step in steps.values())
 
 
 def finished_stages(run: Run, *, store: ObjectStore) -> tuple[StageRecord, ...]:

@@ -33,6 +33,7 @@ from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.record import (
     ActiveRun,
     DayRecord,
+    JobFiles,
     Publication,
     ResolutionAction,
     Run,
@@ -113,24 +114,27 @@ class Freezer:
         execution: str,
         correlation_id: str,
         force: bool = False,
+        profile: bool = False,
         moves_hours: bool = False,
         rollback: int | None = None,
         reason: str = "",
+        files: JobFiles | None = None,
     ) -> Frozen:
         """List the day's inputs, write the manifest, and claim the day for an execution.
 
         `execution` is the ARN of the Step Functions execution; a second call for it returns the run that it has
         claimed. `force` runs the day even if its inputs and its definition are those of the published run, and computes
-        all of its stages. With `moves_hours`, a day that was published with another timezone may run: the caller also
-        runs the days around it. `rollback` is the number of an earlier version that the run publishes again, for a
-        `reason`; it lists no inputs. Only the action `RUN` claims the day.
+        all of its stages; so does `profile`, and the run measures each step. With `moves_hours`, a day that was
+        published with another timezone may run: the caller also runs the days around it. `rollback` is the number of an
+        earlier version that the run publishes again, for a `reason`; it lists no inputs. `files` are those of the run's
+        jobs. Only the action `RUN` claims the day.
 
         Raises `InputError` for a version that cannot be published again, for a day that is on hold after a rollback,
         when `date` is not a date such as 2013-03-10 or has not begun, and, unless a person has released the day with
         these inputs, when they have lost rows of the published run or the timezone has changed; `UnknownName` when the
         project has no such pipeline; `DayChanged` when files keep changing meanwhile; and `CloudError`.
         """
-        day = self._day(pipeline, date)
+        day, force = self._day(pipeline, date), force or profile
         # The record is read before the objects are listed. The claim below is conditional on its version, so it fails
         # when another execution has published the day in between: this listing may be older than the other one's.
         record = self.table.day(pipeline, date)
@@ -157,7 +161,7 @@ class Freezer:
         if former and former.timezone != reads.timezone and not moves_hours:
             refuse_moved_hours(record, inputs=manifest.digest)
         changed = tuple(source.source for source in differences if source.changes)
-        run = self._next_run(manifest, record, correlation_id)
+        run = self._next_run(manifest, record, correlation_id).model_copy(update={"profiled": profile})
         definition, code = self.project.written_digest(pipeline), self.project.code_digest(pipeline)
         # Without the published manifest, only its name is known, the digest of all of its inputs.
         is_late = bool(changed) if before or not published else inputs_of(published.run) != manifest.digest
@@ -184,6 +188,7 @@ class Freezer:
             definition=definition,
             code=code,
             reads=reads,
+            files=files,
             changed_inputs=changed,
             reasons=run_reasons(run, published_run, is_late=is_late, definition=definition, code=code, force=force),
         )
@@ -197,7 +202,13 @@ class Freezer:
         earlier = version_to_restore(record, attempt, to=to, reason=reason)
         number, path = record.attempts + 1, f"{record.pipeline}/{record.date}/{earlier.run.run_id}"
         prefix = f"s3://{self.exchange_bucket}/runs/{path}/{number}/"
-        own = {"attempt": number, "correlation_id": correlation_id, "prefix": prefix, "accepts_audit": False}
+        own = {
+            "attempt": number,
+            "correlation_id": correlation_id,
+            "prefix": prefix,
+            "accepts_audit": False,
+            "profiled": False,
+        }
         run = earlier.run.model_copy(update=own)
         started = rollback_record(earlier, reason=reason, run=run, execution=execution, now=self.now())
         return self._restoring(run) if self._claim_day(record, started) else Frozen(action=FreezeAction.WAIT)
@@ -228,7 +239,14 @@ class Freezer:
         since = self.now() - self.keeps.age
         published = record.published.run.attempt if record.published else 0
         identities = stage_identities(self.project, run, manifest, published=published)
-        kept = keep_finished_stages(run, identities, [item.run for item in earlier], since=since, store=self.store)
+        kept = keep_finished_stages(
+            run,
+            identities,
+            [item.run for item in earlier],
+            since=since,
+            store=self.store,
+            all_versions=self.project.pipeline(run.pipeline).versions == "all",
+        )
         store_earlier_stages(
             self.project, run, manifest, earlier, since=since, store=self.store, large_rows=self.large_rows
         )

@@ -67,6 +67,8 @@ class Run(UpdatedRecord):
     accepts_audit: bool = False
     """Whether the day is published although it has fewer rows, or lacks columns of the table: a person has released
     it."""
+    profiled: bool = False
+    """Whether its steps are computed one after the other, so that each has seconds of its own."""
 
     def stage_prefix(self, stage: str) -> str:
         """Return the URI prefix of the manifest and the reference that this attempt writes for a stage."""
@@ -104,6 +106,11 @@ def publication_uri(prefix: str) -> str:
     """Return the URI at which the last stage's job of an attempt writes its `Publication`. `prefix` is `Run.prefix`."""
     # Outside of every `stage_prefix`, so that a stage may have any name.
     return f"{prefix}publication.json"
+
+
+def unpublished_uri(prefix: str) -> str:
+    """Return the URI at which a job that publishes nothing writes the `ArrowReference` of its last stage."""
+    return f"{prefix}unpublished.json"
 
 
 def loads_uri(prefix: str) -> str:
@@ -172,6 +179,17 @@ class Rollback(UpdatedRecord):
     """When the inputs of the version were listed, UTC."""
 
 
+class JobFiles(UpdatedRecord):
+    """URIs of the deployed files that the Spark jobs of a run are started with; their names have digests."""
+
+    project: str
+    """project.json, with the definitions."""
+    archive: str
+    """The archive of the library and of what it needs."""
+    entry_point: str
+    """The program of a stage's job."""
+
+
 class RunRecord(UpdatedRecord):
     """One attempt of a run, as the run table stores it."""
 
@@ -196,6 +214,8 @@ class RunRecord(UpdatedRecord):
     """Digest of the code that the run executes (`Project.code_digest`); empty for runs of older versions."""
     reads: InputDefinition | None = None
     """The inputs that its definition names; None for runs of older versions."""
+    files: JobFiles | None = None
+    """Definition and code of its jobs; None for runs of older versions."""
     changed_inputs: tuple[str, ...] = ()
     """Inputs that differ from those of the version that was published when the run started, as far as both definitions
     read them."""

@@ -46,6 +46,7 @@ def rollback_record(earlier: RunRecord, *, reason: str, run: Run, execution: str
         definition=earlier.definition,
         code=earlier.code,
         reads=earlier.reads,
+        files=earlier.files,
         reasons=(RunReason.ROLLBACK,),
         rollback=Rollback(
             to=earlier.run.attempt, tag=earlier.run.tag, reason=reason.strip(), frozen_at=earlier.frozen_at

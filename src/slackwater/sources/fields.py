@@ -60,7 +60,8 @@ class FieldDefinition(Model):
     required: bool = False
     """Reject events without a value for this field."""
     partner_name: Annotated[str | None, Field(alias="from", min_length=1)] = None
-    """The partner's name for the field, if it differs."""
+    """The partner's name for the field, if it differs. In JSON, `a.b` is also the path to a nested value: `b` in the
+    object `a`, if the event has no key `a.b`."""
     formats: tuple[Format, ...] = ()
     """Timestamps and dates: formats that are tried in order. The default is ISO 8601."""
     decimal: Literal[".", ","] = "."

@@ -71,6 +71,7 @@ class EarlierRows(NamedTuple):
                 "rows_in": _added(before.rows_in, rows_in),
                 "rows_out": rows_out if is_last else _added(before.rows_out, rows_out),
                 "effect": _added(before.effect, record.effect),
+                "bytes_in": _added(before.bytes_in, record.bytes_in),
             }
             merged.append(record.model_copy(update=update))
         return tuple(merged)

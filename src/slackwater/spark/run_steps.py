@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from slackwater.arrow.exchange import observed_values
 from slackwater.arrow.reference import StepRecord
 from slackwater.errors import DataError, DefinitionError
-from slackwater.pipeline.definition import StepUse
+from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.problems import Problems
 from slackwater.steps.columns import require_unreserved
 from slackwater.steps.registry import parameters_of, step_of
@@ -26,6 +26,27 @@ from slackwater.steps.step import ROWS_OUT, Extract, StepContext, Transform, ver
 _PARTITIONS = "__partitions"
 # `monotonically_increasing_id` has the number of a row in its partition in the lower 33 bits.
 _ROW_OF_PARTITION = 2**33 - 1
+
+
+def apply_steps(
+    pipeline: Pipeline,
+    names: Sequence[str],
+    inputs: Mapping[str, DataFrame],
+    context: StepContext,
+    *,
+    known_rows: Mapping[str, int],
+) -> AppliedSteps:
+    """Apply steps of the pipeline, in this order, to the inputs that they read.
+
+    `known_rows` are the numbers of rows of inputs that need no counting, by name. Raises `DefinitionError` that names
+    the step.
+    """
+    uses = {name: pipeline.steps[name] for name in names}
+    in_one_process = (context.spark.sparkContext.master or "").startswith("local[")
+    try:
+        return AppliedSteps(uses, inputs, context, known_rows=known_rows, in_one_process=in_one_process)
+    except DefinitionError as error:
+        raise DefinitionError(f"pipeline {pipeline.pipeline}: {error}") from error
 
 
 class AppliedSteps:
@@ -93,7 +114,7 @@ class AppliedSteps:
                 # Now and not with its first reader: several readers at once may compute a persisted frame twice, and
                 # then Spark counts its rows twice.
                 self._frames[name].persist()
-                self._compute(name)
+                self.compute(name)
 
     def release(self) -> None:
         """Free the memory of the frames that were computed ahead."""
@@ -102,13 +123,20 @@ class AppliedSteps:
                 frame.unpersist()
 
     def records(
-        self, observed: Mapping[str, Mapping[str, Any]], *, seconds: float, rows: Mapping[str, int]
+        self,
+        observed: Mapping[str, Mapping[str, Any]],
+        *,
+        seconds: float,
+        rows: Mapping[str, int],
+        sizes: Mapping[str, int | None] | None = None,
     ) -> tuple[StepRecord, ...]:
         """Return what each step did, in order, after Spark has computed the result.
 
-        `observed` are the values of all observations by name, `seconds` is how long Spark computed, and `rows` are the
-        rows of steps that are known without an observation. Raises `DataError` for a step that refuses its rows.
+        `observed` are the values of all observations by name, `seconds` is how long Spark computed, which is recorded
+        for a single step, `rows` are the rows of steps that are known without an observation, and `sizes` the bytes of
+        inputs and steps as far as they are known. Raises `DataError` for a step that refuses its rows.
         """
+        own_seconds, bytes_of = round(seconds, 3) if len(self._uses) == 1 else None, sizes or {}
         known = {**self._known_rows, **rows}
         self._keep(observed)
         counts = {name: known.get(name, self._observed.get(name, {}).get(ROWS_OUT)) for name in self._frames}
@@ -120,7 +148,9 @@ class AppliedSteps:
                 rows_in={read: counts[read] for read in use.depends_on},
                 rows_out=counts[name],
                 effect=self._effect(name, use),
-                seconds=round(seconds, 3),
+                seconds=own_seconds,
+                bytes_in={read: bytes_of.get(read) for read in use.depends_on},
+                bytes_out=bytes_of.get(name),
             )
             for name, use in self._uses.items()
         )
@@ -138,8 +168,8 @@ class AppliedSteps:
             name = reader
         return True
 
-    def _compute(self, name: str) -> None:
-        """Compute the frame of a step, and keep what Spark observed."""
+    def compute(self, name: str) -> None:
+        """Compute the frame of a step without its rows, and keep what Spark observed."""
         total = self._total(name)
         total.collect()
         self._keep(observed_values(total))
@@ -187,7 +217,7 @@ class AppliedSteps:
         if not set(names) <= set(self._observed):
             # Spark has not computed the step, because no later step needs its rows: they are joined with an empty
             # frame, for example. Its checks count nevertheless.
-            self._compute(name)
+            self.compute(name)
         values = {field: value for key in names for field, value in self._observed[key].items() if field != ROWS_OUT}
         effect = step.report(parameters, values)
         frames = {read: self._frames[read] for read in use.depends_on}

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.arrow.columns import columns_read
 from slackwater.arrow.dataset import find_reference, load_manifest, stage_manifest, store_dataset
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
-from slackwater.arrow.reference import ArrowManifest, Producer
-from slackwater.arrow.schema import decode_schema
-from slackwater.errors import DefinitionError, InputError, UnknownName
+from slackwater.arrow.messages import decode_schema
+from slackwater.arrow.reference import ArrowManifest, ArrowReference
+from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.outbound.credentials import Secrets
 from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
@@ -24,13 +24,15 @@ from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
-from slackwater.runs.record import Run
+from slackwater.runs.record import Run, unpublished_uri
 from slackwater.spark.inputs import FrozenInputs
 from slackwater.spark.job import log
-from slackwater.spark.merge import find_earlier_rows
+from slackwater.spark.merge import EarlierRows, find_earlier_rows
+from slackwater.spark.profile import compute_profiled
 from slackwater.spark.publish import earlier_rows, publish_day
 from slackwater.spark.run_loads import run_loads
-from slackwater.spark.run_steps import AppliedSteps
+from slackwater.spark.run_steps import apply_steps
+from slackwater.spark.step_versions import StoredSteps, VersionRows, producer_of
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
 from slackwater.steps.spark_errors import located_in
@@ -82,17 +84,8 @@ def run_stage_job(
         publish(lambda: earlier_rows(spark, job.catalog_table, job.restore, day.date), min_rows_percent=None)
         on_published()
         return
-    context = StepContext(
-        spark=spark,
-        run=job.run,
-        day=day,
-        files=ProjectFiles(job.files, stores) if job.files else None,
-        secrets=secrets,
-        outbound=Outbound.of(job.outbound_allow),
-    )
-    steps = stage_of(pipeline, job.stage).steps
-    with located_in({name: pipeline.steps[name].parameters for name in steps}):
-        manifest = run_stage(job, project, context, stores=stores)
+    context = step_context(spark, job, pipeline, stores=stores, secrets=secrets)
+    manifest = run_located(job, project, context, stores=stores)
     if job.stage == pipeline.publish.step:
         # Reads the files of the stage back: the rows that are audited and committed are those that the manifest names.
         publish(
@@ -101,6 +94,56 @@ def run_stage_job(
         )
         run_loads(pipeline, context, run=job.run, catalog_table=job.catalog_table, stores=stores)
         on_published()
+
+
+def store_unpublished(
+    spark: SparkSession, job: StageJob, *, stores: StoreFactory, secrets: Secrets | None = None
+) -> ArrowReference:
+    """Run all stages of the job's run, whatever `job.stage` is, and publish nothing; return the last one's reference.
+
+    The reference is also stored at `unpublished_uri`. Raises `DefinitionError` for a pipeline with a step that reads
+    its rows itself, because these are not those that another run has read, and what `run_stage` raises.
+    """
+    store = stores()
+    project = Project.model_validate_json(store.get(job.project))
+    pipeline = project.pipeline(job.run.pipeline)
+    for name, use in pipeline.steps.items():
+        # `read_partition` reads the events that the input manifest lists.
+        if use.step != "read_partition" and isinstance(step_of(name, use), Extract):
+            raise DefinitionError(
+                f"steps.{name}: it reads its rows itself, and the rows that version {job.run.attempt} has read are not "
+                "stored: the effect of the data and of the definition cannot be told apart"
+            )
+    context = step_context(spark, job, pipeline, stores=stores, secrets=secrets)
+    for stage in stages(pipeline):
+        run_located(dataclasses.replace(job, stage=stage.name), project, context, stores=stores)
+    reference = find_reference(job.run.stage_prefix(pipeline.publish.step), store=store)
+    if reference is None:
+        raise ObjectMissing(f"{job.run.prefix} has no reference of the stage {pipeline.publish.step}")
+    store.put(unpublished_uri(job.run.prefix), reference.model_dump_json().encode())
+    return reference
+
+
+def step_context(
+    spark: SparkSession, job: StageJob, pipeline: Pipeline, *, stores: StoreFactory, secrets: Secrets | None
+) -> StepContext:
+    """Return what the steps of the job's run may use."""
+    return StepContext(
+        spark=spark,
+        run=job.run,
+        day=day_of(date.fromisoformat(job.run.date), pipeline.timezone),
+        files=ProjectFiles(job.files, stores) if job.files else None,
+        secrets=secrets,
+        outbound=Outbound.of(job.outbound_allow),
+    )
+
+
+def run_located(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowManifest:
+    """Run the stage as `run_stage` does; an error in a step names the place in its parameters."""
+    pipeline = project.pipeline(job.run.pipeline)
+    steps = stage_of(pipeline, job.stage).steps
+    with located_in({name: pipeline.steps[name].parameters for name in steps}):
+        return run_stage(job, project, context, stores=stores)
 
 
 def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowManifest:
@@ -124,47 +167,102 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     earlier = find_earlier_rows(run, project, stage, manifest, store=store)
     inputs = FrozenInputs(context.spark, project, earlier.added if earlier else manifest, store)
     uris = {name: stage_manifest(run.stage_prefix(name), store=store) for name in stage.reads_stages}
+    parents = dict.fromkeys(uris.values())
+
+    def read_earlier(name: str) -> DataFrame:
+        uri = stage_manifest(run.stage_prefix(name), store=store)
+        parents[uri] = None
+        return read_frame(context.spark, load_manifest(uri, store=store), stores=stores)
+
+    # Other earlier stages run in parallel, and may not have finished.
+    versions = LazyFrames(stage.ancestors, read_earlier)
+    context = dataclasses.replace(context, read_source=inputs.read, earlier_versions=versions)
+    if pipeline.versions == "all":
+        reads = read_inputs(run, pipeline, stage, inputs, uris=uris, stores=stores)
+        dataset = StoredSteps(run, pipeline, stage, reads, context, stores=stores).run()
+    elif run.profiled:
+        reads = read_inputs(run, pipeline, stage, inputs, uris=uris, stores=stores)
+        dataset = compute_profiled(run, pipeline, stage, reads, context, stores=stores)
+        dataset = dataset.model_copy(update={"parents": tuple(parents)})
+    else:
+        dataset = compute_at_once(
+            run, pipeline, stage, inputs, context, uris=uris, earlier=earlier, stores=stores, began=began
+        )
+        parents |= {earlier.uri: None} if earlier else {}
+        dataset = dataset.model_copy(update={"parents": tuple(parents)})
+    seconds = time.monotonic() - began
+    reference = store_dataset(dataset, prefix, store=store, seconds=seconds, is_merged=earlier is not None)
+    log("stage written", steps=[record.model_dump() for record in dataset.steps], **reference.model_dump())
+    return dataset
+
+
+def read_inputs(
+    run: Run, pipeline: Pipeline, stage: Stage, inputs: FrozenInputs, *, uris: Mapping[str, str], stores: StoreFactory
+) -> dict[str, VersionRows]:
+    """Return the rows of the sources and the stages that steps of the stage read, by name.
+
+    `uris` are those of the manifests of the stages.
+    """
+    store, reads = stores(), dict[str, VersionRows]()
+    for name in dict.fromkeys(read for step in stage.steps for read in pipeline.steps[step].depends_on):
+        if name in stage.reads_sources:
+            reads[name] = VersionRows(inputs.read(name), inputs.known_rows(name), inputs.size([name]), run.manifest)
+        elif name in uris:
+            manifest = load_manifest(uris[name], store=store)
+            frame = read_frame(inputs.spark, manifest, stores=stores)
+            reads[name] = VersionRows(frame, manifest.rows, manifest.bytes, uris[name])
+    return reads
+
+
+def compute_at_once(
+    run: Run,
+    pipeline: Pipeline,
+    stage: Stage,
+    inputs: FrozenInputs,
+    context: StepContext,
+    *,
+    uris: Mapping[str, str],
+    earlier: EarlierRows | None,
+    stores: StoreFactory,
+    began: float,
+) -> ArrowManifest:
+    """Compute all steps of the stage in one pass, write the rows of the last one, and return their manifest.
+
+    `uris` are those of the manifests of the stages that it reads, and `earlier` has the rows that are merged with those
+    of the added objects, which `inputs` are then. `began` is when the stage began, by the monotonic clock. Raises what
+    `apply_steps` and the steps raise.
+    """
+    store = stores()
     upstream = {name: load_manifest(uri, store=store) for name, uri in uris.items()}
     frames = {name: inputs.read(name) for name in stage.reads_sources}
     known_rows = {name: manifest.rows for name, manifest in upstream.items()}
     known_rows |= {name: rows for name in frames if (rows := inputs.known_rows(name)) is not None}
     stored = [*upstream.values(), *([earlier.manifest] if earlier else [])]
     input_bytes = inputs.size(stage.reads_sources) + sum(manifest.bytes for manifest in stored)
-    looked_up: list[str] = []
-
-    def read_earlier(name: str) -> DataFrame:
-        looked_up.append(stage_manifest(run.stage_prefix(name), store=store))
-        return read_frame(context.spark, load_manifest(looked_up[-1], store=store), stores=stores)
-
-    # Other earlier stages run in parallel, and may not have finished.
-    versions = LazyFrames(stage.ancestors, read_earlier)
-    context = dataclasses.replace(context, read_source=inputs.read, earlier_versions=versions)
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, known_rows=known_rows, stores=stores)
-    steps = apply_stage(pipeline, stage, frames, context, known_rows=known_rows)
+    steps = apply_steps(pipeline, stage.steps, frames, context, known_rows=known_rows)
     steps.compute_ahead()
     written = write_frame(
         earlier.merged_with(steps[stage.name], stores=stores) if earlier else steps[stage.name],
         f"{run.arrow_prefix}{stage.name}/",
-        producer=Producer(
-            pipeline=run.pipeline,
-            date=run.date,
-            run_id=run.run_id,
-            attempt=run.attempt,
-            stage=stage.name,
-            correlation_id=run.correlation_id,
-        ),
+        producer=producer_of(run, stage.name),
         stores=stores,
         input_bytes=input_bytes,
-        parents=list(dict.fromkeys([*uris.values(), *looked_up, *([earlier.uri] if earlier else [])])),
     )
     seconds = time.monotonic() - began
-    records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
+    records = steps.records(
+        written.observed,
+        rows={stage.name: written.manifest.rows},
+        sizes={
+            **{name: inputs.size([name]) for name in stage.reads_sources},
+            **{name: manifest.bytes for name, manifest in upstream.items()},
+            stage.name: written.manifest.bytes,
+        },
+        seconds=seconds,
+    )
     records = earlier.merged_records(records, steps.count_rows) if earlier else records
     steps.release()
-    dataset = written.manifest.model_copy(update={"steps": records})
-    reference = store_dataset(dataset, prefix, store=store, seconds=seconds, is_merged=earlier is not None)
-    log("stage written", steps=[record.model_dump() for record in records], **reference.model_dump())
-    return dataset
+    return written.manifest.model_copy(update={"steps": records})
 
 
 def read_upstream(
@@ -180,7 +278,7 @@ def read_upstream(
     """Return the rows of the stages that the stage reads. Of large ones, only the columns that its steps need are read.
 
     `sources` are the frames of its sources, `upstream` describes the stages, and `known_rows` are the numbers of rows
-    of inputs that need no counting. Raises what `apply_stage` raises.
+    of inputs that need no counting. Raises what `apply_steps` raises.
     """
     columns: dict[str, tuple[str, ...]] = {}
     has_large = any(is_large(context.spark, manifest) for manifest in upstream.values())
@@ -188,8 +286,8 @@ def read_upstream(
     if has_large and not any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps):
         columns = columns_read(
             context.spark,
-            lambda empty: apply_stage(
-                pipeline, stage, {**sources, **empty}, context, known_rows=known_rows
+            lambda empty: apply_steps(
+                pipeline, stage.steps, {**sources, **empty}, context, known_rows=known_rows
             ).needed_frames(stage.name),
             {name: decode_schema(manifest.arrow_schema) for name, manifest in upstream.items()},
         )
@@ -205,27 +303,6 @@ def stage_of(pipeline: Pipeline, name: str) -> Stage:
     if name not in by_name:
         raise UnknownName(f"pipeline {pipeline.pipeline} has no stage {name!r} (it has: {', '.join(by_name)})")
     return by_name[name]
-
-
-def apply_stage(
-    pipeline: Pipeline,
-    stage: Stage,
-    inputs: Mapping[str, DataFrame],
-    context: StepContext,
-    *,
-    known_rows: Mapping[str, int],
-) -> AppliedSteps:
-    """Apply the steps of the stage to the sources and stages that it reads.
-
-    `known_rows` are the numbers of rows of those that need no counting, by name. Raises `DefinitionError` that names
-    the step.
-    """
-    uses = {name: pipeline.steps[name] for name in stage.steps}
-    in_one_process = (context.spark.sparkContext.master or "").startswith("local[")
-    try:
-        return AppliedSteps(uses, inputs, context, known_rows=known_rows, in_one_process=in_one_process)
-    except DefinitionError as error:
-        raise DefinitionError(f"pipeline {pipeline.pipeline}: {error}") from error
 
 
 def read_input_manifest(run: Run, *, store: ObjectStore) -> InputManifest:

@@ -68,7 +68,7 @@ class StepResult(NamedTuple):
     """The rows of a step, and what it did."""
 
     table: Any
-    """Of the type of the first input. A step that writes rows returns its input."""
+    """Of the type of the first input. A step that writes rows returns its first input."""
     record: StepRecord
 
 
@@ -99,9 +99,8 @@ def run_step(name: str, tables: Any, parameters: Mapping[str, Any], *, folder: P
         frames = {role: _frame_of(spark, role, table) for role, table in inputs.items()}
         rows = {role: len(table) for role, table in inputs.items() if not isinstance(table, DataFrame)}
         if isinstance(step, Load):
-            ((role, frame),) = frames.items()
-            record = write_rows(name, use, frame, context, rows=rows.get(role))
-            return StepResult(inputs[role], record)
+            record = write_rows(name, use, frames, context, rows=rows)
+            return StepResult(next(iter(inputs.values())), record)
         applied = AppliedSteps({name: use}, frames, context, known_rows=rows)
         result = applied[name]
         like = next(iter(inputs.values()), None)

@@ -54,15 +54,26 @@ def prepare_table(spark: SparkSession, table: str, frame: DataFrame) -> None:
     if not spark.catalog.tableExists(table):
         create_table(spark, table, frame.schema)
     # Spark and Iceberg match column names without regard to case.
-    existing = {field.name.lower(): field.dataType.simpleString() for field in _current_schema(spark, table)}
+    fields = _current_schema(spark, table).fields
+    existing = {field.name.lower(): field.dataType.simpleString() for field in fields}
     new = {field.name.lower(): field.dataType.simpleString() for field in frame.schema}
-    missing = sorted(set(existing) - set(new))
+    missing = [field for field in fields if field.name.lower() not in new]
     if missing:
-        raise AuditFailed(f"{table} has columns that the rows to publish lack: {', '.join(missing)}")
+        names = ", ".join(field.name for field in missing)
+        nulls = [f"CAST(NULL AS {field.dataType.simpleString()}) AS {_in_sql(field.name)}" for field in missing]
+        raise AuditFailed(
+            f"{table} has columns that the rows to publish lack: {names}. The published days keep them, so add them to "
+            f"the rows, in SQL: {', '.join(nulls)} (to rename or remove a column: "
+            "docs/pipelines.md#a-column-that-is-renamed-or-removed)"
+        )
     for name, data_type in existing.items():
         if new[name] != data_type:
             raise AuditFailed(f"column {name} of {table} is {data_type}; the rows to publish have it as {new[name]}")
     add_columns(spark, table, frame.schema)
+
+
+def _in_sql(name: str) -> str:
+    return name if name.isascii() and name.isidentifier() else quoted(name)
 
 
 def with_missing_columns(spark: SparkSession, table: str, frame: DataFrame) -> DataFrame:

@@ -160,6 +160,8 @@ def main(folder: Path) -> None:
 def _inputs(step: Step) -> str:
     if isinstance(step, Extract):
         return "None: it reads its rows from outside of the pipeline."
+    if isinstance(step, Load) and step.many_inputs:
+        return "One or more. Each is written to a file or a table of its own, whose name contains `{input}`."
     if step.many_inputs:
         return "One or more, which the step reads by their names."
     names = [f"`{name}`" for name in step.inputs] + [f"`{name}` (optional)" for name in step.optional_inputs]

@@ -20,6 +20,8 @@ from slackwater.errors import InputError
 from slackwater.storage import ObjectStore, StoredObject
 
 _DATE = "{date}"
+INPUT = "{input}"
+"""In a parameter of a load step: the name of the input."""
 # A colon separates a scheme from a path, and a tilde is a home folder. The others are patterns to Spark, or quotes.
 _FORBIDDEN = re.compile(r"[:\\?\[\]{}^%#\"'<>|]|^~")
 # Bytes in UTF-8: a key in S3 has at most 1,024, with the prefix and the name of a part.
@@ -28,9 +30,12 @@ _MAX_BYTES = 640
 
 def check_path(path: str) -> str:
     """Return the path unchanged. Raises `ValueError` unless it is a path below the project's prefix, without `*`."""
-    if "*" in path:
-        raise ValueError(f"{path!r} has a *, which only steps that read files accept")
-    return check_pattern(path)
+    return _check(_without_star(path), _DATE)
+
+
+def check_output(path: str) -> str:
+    """Return the path unchanged. Raises `ValueError` unless it is a path as in `check_path`, also with `{input}`."""
+    return _check(_without_star(path), _DATE, INPUT)
 
 
 def check_pattern(path: str) -> str:
@@ -38,15 +43,28 @@ def check_pattern(path: str) -> str:
 
     It may contain `*`, which is any string without a slash.
     """
-    plain = path.replace(_DATE, "2013-03-10")
+    return _check(path, _DATE)
+
+
+def _without_star(path: str) -> str:
+    if "*" in path:
+        raise ValueError(f"{path!r} has a *, which only steps that read files accept")
+    return path
+
+
+def _check(path: str, *placeholders: str) -> str:
+    plain = path
+    for placeholder in placeholders:
+        plain = plain.replace(placeholder, "2013-03-10")
     # Also as a program reads it that takes characters such as a full-width dot for the plain ones.
     compatible = normalize("NFKC", plain)
     *folders, name = compatible.split("/")
     is_relative = path and not {"", ".", ".."} & set(folders) and name not in {".", ".."}
     if not is_relative or _FORBIDDEN.search(compatible) or not plain.isprintable():
+        only = "is the only placeholder" if len(placeholders) == 1 else "are the only placeholders"
         raise ValueError(
             f"{path!r} is not a path below the project's files: use a relative one such as exports/{_DATE}.csv, "
-            f"without `..`, a scheme, or characters of patterns; {_DATE} is the only placeholder"
+            f"without `..`, a scheme, or characters of patterns; {' and '.join(placeholders)} {only}"
         )
     if len(path.encode()) > _MAX_BYTES:
         raise ValueError(f"the path {path[:60]!r}... has more than {_MAX_BYTES} bytes in UTF-8")
@@ -55,6 +73,9 @@ def check_pattern(path: str) -> str:
 
 ProjectPath = Annotated[str, AfterValidator(check_path)]
 """A path below the project's files. `{date}` in it is the day of the run."""
+
+OutputPath = Annotated[str, AfterValidator(check_output)]
+"""As `ProjectPath`. `{input}` in it is the name of an input."""
 
 ProjectPattern = Annotated[str, AfterValidator(check_pattern)]
 """As `ProjectPath`. With `*`, or with a slash at the end, it is the path of several files."""

@@ -86,7 +86,12 @@ class StepContext:
     read_source: Callable[[str], DataFrame] = no_source
     """Return the events of a source that the run has frozen, by its name."""
     earlier_versions: Mapping[str, DataFrame] = field(default_factory=dict)
-    """The results of all earlier stages of the run, by the stage's name. A result is read when it is looked up."""
+    """Earlier versions of the run's data, by name. A version is read when it is looked up.
+
+    They are the results of the stages that the step's own is computed from, by the stage's name. In a pipeline with
+    `versions: all`, they are all inputs of the run, and the results of all steps before: of the earlier steps of the
+    stage, and of all stages that have ended before it starts, those of parallel branches included.
+    """
     secrets: Secrets | None = None
     """Credentials of other systems, by reference, as sources name them."""
     outbound: Outbound | None = None
@@ -174,6 +179,10 @@ class Transform(Step):
 
     If not, an input whose rows were checked is computed before the step: a row that nobody needs must fail a check too.
     """
+    keeps_rows: Callable[[Any], bool] = lambda _parameters: False
+    """Called with the parameters. Returns whether the result always has the rows and the columns of the first input: a
+    run that stores the rows of all steps does not store them a second time.
+    """
     is_row_by_row: Callable[[Any], bool] = lambda _parameters: False
     """Called with the parameters. Returns whether each row of the result depends on one row of the only input, and on
     nothing else. The numbers in the effects of two parts of the rows then add up to those of all rows.
@@ -197,7 +206,9 @@ class Load(Step):
     """A step that writes rows to the outside, after the day is published. No other step reads it."""
 
     write: Callable[[DataFrame, Any, StepContext], Effect]
-    """Called with the rows and an instance of `parameters`. Returns what was written.
+    """Called with the rows and an instance of `parameters`, once for each input. Returns what was written.
 
     A repeated call replaces what the first one has written. Raises `InputError` or `CloudError`.
     """
+    of_input: Callable[[Any, str], Any] = lambda parameters, _name: parameters
+    """Called with the parameters and the name of an input. Returns the parameters with which its rows are written."""

@@ -14,7 +14,7 @@ from slackwater.problems import Problem
 from slackwater.sources.definition import Source
 from slackwater.sources.file_format import Parquet
 from slackwater.sources.strptime_format import strptime_format
-from slackwater.validation.graph import graph_problems, table_problems, with_meant_names
+from slackwater.validation.graph import graph_problems, rename_problems, table_problems, with_meant_names
 from slackwater.validation.structure import Structure, check_structure, rule_problems
 from slackwater.validation.yaml_file import FileProblem, YamlFile
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from slackwater.steps.input_columns import Columns
 
 _Definition = TypeVar("_Definition", Source, Pipeline)
+NO_PROJECT = "{folder} has no project: change into the folder of the project, or name it with --project DIR"
+"""Message for a folder without `sources/`."""
 
 # Keys of a source that its own rules compare: they are checked only if all of these could be read.
 _COMPARED = ("timestamp", "event_id", "fields", "enrich")
@@ -103,6 +105,8 @@ def _check_sources(folder: Path) -> tuple[dict[str, _CheckedSource], list[YamlFi
     """Return the sources of a project by the names of their files, and the files."""
     if not folder.is_dir():
         raise DefinitionError(f"no project folder at {folder} (name one with --project DIR)")
+    if not (folder / "sources").is_dir():
+        raise DefinitionError(NO_PROJECT.format(folder=folder))
     files = [YamlFile(path, path.read_bytes()) for path in sorted((folder / "sources").glob("*.yaml"))]
     if not files:
         raise DefinitionError(f"{folder / 'sources'}: no source is defined there (add one YAML file per source)")
@@ -151,6 +155,8 @@ def _check_pipelines(
     for one in checked.values():
         for problem in (*_name_problems(one, sources, checked), *_timezone_problems(one, sources)):
             one.file.report(problem)
+    for name, problem in rename_problems({name: one.content for name, one in checked.items()}):
+        checked[name].file.report(problem)
     for name, problem in table_problems({name: one.content for name, one in checked.items()}):
         checked[name].file.report(problem)
     if steps:
@@ -177,7 +183,7 @@ def _check_pipeline(file: YamlFile) -> _CheckedPipeline:
 
 
 def _name_problems(
-    checked: _CheckedPipeline, sources: Collection[str], pipelines: Collection[str]
+    checked: _CheckedPipeline, sources: Collection[str], pipelines: Mapping[str, _CheckedPipeline]
 ) -> Iterator[Problem]:
     """Yield the problems of names in a pipeline, except those that only follow from values that could not be read."""
     structure, pipeline = checked.structure, checked.content
@@ -189,7 +195,8 @@ def _name_problems(
             for path in structure.invalid
             if not path or path[0] not in _OPERATIONAL
         )
-        problems += graph_problems(pipeline, sources, pipelines, is_complete=is_complete)
+        former = {one.content.renamed_from or "" for one in pipelines.values()}
+        problems += graph_problems(pipeline, sources, pipelines, is_complete=is_complete, former=former)
     for problem in problems:
         is_read = structure.can_read(problem.path) and (problem.at_key or structure.can_read_all(problem.path))
         if is_read and (has_names or problem.path == ("publish", "key")):
@@ -235,6 +242,7 @@ def readable_pipeline(value: Any) -> Pipeline:
     publish, late = _mapping(content.get("publish")), _mapping(content.get("late"))
     return Pipeline.model_construct(
         pipeline=_name(content.get("pipeline")),
+        renamed_from=_name(content.get("renamed_from")) or None,
         sources=_names(content.get("sources")),
         tables={str(name): _table(_mapping(table)) for name, table in _mapping(content.get("tables")).items()},
         steps=_uses(content.get("steps")),

@@ -11,17 +11,23 @@ from slackwater.problems import Problem, closest, unknown_name
 
 
 def graph_problems(
-    pipeline: Pipeline, sources: Collection[str], pipelines: Collection[str], *, is_complete: bool
+    pipeline: Pipeline,
+    sources: Collection[str],
+    pipelines: Collection[str],
+    *,
+    is_complete: bool,
+    former: Collection[str] = (),
 ) -> Iterator[Problem]:
     """Yield all problems of a pipeline's graph. `sources` and `pipelines` are the names of those of the project.
 
+    `former` are earlier names of pipelines, which `rename_problems` reports.
     Where the definition could not be read completely (`is_complete`), what seems unused may be used.
     """
     for index, name in enumerate(pipeline.sources):
         if name not in sources:
             yield unknown_name(f"no source {name!r} in this project", name, sources, path=("sources", index))
     for name, table in pipeline.published_tables.items():
-        if table.table not in pipelines:
+        if table.table not in pipelines and table.table not in former:
             message = f"no pipeline {table.table!r} in this project"
             yield unknown_name(message, table.table, pipelines, path=("tables", name, "table"))
     for name, foreign in pipeline.foreign_tables.items():
@@ -73,6 +79,32 @@ def table_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Pro
         tables = pipelines[cycle[0]].published_tables
         path = ("tables", next(name for name, item in tables.items() if item.table == cycle[-1]), "table")
         yield cycle[0], Problem(path=path, message=f"pipelines read each other: {' -> '.join([*cycle, cycle[0]])}")
+
+
+def rename_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Problem]]:
+    """Yield a pipeline's name and its problem for each former name that another pipeline has, or the pipeline itself.
+
+    Two pipelines would share a table, a history and holds.
+    """
+    first = dict[str, str]()
+    for name, pipeline in pipelines.items():
+        if not (former := pipeline.renamed_from):
+            continue
+        path = ("renamed_from",)
+        if former == name:
+            yield name, Problem(path=path, message="it is the name of this pipeline: remove it")
+        elif former in pipelines:
+            message = f"the pipeline {former} has this name: rename that one, or remove its file"
+            yield name, Problem(path=path, message=message)
+        elif former in first:
+            message = f"{first[former]} was renamed from it as well: remove it from one of them"
+            yield name, Problem(path=path, message=message)
+        first.setdefault(former, name)
+    for name, pipeline in pipelines.items():
+        for table, item in pipeline.published_tables.items():
+            if item.table in first and item.table not in pipelines:
+                message = f"it was renamed: write {first[item.table]}"
+                yield name, Problem(path=("tables", table, "table"), message=message)
 
 
 def cycles(reads: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:

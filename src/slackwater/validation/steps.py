@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +40,20 @@ def check_steps(file: YamlFile, pipeline: Pipeline, structure: Structure[Pipelin
     # Each load step would replace the rows of another one that writes to the same place.
     writers: dict[str, str] = {}
     for name, load in checked["load"].items():
-        field, target = written_target(load.parameters) or ("", "")
-        other = writers.setdefault(target, name) if target else name
-        if other != name:
-            message = f"load.{other} writes {target} too, and {name} would replace it: set another {field}"
-            file.report(Problem(path=("load", name, "with", field), message=message))
+        for field, target in _targets(load, pipeline.load[name]):
+            other = writers.setdefault(target, name)
+            if other != name:
+                message = f"load.{other} writes {target} too, and {name} would replace it: set another {field}"
+                file.report(Problem(path=("load", name, "with", field), message=message))
     return checked["steps"]
+
+
+def _targets(load: CheckedStep, use: StepUse) -> Iterator[tuple[str, str]]:
+    """Yield what a load step replaces for each of its inputs, with the parameter that names it, as far as known."""
+    if isinstance(load.step, Load):
+        for read in use.depends_on:
+            if target := written_target(load.step.of_input(load.parameters, read)):
+                yield target
 
 
 def _find_step(file: YamlFile, path: Path, use: StepUse) -> Step | None:

@@ -1,8 +1,8 @@
-"""What tests of steps use: a context with the project's files in a folder, and a PostgreSQL that starts when needed."""
+"""What tests of steps use: a context with the project's files in a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 
 import pytest
@@ -14,7 +14,7 @@ from slackwater.steps.files import ProjectFiles
 from slackwater.steps.step import StepContext
 from tests.fakes_runs import LONGEST_RUN
 from tests.fakes_spark import FolderStore
-from tests.postgres import SECRETS, PostgresServer, running_postgres
+from tests.postgres import SECRETS
 
 PREFIX = "s3://bucket/files/"
 DAY = date(2013, 3, 10)
@@ -33,9 +33,3 @@ def files(store: FolderStore, stores: Callable[[], FolderStore]) -> ProjectFiles
 @pytest.fixture
 def context(spark: SparkSession, files: ProjectFiles) -> StepContext:
     return StepContext(spark=spark, files=files, day=day_of(DAY, "UTC"), run=run_of(1), secrets=SECRETS)
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    with running_postgres() as server:
-        yield server

@@ -19,9 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from slackwater.errors import DataError, DefinitionError, InputError, OutboundRefused, Superseded, Unavailable
-from slackwater.steps.io import frames
+from slackwater.pipeline.definition import StepUse
+from slackwater.spark.run_loads import write_rows
+from slackwater.steps.io import frames as frames_module
 from slackwater.steps.io.postgres import Access
-from slackwater.steps.load.write_table import STEP, WriteTable, replace_day
+from slackwater.steps.io.postgres_table import replace_day
+from slackwater.steps.load.write_table import STEP, WriteTable
 from slackwater.steps.step import Effect, StepContext
 from tests.postgres import PASSWORD, SECRETS, PostgresServer
 from tests.spark.frames import frame_of
@@ -356,7 +359,7 @@ def test_what_does_not_fit_leaves_the_old_day(
 def test_one_task_writes_a_large_day(
     write: Callable[..., Effect], context: StepContext, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "DRIVER_ROWS", 100)
+    monkeypatch.setattr(frames_module, "DRIVER_ROWS", 100)
     large = context.spark.range(0, 30_000, 1, 4).selectExpr("CAST(id AS INT) AS n", "'new' AS s")
     assert write(large)["rows_inserted"] == 30_000
     count = 'SELECT count(*), count(DISTINCT n), max(date)::text FROM "Schema"."a table"'
@@ -389,3 +392,26 @@ def test_names_are_quoted(write: Callable[..., Effect], context: StepContext, po
     postgres.execute(f'DROP TABLE IF EXISTS "{quoted}"', f'CREATE TABLE "{quoted}" ("a ""day""" date, "n; --" int)')
     write(context.spark.sql("SELECT 1 AS `n; --`"), table=name, day='a "day"')
     assert postgres.execute(f'SELECT * FROM "{quoted}"') == [(DAY, 1)]
+
+
+def test_several_inputs_are_tables_of_their_own_each_with_its_attempt(
+    context: StepContext, postgres: PostgresServer
+) -> None:
+    postgres.execute(
+        *(f'CREATE TABLE "Schema".{name} (date date, n int)' for name in ("a", "b")),
+        f"INSERT INTO \"Schema\".b VALUES ('{DAY}', 9)",
+    )
+    allowed = replace(context, outbound=postgres.outbound)
+    both = {**postgres.parameters, "table": "Schema.{input}"}
+    use = StepUse.model_validate({"step": "write_table", "depends_on": ["a", "b"], "with": both})
+    frames = {name: frame_of(context.spark, [(n,)], "n int") for n, name in enumerate(("a", "b"))}
+    effect = write_rows("load", use, frames, allowed, rows={}).effect
+    assert effect["table.a"] == "Schema.a"
+    assert (effect["rows_deleted.a"], effect["rows_deleted.b"], effect["rows_inserted.b"]) == (0, 1, 1)
+    tables = {name: postgres.execute(f'SELECT date, n FROM "Schema".{name}') for name in ("a", "b")}
+    assert tables == {"a": [(DAY, 0)], "b": [(DAY, 1)]}
+    postgres.execute("UPDATE \"Schema\".slackwater_loads SET attempt = 2 WHERE target = 'b'")
+    with pytest.raises(Superseded, match=r'"Schema"."b": attempt 2'):
+        write_rows("load", use, {**frames, "a": frames["b"]}, allowed, rows={})
+    tables = {name: postgres.execute(f'SELECT date, n FROM "Schema".{name}') for name in ("a", "b")}
+    assert tables == {"a": [(DAY, 1)], "b": [(DAY, 1)]}

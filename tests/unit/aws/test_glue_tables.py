@@ -44,3 +44,17 @@ def test_the_metadata_of_a_table_is_found(table_type):
 def test_a_table_that_cannot_be_read_is_named(answer, error, message):
     with pytest.raises(error, match=f"^{message}"):
         GlueTables(FakeAws({"glue:GetTable": answer}).client).metadata_uri("finance", "rates")
+
+
+def test_the_columns_of_a_table_are_those_of_its_present_schema():
+    columns = [
+        {"Name": "shop", "Type": "string", "Parameters": {"iceberg.field.current": "true"}},
+        {"Name": "removed", "Type": "string", "Parameters": {"iceberg.field.current": "false"}},
+        {"Name": "orders", "Type": "bigint"},
+    ]
+    found = {"Table": {"Name": "daily_sales", "StorageDescriptor": {"Columns": columns}}}
+    assert GlueTables(FakeAws({"glue:GetTable": found}).client).columns("w", "daily_sales") == ("shop", "orders")
+    missing = FakeAws({"glue:GetTable": "EntityNotFoundException"}).client
+    assert GlueTables(missing).columns("w", "daily_sales") == ()
+    with pytest.raises(AccessDenied, match=r"could not read the columns of the table w\.daily_sales"):
+        GlueTables(FakeAws({"glue:GetTable": "AccessDeniedException"}).client).columns("w", "daily_sales")

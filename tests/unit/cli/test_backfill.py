@@ -25,9 +25,9 @@ KINDS = {
     "2013-03-10": DayKind.CLAIMED,
     "2013-03-11": DayKind.PUBLISHED,
 }
-DONE = BackfilledDay(date="2013-03-08", kind=DayKind.MISSING, outcome="published", seconds=25.5)
+DONE = BackfilledDay(date="2013-03-08", kind=DayKind.MISSING, outcome="published", seconds=25.5, rows=29)
 BROKEN = BackfilledDay(date="2013-03-09", kind=DayKind.FAILED, outcome="failed", seconds=3.0, reason="no such column")
-FIXED = BackfilledDay(date="2013-03-09", kind=DayKind.FAILED, outcome="unchanged", seconds=3.0)
+FIXED = BackfilledDay(date="2013-03-09", kind=DayKind.FAILED, outcome="unchanged", seconds=3.0, rows=7)
 CLAIMED = BackfilledDay(date="2013-03-10", kind=DayKind.CLAIMED, outcome="claimed")
 FAILURE = "1 of 2 days of daily_delays failed: 2013-03-09"
 
@@ -91,12 +91,29 @@ def test_the_plan_is_printed_before_the_days_run_and_their_outcomes_afterwards(c
         "2013-03-09: done 0.0 s",
     ]
     assert shown.out.splitlines() == [
-        "date        before   outcome    seconds",
-        "2013-03-08  missing  published     25.5",
-        "2013-03-09  failed   unchanged        3",
+        "date        before   outcome    rows  seconds",
+        "2013-03-08  missing  published    29     25.5",
+        "2013-03-09  failed   unchanged     7        3",
         "2013-03-10  claimed  claimed",
         "1 day left to other executions, which run them now (slackwater runs daily_delays --date 2013-03-10)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (1, "1 day was published without rows (2013-03-01)"),
+        (5, "5 days were published without rows (2013-03-01, 2013-03-02, 2013-03-03 and 2 more)"),
+    ],
+)
+def test_days_without_rows_are_named(printed_by, backfilling, number, line):
+    dates = [f"2013-03-{day:02}" for day in range(1, number + 1)]
+    days = [BackfilledDay(date=day, kind=DayKind.MISSING, outcome="published", rows=0) for day in dates]
+    backfilling(a_result(*days, DONE))
+    assert printed_by(*RANGE).out.splitlines()[-1] == (
+        f"{line}. When their data has arrived, a check runs them again, or you: slackwater run daily_delays --date "
+        "2013-03-01"
+    )
 
 
 def test_a_failed_day_is_named_with_the_command_that_shows_its_log(printed_by, backfilling):

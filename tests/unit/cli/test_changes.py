@@ -7,14 +7,22 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.cli.changes import changes_line, plan_lines
+from slackwater.cli.changes import changes_line, commands, plan_lines
 from slackwater.cli.main import run
 from slackwater.client.plan import NOTED_DAYS, make_plan
 from slackwater.errors import AccessDenied
 from slackwater.project.project import CodeDigests, Project
 from slackwater.runs.freeze import new_run_id
 from slackwater.runs.holds import inputs_of
-from slackwater.runs.record import DayRecord, Hold, PublishedRun
+from slackwater.runs.record import (
+    DayRecord,
+    Hold,
+    PublishedRun,
+    Resolution,
+    ResolutionAction,
+    RunRecord,
+    RunState,
+)
 from tests.example_project import EXAMPLE, PROJECT, example_project
 from tests.fakes_cli import BEGIN, a_client, use_client
 from tests.fakes_runs import DictRunTable
@@ -64,7 +72,7 @@ def project_differs(monkeypatch):
     table = published(DEPLOYED, *DAYS)
     # This day was run since with the definition of the file, before the deployment went back.
     table.by_day |= published(FILES.model_copy(update={"code": CODE}), (DAILY, "2013-03-11")).by_day
-    use_client(monkeypatch, a_client(FILES, run_table=table, deployed=DEPLOYED))
+    use_client(monkeypatch, a_client(FILES, run_table=table, deployed=DEPLOYED, table_columns=lambda _: ()))
 
 
 def test_a_command_says_which_definitions_differ_which_days_become_stale_and_how_to_apply_it(
@@ -82,7 +90,7 @@ def test_the_days_of_other_pipelines_are_not_read(project_differs, printed_by):
 def test_a_command_reads_the_latest_days_only_and_a_plan_all(monkeypatch, printed_by):
     days = [(BEGIN + timedelta(days=number)).date().isoformat() for number in range(NOTED_DAYS + 50)]
     table = published(DEPLOYED, *((DAILY, day) for day in days))
-    use_client(monkeypatch, a_client(FILES, run_table=table, deployed=DEPLOYED))
+    use_client(monkeypatch, a_client(FILES, run_table=table, deployed=DEPLOYED, table_columns=lambda _: ()))
     line = printed_by("runs", DAILY, *PROJECT).err
     assert f"stale then: at least 100 published days ({days[50]} to {days[-1]}) of {DAILY}" in line
     assert make_plan(FILES, DEPLOYED, table).stale == {DAILY: tuple(days)}
@@ -161,5 +169,92 @@ def test_a_plan_names_what_is_added_also_under_another_name():
         files.model_copy(update={"pipelines": {**files.pipelines, "daily": other}}), FILES, DictRunTable()
     )
     assert plan_lines(renamed)[:1] == [
-        "  added    pipelines/daily.yaml: daily_delays under another name, without its days"
+        "  added    pipelines/daily.yaml: daily_delays under another name, without its days (`renamed_from` keeps them)"
+    ]
+
+
+COLUMNS = (
+    *("date", "origin", "carrier", "flights", "cancelled", "dep_delay_mean", "dep_delay_p90", "on_time_share"),
+    *("wind_speed_mean", "precip_mean"),
+)
+LACK = (
+    "pipelines/daily_delays.yaml: the published table has the columns Gates, seats, which its rows lack: every day "
+    "would fail (docs/pipelines.md#a-column-that-is-renamed-or-removed)"
+)
+
+
+def refuse(_):
+    raise AccessDenied("could not read the columns of the table")
+
+
+@pytest.mark.parametrize(
+    ("columns", "lacking"),
+    [
+        (lambda _: (*COLUMNS, "Gates", "seats"), ("Gates", "seats")),
+        (lambda _: tuple(map(str.upper, COLUMNS)), ()),
+        (lambda _: COLUMNS[:3], ()),
+        (refuse, ()),
+    ],
+)
+def test_columns_of_the_table_that_the_rows_of_a_changed_pipeline_lack_are_found(columns, lacking):
+    plan = make_plan(FILES, DEPLOYED, published(DEPLOYED, *DAYS), table_columns=columns)
+    assert plan.lacking == ({DAILY: lacking} if lacking else {})
+    assert (f"  fails    {LACK}" in plan_lines(plan)) is bool(lacking)
+
+
+def test_a_command_names_lacking_columns_in_its_line(monkeypatch, printed_by):
+    columns = (*COLUMNS, "Gates", "seats")
+    table = published(DEPLOYED, *DAYS)
+    client = a_client(FILES, run_table=table, deployed=DEPLOYED, table_columns=lambda _: columns)
+    use_client(monkeypatch, client)
+    assert f"of daily_delays; {LACK}. To apply: slackwater deploy" in printed_by("runs", DAILY, *PROJECT).err
+
+
+def test_columns_are_compared_only_if_those_of_the_rows_are_certain():
+    step = FILES.pipelines[DAILY].steps["delays_by_carrier"]
+    query = "SELECT * EXCEPT (month) FROM flights"
+    sql = step.model_copy(update={"step": "sql", "depends_on": ("flights",), "parameters": {"query": query}})
+    files = edited(FILES, DAILY, steps={**FILES.pipelines[DAILY].steps, "delays_by_carrier": sql})
+    assert make_plan(files, FILES, published(FILES, *DAYS), table_columns=lambda _: (*COLUMNS, "x")).lacking == {}
+
+
+def test_a_plan_lists_days_of_an_earlier_definition_also_if_nothing_changes():
+    table = published(DEPLOYED, *DAYS)
+    for day in table.by_day.values():
+        record = RunRecord(
+            run=day.published.run,
+            state=RunState.PUBLISHED,
+            execution="e",
+            started_at=BEGIN,
+            definition=DEPLOYED.written_digest(day.pipeline),
+        )
+        table.records[day.pipeline, day.date, day.published.run.attempt] = record
+    files = FILES.model_copy(update={"code": CODE})
+    plan = make_plan(files, files, table)
+    assert plan_lines(plan) == [
+        "the definitions are those that are deployed",
+        "  stale    2 published days (2013-03-08 to 2013-03-10) of daily_delays, from an earlier definition",
+    ]
+    assert commands(plan, None) == ["slackwater run daily_delays --from 2013-03-08 --to 2013-03-10 --stale"]
+    assert make_plan(files, files, table, pipelines=[DAILY]).older == {}
+    newer_code = files.model_copy(update={"code": CodeDigests(job="2")})
+    assert DAILY not in make_plan(newer_code, newer_code, published(files, *DAYS)).older
+
+
+def test_days_that_a_person_has_kept_are_not_suggested():
+    days = ["2013-03-07", "2013-03-08", "2013-03-09", "2013-03-10"]
+    table = published(DEPLOYED, *((DAILY, day) for day in days))
+    kept = table.by_day[DAILY, days[2]]
+    made = Resolution(
+        action=ResolutionAction.KEPT, reason="r", principal="p", at=BEGIN, attempt=kept.published.run.attempt
+    )
+    table.by_day[DAILY, days[2]] = kept.model_copy(update={"resolution": made})
+    plan = make_plan(FILES, DEPLOYED, table)
+    assert plan_lines(plan)[1:] == [
+        "  stale    3 published days (2013-03-07 to 2013-03-10) of daily_delays",
+        "  kept     1 published day (2013-03-09) of daily_delays, which a person has kept",
+    ]
+    assert commands(plan, None)[1:] == [
+        "slackwater run daily_delays --from 2013-03-07 --to 2013-03-08 --stale",
+        "slackwater run daily_delays --date 2013-03-10",
     ]

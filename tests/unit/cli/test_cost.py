@@ -55,6 +55,10 @@ def shown(monkeypatch, printed_by):
     return shown
 
 
+PENDING = (
+    "the USD lack 1 run or comparison, whose price is not known yet: AWS reports hours some time after a job has "
+    "ended, and the daily check records them (now: slackwater monitor)"
+)
 LATE = {"reasons": (RunReason.LATE_DATA,)}
 RECORDS = (
     priced("2013-03-09", 1, 0.01),
@@ -77,7 +81,18 @@ def test_the_table_has_a_line_for_each_day_and_the_total(shown):
         ["daily_delays", "2013-03-11", "1", "0", "0", "-", "-", "-", "0.000000", "0.000000", "-"],
         ["total", "6", "3", "1", "0.5", "2", "0.150000", "0.000000", "0.070000", "25", "%"],
     ]
-    assert text.out.splitlines()[-2:] == ["prices: us-east-1, 2026-11-22", "1 unknown price: not in the USD"]
+    assert text.out.splitlines()[-2:] == ["prices: us-east-1, 2026-11-22", PENDING]
+
+
+def test_prices_that_stay_unknown_are_counted_apart(shown):
+    given_up = RunCost(region="us-east-1", complete=True, unknown="its execution is gone")
+    records = [*RECORDS, *(priced("2013-03-12", number, None, cost=given_up) for number in (1, 2))]
+    _, text = shown("cost", "daily_delays", records=records)
+    assert text.out.splitlines()[-3:] == [
+        PENDING,
+        "the USD lack 2 runs and comparisons, whose prices stay unknown",
+        "unknown: its execution is gone",
+    ]
 
 
 def test_the_document_has_the_sums(shown):

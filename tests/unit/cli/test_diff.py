@@ -13,7 +13,8 @@ from slackwater.arrow.reference import ArrowReference
 from slackwater.cli.commands.diff import show_comparison
 from slackwater.cli.main import run
 from slackwater.costs.cost import RunCost
-from slackwater.late.comparison import MetricChange, Mover, RowChange, RowCounts
+from slackwater.late.changes.pairs import split_uri
+from slackwater.late.comparison import MetricChange, MetricSplit, Mover, RowChange, RowCounts, Split
 from slackwater.late.report.page import report_page
 from slackwater.project.project import load_project
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
@@ -44,8 +45,13 @@ class Executions(FakeStates):
 def cloud(monkeypatch):
     """A cloud whose comparison state machine ends as the test says."""
 
-    def cloud(*, published=True, uri=URI, reason="", error="", cause="", compared=(), runs=()):
+    def cloud(
+        *, published=True, uri=URI, reason="", error="", cause="", compared=(), runs=(), split=None, split_reason=""
+    ):
         reference = {"uri": uri, "before": 1, "after": 2, "differing": 1, "reason": reason}
+        reference |= {"split_reason": split_reason}
+        stored = {URI: comparison().model_dump_json().encode()}
+        stored |= {split_uri(URI.removesuffix("comparison.json")): split.model_dump_json().encode()} if split else {}
         states = Executions(types=TYPES, output=reference, error=error, cause=cause)
         states.status = "FAILED" if error else "SUCCEEDED"
         day = DayRecord(pipeline="daily_delays", date="2013-03-10")
@@ -58,7 +64,7 @@ def cloud(monkeypatch):
             run_table=SimpleNamespace(
                 day=lambda *_: day, run=lambda *_: None, comparisons=lambda *_: compared, runs=lambda *_: runs
             ),
-            store=FakeObjects({URI: comparison().model_dump_json().encode()}),
+            store=FakeObjects(stored),
         )
         use_client(monkeypatch, client)
         return states
@@ -99,13 +105,33 @@ def a_version(number):
 
 def test_the_document_is_the_stored_comparison(cloud, document_of):
     cloud()
-    assert document_of(*ARGUMENTS) == {"comparison": comparison().model_dump(mode="json"), "reason": None}
+    assert document_of(*ARGUMENTS) == {
+        "comparison": comparison().model_dump(mode="json"),
+        "reason": None,
+    }
 
 
 def test_the_cost_of_comparing_these_two_versions_is_shown(cloud, printed_by):
     other = a_comparison("c2", before=1, after=3, cost=RunCost(usd=1.0))
     cloud(compared=[a_comparison("c1", before=1, after=2, cost=RunCost(usd=0.0119)), other])
     assert "\nCost\n  comparison: 0.0119 USD\n" in printed_by(*ARGUMENTS).out
+
+
+def test_a_split_is_read_beside_the_comparison_or_its_absence_is_explained(cloud, printed_by, document_of):
+    flights = MetricChange(metric="flights", total="sum", before=831, after=832)
+    counts = RowCounts(before=29, after=29, added=0, removed=0, changed=1)
+    split = Split(metrics=(MetricSplit.of(flights, 840),), data=counts, definition=counts, seconds=1.0)
+    states = cloud(split=split)
+    shown = printed_by(*ARGUMENTS, "--split").out
+    assert json.loads(states.started[0]["input"])["split"] is True
+    assert ["flights", "sum", "831", "+9", "(+1.1", "%)", "-8", "(-1.0", "%)", "832"] in [
+        line.split() for line in shown.splitlines()
+    ]
+    assert document_of(*ARGUMENTS, "--split")["comparison"]["split"] == split.model_dump(mode="json")
+    assert document_of(*ARGUMENTS)["comparison"]["split"] is None
+    cloud(split_reason="the data is the same")
+    assert "\nNo split\n  the data is the same\n" in printed_by(*ARGUMENTS, "--split").out
+    assert document_of(*ARGUMENTS, "--split")["comparison"]["split_reason"] == "the data is the same"
 
 
 def test_a_single_version_is_no_error(cloud, printed_by, document_of):

@@ -53,7 +53,7 @@ def test_days_on_hold_are_listed_with_rule_and_reason(world, printed_by, documen
     world.check()
     heading, day, total = printed_by(*words, *PROJECT).out.splitlines()
     assert heading.split() == ["pipeline", "date", "since", "rule", "reason"]
-    assert day.startswith(f"{PIPELINE}  {DAY}  2013-03-13 18:00:00+00:00  vanished  flights has lost 1 object")
+    assert day.startswith(f"{PIPELINE}  {DAY}  2013-03-13 18:00 UTC  vanished  flights has lost 1 object")
     assert total.startswith("1 day on hold: slackwater late release | keep")
     (hold,) = document_of(*words, *PROJECT)["days"]
     assert (hold["pipeline"], hold["date"], hold["rule"], len(hold["inputs"])) == (PIPELINE, DAY, "vanished", 64)
@@ -66,7 +66,7 @@ def test_deferred_days_are_listed_with_the_limit_and_when_it_ends(world, printed
     world.check()
     day, heading, deferred, *others, total = printed_by("late", *PROJECT).out.splitlines()
     assert (day, heading.split()) == ("no day is on hold", ["pipeline", "date", "not", "before", "rule", "reason"])
-    assert deferred.startswith(f"{PIPELINE}  {DAY}  2013-03-13 19:00:00+00:00  cool_down  flights grew by 500 rows")
+    assert deferred.startswith(f"{PIPELINE}  {DAY}  2013-03-13 19:00 UTC  cool_down  flights grew by 500 rows")
     assert deferred.endswith("late.cool_down_hours is 1, so it runs after 2013-03-13 19:00 UTC")
     assert (others, total) == ([], "1 day deferred: slackwater run PIPELINE --date DATE runs one now")
     [document] = document_of("late", PIPELINE, *PROJECT)["deferred"]
@@ -152,7 +152,7 @@ def test_days_before_the_window_are_listed_with_how_to_process_them(world, capsy
     assert capsys.readouterr().out.endswith(f"{PIPELINE}: 1 more day listed: {command} checks the next ones\n")
     heading, day, *_, total = printed_by("late", "--older", PIPELINE, *PROJECT).out.splitlines()
     assert heading.split() == ["pipeline", "date", "since", "rule", "reason"]
-    assert day.startswith(f"{PIPELINE}  {DAY}  2013-03-20 18:00:00+00:00  grown  flights grew by 500 rows")
+    assert day.startswith(f"{PIPELINE}  {DAY}  2013-03-20 18:00 UTC  grown  flights grew by 500 rows")
     assert total == "1 day before the window: slackwater run PIPELINE --date DATE processes one"
 
 
@@ -194,6 +194,18 @@ def test_a_release_whose_run_does_not_start_says_so_and_starts_it_when_it_is_rep
         client.release(PIPELINE, DAY, reason="withdrawn")
     client.release(PIPELINE, DAY, reason="withdrawn")
     assert started == [(PIPELINE, DAY, False)] * 2
+
+
+@pytest.mark.parametrize(("on_hold", "words"), [(True, "released"), (False, "released (it was not on hold)")])
+def test_a_release_says_whether_the_day_was_on_hold(world, printed_by, monkeypatch, on_hold, words):
+    if on_hold:
+        world.store.delete([NOON])
+        world.check()
+    result = SimpleNamespace(outcome="published", publication=SimpleNamespace(rows=3))
+    monkeypatch.setattr(Client, "run", lambda *_, **__: SimpleNamespace(wait=lambda **_: result))
+    monkeypatch.setattr("slackwater.cli.commands.late.run_document", lambda _: {})
+    shown = printed_by("late", "release", PIPELINE, "--date", DAY, "--reason", "r", *PROJECT)
+    assert shown.out == f"{PIPELINE} {DAY}: {words}, published with 3 rows\n"
 
 
 def test_an_interrupted_release_names_the_way_to_start_its_run(world, capsys, monkeypatch):

@@ -30,3 +30,13 @@ def test_without_a_local_cloud_env_names_the_command_that_starts_it(monkeypatch,
     monkeypatch.chdir(tmp_path)
     assert run(["local", "env"]) == 2
     assert "slackwater local up" in printed_by("local", "env", code=2).err
+
+
+def test_in_a_folder_without_a_project_status_and_env_say_so(monkeypatch, printed_by, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("slackwater.client.workspace.is_clone", lambda _files: False)
+    remedy = f"{tmp_path} has no project: change into the folder of the project, or name it with --project DIR"
+    assert printed_by("local", "status").out == f"not running here: {remedy}\n"
+    assert remedy in printed_by("local", "env", code=2).err
+    (tmp_path / "sources").mkdir()
+    assert printed_by("local", "status").out == "not running (to start it: slackwater local up)\n"

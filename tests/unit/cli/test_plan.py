@@ -14,7 +14,7 @@ from tests.example_project import EXAMPLE, PROJECT
 from tests.fakes_cli import FakeObjects, Terminal
 from tests.fakes_runs import DictRunTable
 from tests.fakes_stacks import Aws
-from tests.unit.cli.test_changes import DAILY, DAYS, DEPLOYED, FILES, published
+from tests.unit.cli.test_changes import COLUMNS, DAILY, DAYS, DEPLOYED, FILES, published
 
 pytestmark = pytest.mark.unit
 
@@ -31,13 +31,14 @@ def deployed(monkeypatch):
 
     def deployed(project=None, table=None):
         objects = {} if project is None else {"s3://assets/project.json": project.model_dump_json(by_alias=True)}
-        storage = None if project is None else {"RunTable": "runs"}
+        storage = None if project is None else {"RunTable": "runs", "WarehouseDatabase": "warehouse"}
         for name, value in {
             "client": lambda _: account,
             "deployed_storage": lambda *_, **__: storage,
             "deployed_project": lambda *_, **__: next(iter(objects), None),
             "S3ObjectStore": lambda _: FakeObjects(objects),
             "DynamoRunTable": lambda *_: table or DictRunTable(),
+            "GlueTables": lambda _: SimpleNamespace(columns=lambda *_: COLUMNS),
             "deploy": lambda *_, **__: calls.append("deploy") or result,
         }.items():
             monkeypatch.setattr(deploy_module, name, value)
@@ -73,11 +74,14 @@ def test_the_document_has_the_same(deployed, document_of):
                 "folder": "pipelines",
                 "name": OTHER,
                 "same_as": "",
+                "renamed_from": "",
                 "file": f"pipelines/{OTHER}.yaml",
             },
         ],
         "stale": {},
+        "kept": {},
         "lost": {OTHER: {"published": 1, "on_hold": 0}},
+        "lacking": {},
     }
 
 

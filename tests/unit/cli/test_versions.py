@@ -30,7 +30,7 @@ class Clock:
 
 
 def step(name: str, of: str, rows_in: dict[str, int | None], rows_out: int | None, **more) -> StepRecord:
-    values = {"parameters": {}, "seconds": 1.25, **more}
+    values = {"parameters": {}, "seconds": None, **more}
     return StepRecord(name=name, step=of, rows_in=rows_in, rows_out=rows_out, **values)
 
 
@@ -40,9 +40,9 @@ CLEANED = (
 )
 COUNTED = (
     step("checked", "data_quality", {"cleaned": 899}, 899, effect={"rows_rejected": 0, "results": [CHECKED]}),
-    step("counted", "sql", {"checked": 899}, 16, parameters=QUERY),
+    step("counted", "sql", {"checked": 899}, 16, parameters=QUERY, bytes_in={"checked": None}, bytes_out=900),
 )
-LOADED = step("report", "write_csv", {"counted": 16}, 16, effect={"files": 1}, seconds=0.2)
+LOADED = step("report", "write_csv", {"counted": 16}, 16, effect={"files": 1}, seconds=0.2, bytes_in={"counted": 900})
 
 
 TWO_STAGES = Pipeline.model_validate(
@@ -199,12 +199,12 @@ class TestRunsOfADay:
         lines = printed("runs").out.splitlines()
         table = lines.index("daily_delays 2013-03-10, attempt 1") + 1
         assert [" ".join(line.split()) for line in lines[table : table + 6]] == [
-            "stage name step rows in rows out seconds",
-            "cleaned joined join flights 900, weather not counted 900 1.25",
-            "cleaned cleaned clean_nan joined 900 899 1.25",
-            "counted checked data_quality cleaned 899 899 1.25",
-            "counted counted sql checked 899 16 1.25",
-            "load report write_csv counted 16 16 0.2",
+            "stage name step rows in rows out seconds bytes in bytes out",
+            "cleaned joined join flights 900, weather not counted 900",
+            "cleaned cleaned clean_nan joined 900 899",
+            "counted checked data_quality cleaned 899 899",
+            "counted counted sql checked 899 16 900",
+            "load report write_csv counted 16 16 0.2 900",
         ]
         assert lines[table + 6 :] == [
             "joined, with:",

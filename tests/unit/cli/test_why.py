@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from slackwater.client.client import Client
 from slackwater.late.check.dry_run import without_writes
 from slackwater.pipeline.definition import Late
 from slackwater.sources.late_thresholds import LateThresholds
@@ -62,6 +63,17 @@ def test_a_day_with_late_data_is_explained(why, document_of):
     document = document_of("why", PIPELINE, "--date", DAY, *PROJECT)
     assert (document["decision"]["rule"], document["late"][0]["rows"]) == ("grown", 500)
     assert document["next_look"]["at"] == "2013-03-14T10:00:00Z"
+
+
+def test_a_version_without_inputs_ends_with_its_rows(why, monkeypatch):
+    explain = Client.why
+
+    def answer(client, *arguments):
+        found = explain(client, *arguments)
+        return found.model_copy(update={"published": found.published.model_copy(update={"inputs": ()})})
+
+    monkeypatch.setattr(Client, "why", answer)
+    assert "  published     version 1, 2013-03-13 18:00 UTC, 3 rows\n  since then" in why(five_days())
 
 
 def test_late_data_below_the_thresholds_says_how_much_is_missing(why):

@@ -219,7 +219,7 @@ class Days:
         return description | {
             "status": status,
             "stopDate": BEGIN + seconds,
-            **self._end(error, {"outcome": "published"}),
+            **self._end(error, {"outcome": "published", "publication": {"rows": 29}}),
         }
 
     def _end(self, error, output):
@@ -270,8 +270,8 @@ def test_the_days_run_in_one_execution_and_each_is_followed_by_its_name(pauses):
         ("08", "Freeze inputs"), ("08", "SUCCEEDED"), ("09", "Freeze inputs"),
         ("09", "Freeze inputs"), ("10", "SUCCEEDED"), ("09", "FAILED"),
     ]  # fmt: skip
-    assert [(day.outcome, day.seconds, day.reason) for day in result.days] == [
-        ("published", 10.0, ""), ("failed", 10.0, "no such column"), ("published", 10.0, ""),
+    assert [(day.outcome, day.rows, day.seconds, day.reason) for day in result.days] == [
+        ("published", 29, 10.0, ""), ("failed", None, 10.0, "no such column"), ("published", 29, 10.0, ""),
     ]  # fmt: skip
     assert (result.failure, states.stopped) == (states.error, [])
     assert len(pauses) == states.poll - 1

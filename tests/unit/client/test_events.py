@@ -81,6 +81,8 @@ def test_standard_input_is_read(monkeypatch):
     ("content", "events"),
     [
         (b'{ "a":  1.50 }\n', [b'{ "a":  1.50 }']),
+        # The API rejects these alone.
+        (b'\n{"a": \n{"a": 1}\n\n\xff\n', [b'{"a":', b'{"a": 1}', b"\xff"]),
         *((empty, []) for empty in (b"", b"\n", b"[]", gzip.compress(b"", mtime=0))),
     ],
 )
@@ -93,8 +95,8 @@ def test_lines_are_returned_byte_for_byte_and_none_of_a_file_without_events(tmp_
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b'{"a": 1}\n{"a": \n', "line 2 is not JSON"),
-        (b'{"a": 1}\n\n\xff\n', "line 3 is not JSON"),
+        (b'\n{"a": \n\xff\n', r"no line is JSON; line 2: .* \(nothing was sent\)"),
+        (b"shop,amount\nA,1\n", "no line is JSON; line 1: "),
         (b'[{"a": 1}', "not readable as a JSON array"),
         (b"\x1f\x8b broken", "not readable as gzip"),
         (gzip.compress(NDJSON, mtime=0)[:-9], "not readable as gzip"),

@@ -15,7 +15,7 @@ from slackwater.aws.executions.job_logs import JobLogs
 from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.client.days import runs
 from slackwater.client.days.runs import RunSeconds, run_result
-from slackwater.errors import CloudError, InputError, RunFailed, StillRunning, UnknownName
+from slackwater.errors import CloudError, InputError, PullFailed, RunFailed, StillRunning, UnknownName
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.record import DayRecord, Hold, Publication, Resolution, Run, RunRecord, RunState, StageRecord
 from tests.example_project import example_project
@@ -79,16 +79,21 @@ def followed(states):
 
 def test_every_run_has_a_name_of_its_own_and_the_correlation_id_of_the_client():
     states = FakeStates()
-    first, second = (
-        client(states).run("daily_delays", day, force=force)
-        for day, force in (("2013-03-10", False), (date(2013, 3, 10), True))
+    first, second, _ = (
+        client(states).run("daily_delays", day, **options)
+        for day, options in (
+            ("2013-03-10", {}),
+            (date(2013, 3, 10), {"force": True}),
+            ("2013-03-10", {"profile": True}),
+        )
     )
-    call, forced = states.started
+    call, forced, profiled = states.started
     assert call["stateMachineArn"] == "arn:machine:slackwater-pipeline-daily_delays"
     assert call["name"].startswith("2013-03-10-c-")
     payload = {"date": "2013-03-10", "force": False, "correlation_id": "c"}
     assert json.loads(call["input"]) == payload
     assert json.loads(forced["input"]) == payload | {"force": True}
+    assert json.loads(profiled["input"]) == payload | {"profile": True}
     assert first.execution != second.execution
 
 
@@ -98,6 +103,17 @@ def test_a_pull_is_started_with_its_date():
         with pytest.raises(KeyError):  # this cloud does not know the execution
             client(states).pull("flights", as_of=as_of)
     assert [json.loads(call["input"])["as_of"] for call in states.started] == [None, "2013-03-12", "2013-03-12"]
+
+
+def test_a_pull_that_fails_has_its_totals(monkeypatch):
+    totals = {"source": "flights", "stored": 2, "failed": 1}
+    for error, expected in (("FilesFailed", PullFailed), ("States.Timeout", RunFailed)):
+        states = FakeStates({"arn:e": [("FAILED", ["List files"])]}, error=error, cause="1 of 3 files")
+        monkeypatch.setattr(FakeStates, "start_execution", lambda *_, **__: {"executionArn": "arn:e"})
+        monkeypatch.setattr(StateMachines, "failure_input", lambda *_: totals)
+        with pytest.raises(expected, match="1 of 3 files") as raised:
+            client(states).pull("flights")
+        assert getattr(raised.value, "totals", None) == (totals if expected is PullFailed else None)
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,11 @@ def test_batches_are_posted_as_gzipped_ndjson_with_the_token():
     assert waits == []
 
 
+def test_the_unknown_fields_of_all_batches_are_named_once():
+    answers = [httpx.Response(202, json={"accepted": 1, "unknown_fields": names}) for names in (["b", "a"], ["a", "c"])]
+    assert send(*answers)[0].unknown_fields == ["b", "a", "c"]
+
+
 def test_rejected_events_have_their_index_in_the_file():
     totals, _, _ = send(accepted(2), accepted(0, rejected=[{"index": 0, "reason": "no time"}], status=422))
     assert totals.rejected == [{"index": 2, "reason": "no time"}]

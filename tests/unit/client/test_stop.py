@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws.executions.job_logs import JobLogs
 from slackwater.aws.executions.state_machines import StateMachines
+from slackwater.client.client import Client
 from slackwater.client.days import stop
 from slackwater.errors import DayChanged, InputError
 from slackwater.runs.record import RunState
-from tests.example_project import PROJECT
+from tests.example_project import PROJECT, example_project
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_cli import a_client, use_client
 
@@ -151,10 +154,10 @@ def test_the_command_says_what_stays_and_how_to_run_the_day_again(world, monkeyp
     shown = printed_by("stop", run.run_id[:12], *PROJECT)
     assert shown.out.splitlines() == [
         f"{PIPELINE} {DATE}, attempt 2: stopped, 1 Spark job cancelled",
-        "  version 1 of the day stays published",
+        "  version 1 of the day stays published, unless the stopped job has already written the day's rows: the next "
+        "run replaces them",
         f"  to run the day again: slackwater run {PIPELINE} --date {DATE}",
     ]
-    assert "the next run replaces them again" in shown.err
     world.freeze(DATE, force=True)
     use_client(monkeypatch, client_of(world, Cloud(world)))
     document = document_of("stop", PIPELINE, "--date", DATE, *PROJECT)
@@ -169,6 +172,24 @@ def test_the_command_says_what_stays_and_how_to_run_the_day_again(world, monkeyp
         "published_attempt": 1,
         "may_have_published": True,
     }
+
+
+@pytest.mark.parametrize("may_have_published", [True, False])
+def test_of_a_day_that_was_never_published_no_version_is_said_to_stay(printed_by, monkeypatch, may_have_published):
+    run = SimpleNamespace(pipeline=PIPELINE, date=DATE, attempt=1, run_id="r")
+    stopped = stop.StoppedRun(
+        run=run,
+        state=RunState.FAILED,
+        error=STOPPED,
+        cancelled=(),
+        published_attempt=0,
+        may_have_published=may_have_published,
+    )
+    monkeypatch.setattr(Client, "stop", lambda *_, **__: stopped)
+    use_client(monkeypatch, a_client(example_project()))
+    unless = ", unless the stopped job has already written the day's rows: the next run replaces them"
+    line = printed_by("stop", PIPELINE, "--date", DATE, *PROJECT).out.splitlines()[1]
+    assert line == f"  the day has no published version{unless if may_have_published else ''}"
 
 
 def test_a_name_is_checked_before_the_cloud_is_asked(printed_by):

@@ -26,12 +26,12 @@ SERVICES = {"Run joined": "emr-serverless", "Run counted": "emr-serverless"}
 PUBLICATION = Publication(table="t", snapshot_id="1", rows=16, replaced=0, seconds=2.0)
 
 
-def step(name, rows_in, rows_out, *, of="sql", seconds=1.25):
+def step(name, rows_in, rows_out, *, of="sql", seconds=None):
     return StepRecord(name=name, step=of, parameters={}, rows_in=rows_in, rows_out=rows_out, seconds=seconds)
 
 
 JOINED = [step("checked", {"flights": 900}, 899), step("joined", {"checked": 899, "weather": 50}, 899, of="join")]
-COUNTED = [step("counted", {"joined": 899}, 16)]
+COUNTED = [step("counted", {"joined": 899}, 16, seconds=1.25)]
 REPORT = step("report", {"counted": 16}, 16, of="write_csv", seconds=0.5)
 
 
@@ -94,13 +94,31 @@ def test_a_published_run_has_the_times_and_rows_of_all_stages(store):
     # The last job also publishes and loads: 1.25 + 2 + 0.5 s.
     assert (counted.start, counted.waiting, counted.starting, counted.working) == (21.0, 1.0, 3.2, 3.8)
     assert [(item.name, item.seconds) for item in counted.steps] == [
-        ("counted", None),
+        ("counted", 1.25),
         ("publish", 2.0),
         ("report", 0.5),
     ]
     # 40 s in all, two states of 9 s ran jobs, which worked 1.2 and 3.8 s.
     assert shown.seconds == RunSeconds(total=40.0, spark_start=13.0, spark_work=5.0, orchestration=22.0)
     assert (shown.slowest, shown.missing) == (SlowestStep("publish", 2.0, 1), ())
+
+
+def test_a_profiled_stage_has_the_seconds_of_its_steps_and_the_slowest_is_one_of_them(store):
+    stored(store)
+    checked, joined = JOINED
+    measured = [checked.model_copy(update={"seconds": 0.25}), joined.model_copy(update={"seconds": 3.5})]
+    store_stage(store, RUN, "joined", rows=899, files=1, steps=measured)
+    shown = timeline(store, jobs=JOBS)
+    assert [(item.name, item.seconds) for item in shown.stages[0].steps] == [("checked", 0.25), ("joined", 3.5)]
+    assert (shown.stages[0].working, shown.slowest) == (1.2, SlowestStep("joined", 3.5, 1))
+
+
+def test_seconds_of_a_stage_that_an_earlier_version_has_stored_for_each_step_are_left_out(store):
+    stored(store)
+    repeated = [item.model_copy(update={"seconds": 1.25}) for item in JOINED]
+    store_stage(store, RUN, "joined", rows=899, files=1, steps=repeated)
+    shown = timeline(store, jobs=JOBS)
+    assert [item.seconds for item in shown.stages[0].steps] == [None, None]
 
 
 def test_a_kept_stage_names_the_attempt_that_has_computed_it(store):

@@ -121,7 +121,8 @@ def test_with_a_new_definition_the_effect_is_not_attributed_to_late_data():
     assert (
         "\nCauses\n"
         "  Late data and a new definition have changed the day since the earlier\n"
-        "  version. The comparison cannot tell which of them has changed a value.\n"
+        "  version. The comparison cannot tell which of them has changed a value:\n"
+        "  slackwater diff --split computes it.\n"
     ) in message.body
 
 

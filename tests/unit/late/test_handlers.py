@@ -1,7 +1,6 @@
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 
 import pytest
 
@@ -90,6 +89,7 @@ def test_a_check_returns_the_uri_of_its_report_and_the_days_to_process(world, ch
     assert answer == {
         "report": report_uri("exchange", PIPELINE, "2013-03-13", EXECUTION),
         "days": [{"date": "2013-03-10", "action": "rerun"}],
+        "split": False,
     }
     report = CheckReport.model_validate_json(world.store.get(answer["report"]))
     assert (report.as_of, report.correlation_id, len(report.days)) == ("2013-03-13", "c", 8)
@@ -121,7 +121,7 @@ def test_a_check_of_the_window_lets_the_tables_of_its_sources_follow_and_one_of_
     assert (updated["flights"][0], updated["flights"][-1], len(updated["flights"])) == (first, last, 8 * 24 - 1)
 
 
-def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics):
+def test_a_check_of_the_current_day_puts_levels(world, check, metrics):
     world.add("flights", "2013-03-08", "20", name="below", rows=9)
     world.add("flights", "2013-03-09", "20", name="late", rows=30)
     world.add("flights", "2013-03-10", "20", name="late", rows=500)
@@ -131,8 +131,6 @@ def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics
     newest = max(item[2] for uri, item in world.store.objects.items() if "source=weather" in uri)
     silent_hours = world.project.source("weather").silent_hours
     assert metrics.put == {
-        (Metric.DAYS_RERUN, PIPELINE): 1,
-        (Metric.LATE_BYTES, PIPELINE): 530,
         (Metric.DAYS_ON_HOLD, PIPELINE): 1,
         (Metric.LATE_BYTES_UNPROCESSED, PIPELINE): 500,
         (Metric.LATE_BYTES_IGNORED, PIPELINE): 9,
@@ -231,18 +229,15 @@ def test_late_data_that_a_limit_defers_is_unprocessed_and_a_cool_down_is_no_reas
             world.recorder.record_published(run)
             world.add("flights", "2013-03-10", "20", name="second", rows=300)
             world.add("flights", "2013-03-11", "20", name="late", rows=40)
-        check()
-        # The first check runs 2013-03-11 again, the second one as well: what it has counted does not stop it.
-        assert metrics.put[Metric.DAYS_RERUN, PIPELINE] == 1
+        # What the first check has counted does not stop the second one.
+        assert [day["date"] for day in check()["days"] if day["action"] == "rerun"] == ["2013-03-11"]
         assert metrics.put[Metric.LATE_BYTES_UNPROCESSED, PIPELINE] == (0 if cool_down_hours else 300)
 
 
 def test_a_check_of_the_past_puts_no_level(check, metrics):
     check(as_of="2013-03-12")
     # Days on hold are counted from the index, whatever day the check is as of.
-    assert set(metrics.put) == {
-        (metric, PIPELINE) for metric in (Metric.DAYS_RERUN, Metric.LATE_BYTES, Metric.DAYS_ON_HOLD)
-    }
+    assert set(metrics.put) == {(Metric.DAYS_ON_HOLD, PIPELINE)}
 
 
 @pytest.mark.parametrize(("silent_hours", "hours"), [(48, 7 * 24 + 14), (500, 500)])
@@ -326,23 +321,16 @@ def test_a_message_waits_for_costs_for_a_limited_time(monkeypatch):
         released.set()
 
 
-def test_a_check_completes_costs_last_and_puts_the_price_of_each_run(world, check, metrics, resources):
+def test_a_check_completes_costs_last(check, metrics, resources):
     class Costs:
         def record_due(self, pipeline, *, within):
             assert within == timedelta(seconds=30)
-            assert (Metric.DAYS_RERUN, PIPELINE) in metrics.put
-            priced = [
-                RunCost(usd=0.25, jobs=2, queued_seconds=90, complete=True),
-                RunCost(complete=True, unknown="gone"),
-            ]
-            records = [SimpleNamespace(cost=cost) for cost in priced]
-            return RecordedCosts(tuple(records), ("one run was throttled",))
+            assert (Metric.LATE_BYTES_UNPROCESSED, PIPELINE) in metrics.put
+            return RecordedCosts((), ("one run was throttled",))
 
     resources.costs = Costs()
     check()
-    assert metrics.put[Metric.RUN_COST, PIPELINE] == 0.25
-    # The run without jobs, which put its metric last, has none.
-    assert metrics.put[Metric.JOB_QUEUE_MINUTES, PIPELINE] == 1.5
+    assert metrics.put[Metric.CHECK_PARTS_FAILED, PIPELINE] == 1
 
 
 def test_a_check_goes_on_if_costs_cannot_be_recorded(check, metrics, resources):
@@ -352,7 +340,6 @@ def test_a_check_goes_on_if_costs_cannot_be_recorded(check, metrics, resources):
 
     resources.costs = Costs()
     assert check()["report"]
-    assert (Metric.RUN_COST, PIPELINE) not in metrics.put
     assert metrics.put[Metric.CHECK_PARTS_FAILED, PIPELINE] == 1
 
 

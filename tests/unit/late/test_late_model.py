@@ -303,6 +303,7 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         self.people_know_each_definition()
         self.the_ledger_has_each_late_input(first)
         self.the_ledger_has_each_effect()
+        self.the_counters_are_those_of_the_ledger()
         self.the_limits_hold()
 
     def rest(self) -> None:

@@ -18,6 +18,7 @@ from slackwater.late.ledger import Ledger
 from slackwater.late.new_entries import RunInputs, completed_entries, cost_shares, new_entries
 from slackwater.late.pending import PendingCheck, PendingDay, save_pending
 from slackwater.late.report.message import Message
+from slackwater.metrics import Metric
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
@@ -43,6 +44,7 @@ class Monitored(World):
     ledger_table: ListTable
     checks = 0
     unreadable: list[str]
+    counted: list[tuple[Metric, float]]
 
     @property
     def ledger(self) -> Ledger:
@@ -55,6 +57,7 @@ class Monitored(World):
             exchange_bucket="exchange",
             now=self.now,
             on_unreadable=lambda uri, _: self.unreadable.append(uri),
+            put_metric=lambda metric, value, *, pipeline: self.counted.append((metric, value)),
         )
 
     def start(self) -> tuple[CheckReport, dict[str, str]]:
@@ -101,7 +104,7 @@ def count_reads(world, monkeypatch):
 @pytest.fixture
 def world():
     world = Monitored()
-    world.ledger_table, world.unreadable = ListTable(), []
+    world.ledger_table, world.unreadable, world.counted = ListTable(), [], []
     world.__dict__ |= five_days().__dict__
     return world
 
@@ -125,6 +128,24 @@ def test_an_ignored_input_has_one_row_however_often_it_is_checked(world):
     assert row.lateness_hours == pytest.approx((arrived - ended).total_seconds() / 3600)
     assert (row.rows, row.bytes, row.cost_usd, row.notified, row.execution) == (9, 9, None, False, "m1")
     assert (row.date, row.change, row.month) == (date(2013, 3, 10), "added", "2013-03")
+
+
+def test_a_re_run_and_late_bytes_count_once_however_often_they_are_checked_and_written(world):
+    world.add("flights", DAY, "20", name="below", rows=9)
+    world.monitor()
+    assert world.counted == []
+    world.add("flights", DAY, "21", name="more", rows=30)
+    # Two checks decide on the re-run before it has published.
+    (_, one), (_, other) = world.start(), world.start()
+    world.publish(DAY)
+    for request in (one, other, one):
+        world.ledger.write(**request)
+    assert world.counted == [(Metric.DAYS_RERUN, 1), (Metric.LATE_BYTES, 39)]
+    # A person runs the next one.
+    world.add("flights", DAY, "22", name="by hand", rows=50)
+    world.publish(DAY)
+    world.monitor()
+    assert world.counted[2:] == [(Metric.LATE_BYTES, 50)]
 
 
 def test_inputs_that_add_up_to_a_re_run_get_a_second_row_with_the_attempt(world):

@@ -68,6 +68,23 @@ def test_only_the_day_that_reaches_the_threshold_runs_again():
     assert (figures["2012-02-28"].late_rows, figures["2012-02-28"].late_percent) == (49, pytest.approx(4.9))
 
 
+@pytest.mark.parametrize("thresholds", [{"percent": 5}, {"bytes": 5}], ids=str)
+@pytest.mark.parametrize(
+    ("units", "rule"), [(104, DecisionRule.BELOW), (105, DecisionRule.GROWN), (110, DecisionRule.GROWN)]
+)
+def test_a_day_of_100_units_runs_again_when_it_has_grown_by_5_percent(thresholds, units, rule):
+    """A unit is one row of one byte."""
+    world = World()
+    world.time = datetime(2012, 3, 1, 18, tzinfo=UTC)
+    with_policy(world, thresholds=LateThresholds(**thresholds), window_days=7)
+    world.add("flights", "2012-02-27", "17", rows=100)
+    world.publish("2012-02-27")
+    world.add("flights", "2012-02-27", "18", name="late", rows=units - 100)
+    report = world.check()
+    assert [day.rule for day in report.days if day.date == "2012-02-27"] == [rule]
+    assert [task.date for task in day_tasks(report)] == (["2012-02-27"] if rule is DecisionRule.GROWN else [])
+
+
 def test_late_data_below_every_threshold_runs_again_when_the_oldest_of_it_has_waited_long_enough():
     world = with_policy(five_days(), max_age_hours=24)
     world.add("flights", DAY, "18", name="late", rows=1)

@@ -481,6 +481,7 @@ class TestMachine:
         output = call("Read the comparison")
         assert output == {
             "uri": comparison_uri(chosen["prefix"]), "before": 1, "after": 2, "differing": 1, "reason": "",
+            "split_reason": "",
         }  # fmt: skip
 
     def test_the_numbers_of_two_versions_are_passed_on(self, call, table):
@@ -504,7 +505,9 @@ class TestMachine:
         chosen = call("Choose the versions", self.comparison_request())
         (choice,) = STATES["Decide whether to compare"]["Choices"]
         assert evaluated(choice["Condition"], {"input": chosen}, call.variables) is False
-        result = evaluated(STATES["Return the known comparison"]["Output"], {"input": chosen}, call.variables)
+        result = evaluated(STATES["Take the known comparison"]["Output"], {"input": chosen}, call.variables)
+        (choice,) = STATES["Decide whether to split"]["Choices"]
+        assert evaluated(choice["Condition"], {"input": result}, {**call.variables, "split": True}) is False
         assert (result["uri"], result["after"]) == ("", 1)
         assert call.variables["correlation_id"] == "one"
 

@@ -324,3 +324,11 @@ def of(event, branch, names):
         previous = event["previousEventId"]
         event = {"id": previous, "previousEventId": previous - 1}
     return False
+
+
+def test_requests_to_services_that_it_lacks_are_known_by_the_names_in_their_signatures(monkeypatch):
+    monkeypatch.setattr(router, "_KNOWN_AWS_SERVICE_NAMES", None)
+    emulator.name_services()
+    # The names of a folder, of an endpoint and of a signature.
+    assert all(map(router._is_aws_service_name, ["service-quotas", "servicequotas", "freetier", "lakeformation"]))
+    assert not router._is_aws_service_name("nothing")

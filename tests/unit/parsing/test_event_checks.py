@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events
 from slackwater.receiver.parsing.json_values import MAX_DEPTH
 from slackwater.receiver.parsing.rejections import NOT_UTF8, Rejection, RejectionRule
-from slackwater.sources.definition import Source
+from slackwater.sources.definition import Source, UnknownFields
 from slackwater.sources.event_schema import event_schema, partner_schema
 from tests.fakes_receiver import RECEIVED, a_source
 
@@ -35,6 +35,12 @@ SHOP = a_source(
     timestamp={"field": "at", "timezone": "Europe/Berlin"},
     event_id="order",
     trim=True,
+)
+
+NESTED = a_source(
+    fields={"id": {"type": "string", "from": "a.id"}, "at": {"type": "timestamp", "from": "a.b.at"}, "n": "int64"},
+    timestamp={"field": "at"},
+    event_id="id",
 )
 
 
@@ -107,6 +113,30 @@ class TestFields:
             (3, "wrong_type", "amount (Amount EUR): '1.5' is not a number such as 1.234,5"),
             (4, "missing", "amount (Amount EUR): no value, but it is required"),
             (5, "wrong_type", "paid: 'yes' is neither true nor false"),
+        ]
+
+    def test_a_name_with_dots_is_a_path_through_objects_unless_the_event_has_it_as_a_key(self):
+        nested = {"a": {"id": "x", "b": {"at": AT, "c": 1}}, "n": 1}
+        events = [nested, {"a.id": "y", "a": {"id": "z", "b": {"at": AT}}}, {"a": {"id": "w", "b": None}}, {"a": [1]}]
+        checked = check(events, NESTED)
+        assert checked.table.select(["id", "n", "_event_time", "_extra"]).to_pylist() == [
+            {"id": "x", "n": 1, "_event_time": NOON, "_extra": '{"a":{"b":{"c":1}}}'},
+            {"id": "y", "n": None, "_event_time": NOON, "_extra": '{"a":{"id":"z"}}'},
+        ]
+        assert reasons(checked) == [
+            (2, "missing", "at (a.b.at): no value, but every event needs a timestamp"),
+            (3, "missing", "id (a.id): no value, but it is the event id"),
+        ]
+
+    def test_an_object_of_which_all_values_are_fields_is_not_unknown(self):
+        source = NESTED.model_copy(update={"unknown_fields": UnknownFields.REJECT})
+        nested = {"id": "x", "b": {"at": AT}}
+        checked = check([{"a": nested}, {"a": {**nested, "b": {"at": AT, "c": 1}}}, {"a": nested, "z": 1}], source)
+        assert checked.table.num_rows == 1
+        fields = "(its fields: a.id, a.b.at, n)"
+        assert reasons(checked) == [
+            (1, "unknown_field", f"a.b.c: the source has no such field {fields}"),
+            (2, "unknown_field", f"z: the source has no such field {fields}"),
         ]
 
     def test_our_name_of_a_renamed_field_is_unknown(self):

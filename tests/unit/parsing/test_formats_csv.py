@@ -184,6 +184,21 @@ class TestEncodings:
     def test_a_header_with_invalid_bytes_is_an_error(self):
         with pytest.raises(DataError, match=r"^f: its header is not readable"):
             read(b"id,\xe9,at\n")
+        with pytest.raises(DataError, match=r"header is not readable: not CP1252: is it text, and is the `encoding`"):
+            read(b"id,\x81,at\n", encoding="cp1252")
+
+    @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "latin-1"])
+    @pytest.mark.parametrize("chunk_size", [1, 2**20])
+    def test_a_file_with_a_mark_of_utf_8_is_read_as_utf_8(self, encoding, chunk_size):
+        content = f"x,y,at\né,a,{AT}\n".encode("utf-8-sig")
+        checked = read(content + b"\xe9,a,b\n", STRING_SOURCE, encoding=encoding, chunk_size=chunk_size)
+        assert checked.table["x"].to_pylist() == ["é"]
+        assert [item.reason for item in checked.rejected] == ["x: not UTF-8"]
+
+    @pytest.mark.parametrize("content", [b"", b"x", b"\xef\xbb"])
+    def test_a_file_shorter_than_a_mark_has_its_own_error(self, content):
+        with pytest.raises(DataError, match=r"^f: its header lacks|^f: empty"):
+            read(content, STRING_SOURCE, encoding="cp1252")
 
 
 class TestRejectedRows:

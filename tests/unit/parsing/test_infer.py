@@ -100,6 +100,60 @@ def test_a_column_has_the_first_type_that_fits_all_values(infer, values, field, 
     assert inferred.rejected == 0
 
 
+MIXED = {
+    "json": json.dumps([{"at": AT, "c": "2013-03-08T13:00:00+01:00"}, {"at": AT, "c": 1362744000000}]),
+    "csv": column("2013-03-08T13:00:00+01:00", "1362744000000"),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_epochs_and_iso_timestamps_in_one_column_are_read_by_two_formats(infer, tmp_path, name):
+    inferred = infer(MIXED[name], f"feed.{name}")
+    assert fields(inferred)["c"] == {"type": "timestamp", "formats": ["epoch_ms", "iso8601"]}
+    quoted = "1362744000000" if name == "json" else "'1362744000000'"
+    assert f"{quoted} is 2013-03-08T12:00:00Z; '2013-03-08T13:00:00+01:00' is 2013-03-08T12" in comments(inferred)
+    assert inferred.rejected == 0
+    source = Source.model_validate(yaml.safe_load(inferred.definition))
+    (block,) = read_file(tmp_path / f"feed.{name}", source, name="f", received_at=RECEIVED)
+    assert block.table["c"].to_pylist() == [datetime(2013, 3, 8, 12, tzinfo=ZoneInfo("UTC"))] * 2
+
+
+@pytest.mark.parametrize("number", ["7", "1362744000000000"])
+def test_other_numbers_beside_timestamps_make_a_string(infer, number):
+    assert fields(infer(column(AT, number)))["c"] == "string"
+
+
+def test_seconds_beside_timestamps_are_decided_by_the_user(infer):
+    inferred = infer(column(AT, "1362744000"))
+    expected = [{"type": "timestamp", "formats": [unit, "iso8601"]} for unit in ("epoch_s", "epoch_ms")]
+    assert (fields(inferred)["c"], alternatives(inferred, "c")) == ("string", expected)
+
+
+def test_of_numbers_with_separators_the_value_that_does_not_fit_is_named(infer):
+    values = [f"{n},5" for n in range(50)]
+    shown = comments(infer(column(*values, "n/v")))
+    assert "double (decimal \",\") but for 1 of 51 values; row 51: 'n/v' is not a number" in shown
+    shown = comments(infer(column(*[f"{n}.234,5" for n in range(1, 51)], "n/v")))
+    assert 'double (decimal ",", thousands ".") but for 1 of 51 values' in shown
+
+
+@pytest.mark.parametrize(
+    ("header", "repeats", "expected"),
+    [
+        ("order_id", 11, "order_id is nearly unique: 11 repeats; choose it as event_id if repeats are the same event"),
+        ("order_id", 1, "order_id is nearly unique: 1 repeat; choose"),
+        ("order_id", 30, ""),
+        ("city", 11, ""),
+        ("id,order_id", 11, ""),
+    ],
+)
+def test_an_id_with_a_few_repeats_is_named(infer, header, repeats, expected):
+    rows = [f"{n}," * header.count(",") + f"o{max(n, repeats)},{AT}" for n in range(200)]
+    shown = comments(infer("\n".join([f"{header},at", *rows])))
+    assert expected in shown
+    assert ("nearly unique" in shown) == bool(expected)
+
+
 @pytest.mark.parametrize(
     ("name", "values", "field"),
     [
@@ -209,6 +263,7 @@ def test_an_event_timestamp_without_a_decided_reading_is_not_valid(infer, tmp_pa
 def test_timestamps_without_an_offset_need_the_time_zone(infer, tmp_path):
     inferred = infer("at,seen\n2013-03-08 12:00,2013-03-08 12:00\n2013-03-08T12:00Z,2013-07-08 12:00\n")
     assert fields(inferred) == {"at": "timestamp", "seen": "timestamp"}
+    assert "both are read as the first hour: if your data has it, have UTC or offsets sent" in comments(inferred)
     path = tmp_path / "feed.yaml"
     path.write_text(inferred.definition)
     with pytest.raises(DefinitionError, match=r"timestamp\.timezone: no such timezone: 'DECIDE the timezone'"):
@@ -422,7 +477,7 @@ def test_a_url_becomes_the_folder_of_the_pull(infer):
     )
 
 
-EVENTS = [{"id": 1, "at": AT, "n": {"x": 1}, "m": 1.5, "v": None}, {"id": 2, "at": AT, "n": None, "m": "a", "v": 2}]
+EVENTS = [{"id": 1, "at": AT, "n": [{"x": 1}], "m": 1.5, "v": None}, {"id": 2, "at": AT, "n": None, "m": "a", "v": 2}]
 
 
 @pytest.mark.parametrize("name", ["feed.json", "feed.ndjson"])
@@ -437,6 +492,44 @@ def test_json_that_no_field_can_hold_stays_in_the_column_for_unknown_fields(infe
     assert [json.loads(extra) for extra in block.table["_extra"].to_pylist()] == [
         {key: event[key] for key in "nm"} for event in EVENTS
     ]
+
+
+def test_nested_values_become_fields_by_their_paths(infer, tmp_path):
+    visits = [
+        {"id": 1, "booking": {"id": "b1", "at": AT, "room": {"no": 7}, "tags": ["x"]}},
+        {"id": 2, "booking": {"id": "b2", "at": AT, "room": None}},
+    ]
+    inferred = infer("\n".join(map(json.dumps, visits)), "visits.ndjson")
+    assert fields(inferred) == {
+        "id": "int64",
+        "booking_id": {"type": "string", "from": "booking.id"},
+        "booking_at": {"type": "timestamp", "from": "booking.at"},
+        "booking_room_no": {"type": "int64", "from": "booking.room.no"},
+    }
+    assert "No field for 'booking.tags': values are nested: stored as JSON" in comments(inferred)
+    source = Source.model_validate(yaml.safe_load(inferred.definition))
+    assert source.timestamp.field == "booking_at"
+    (block,) = read_file(tmp_path / "visits.ndjson", source, name="v", received_at=RECEIVED)
+    assert block.table.select(["booking_id", "booking_room_no", "_extra"]).to_pylist() == [
+        {"booking_id": "b1", "booking_room_no": 7, "_extra": '{"booking":{"tags":["x"]}}'},
+        {"booking_id": "b2", "booking_room_no": None, "_extra": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"b": 1, "c.d": 2}, {f"k{n}": n for n in range(51)}, "text", {}],
+    ids=["a dot in a key", "a map with many keys", "not always an object", "no key"],
+)
+def test_an_object_without_clear_paths_stays_in_the_column_for_unknown_fields(infer, value):
+    events = [{"at": AT, "a": value}, {"at": AT, "a": {}}]
+    assert fields(infer("\n".join(map(json.dumps, events)), "a.ndjson")) == {"at": "timestamp"}
+
+
+def test_a_key_with_a_dot_comes_before_a_path(infer):
+    events = [{"at": AT, "a.b": 1, "a": {"b": "x"}, "c": {"d": "y"}}]
+    expected = {"a_b": {"type": "int64", "from": "a.b"}, "at": "timestamp", "c_d": {"type": "string", "from": "c.d"}}
+    assert fields(infer(json.dumps(events), "a.json")) == expected
 
 
 def test_of_a_json_object_the_list_is_read_and_has_to_be_pushed(infer):

@@ -41,6 +41,16 @@ COMPILED = {name: with_retries(FILES[name]) for name in ONE_FOR_ALL} | {
 VARIABLES = {
     "run": {"run_id": "r", "attempt": 1},
     "chosen": {"prefix": "s3://exchange/p/", "job": "j", "correlation_id": "c"},
+    "tried": {"prefix": "s3://exchange/p/", "job": "j"},
+    "since": "notified",
+    "comparison": {"uri": "s3://exchange/p/comparison.json"},
+    "plan": {
+        "job": "0" * 32,
+        "run": {"bytes": 200_000_000, "correlation_id": "c"},
+        "files": {"project": "s3://a/p.json", "archive": "s3://a/old.zip", "entry_point": "s3://a/run_stage.py"},
+    },
+    "archive": "s3://a/new.zip",
+    "spark_parameters": "--conf spark.driver.cores=1",
     "pipeline": "p",
     "date": "2013-03-10",
     "correlation_id": "c",
@@ -125,7 +135,8 @@ def request(job: Machine, run: Any, *, retries: int = 0, correlation_id: str = "
     execution = {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}
     context = {"Execution": execution, "State": {"RetryCount": retries, "EnteredTime": f"12:00:0{retries}"}}
     chosen = {**VARIABLES["chosen"], "correlation_id": correlation_id}
-    values = {**VARIABLES, "run": run, "chosen": chosen, "correlation_id": correlation_id, **variables}
+    plan = {**VARIABLES["plan"], "run": {**VARIABLES["plan"]["run"], "correlation_id": correlation_id}}
+    values = {**VARIABLES, "run": run, "chosen": chosen, "plan": plan, "correlation_id": correlation_id, **variables}
     return evaluated(job["Arguments"], {"input": entered, "context": context}, values)
 
 
@@ -153,7 +164,8 @@ def test_jobs_of_pipelines_have_the_size_of_their_input_as_the_property_that_the
         submission = {"jobDriver": {"sparkSubmit": {"entryPoint": "s3://a/b", "sparkSubmitParameters": parameters}}}
         conf = read_submission(submission, []).conf
         own = {key: value for key, value in conf.items() if key.startswith("spark.slackwater.")}
-        assert own == ({INPUT_BYTES: "200000000"} if name.startswith("pipeline-") else {})
+        runs_stages = name.startswith("pipeline-") or "--run" in submit["EntryPointArguments"]
+        assert own == ({INPUT_BYTES: "200000000"} if runs_stages else {})
 
 
 @with_jobs

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from slackwater.errors import SlackwaterError
 from slackwater.receiver.connectors.connector import Download
 from slackwater.receiver.pull.fetch import FileFetcher
-from slackwater.receiver.pull.file_cache import version_of
+from slackwater.receiver.pull.file_cache import NO_COUNTS, Content, FileCounts, FileEntry, FileState, version_of
 from slackwater.receiver.pull.plan import plan_pull
 from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
@@ -126,6 +126,21 @@ class Partner(MemoryConnector):
         return download
 
 
+class CommitCounter(MemoryFileCache):
+    """A file cache that counts what its transactions commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed = NO_COUNTS
+
+    def save(self, *records: FileEntry | Content) -> None:
+        super().save(*records)
+        (entry, *contents) = records
+        # No other transaction writes an entry and contents: this source's removals are not recorded.
+        if contents and isinstance(entry, FileEntry) and entry.state is FileState.STORED:
+            self.committed = self.committed.plus(FileCounts(files=1, rows=entry.rows, rejected=entry.rejected))
+
+
 class World:
     """The stores that several pulls share, and their clock."""
 
@@ -137,7 +152,7 @@ class World:
         """Whether a pull has come to the write with its fault."""
         self.clock = Clock()
         self.store = MemoryStore(clock=self.clock)
-        self.cache = MemoryFileCache()
+        self.cache, self.counted = CommitCounter(), NO_COUNTS
         self.partner = Partner(self.clock)
 
     def run_step(self, step: Step) -> None:
@@ -172,7 +187,8 @@ class World:
         items = plan_pull(self.source, as_of=TODAY, partner=self.partner, cache=self.cache, now=self.clock()).items
         for item in items:
             with suppress(SlackwaterError):
-                fetcher.fetch(item)
+                fetched = fetcher.fetch(item)
+                self.counted = self.counted.plus(fetched.counts)
         return len(items)
 
     def check(self) -> None:
@@ -206,6 +222,7 @@ class World:
         self.clock.pass_by(hours=80)
         item_counts = [self.pull(Process()) for _ in range(4)]
         assert item_counts[-1] == 0
+        assert self.counted == self.cache.committed
         self.check()
         entries = self.cache.all("things")
         expected = {path: hashlib.sha256(body).hexdigest()[:32] for path, body in self.partner.files.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import gzip
 import hashlib
@@ -49,6 +50,34 @@ class TestFetch:
         assert setup.fetch(setup.plan().items[0]).new_columns == ("gate", long[:40], "more")
         ignoring = a_source(unknown_fields="ignore")
         assert setup.fetch(setup.plan(source=ignoring).items[0], source=ignoring).new_columns == ()
+
+    NOTED = a_source(
+        pull={
+            "url": "http://127.0.0.1:1/things",
+            "files": "things-{date}.csv",
+            "lookback_days": 3,
+            "format": {"type": "csv", "encoding": "cp1252"},
+        }
+    )
+
+    def note(self, content: bytes) -> str:
+        setup = Setup({FIRST: content}, self.NOTED)
+        return setup.fetch(setup.plan().items[0]).note
+
+    def test_columns_that_a_file_lacks_are_named(self):
+        definition = "of sources/things.yaml: its"
+        at = "2013-03-11T12:00:00Z"
+        assert self.note(csv_of(row("a"))) == ""
+        few = f"id,count,good,at\na,1,true,{at}\nb,x,true,{at}\n".encode()
+        assert self.note(few) == f"{FIRST} lacks the columns 'size', 'day' {definition} 2 rows have no value there"
+        one = f"id,count,good,day,at\na,1,true,,{at}\n".encode()
+        assert self.note(one) == f"{FIRST} lacks the column 'size' {definition} 1 row has no value there"
+
+    def test_a_file_with_a_mark_of_utf_8_is_read_as_utf_8(self):
+        setup = Setup({FIRST: codecs.BOM_UTF8 + csv_of(row("ä"))}, self.NOTED)
+        result = setup.fetch(setup.plan().items[0])
+        assert (result.rows, result.new_columns) == (1, ())
+        assert result.note == f"{FIRST} begins with the byte order mark of UTF-8: it was read as UTF-8, not cp1252"
 
     @pytest.mark.parametrize(
         ("file_format", "content"),
@@ -103,7 +132,9 @@ class TestFetch:
             "bytes": len(content),
             "reason": "",
             "new_columns": (),
+            "note": "",
             "partitions": (("2013-03-11", "12"), ("2013-03-11", "13")),
+            "counts": {"files": 1, "rows": 2, "rejected": 2},
         }
         assert setup.ids() == ["a", "b"]
         assert setup.store.get(f"s3://raw/landing/source=things/{sha256}/{SECOND}") == content
@@ -185,7 +216,9 @@ class TestFetch:
             "bytes": len(csv_of(row("a"))),
             "reason": "",
             "new_columns": (),
+            "note": "",
             "partitions": (),
+            "counts": {"files": 0, "rows": 0, "rejected": 0},
         }
         assert setup.ids() == ["a"]
         assert setup.entry(SECOND).duplicate_of == FIRST

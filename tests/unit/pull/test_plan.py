@@ -257,6 +257,31 @@ class TestRetries:
         waiting = self.FAILED.model_copy(update={"due": self.LATER})
         assert decisions(plan(ListedFile(name=FIRST, size=4), known=(waiting,))) == {FIRST: FileDecision.NEW}
 
+    @pytest.mark.parametrize(
+        ("definition", "expected"),
+        [("an earlier one", {FIRST: FileDecision.NEW}), (SOURCE.reading_digest, {}), ("", {})],
+    )
+    def test_a_file_that_was_read_with_another_definition_does_not_wait(self, definition, expected):
+        changes = {"due": self.LATER, "attempted_definition": definition}
+        result = plan(ListedFile(name=FIRST, size=3), known=(self.FAILED.model_copy(update=changes),))
+        assert decisions(result) == expected
+
+    def test_an_attempt_records_the_definition_with_which_it_reads_the_file(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+
+        def fail(name, into):
+            raise PartnerError("500")
+
+        setup.partner.fetch = fail
+        for _ in range(2):
+            (item,) = setup.plan().items
+            with pytest.raises(PartnerError):
+                setup.fetch(item)
+        assert setup.plan().waiting == 1
+        setup.source = setup.source.model_copy(update={"timestamp": EventTimestamp(field="at", timezone="Asia/Tokyo")})
+        assert setup.entry(FIRST).attempted_definition != setup.source.reading_digest
+        assert decisions(setup.plan()) == {FIRST: FileDecision.NEW}
+
     def test_a_failed_file_is_planned_after_it_has_left_the_window_and_the_listing(self):
         entry = stored(BEFORE, state=FileState.FAILED, content=None)
         (item,) = plan(known=(entry,)).items

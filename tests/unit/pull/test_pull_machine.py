@@ -59,7 +59,16 @@ def totals(*results: dict[str, object], **listing: int) -> dict[str, object]:
 
 
 def fetched(state: str, path: str = "f", **counts: object) -> dict[str, object]:
-    result = {"path": path, "state": state, "rows": 0, "rejected": 0, "bytes": 0, "reason": "", "new_columns": []}
+    result = {
+        "path": path,
+        "state": state,
+        "rows": 0,
+        "rejected": 0,
+        "bytes": 0,
+        "reason": "",
+        "note": "",
+        "new_columns": [],
+    }
     return {**result, **counts}
 
 
@@ -110,6 +119,8 @@ class TestMachine:
             "empty": 0,
             "vanished_files": [],
             "new_columns": [],
+            "noted": 0,
+            "notes": [],
             "first_reason": "",
             "correlation_id": "c",
         }
@@ -167,6 +178,10 @@ class TestMachine:
         columns = [fetched("duplicate", new_columns=names) for names in (["b", "a"], ["a"], ["c"])]
         result = totals(*results, *columns)
         assert (result["empty"], result["new_columns"]) == (1, ["b", "a", "c"])
+        notes = [fetched("stored", rows=1, note=f"note {n}") for n in range(6)]
+        result = totals(*notes, fetched("stored", rows=1), {"state": "failed", "reason": "r"})
+        assert (result["noted"], result["notes"]) == (6, [f"note {n}" for n in range(5)])
+        assert totals(notes[0])["notes"] == ["note 0"]
         many = [fetched("stored", new_columns=[f"{n}", f"{n}x"]) for n in range(9)]
         assert len(totals(*many)["new_columns"]) == 10
 
@@ -205,6 +220,8 @@ class TestMachine:
         output = STATES["Fetch the files"]["ItemProcessor"]["States"]["Report the file"]["Output"]
         stored_file = fetched("stored", "x" * 1024, rejected=1, bytes=70, reason="y" * 4000, new_columns=["a"])
         assert evaluate(output, {"input": stored_file}) == {**stored_file, "path": "", "reason": "y" * 300}
+        noted = fetched("stored", "", rows=1, note="y" * 4000)
+        assert evaluate(output, {"input": noted}) == {**noted, "note": "y" * 240}
         assert evaluate(output, {"input": fetched("vanished", "x" * 1024)}) == fetched("vanished", "x" * 120)
 
     @pytest.mark.parametrize(
@@ -213,7 +230,18 @@ class TestMachine:
             ("Report the file", fetched("vanished", "x" * 1024, rows=10**12, rejected=10**12, bytes=10**12)),
             (
                 "Report the file",
-                fetched("stored", rejected=10**12, bytes=10**12, reason="x" * 1024, new_columns=["x" * 40] * 3),
+                fetched(
+                    *("stored", "f"),
+                    rejected=10**12,
+                    bytes=10**12,
+                    reason="x" * 1024,
+                    note="x" * 1024,
+                    new_columns=["x" * 40] * 3,
+                ),
+            ),
+            (
+                "Report the file",
+                fetched("stored", rows=10**12, rejected=10**12, note="x" * 1024, new_columns=["x" * 40] * 3),
             ),
             ("Report the failed file", {"cause": json.dumps({"errorMessage": "x" * 1024})}),
         ],

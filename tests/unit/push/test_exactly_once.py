@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import pairwise
@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
+from slackwater.metrics import Metric
 from slackwater.receiver.push.queue import receive, store_messages
 from slackwater.receiver.push.receive import Receipt, Receiver, receipt_uri
 from slackwater.receiver.writing.raw_writer import RawWriter
@@ -197,6 +198,8 @@ class World:
         self.is_fault_reached = False
         """Whether a step has come to the write with its fault."""
         self.store, self.queue, self.clock, self.state = MemoryStore(), Queue(), Clock(), MemoryState()
+        self.counted = Counter[Metric]()
+        """The sums of the metrics of all processes."""
 
     @property
     def definition(self) -> Definition:
@@ -216,9 +219,18 @@ class World:
         put_rejected = process.using(self.state).put_rejected
         return receiver(raw_writer=RawWriter(store=store, raw_bucket="raw"), now=self.clock, put_rejected=put_rejected)
 
+    def counting(self, process: Process) -> Receiver:
+        """The receiver of the API, which puts metrics."""
+
+        def put_metric(metric: Metric, value: float, **_: object) -> None:
+            if not process.has_ended:
+                self.counted[metric] += int(value)
+
+        return replace(self.receiver(process), put_metric=put_metric)
+
     def send(self, batch: Batch, process: Process, encoding: str | None = None) -> None:
         """Send the batch once; after an answer its events are durable."""
-        receiver, queue = self.receiver(process), process.using(self.queue)
+        receiver, queue = self.counting(process), process.using(self.queue)
         self.tried[batch.batch_id].append((self.clock(), self.definition))
         body, content_type = _COMPRESS[encoding](batch.body), _TYPES[batch.format]
         try:
@@ -289,6 +301,21 @@ class World:
         for (_, _, batch), rejected in self.state.rejected.items():
             facts[batch] += sum(rejected.bins) + rejected.unplaced
         assert facts == {batch: len(indexes) for batch, indexes in rejected_indexes(self.store).items() if indexes}
+        self.check_counters()
+
+    def check_counters(self) -> None:
+        """Each event counts once; at most once if a process was killed, or the answer about a write was lost."""
+        if self.plan.is_upgraded:
+            return  # The version before has counted each time.
+        batches = {batch.batch_id: batch for batch in self.plan.batches}.values()
+        accepted = sum(len(self.expected([batch])) for batch in batches)
+        expected = {
+            Metric.EVENTS_ACCEPTED: accepted,
+            Metric.EVENTS_REJECTED: sum(map(len, rejected_indexes(self.store).values())),
+        }
+        is_exact = all(step.fault is None or step.fault.type in {"fails", "is overtaken"} for step in self.plan.steps)
+        for metric, count in expected.items():
+            assert self.counted[metric] == count if is_exact else self.counted[metric] <= count, metric
 
     def read(self) -> dict[EventKey, int]:
         return read_once(self.store, self.source, key=self.plan.event_id or "count", value="count")

@@ -48,6 +48,16 @@ class TestApi:
         assert (body["accepted"], body["duplicates"]) == (1, 0)
         assert body["rejected"] == [{"index": 1, "reason": "an event is a JSON object, not a number (7)"}]
 
+    def test_fields_that_the_definition_does_not_list_are_named(self):
+        setup = Setup()
+        events = [event(), event(id="b", triage=1), event(id="c", insurance={"no": 2}, triage=3), {"at": "x", "no": 1}]
+        answer = setup.post(*events)
+        assert (answer.body["accepted"], answer.body["unknown_fields"]) == (3, ["triage", "insurance"])
+        many = {f"field{n}" + "x" * 50: n for n in range(11)}
+        names = setup.post(event(id="d", **many)).body["unknown_fields"]
+        assert names == [name[:40] for name in many][:10]
+        assert "unknown_fields" not in setup.post(event(id="e")).body
+
     @pytest.mark.parametrize(
         ("body", "options", "status", "code"),
         [

@@ -42,9 +42,10 @@ class LargeDay(World):
         self.flights = self.add("flights", DATE, "12", rows=EVENTS)
         self.define()
 
-    def define(self, grouped: dict[str, Any] = GROUPED, **code: Any) -> None:
+    def define(self, grouped: dict[str, Any] = GROUPED, *, versions: str = "stages", **code: Any) -> None:
         definition = {"pipeline": PIPELINE, "sources": ["flights"], "steps": {"checked": CHECKED, "grouped": grouped}}
-        pipeline = Pipeline.model_validate({**definition, "publish": {"step": "grouped", "key": ["date", "origin"]}})
+        publish = {"step": "grouped", "key": ["date", "origin"]}
+        pipeline = Pipeline.model_validate({**definition, "versions": versions, "publish": publish})
         self.project = self.project.model_copy(update={"pipelines": {PIPELINE: pipeline}, "code": CodeDigests(**code)})
 
     def start(self, **options: Any) -> Run:
@@ -169,6 +170,13 @@ def test_a_small_day_is_computed_as_a_whole(day, large_rows):
     day.run_day()
     day.add_late()
     day.large_rows = large_rows
+    assert day.found() is None
+
+
+def test_a_day_whose_steps_all_have_versions_is_computed_as_a_whole(day):
+    day.define(versions="all")
+    day.run_day()
+    day.add_late()
     assert day.found() is None
 
 

@@ -162,8 +162,10 @@ def table():
     return table
 
 
-def recorder(table, usage, *, now=lambda: NOW):
-    return CostRecorder(table=table, reader=usage, region="us-east-1", architecture="x86_64", now=now)
+def recorder(table, usage, *, now=lambda: NOW, put_metric=None):
+    return CostRecorder(
+        table=table, reader=usage, region="us-east-1", architecture="x86_64", now=now, put_metric=put_metric
+    )
 
 
 def test_costs_are_recorded_until_they_are_final(table):

@@ -75,6 +75,8 @@ _MERGED = _MERGED.model_copy(
 _ROLLBACK = a_record(100, 0.01, number=2).model_copy(
     update={"rollback": Rollback(to=1, tag="t", reason="r", frozen_at=_START), "stages": ()}
 )
+_PROFILED = a_record(100, 0.01, number=2)
+_PROFILED = _PROFILED.model_copy(update={"run": _PROFILED.run.model_copy(update={"profiled": True})})
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,7 @@ _ROLLBACK = a_record(100, 0.01, number=2).model_copy(
         pytest.param(a_record(100, 0.01, number=2, kept=True), id="a stage of an earlier run"),
         pytest.param(_MERGED, id="added objects alone"),
         pytest.param(_ROLLBACK, id="rollback"),
+        pytest.param(_PROFILED, id="measured steps"),
     ],
 )
 def test_a_run_that_does_not_show_what_its_rows_cost_does_not_count(record: RunRecord) -> None:

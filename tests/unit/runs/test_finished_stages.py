@@ -12,6 +12,7 @@ from slackwater.project.project import CodeDigests
 from slackwater.runs.finished_stages import finished_stages
 from slackwater.runs.freeze import KeptStages
 from slackwater.runs.record import Run
+from slackwater.runs.step_versions import store_lookups
 from tests.fakes_check import KEPT, PIPELINE, PUBLICATION, World, freezer_of
 from tests.fakes_runs import store_stage
 
@@ -38,8 +39,8 @@ class Attempts(World):
             self.add(source, DATE, "12")
         self.define(STEPS)
 
-    def define(self, steps: dict[str, Any], code: CodeDigests | None = None) -> None:
-        definition = {"pipeline": PIPELINE, "sources": ["flights", "weather"], "steps": steps}
+    def define(self, steps: dict[str, Any], code: CodeDigests | None = None, *, versions: str = "stages") -> None:
+        definition = {"pipeline": PIPELINE, "sources": ["flights", "weather"], "steps": steps, "versions": versions}
         pipeline = Pipeline.model_validate({**definition, "publish": {"step": "end", "key": ["date"]}})
         update = {"pipelines": {PIPELINE: pipeline}, "code": code or CodeDigests()}
         self.project = self.project.model_copy(update=update)
@@ -76,6 +77,11 @@ def world():
 
 
 ALL = ("delays", "winds", "named", "end")
+
+
+def test_a_run_that_measures_its_steps_keeps_no_stage(world):
+    world.fail("delays", "winds")
+    assert world.start(profile=True)[1] == set()
 
 
 @pytest.mark.parametrize("finished", [(), ("winds",), ("delays", "winds"), ("delays", "named"), ALL[:3]])
@@ -203,3 +209,40 @@ def test_where_published_runs_lose_their_files_only_stages_of_failed_runs_are_ke
     world.publish_day("delays", "named", "end")
     world.add("flights", DATE, "13", name="late")
     assert world.start()[1] == {"winds"}
+
+
+class TestVersionsOfAllSteps:
+    """A pipeline with `versions: all`."""
+
+    STEPS: dict[str, Any] = {**STEPS, "named": {**STEPS["named"], "exchange": False}}
+    """Without an exchange after `named`, whose stage is `end` then."""
+
+    @pytest.fixture
+    def world(self):
+        world = Attempts()
+        world.define(self.STEPS, versions="all")
+        return world
+
+    def test_switching_it_on_keeps_the_identity_of_the_run_and_computes_its_stages_again(self, world):
+        world.define(self.STEPS)
+        first = world.fail("delays", "winds")
+        world.define(self.STEPS, versions="all")
+        second, kept = world.start()
+        assert (second.run_id, kept) == (first.run_id, set())
+
+    def test_late_data_of_one_branch_leaves_the_other_as_it_is(self, world):
+        world.publish_day("delays", "winds", "end")
+        world.add("flights", DATE, "13", name="late")
+        assert world.start()[1] == {"winds"}
+
+    def test_a_stage_whose_step_has_looked_up_another_branch_is_kept_in_attempts_of_one_run_only(self, world):
+        first, _ = world.start()
+        store_lookups(first.stage_prefix("winds"), ("delays",), store=world.store)
+        for stage in ("delays", "winds"):
+            store_stage(world.store, first, stage, rows=1, files=2)
+        world.recorder.record_failure(first, error="E", cause="")
+        again = world.fail()
+        references = {record.stage for record in finished_stages(again, store=world.store)}
+        assert references == {"delays", "winds"}
+        world.add("flights", DATE, "13", name="late")
+        assert world.start()[1] == set()

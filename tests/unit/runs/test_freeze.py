@@ -146,6 +146,16 @@ def test_a_published_day_with_the_same_inputs_is_not_run_again(freezer, recorder
     assert freeze(freezer, "two", force=True).run.attempt == 2
 
 
+def test_a_run_that_measures_its_steps_runs_an_unchanged_day_and_is_recorded_as_such(freezer, recorder, table):
+    publish(recorder, first := freeze(freezer, "one").run)
+    again = freeze(freezer, "two", profile=True)
+    assert (again.action, again.run.run_id, again.run.profiled) == (FreezeAction.RUN, first.run_id, True)
+    assert freeze(freezer, "two", profile=True) == again
+    record = table.run(PIPELINE, DATE, 2)
+    assert (record.run.profiled, record.reasons) == (True, ("manual",))
+    assert not first.profiled
+
+
 @pytest.mark.parametrize(("rule", "ends"), [("shrank", True), ("audit", True), ("manifest_gone", False)])
 def test_a_run_with_nothing_to_do_ends_a_hold_whose_cause_is_gone(freezer, recorder, table, rule, ends):
     publish(recorder, freeze(freezer, "one").run)

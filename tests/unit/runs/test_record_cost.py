@@ -15,6 +15,7 @@ from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.function_resources import function_resources
 from slackwater.costs.cost import RunCost
 from slackwater.errors import AccessDenied, Throttled
+from slackwater.metrics import Metric
 from slackwater.runs.cost_recorder import UsageGone
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState, publication_uri
@@ -107,6 +108,32 @@ def test_the_end_of_a_run_and_a_check_that_price_it_at_the_same_time_keep_the_fi
         check(lambda table: table)
         assert len(completed) == 1
         assert (table.run("daily_delays", "2013-03-10", 1).cost, due()) == (completed[0].cost, [])
+
+
+@pytest.mark.parametrize("order", list(itertools.product((0, 1), repeat=5)))
+def test_of_two_functions_that_learn_a_final_cost_at_the_same_time_one_puts_its_metrics(order):
+    dynamodb, put = LocalDynamoDB(), []
+    with dynamodb.table("runs", **RUN_TABLE) as name:
+        table = DynamoRunTable(dynamodb.client, name)
+        table.save(a_record())
+
+        def costs(wrap):
+            def put_metric(metric, value, *, pipeline):
+                put.append((metric, value, pipeline))
+
+            return recorder(wrap(table), UsageOf(ended=True), put_metric=put_metric)
+
+        def end(wrap):
+            RunRecorder(store=DictStore(), table=wrap(table), now=lambda: NOW, costs=costs(wrap)).record_cost(
+                RUNNING.run
+            )
+
+        take_turns([end, lambda wrap: costs(wrap).record_due("daily_delays")], order, after_each=lambda: None)
+        cost = table.run("daily_delays", "2013-03-10", 1).cost
+        assert put == [
+            (Metric.RUN_COST, cost.usd, "daily_delays"),
+            (Metric.JOB_QUEUE_MINUTES, cost.queued_seconds / 60, "daily_delays"),
+        ]
 
 
 def test_a_record_that_keeps_changing_leaves_the_cost_to_the_next_check(table, end):

@@ -122,3 +122,13 @@ def test_records_of_later_versions_keep_what_this_one_does_not_know():
         | dict.fromkeys(("sent", "stored", "rejected", "missing", "surplus", "periods", "unknown"), 0)
     )
     assert counts.model_dump()["later"] == 1
+
+
+def test_facts_are_read_only_from_the_first_report_on(monkeypatch):
+    world, read = counted_world(), []
+    facts = world.state.facts
+    monkeypatch.setattr(world.state, "facts", lambda source, hours: read.extend(hours) or facts(source, hours))
+    world.freeze(DATE)
+    assert len(read) == 24
+    world.freeze("2013-03-07")
+    assert len(read) == 24, "the partner has reported nothing about the day before"

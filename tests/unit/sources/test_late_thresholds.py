@@ -171,6 +171,6 @@ def test_operational_options_do_not_change_the_definition_digest(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     one = load(tmp_path / "one")
-    changes = {"late": {"window_days": 3}, "deadline_hours": 1, "schedule": {"process": "0 4 * * *"}}
+    changes = {"late": {"window_days": 3}, "deadline_hours": 1, "schedule": {"process": "0 4 * * *"}, "versions": "all"}
     two = load(tmp_path / "two", source={"late": {"rows": 9}, "silent_hours": 1}, pipeline=changes)
     assert one.definition_digest("totals") == two.definition_digest("totals")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.errors import InputError
-from slackwater.steps.files import ProjectFiles, check_path, check_pattern
+from slackwater.steps.files import ProjectFiles, check_output, check_path, check_pattern
 from tests.fakes_spark import FolderStore
 
 pytestmark = pytest.mark.unit
@@ -70,7 +70,7 @@ def files(store: FolderStore) -> ProjectFiles:
     ],
 )
 def test_a_path_that_may_lead_out_of_the_prefix_is_refused(path: str) -> None:
-    for check in (check_path, check_pattern):
+    for check in (check_path, check_pattern, check_output):
         with pytest.raises(ValueError, match=r"not a path below the project's files|more than 640 bytes"):
             check(path)
 

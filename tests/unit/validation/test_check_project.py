@@ -9,7 +9,7 @@ import pytest
 from slackwater.errors import DefinitionError
 from slackwater.project.project import load_definitions, load_project, load_source
 from slackwater.validation.check_project import check_pipeline, check_project
-from tests.step_package import installed_package
+from tests.step_package import example_package, installed_package
 
 pytestmark = pytest.mark.unit
 
@@ -118,8 +118,9 @@ def test_a_file_outside_of_the_project_is_checked_as_one_of_its_pipelines(projec
 
 
 @pytest.mark.parametrize("folder", sorted(path.parent for path in EXAMPLES.glob("*/sources")), ids=lambda p: p.name)
-def test_the_examples_have_no_problem(folder):
-    checked = check_project(folder)
+def test_the_examples_have_no_problem(folder, tmp_path_factory):
+    with example_package(tmp_path_factory.mktemp("site")):
+        checked = check_project(folder)
     assert checked.problems == ()
     assert len(checked.pipelines) == len(list((folder / "pipelines").glob("*.yaml"))) > 0
 
@@ -173,8 +174,12 @@ pull: {{url: "https://shops.example/files", files: "{{date}}.csv"{pull}}}
 
 
 def test_a_folder_without_sources_is_no_project(tmp_path):
-    for folder, message in ((tmp_path / "none", "no project folder"), (tmp_path, "no source is defined")):
+    remedy = "has no project: change into the folder of the project, or name it with --project DIR"
+    for folder, message in ((tmp_path / "none", "no project folder"), (tmp_path, f"^{tmp_path} {remedy}")):
         with pytest.raises(DefinitionError, match=message):
             check_project(folder)
+    (tmp_path / "sources").mkdir()
+    with pytest.raises(DefinitionError, match="no source is defined there"):
+        check_project(tmp_path)
     with pytest.raises(DefinitionError, match="no such file"):
         check_pipeline(tmp_path, tmp_path / "pipelines" / "none.yaml")

@@ -13,7 +13,7 @@ import yaml
 from slackwater.steps.registry import registry
 from slackwater.steps.step import Load
 from slackwater.validation.pipeline_schema import pipeline_schema
-from tests.step_package import installed_package
+from tests.step_package import example_package, installed_package
 
 pytestmark = pytest.mark.unit
 
@@ -50,8 +50,9 @@ def test_it_is_a_schema():
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
-def test_the_schema_accepts_the_examples(path):
-    validator(tuple(registry())).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+def test_the_schema_accepts_the_examples(path, tmp_path_factory):
+    with example_package(tmp_path_factory.mktemp("site")):
+        validator(tuple(registry())).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("name", sorted(registry()))

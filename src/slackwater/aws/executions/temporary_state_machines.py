@@ -28,6 +28,8 @@ def definition_of(machine: dict[str, Any], deployment: Deployment, **values: str
         "JobRoleArn": deployment.job_role_arn,
         "RunStageUri": deployment.run_stage_uri,
         "ProjectUri": deployment.project_uri,
+        # Versions of such pipelines are not compared, so their code need not be found again.
+        "ArchiveUri": "",
         "WarehouseDatabase": deployment.warehouse_database,
         "FilesPrefix": deployment.files_prefix,
         "OutboundAllow": deployment.outbound_allow,

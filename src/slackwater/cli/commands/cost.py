@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import argument, date_option
 from slackwater.cli.output import format_usd, print_table, print_text
-from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.days.costs import CostTotals, DayCost
@@ -55,15 +55,27 @@ def cost(
 
 def _show_days(days: Sequence[DayCost], total: CostTotals) -> None:
     """Print a line for each day and the total, and what the prices lack."""
-    rows = [(day.pipeline, day.date, *_cells(day)) for day in days]
+    rows = [(shown(day.pipeline), day.date, *_cells(day)) for day in days]
     print_table(_COLUMNS, [*rows, ("total", "", *_cells(total))])
     costs = [cost for day in days for cost in day.costs]
     for as_of, region in sorted({(cost.prices_as_of, cost.region) for cost in costs if cost.prices_as_of}):
         print_text(f"prices: {region}, {as_of}")
-    if total.unknown:
-        print_text(f"{counted(total.unknown, 'unknown price')}: not in the USD", style="yellow")
+    given_up = sum(cost.usd is None and cost.complete for cost in costs)
+    if pending := total.unknown - given_up:
+        print_text(
+            f"the USD lack {_runs(pending)}, whose price{' is' if pending == 1 else 's are'} not known yet: AWS "
+            "reports hours some time after a job has ended, and the daily check records them (now: slackwater monitor)",
+            style="yellow",
+        )
+    if given_up:
+        price = "price stays" if given_up == 1 else "prices stay"
+        print_text(f"the USD lack {_runs(given_up)}, whose {price} unknown", style="yellow")
     for note in sorted({cost.unknown for cost in costs if cost.unknown}):
         print_text(f"unknown: {note}", style="yellow")
+
+
+def _runs(count: int) -> str:
+    return "1 run or comparison" if count == 1 else f"{count:,} runs and comparisons"
 
 
 def _cells(totals: CostTotals) -> tuple[Any, ...]:

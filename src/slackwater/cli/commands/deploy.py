@@ -80,8 +80,9 @@ def deploy(
 
     def view() -> None:
         print_deployment(result, project)
-        if plan and plan.stale:
-            print_text("\n  ".join(("to run the stale days again:", *commands(plan, session.folder)[1:])))
+        again = commands(plan, session.folder)[1 if plan.changes else 0 :] if plan else []
+        if again:
+            print_text("\n  ".join(("to run the stale days again:", *again)))
         if result.obsolete:
             offer_deletion(result, prefix, may_ask=sys.stdin.isatty())
 
@@ -114,7 +115,7 @@ def print_deployment(result: DeployResult, project: Project) -> None:
             f"  to receive data: slackwater {f'pull {source.source}' if source.pull else f'push {source.source} FILE'}"
         )
     for name in list(project.pipelines)[:1]:
-        print_text(f"  to run a day: slackwater run {name} --date DATE")
+        print_text(f"  to run a day: slackwater run {project.present_name(name)} --date DATE")
 
 
 def offer_deletion(result: DeployResult, prefix: str, *, may_ask: bool) -> None:

@@ -175,7 +175,7 @@ def _print_outcome(outcome: StepOutcome) -> None:
     else:
         read = ", ".join(f"{name} {rows:,}" for name, rows in record.rows_in.items())
         rows = f"{read} -> {counted(record.rows_out or 0, 'row')}".removeprefix(" -> ")
-        print_text(f"\n{title}: {rows}, {record.seconds:.2f} s", style="green")
+        print_text(f"\n{title}: {rows}, {record.seconds or 0:.2f} s", style="green")
         for line in value_lines(record.effect):
             print_text(line)
         print_text(f"  columns: {', '.join(f'{name} {data_type}' for name, data_type in outcome.columns)}")

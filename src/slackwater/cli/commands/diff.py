@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import PipelineName, date_option, option
 from slackwater.cli.output import print_table, print_text
 from slackwater.errors import InputError
@@ -22,6 +23,7 @@ _INDENT = "  "
 @command(
     "slackwater diff daily_delays --date 2013-03-08",
     "slackwater diff daily_delays --date 2013-03-08 --from 1 --to 4",
+    "slackwater diff daily_delays --date 2013-03-08 --split",
     "slackwater diff daily_delays --date 2013-03-08 --html report.html",
     "slackwater diff daily_delays --date 2013-03-08 --json",
 )
@@ -31,6 +33,9 @@ def diff(
     html: Annotated[
         Path | None, option(metavar="FILE", text="Also write the report as an HTML page with charts.")
     ] = None,
+    split: Annotated[
+        bool, option("--split", text="Also say what the data changed, and what the definition and the code.")
+    ] = False,
     *,
     before: Annotated[
         int | None, option("--from", metavar="VERSION", min=1, text="The earlier version. Default: the one before.")
@@ -44,6 +49,10 @@ def diff(
 
     Shows which rows were added, removed or changed, how the metrics changed, and which inputs caused it. A Spark job
     compares each pair of versions once; later calls read its result.
+
+    With --split, if the inputs and the definition have both changed, the definition and code of the earlier version
+    compute the new inputs. The difference to the earlier version is what the data changed, and the rest is what the
+    definition and the code changed: for each metric, the two add up to the whole.
     """
     session.project.pipeline(pipeline)
     from slackwater.cli.changes import note_changes
@@ -55,7 +64,9 @@ def diff(
             f"--date: {pipeline} has published nothing for {date} (slackwater run {pipeline} --date {date})"
         )
     with shown_states(f"comparing {pipeline} for {date}") as on_progress:
-        compared = session.client.compare(pipeline, date, before=before, after=after, on_progress=on_progress)
+        compared = session.client.compare(
+            pipeline, date, before=before, after=after, split=split, on_progress=on_progress
+        )
     comparison, reason = compared
     if html and comparison:
         try:
@@ -71,6 +82,7 @@ def show_comparison(comparison: Comparison) -> None:
     from slackwater.client.results import report_sections
 
     result_style = "yellow" if comparison.rows.differing else "green"
+    comparison = comparison.model_copy(update={"pipeline": shown(comparison.pipeline)})
     for index, section in enumerate(report_sections(comparison, width=_WIDTH - len(_INDENT))):
         if index:
             print_text("")

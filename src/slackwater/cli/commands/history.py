@@ -12,36 +12,61 @@ from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.days.history import DayVersion
+    from slackwater.client.days.verified import VerifiedVersion
     from slackwater.client.results import Version
 
 _REFS = ("attempt", "version", "rows", "bytes", "files", "made from", "created (UTC)", "state")
 _COLUMNS = ("version", "status", "published (UTC)", "rows", "files in", "rows in", "reasons", "definition", "USD")
 
 
-@command("slackwater refs daily_delays --date 2013-03-08")
+@command("slackwater refs daily_delays --date 2013-03-08", "slackwater refs daily_delays --date 2013-03-08 --verify")
 def refs(
     pipeline: PipelineName,
     date: Annotated[str, date_option(text="The day of the runs.")],
     *,
+    verify: Annotated[
+        bool, option("--verify", text="Read each version, and compare rows, schema and checksums.")
+    ] = False,
     session: Session,
 ) -> Result:
     """List the versions of a day's data: inputs, Arrow files of each stage, published table.
 
+    With `versions: all`, a pipeline stores the rows of every step that changes rows, and all of them are listed.
+
     The last column shows whether the Arrow files still exist. Retention removes them after the run; their manifests,
     the inputs and the published versions stay.
+
+    --verify reads the objects of the input, the Arrow files, and the rows of the published versions. If one of them
+    differs from its records, the exit code is 1. It reads no version that retention has removed.
     """
     session.project.pipeline(pipeline)
-    listed = session.client.refs(pipeline, date)
+    verified = session.client.verified_refs(pipeline, date) if verify else []
+    listed = [item.version for item in verified] if verify else session.client.refs(pipeline, date)
+    failed = any(item.problems for item in verified)
 
     def view() -> None:
         uris = {version.uri: version.name for version in listed}
-        print_table(_REFS, [_refs_row(version, uris) for version in listed])
+        rows = [_refs_row(version, uris) for version in listed]
+        if verify:
+            rows = [(*row, _verdict(item)) for row, item in zip(rows, verified, strict=True)]
+        print_table((*_REFS, "verified") if verify else _REFS, rows)
         for version in listed:
             print_text(f"attempt {version.attempt}, {version.name}: {version.uri}")
+        for version, problems in verified:
+            for problem in problems or ():
+                print_text(f"attempt {version.attempt}, {version.name}: {problem}", style="red")
 
     documents = [version.model_dump(mode="json", exclude_none=True) for version in listed]
+    for document, (_, problems) in zip(documents, verified, strict=False):
+        # Null for a version that retention has removed.
+        document.update(verified=None if problems is None else not problems, problems=list(problems or ()))
     missing = f"no runs of {pipeline} for {date} yet (slackwater run {pipeline} --date {date})"
-    return Result({"pipeline": pipeline, "date": date, "versions": documents}, view if listed else missing)
+    document = {"pipeline": pipeline, "date": date, "versions": documents}
+    return Result(document, view if listed else missing, exit_code=1 if failed else 0)
+
+
+def _verdict(verified: VerifiedVersion) -> str | None:
+    return None if verified.problems is None else "differs" if verified.problems else "ok"
 
 
 def _refs_row(version: Version, names: dict[str, str]) -> tuple[object, ...]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import ListGroup, Result, Session, command, command_group
 from slackwater.cli.commands.run import run_document
+from slackwater.cli.names import shown
 from slackwater.cli.options import PipelineName, argument, date_option, option
 from slackwater.cli.output import format_usd, print_table, print_text
 from slackwater.errors import InputError
-from slackwater.formatting import counted
+from slackwater.formatting import counted, timestamp
 
 if TYPE_CHECKING:
     from slackwater.client.results import DayDecision, Suggestion
@@ -57,25 +58,27 @@ def list_days(
 
     def view() -> None:
         if days:
-            rows = [
-                (day.pipeline, day.date, day.hold.since, day.hold.rule, day.hold.reason) for day in days if day.hold
-            ]
-            print_table(_COLUMNS, rows)
+            held = [(shown(day.pipeline), day.date, day.hold) for day in days if day.hold]
+            print_table(
+                _COLUMNS, [(name, date, timestamp(hold.since), hold.rule, hold.reason) for name, date, hold in held]
+            )
             commands = "slackwater late release | keep PIPELINE --date DATE --reason TEXT"
             print_text(f"{counted(len(days), 'day')} on hold: {commands}")
         else:
             print_text("no day is on hold")
         if deferred:
             columns = ("pipeline", "date", "not before", "rule", "reason")
-            print_table(columns, [(it.pipeline, it.date, _not_before(it), it.rule, it.reason) for it in deferred])
+            print_table(
+                columns, [(shown(it.pipeline), it.date, _not_before(it), it.rule, it.reason) for it in deferred]
+            )
             print_text(f"{counted(len(deferred), 'day')} deferred: slackwater run PIPELINE --date DATE runs one now")
         for item in given_up:
-            print_text(f"nobody is notified of {item.pipeline} {item.date}: {item.reason}", style="yellow")
+            print_text(f"nobody is notified of {shown(item.pipeline)} {item.date}: {item.reason}", style="yellow")
         for day in changed:
             reason = day.table_notice.reason if day.table_notice else ""
             print_text(
-                f"{day.pipeline} {day.date} has read an earlier version of {reason}. To run it with "
-                f"the new one: slackwater run {day.pipeline} --date {day.date}",
+                f"{shown(day.pipeline)} {day.date} has read an earlier version of {reason}. To run it with "
+                f"the new one: slackwater run {shown(day.pipeline)} --date {day.date}",
                 style="yellow",
             )
         for files in doubtful:
@@ -101,8 +104,12 @@ def list_days(
     return Result(document, view)
 
 
-def _not_before(day: DayDecision) -> datetime | None:
-    return day.figures.not_before if day.figures else None
+def _not_before(day: DayDecision) -> str:
+    return _time(day.figures.not_before if day.figures else None)
+
+
+def _time(instant: datetime | None) -> str:
+    return timestamp(instant) if instant else ""
 
 
 def _list_older(session: Session, pipeline: str | None, *, first: str | None, last: str | None) -> Result:
@@ -118,12 +125,17 @@ def _list_older(session: Session, pipeline: str | None, *, first: str | None, la
             print_text("no day before the window has late data")
         else:
             decisions = [(item.decision, item.since) for item in result.days]
-            print_table(_COLUMNS, [(day.pipeline, day.date, since, day.rule, day.reason) for day, since in decisions])
+            print_table(
+                _COLUMNS,
+                [(shown(day.pipeline), day.date, _time(since), day.rule, day.reason) for day, since in decisions],
+            )
             days = counted(len(result.days), "day")
             print_text(f"{days} before the window: slackwater run PIPELINE --date DATE processes one")
         for item in result.unchecked:
-            command = f"slackwater late --older {item.pipeline} --from {item.first} --to {item.last}"
-            print_text(f"{item.pipeline}: {counted(item.days, 'more day')} listed: {command} checks the next ones")
+            command = f"slackwater late --older {shown(item.pipeline)} --from {item.first} --to {item.last}"
+            print_text(
+                f"{shown(item.pipeline)}: {counted(item.days, 'more day')} listed: {command} checks the next ones"
+            )
 
     days = [
         {**item.decision.model_dump(mode="json"), "since": item.since, "new_objects": item.objects}
@@ -140,7 +152,8 @@ def _list_older(session: Session, pipeline: str | None, *, first: str | None, la
 def release(pipeline: PipelineName, date: Day, reason: Reason, *, session: Session) -> Result:
     """Run a day again with its present inputs, although they have lost rows or its audit failed.
 
-    If inputs vanish once more, the day is on hold again. A published day that is not on hold yet can be released too.
+    If inputs vanish once more, the day is on hold again. A published day that is not on hold yet can be released too:
+    it runs as well, and the command says that it was not on hold.
     """
     session.project.pipeline(pipeline)
     from slackwater.cli.running import shown_states
@@ -152,7 +165,9 @@ def release(pipeline: PipelineName, date: Day, reason: Reason, *, session: Sessi
         "If there is none, repeat the release",
     ) as on_progress:
         result = session.client.release(pipeline, date, reason=reason).wait(on_progress=on_progress)
-    text = f"{pipeline} {date}: released, {result.outcome} with {counted(result.publication.rows, 'row')}"
+    resolution = session.client.run_table.day(session.project.stored_name(pipeline), date).resolution
+    note = "" if resolution is None or resolution.hold else " (it was not on hold)"
+    text = f"{pipeline} {date}: released{note}, {result.outcome} with {counted(result.publication.rows, 'row')}"
     return Result(run_document(result), partial(print_text, text, style="green"))
 
 
@@ -199,7 +214,7 @@ def suggest(
 def _print_suggestion(suggestion: Suggestion) -> None:
     """Print each threshold with what it would have done, and the proposed ones."""
     print_text(
-        f"{suggestion.pipeline}: {counted(suggestion.reruns, 're-run')} for late data since {suggestion.first}, "
+        f"{shown(suggestion.pipeline)}: {counted(suggestion.reruns, 're-run')} for late data since {suggestion.first}, "
         f"{format_usd(suggestion.usd)} USD",
         style="bold",
     )

@@ -61,7 +61,10 @@ def status(*, session: Session) -> Result:
     """Show whether the local cloud runs, and at which endpoint."""
     from slackwater.local import cloud
 
-    return _status(cloud.status(session.workspace.root))
+    local_cloud = cloud.status(session.workspace.root)
+    if local_cloud is None and (problem := _no_project(session)):
+        return Result({"running": False}, f"not running here: {problem}")
+    return _status(local_cloud)
 
 
 @command("slackwater local env", "slackwater local env --json", group=group)
@@ -70,9 +73,18 @@ def env(*, session: Session) -> Result:
     from slackwater.local import cloud
 
     if (local_cloud := cloud.status(session.workspace.root)) is None:
-        raise InputError("no local cloud runs here: start it with `slackwater local up`")
+        problem = _no_project(session) or "start it with `slackwater local up`"
+        raise InputError(f"no local cloud runs here: {problem}")
     variables = local_cloud.environment()
     return Result(variables, "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
+
+
+def _no_project(session: Session) -> str:
+    """Return that the folder has no project, and the remedy; empty if it has one."""
+    from slackwater.validation.check_project import NO_PROJECT
+
+    folder = session.workspace.project
+    return "" if (folder / "sources").is_dir() else NO_PROJECT.format(folder=folder)
 
 
 def _status(local_cloud: LocalCloud | None) -> Result:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import AttemptNumber, RunName, date_option, option
 from slackwater.cli.output import print_note, print_text, to_json_value
 from slackwater.errors import InputError
@@ -53,7 +54,7 @@ def logs(
     """
     from slackwater.client.days.attempts import check_run_name
 
-    check_run_name(run, session.project.pipelines, date=date)
+    check_run_name(run, session.project.known_names, date=date)
     chosen = session.client.attempt(run, date=date, attempt=attempt)
     if spark:
         return _spark_log(session.client, chosen, stage)
@@ -61,7 +62,7 @@ def logs(
 
     def view() -> None:
         print_note(
-            f"{run_.pipeline} {run_.date}, attempt {run_.attempt}: {state} "
+            f"{shown(run_.pipeline)} {run_.date}, attempt {run_.attempt}: {state} "
             f"(run {run_.run_id}, correlation id {run_.correlation_id})",
             style="bold",
         )
@@ -86,7 +87,7 @@ def _spark_log(client: Client, attempt: Attempt, stage: str | None) -> Result:
     if not jobs:
         of_stage = f" of stage {stage}" if stage else ""
         raise InputError(
-            f"attempt {run.attempt} of {run.pipeline} for {run.date} has no Spark job{of_stage} "
+            f"attempt {run.attempt} of {shown(run.pipeline)} for {run.date} has no Spark job{of_stage} "
             f"(its stages: slackwater runs {run.run_id[:12]} --attempt {run.attempt})"
         )
     job = jobs[-1]

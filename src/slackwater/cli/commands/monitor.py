@@ -11,6 +11,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.errors import RunFailed, SlackwaterError
@@ -61,7 +62,7 @@ def monitor(
             result = monitor_pipeline(client, pipeline, day, show_report=show_report)
         except SlackwaterError as error:
             # The other pipelines are still monitored.
-            failures.append(f"{pipeline}: {error}")
+            failures.append(f"{shown(pipeline)}: {error}")
             continue
         documents.append(monitor_document(result))
         failures += [result.failure] if result.failure else []
@@ -116,7 +117,7 @@ def print_decisions(report: CheckReport) -> None:
 
     late = [day for day in report.days if day.decision is not LateDecision.IGNORE]
     print_text(
-        f"{report.pipeline} as of {report.as_of}: {counted(len(late), 'late day')} "
+        f"{shown(report.pipeline)} as of {report.as_of}: {counted(len(late), 'late day')} "
         f"({counted(len(report.days), 'day')} checked in {report.seconds:.1f} s)",
         style="bold",
     )
@@ -128,7 +129,7 @@ def print_decisions(report: CheckReport) -> None:
     print_table(("date", "decision", "reason"), rows)
     if report.older:
         days = counted(len(report.older), "day")
-        print_text(f"{days} before the window with late data: slackwater late --older {report.pipeline}")
+        print_text(f"{days} before the window with late data: slackwater late --older {shown(report.pipeline)}")
 
 
 def _same_line(day: DayDecision) -> tuple[str, tuple[str, ...], str]:
@@ -141,7 +142,7 @@ def print_day_outcomes(result: MonitorResult) -> None:
     from slackwater.cli.commands.diff import show_comparison
 
     for day in result.days:
-        name = f"{result.report.pipeline} {day.date}"
+        name = f"{shown(result.report.pipeline)} {day.date}"
         print_text("")
         if day.outcome == "unchanged":
             print_text(f"{name}: not run again, because run {day.run_id}, attempt {day.attempt}, has the same inputs")

@@ -36,6 +36,7 @@ def plan(
     if found is None:
         raise NotDeployed("the deployed project has the format of another version of slackwater: run slackwater deploy")
     lines = plan_lines(found)
-    if found.changes:
-        lines += ["to apply:", *(f"  {line}" for line in commands(found, session.folder, environment=environment))]
+    if to_run := commands(found, session.folder, environment=environment):
+        label = "to apply:" if found.changes else "to run the stale days again:"
+        lines += [label, *(f"  {line}" for line in to_run)]
     return Result({"target": target, **plan_document(found)}, "\n".join(lines))

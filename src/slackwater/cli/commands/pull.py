@@ -11,6 +11,7 @@ from slackwater.cli.command import Result, Session, command
 from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pulled_source
+from slackwater.errors import PullFailed
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ _NOTES = {
     "busy": ("file", "{is|are} being fetched by another pull"),
     "waiting": (
         "file",
-        "could not be fetched before and {waits for its next attempt|wait for their next attempts} "
-        "(slackwater files {source} --state failed)",
+        "could not be fetched before and {waits for its next attempt|wait for their next attempts}: "
+        "slackwater files {source} --state failed shows when and why. After another definition is deployed, a pull "
+        "tries {it|them} at once",
     ),
     "gone": ("stored file", "{is|are} not listed any more: {kept} (on_removed: {on_removed})"),
     "doubtful": (
@@ -63,8 +65,16 @@ def pull(
 
     Checks the files of the source's look-back window (`lookback_days` in its definition).
     """
+    from slackwater.cli.changes import note_changes
+
     pulled_source(session.project, source)
-    totals = pull_source(session.client, source, as_of=as_of, accept_removed=accept_removed)
+    note_changes(session, [])
+    try:
+        totals = pull_source(session.client, source, as_of=as_of, accept_removed=accept_removed)
+    except PullFailed as error:
+        if not session.as_json:
+            print_pull_totals(error.totals, session.project)
+        raise  # the error is printed last
     return Result(totals, partial(print_pull_totals, totals, session.project))
 
 
@@ -81,8 +91,9 @@ def print_pull_totals(totals: Mapping[str, Any], project: Project) -> None:
     name, pull = totals["source"], project.source(totals["source"]).require_pull()
     print_text(
         f"{name}: {counted(totals['listed'], 'file')} listed, {totals['stored']} stored "
-        f"({counted(totals['rows'], 'event')}), {totals['unchanged']} unchanged, {totals['duplicate']} duplicate",
-        style="green",
+        f"({counted(totals['rows'], 'event')}), {totals['unchanged']} unchanged, {totals['duplicate']} duplicate"
+        + (f", {totals['failed']} failed" if totals["failed"] else ""),
+        style="red" if totals["failed"] else "green",
     )
     if reports := totals.get("reports"):  # deployments of older versions read none
         print_text(f"  {counted(reports, 'report')} of how many events were sent")
@@ -101,6 +112,12 @@ def print_pull_totals(totals: Mapping[str, Any], project: Project) -> None:
             "column _extra: to use one, add it to `fields`)",
             style="yellow",
         )
+    # Without notes, the deployed state machine is of an earlier release.
+    notes = totals.get("notes", [])
+    for note in notes:
+        print_note(note, style="yellow")
+    if more := totals.get("noted", 0) - len(notes):
+        print_note(f"and {counted(more, 'other file')} with such a note", style="yellow")
     if not totals["listed"]:
         print_note(
             f"no file at {pull.url} matches {pull.files} on the {counted(pull.lookback_days, 'day')} of the look-back "

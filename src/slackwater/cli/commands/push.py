@@ -49,14 +49,17 @@ def push(
 ) -> Result:
     """Send a file of events to the API.
 
-    The same file can be sent again: events that are stored already count as duplicates. Rejected events are kept with
-    their reasons (slackwater sideline show SOURCE). The exit code is 1 only if every event was rejected.
+    The same file can be sent again: events that are stored already count as duplicates. Rejected events, also lines
+    that are not JSON, are kept with their reasons (slackwater sideline show SOURCE). The exit code is 1 only if every
+    event was rejected.
     """
+    from slackwater.cli.changes import note_changes
     from slackwater.client.events import read_events
 
     pushed_source(session.project, source)
     # A wrong file is reported before any cloud is contacted.
     events = read_events(file)
+    note_changes(session, [])
     task, client = f"push {source}", session.client
     with ProgressBoard() as progress:
         progress.update(task, note=counted(len(events), "event"))
@@ -75,13 +78,19 @@ def print_push_totals(totals: PushTotals) -> None:
     """Print how many events were accepted and rejected, and the first reasons."""
     batches = "1 batch" if totals.batches == 1 else f"{totals.batches:,} batches"
     print_text(
-        f"{totals.source}: {totals.accepted:,} accepted, {totals.duplicates:,} duplicates, "
+        f"{totals.source}: {totals.accepted:,} accepted, {counted(totals.duplicates, 'duplicate')}, "
         f"{len(totals.rejected):,} rejected, in {batches}",
         style="green" if totals.ok else "red",
     )
     if report := totals.report:
         through = timestamp(datetime.fromisoformat(report["through"]))
         print_text(f"  reported: {counted(report['events'], 'event')} sent in their windows, and all before {through}")
+    if names := totals.unknown_fields:
+        print_note(
+            f"fields that sources/{totals.source}.yaml does not list: {', '.join(names)} (their values are in the "
+            "column _extra: to use one, add it to `fields`)",
+            style="yellow",
+        )
     for item in totals.rejected[:_PRINTED_REASONS]:
         print_note(f"  event {item['index']}: {item['reason']}", style="yellow")
     more = len(totals.rejected) - _PRINTED_REASONS

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import argument, date_option, days_option, option, split_days
 from slackwater.cli.output import COUNT_STYLES, print_note, print_text
 from slackwater.client.arguments import check_begun
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     "slackwater run daily_delays --from 2013-03-01 --to 2013-03-31 --parallel 4",
     "slackwater run pipelines/new.yaml --date 2013-03-08",
     "slackwater run --select 'daily_delays+' --date 2013-03-08",
+    "slackwater run daily_delays --date 2013-03-08 --profile",
     writes=True,
 )
 def run(
@@ -54,6 +56,10 @@ def run(
         bool, option("--stale", text="Also run days published from an older definition or older code.")
     ] = False,
     force: Annotated[bool, option("--force", text="Run even if inputs and definition are unchanged.")] = False,
+    profile: Annotated[
+        bool,
+        option("--profile", text="Compute the steps one after the other, and print the seconds and bytes of each."),
+    ] = False,
     no_deploy: Annotated[
         bool,
         option("--no-deploy", text="Keep what is deployed, also on a local cloud, where changes are deployed first."),
@@ -68,6 +74,9 @@ def run(
     not be deployed: its state machine exists for this run only, which Ctrl-C stops. Otherwise, Ctrl-C leaves the run of
     one day to the cloud, and stops the runs of a range; the same command then runs what is still missing.
 
+    With --profile, the day runs even if nothing has changed. It takes longer than a run in which Spark computes steps
+    together, and publishes the same rows.
+
     With --select, the day of each pipeline runs after those of the pipelines whose tables it reads. The first failure
     ends the command.
     """
@@ -77,7 +86,7 @@ def run(
     if pipeline is None and (first or last):
         raise InputError("--select: it runs one day of each pipeline: give it with --date")
     if pipeline and (first is not None or last is not None):
-        dates = _range(first, last, misplaced={"--date": date, "--force": force})
+        dates = _range(first, last, misplaced={"--date": date, "--force": force, "--profile": profile})
         from slackwater.cli.backfill import run_backfill
 
         return run_backfill(session, pipeline, dates, parallel=parallel or 1, stale=stale, no_deploy=no_deploy)
@@ -86,6 +95,8 @@ def run(
     if parallel or stale:
         raise InputError(f"{'--parallel' if parallel else '--stale'} needs a range of days: --from and --to")
     if pipeline is None:
+        if profile:
+            raise InputError("--select and --profile exclude each other: measure the steps of one pipeline")
         from slackwater.cli.selection import run_selection
 
         return run_selection(session, select or "", date, force=force, no_deploy=no_deploy)
@@ -104,16 +115,34 @@ def run(
     with (
         shown_states(
             f"{name} for {date}",
-            file=Path(pipeline) if is_file else session.workspace.project / "pipelines" / f"{name}.yaml",
+            file=Path(pipeline) if is_file else session.workspace.project / "pipelines" / f"{shown(name)}.yaml",
             remedy=f"its log{_move_hint(name, session.project)}: slackwater logs {name} --date {date}",
             interrupted="The run was stopped." if is_file else continues,
         ) as on_progress,
-        client.run_file(pipeline, date, force=force)
+        client.run_file(pipeline, date, force=force, profile=profile)
         if is_file
-        else nullcontext(client.run(pipeline, date, force=force)) as started,
+        else nullcontext(client.run(pipeline, date, force=force, profile=profile)) as started,
     ):
         result = started.wait(on_progress=on_progress)
+    if profile:
+        return _profiled(session, result)
     return Result(run_document(result), partial(print_run, result, session.project))
+
+
+def _profiled(session: Session, result: RunResult) -> Result:
+    """Return the result of a run with what each of its steps took."""
+    from slackwater.cli.commands.runs import show_steps, steps_document
+
+    run_ = result.run
+    (record,) = [each for each in session.client.run_table.runs(run_.pipeline, run_.date) if each.run == run_]
+    steps = session.client.steps(record)
+
+    def view() -> None:
+        print_run(result, session.project)
+        print_text("")
+        show_steps(record, steps)
+
+    return Result(run_document(result) | steps_document(steps), view)
 
 
 def print_run(result: RunResult, definitions: Project) -> None:
@@ -122,8 +151,9 @@ def print_run(result: RunResult, definitions: Project) -> None:
 
     run_, publication = result.run, result.publication
     verb = "published" if result.outcome == "published" else "unchanged, published before:"
+    name = shown(run_.pipeline)
     print_text(
-        f"{run_.pipeline} {run_.date}: {verb} {counted(publication.rows, 'row')} from {counted(run_.rows, 'event')} "
+        f"{name} {run_.date}: {verb} {counted(publication.rows, 'row')} from {counted(run_.rows, 'event')} "
         f"in {counted(run_.files, 'file')}",
         style="green",
     )
@@ -134,13 +164,13 @@ def print_run(result: RunResult, definitions: Project) -> None:
         print_note(f"when its inputs were listed, {note}", style="yellow")
     for note in result.notes:
         print_note(note, style="yellow")
-    query = f"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'"  # noqa: S608
+    query = f"SELECT * FROM {name} WHERE date = '{run_.date}'"  # noqa: S608
     print_text(f'  to query it{_move_hint(run_.pipeline, definitions)}: slackwater query "{query}"')
 
 
 def _move_hint(pipeline: str, definitions: Project) -> str:
     """Return what other commands need to know a pipeline that was run from its file; empty if they know it."""
-    return "" if pipeline in definitions.pipelines else ", once the file is in pipelines/ of the project"
+    return "" if pipeline in definitions.known_names else ", once the file is in pipelines/ of the project"
 
 
 def _range(first: str | None, last: str | None, *, misplaced: Mapping[str, object]) -> tuple[str, str]:

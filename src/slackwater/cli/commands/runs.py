@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import AttemptNumber, argument, date_option, days_option, option, split_days
 from slackwater.cli.output import COUNT_STYLES, format_usd, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from slackwater.client.results import RunRecord, RunSteps
 
 _COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seconds", "USD", "started (UTC)", "run id")
-_STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds")
+_STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds", "bytes in", "bytes out")
 
 
 @command(
@@ -58,7 +59,8 @@ def runs(
     orchestration.
 
     With --date, also list the steps of the day's last run (with --json, of all its runs): rows in and out, parameters,
-    and effect. Spark computes the steps of a stage together, so they have the same seconds.
+    effect, seconds and bytes. Spark computes the steps of a stage in one pass, so they have no seconds of their own:
+    `slackwater run --profile` measures them.
     """
     from slackwater.client.days.attempts import check_run_name, is_run_id
 
@@ -66,13 +68,13 @@ def runs(
     filters = [
         name for name, given in (("--from", first), ("--to", last), ("--state", state), ("--limit", limit)) if given
     ]
-    if run and (timeline or is_run_id(run, session.project.pipelines)):
+    if run and (timeline or is_run_id(run, session.project.known_names)):
         if filters:
             raise InputError(f"{filters[0]}: it is for a list of runs, and this shows one")
-        check_run_name(run, session.project.pipelines, date=date)
-        shown = session.client.timeline(session.client.attempt(run, date=date, attempt=attempt))
-        document = run_record_document(shown.record) | {"timeline": timeline_document(shown)}
-        return Result(document, partial(show_timeline, shown))
+        check_run_name(run, session.project.known_names, date=date)
+        timed = session.client.timeline(session.client.attempt(run, date=date, attempt=attempt))
+        document = run_record_document(timed.record) | {"timeline": timeline_document(timed)}
+        return Result(document, partial(show_timeline, timed))
     if timeline or attempt:
         raise InputError("--timeline and --attempt: they are for one run: add RUN, a run id or a pipeline with --date")
     names = [session.project.pipeline(run).pipeline] if run else sorted(session.project.pipelines)
@@ -89,7 +91,7 @@ def runs(
     for document, (_, of_run) in zip(documents, steps, strict=False):
         document.update(steps_document(of_run))
     of_day = f" for {date}" if date else ""
-    missing = f"no runs{of_day} yet (slackwater run {names[0] if names else 'PIPELINE'} --date {date or 'DATE'})"
+    missing = f"no runs{of_day} yet (slackwater run {shown(names[0]) if names else 'PIPELINE'} --date {date or 'DATE'})"
     last_runs = {record.run.pipeline: (record, of_run) for record, of_run in steps}
     missing = f"no run matches {', '.join(filters)}" if filters else missing
     return Result({"runs": documents}, partial(_show_runs, records, last_runs.values()) if records else missing)
@@ -101,7 +103,7 @@ def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, Ru
 
     rows = [
         (
-            record.run.pipeline,
+            shown(record.run.pipeline),
             record.run.date,
             record.run.attempt,
             record.state.value,
@@ -130,7 +132,8 @@ def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, Ru
 
 def show_steps(record: RunRecord, run: RunSteps) -> None:
     """Print a table of the run's steps, then the parameters and the effect of each."""
-    title = f"{record.run.pipeline} {record.run.date}, attempt {record.run.attempt}"
+    title = f"{shown(record.run.pipeline)} {record.run.date}, attempt {record.run.attempt}"
+    title += ", profiled" if record.run.profiled else ""
     if not (run.steps or run.missing):
         print_text(f"{title}: no stage has finished")
         return
@@ -142,6 +145,8 @@ def show_steps(record: RunRecord, run: RunSteps) -> None:
             ", ".join(f"{name} {'not counted' if rows is None else rows}" for name, rows in step.rows_in.items()),
             step.rows_out,
             step.seconds,
+            _known_total(step.bytes_in.values()),
+            step.bytes_out,
         )
         for outcome in run.steps
         for step in [outcome.record]
@@ -154,6 +159,12 @@ def show_steps(record: RunRecord, run: RunSteps) -> None:
                 print_text("\n".join((f"{step.name}, {label}:", *lines)))
     for uri in run.missing:
         print_text(f"{uri} does not exist any more: what the steps of this stage did is unknown", style="yellow")
+
+
+def _known_total(sizes: Iterable[int | None]) -> int | None:
+    """Return the sum, or None without any size or if one is unknown."""
+    known = list(sizes)
+    return sum(size or 0 for size in known) if known and None not in known else None
 
 
 def steps_document(run: RunSteps) -> dict[str, Any]:
@@ -173,6 +184,7 @@ def run_record_document(record: RunRecord) -> dict[str, Any]:
         "correlation_id": run.correlation_id,
         "input": {"files": run.files, "rows": run.rows, "bytes": run.bytes, "manifest": run.manifest},
         "seconds": _seconds(record),
+        "profiled": run.profiled,
         **record.model_dump(mode="json", exclude={"run", "cost_version"}),
     }
 

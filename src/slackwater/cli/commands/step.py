@@ -122,7 +122,9 @@ def run(
             f"{_rows(rows)} in{f' ({name})' if len(record.rows_in) > 1 else ''}"
             for name, rows in record.rows_in.items()
         ]
-        print_note(f"{record.step}: {', '.join([*rows_in, f'{_rows(record.rows_out)} out'])}, {record.seconds:.1f} s")
+        print_note(
+            f"{record.step}: {', '.join([*rows_in, f'{_rows(record.rows_out)} out'])}, {record.seconds or 0:.1f} s"
+        )
         for line in value_lines(record.effect):
             print_note(line)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import RunName, date_option
 from slackwater.cli.output import print_note, print_text
 from slackwater.formatting import counted
@@ -31,7 +32,7 @@ def stop(
     """
     from slackwater.client.days.attempts import check_run_name
 
-    check_run_name(run, session.project.pipelines, date=date)
+    check_run_name(run, session.project.known_names, date=date)
     stopped = session.client.stop(run, date=date)
     document = {
         **{name: getattr(stopped.run, name) for name in ("pipeline", "date", "attempt", "run_id")},
@@ -46,13 +47,13 @@ def stop(
 
 def _print(stopped: StoppedRun) -> None:
     run = stopped.run
-    name = f"{run.pipeline} {run.date}, attempt {run.attempt}"
+    name = f"{shown(run.pipeline)} {run.date}, attempt {run.attempt}"
     if not stopped.error:
         print_note(f"{name}: it was published before it was stopped", style="yellow")
         return
     print_text(f"{name}: stopped, {counted(len(stopped.cancelled), 'Spark job')} cancelled", style="green")
     kept = stopped.published_attempt
-    print_text(f"  version {kept} of the day stays published" if kept else "  the day has no published version")
-    if stopped.may_have_published:
-        print_note("its last job may have replaced the day's rows: the next run replaces them again", style="yellow")
-    print_text(f"  to run the day again: slackwater run {run.pipeline} --date {run.date}")
+    stays = f"version {kept} of the day stays published" if kept else "the day has no published version"
+    unless = ", unless the stopped job has already written the day's rows: the next run replaces them"
+    print_text(f"  {stays}{unless if stopped.may_have_published else ''}")
+    print_text(f"  to run the day again: slackwater run {shown(run.pipeline)} --date {run.date}")

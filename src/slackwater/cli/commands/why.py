@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import PipelineName, date_option
 from slackwater.client.arguments import check_begun
 from slackwater.formatting import counted, timestamp
@@ -35,11 +36,12 @@ def why(
 
 def _lines(day: Why) -> Iterator[str]:
     """Yield what people see."""
-    yield f"{day.pipeline} {day.date}"
+    yield f"{shown(day.pipeline)} {day.date}"
     published = day.published
     if published:
         version = f"version {published.attempt}, {timestamp(published.at)}, {counted(published.rows, 'row')}"
-        yield from _section("published", [f"{version}, from", *map(_input_line, published.inputs)])
+        inputs = list(map(_input_line, published.inputs))
+        yield from _section("published", [f"{version}, from" if inputs else version, *inputs])
         # Without figures, the inputs were not compared.
         unchanged = "nothing" if day.decision.figures else "not compared"
         since = [f"{item.text}{_last(item)}" for item in day.late]

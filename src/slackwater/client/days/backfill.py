@@ -47,6 +47,8 @@ class BackfilledDay:
     execution was running it, so that the backfill left it alone; `not run` if the backfill was stopped before."""
     seconds: float | None = None
     """How long it took; None if the backfill has not run it."""
+    rows: int | None = None
+    """The published rows; None if the day was not published."""
     reason: str = ""
     """Why it has failed; empty otherwise."""
 
@@ -250,9 +252,11 @@ def _outcomes(
         if view and view.over:
             # The execution has the whole reason.
             outcome, reason = (view.output["outcome"], "") if view.succeeded else ("failed", str(execution_error(view)))
+        output = view.output if view and view.succeeded else {}
         if kind is DayKind.CLAIMED:
             outcome = "claimed"
         if kind is not DayKind.PUBLISHED:
             seconds = round(view.seconds, 1) if view else None
-            days.append(BackfilledDay(date=date, kind=kind, outcome=outcome, seconds=seconds, reason=reason))
+            rows = output.get("publication", {}).get("rows")
+            days.append(BackfilledDay(date=date, kind=kind, outcome=outcome, seconds=seconds, rows=rows, reason=reason))
     return tuple(days)

@@ -23,7 +23,7 @@ _FINAL = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """One step of a stage. Spark computes the steps of a stage together, so these have no seconds of their own."""
+    """One step of a stage, or what follows the last one."""
 
     name: str
     step: str
@@ -32,7 +32,7 @@ class StepTime:
     """Rows of all inputs; None if Spark did not have to count them."""
     rows_out: int | None
     seconds: float | None = None
-    """For load steps and `publish`."""
+    """None for steps that Spark has computed in one pass, and of a stage that was kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,15 +148,17 @@ def _stage_time(
     kept_from = None
     if reference and not reference.manifest.startswith(record.run.prefix):
         kept_from = int(reference.manifest.split("/")[-3])
-    times_of_steps = [_step_time(step) for step in steps]
+    if kept_from is not None:
+        steps = [step.model_copy(update={"seconds": None}) for step in steps]
+    times_of_steps, after = [_step_time(step) for step in steps], list[StepTime]()
     rows_out = reference.rows if reference else None
     if publication:
         seconds = publication.seconds
-        times_of_steps.append(
+        after.append(
             StepTime(name="publish", step="publish", rows_in=rows_out, rows_out=publication.rows, seconds=seconds)
         )
-    times_of_steps += [_step_time(step, seconds=step.seconds) for step in loads]
-    own = [step.seconds for step in times_of_steps if step.seconds is not None]
+    after += [_step_time(step) for step in loads]
+    own = [step.seconds for step in after if step.seconds is not None]
     if reference and kept_from is None:
         own.append(reference.seconds)
     working = round(sum(own), 1) if own else None
@@ -178,7 +180,7 @@ def _stage_time(
         working=working,
         rows_in=rows_read(steps),
         rows_out=rows_out,
-        steps=tuple(times_of_steps),
+        steps=(*times_of_steps, *after),
         **times,
     )
 
@@ -193,10 +195,9 @@ def _state(record: RunRecord, reference: ArrowReference | None, job: Job | None,
     return "not started" if record.state is RunState.RUNNING else "not run"
 
 
-def _step_time(step: StepRecord, *, seconds: float | None = None) -> StepTime:
-    return StepTime(
-        name=step.name, step=step.step, rows_in=_total(step.rows_in.values()), rows_out=step.rows_out, seconds=seconds
-    )
+def _step_time(step: StepRecord) -> StepTime:
+    rows_in = _total(step.rows_in.values())
+    return StepTime(name=step.name, step=step.step, rows_in=rows_in, rows_out=step.rows_out, seconds=step.seconds)
 
 
 def rows_read(steps: Sequence[StepRecord]) -> int | None:
@@ -209,14 +210,16 @@ def rows_read(steps: Sequence[StepRecord]) -> int | None:
 
 
 def slowest_step(stages: Iterable[StageTime]) -> SlowestStep | None:
-    """Return what took the longest: the steps of one stage, which Spark computes together, or one other step."""
+    """Return what took the longest: the steps of one stage that Spark has computed in one pass, or one other step."""
     candidates: list[SlowestStep] = []
     for stage in stages:
         own = [step for step in stage.steps if step.seconds is not None]
         candidates += [SlowestStep(step.name, step.seconds or 0.0, 1) for step in own]
-        if stage.working is not None and stage.kept_from is None:
+        together = len(stage.steps) - len(own)
+        # Of a stage whose steps are all measured, the rest is reading and writing.
+        if stage.working is not None and stage.kept_from is None and (together or not own):
             rest = round(stage.working - sum(step.seconds or 0.0 for step in own), 1)
-            candidates.append(SlowestStep(stage.stage, rest, len(stage.steps) - len(own)))
+            candidates.append(SlowestStep(stage.stage, rest, together))
     return max(candidates, key=lambda item: item.seconds, default=None)
 
 

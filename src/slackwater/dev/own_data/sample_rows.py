@@ -90,7 +90,8 @@ def _raw_rows(parsed: ParsedRows, source: Source) -> list[Mapping[str, Any]]:
         texts: Sequence[str] = rows_as_json(events, range(events.num_rows))
     else:
         texts = [row_as_json(event) for event in events if isinstance(event, Mapping)]
-    names = source.partner_fields
+    # Of a path such as `a.b`, the object `a` is kept.
+    names = {known for name in source.partner_fields for known in (name, name.partition(".")[0])}
     return [{name: value for name, value in json.loads(text).items() if name in names} for text in texts]
 
 

@@ -22,6 +22,7 @@ from uuid import uuid4
 from slackwater.errors import InputError, ObjectMissing, SlackwaterError
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.changes.pairs import message_uri, pair_prefix
+from slackwater.late.changes.split import stored_split
 from slackwater.late.comparison import Comparison
 from slackwater.late.effect import effect_percent, needs_message
 from slackwater.late.report.document import ChangeDocument, change_document
@@ -84,6 +85,7 @@ class Notifier:
         if costs := self.known_costs(content):
             content = content.with_costs(costs)
         prefix = f"{comparison.rpartition('/')[0]}/"
+        content = content.model_copy(update={"split": stored_split(self.store, prefix)})
         uri, report = message_uri(prefix), f"{prefix}report.html"
         message = compose(content, report=report)
         document = change_document(content, summary=message.subject, comparison_uri=comparison, report_uri=report)

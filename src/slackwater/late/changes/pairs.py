@@ -100,3 +100,20 @@ def comparison_uri(prefix: str) -> str:
 def message_uri(prefix: str) -> str:
     """Return the URI of the `Message` about the comparison that is stored under `prefix`."""
     return f"{prefix}message.json"
+
+
+def split_uri(prefix: str) -> str:
+    """Return the URI of the `Split` of the comparison that is stored under `prefix`."""
+    return f"{prefix}split.json"
+
+
+def split_jobs_prefix(prefix: str) -> str:
+    """Return the URI prefix of what the jobs of the split write; it is to them what `prefix` is to a comparison's."""
+    # Failed splits must not count as failed comparisons, whose errors are below `<prefix>jobs/`.
+    return f"{prefix}split/"
+
+
+def split_run_prefix(prefix: str, job: str) -> str:
+    """Return the `Run.prefix` of the job that computes the rows between two versions."""
+    # The failure that a stage's job stores there is the one at `job_failure_uri(split_jobs_prefix(prefix), job)`.
+    return f"{split_jobs_prefix(prefix)}jobs/{job}/"

@@ -1,4 +1,4 @@
-"""The metrics of a check: what it adds to counters, and the levels that it finds."""
+"""The metrics of a check: the levels that it finds."""
 
 from __future__ import annotations
 
@@ -23,14 +23,6 @@ _FEWEST_EVENTS = 100
 # A source that delivers weekly has two of them in 14 days.
 _FEWEST_DAYS = 2
 _WAITING = frozenset({DecisionRule.COOL_DOWN, DecisionRule.INCOMPLETE})
-
-
-def put_counts(report: CheckReport, put_metric: PutsMetric) -> None:
-    """Put the metrics that each check adds to."""
-    reruns = sum(day.decision is LateDecision.RERUN for day in report.days)
-    put_metric(Metric.DAYS_RERUN, reruns, pipeline=report.pipeline)
-    handled = (LateDecision.RERUN, LateDecision.DEFER, LateDecision.HOLD)
-    put_metric(Metric.LATE_BYTES, _late_bytes(report, *handled), pipeline=report.pipeline)
 
 
 def days_on_hold(report: CheckReport, held_dates: Iterable[str]) -> int:

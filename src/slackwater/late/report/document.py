@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slackwater.late.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts, Totals
+from slackwater.late.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts, Split, Totals
 from slackwater.late.effect import Severity, effect_percent, severity
 from slackwater.late.report.headline import cut_value, largest_effect
 from slackwater.model import Record, json_schema
@@ -54,6 +54,11 @@ class ChangedMetric(Record):
     before: float | None
     """None if the version has no finite value."""
     after: float | None
+    data: float | None = None
+    """How much the data has changed the total; None unless the definition or the code has changed as well, and somebody
+    has asked for the split: `late.split` of the pipeline."""
+    definition: float | None = None
+    """How much the definition and the code have changed it: with `data`, it adds up to `after` - `before`."""
     changed_hours: int = 0
     """Entries of `hours` if none were left out."""
     hours: tuple[HourTotals, ...] = ()
@@ -140,7 +145,7 @@ def change_document(comparison: Comparison, *, summary: str, comparison_uri: str
         attempt_before=comparison.before.attempt,
         attempt_after=comparison.after.attempt,
         rows=comparison.rows,
-        metrics=tuple(_changed_metrics(metrics)),
+        metrics=tuple(_changed_metrics(metrics, comparison.split)),
         inputs=tuple(_changed_inputs(inputs)),
         counts=comparison.after.counts[:MAX_INPUTS],
         cost_usd=cost.usd if cost else None,
@@ -151,9 +156,9 @@ def change_document(comparison: Comparison, *, summary: str, comparison_uri: str
     )
 
 
-def _changed_metrics(metrics: list[MetricChange]) -> Iterator[ChangedMetric]:
+def _changed_metrics(metrics: list[MetricChange], split: Split | None) -> Iterator[ChangedMetric]:
     """Yield the metrics with their hours, until the document has `MAX_ALL_HOURS`."""
-    left = MAX_ALL_HOURS
+    left, parts = MAX_ALL_HOURS, {part.metric: part for part in split.metrics} if split else {}
     for metric in metrics:
         shown = metric.moved_hours[:left]
         left -= len(shown)
@@ -162,6 +167,8 @@ def _changed_metrics(metrics: list[MetricChange]) -> Iterator[ChangedMetric]:
             total=metric.total,
             before=metric.before,
             after=metric.after,
+            data=part.data if (part := parts.get(metric.metric)) else None,
+            definition=part.definition if part else None,
             changed_hours=len(metric.moved_hours),
             hours=shown,
         )

@@ -19,7 +19,7 @@ from slackwater.formatting import (
     relative_change,
     timestamp,
 )
-from slackwater.late.comparison import Cause, Comparison, RowChange
+from slackwater.late.comparison import Cause, Comparison, RowChange, Split, Totals
 from slackwater.late.report.headline import MAX_CELL, cut_value, describe_change, format_values, largest_metric
 from slackwater.runs.inputs.difference import Change, FileChange, SourceDifference
 from slackwater.runs.inputs.unstored_files import describe_unstored
@@ -68,11 +68,59 @@ def summary_sections(comparison: Comparison, width: int) -> Iterator[ReportSecti
         )
     title = f"{comparison.pipeline} {comparison.date}: version {before.attempt} -> {after.attempt}"
     yield ReportSection(title, (published, changes))
-    if rows.differing and {Cause.NEW_DEFINITION, Cause.NEW_CODE} & set(comparison.causes):
+    if comparison.split:
+        yield _split_section(comparison, comparison.split, width)
+    elif rows.differing and {Cause.NEW_DEFINITION, Cause.NEW_CODE} & set(comparison.causes):
         sentence = f"{describe_change(comparison, 'the day')} since the earlier version."
         if len(comparison.causes) > 1:
-            sentence += " The comparison cannot tell which of them has changed a value."
+            known = "" if comparison.split_reason else ": slackwater diff --split computes it"
+            sentence += f" The comparison cannot tell which of them has changed a value{known}."
         yield ReportSection("Causes", tuple(wrap(sentence, width)))
+    if comparison.split_reason:
+        yield ReportSection("No split", tuple(wrap(comparison.split_reason, width)))
+
+
+def _split_section(comparison: Comparison, split: Split, width: int) -> ReportSection:
+    """Return how much of the change the data has caused, and how much the definition and the code."""
+    before, after = comparison.before.attempt, comparison.after.attempt
+    sentences = [f"{describe_change(comparison, 'the day')} since the earlier version."]
+    for name, rows in (
+        (f"Data: the inputs of version {after}, with the definition and code of version {before}", split.data),
+        (f"Definition: the definition and code of version {after} instead", split.definition),
+    ):
+        sentences.append(
+            f"{name}: {counted(rows.added, 'row')} added, {rows.removed:,} removed, {rows.changed:,} changed."
+        )
+    if any(metric.total is not Totals.SUM for metric in split.metrics):
+        sentences.append("The parts are differences of the day's totals, also for a mean, a minimum or a maximum.")
+    metrics = split.metrics[:_MAX_METRICS]
+    pairs = [number_pair(metric.before, metric.after) for metric in metrics]
+    data = [_part(metric.data, metric.data_percent, (metric.before, metric.between)) for metric in metrics]
+    definition = [_part(m.definition, m.definition_percent, (m.between, m.after)) for m in metrics]
+    columns = [
+        ["metric", *(cut_value(metric.metric, MAX_CELL) for metric in metrics)],
+        ["total", *(metric.total.value for metric in metrics)],
+        *(
+            [cell.rjust(max(map(len, column))) for cell in column]
+            for column in (
+                [f"version {before}", *(first for first, _ in pairs)],
+                ["data", *data],
+                ["definition", *definition],
+                [f"version {after}", *(last for _, last in pairs)],
+            )
+        ),
+    ]
+    lines = tuple(line for sentence in sentences for line in wrap(sentence, width))
+    title = with_count("Causes", len(metrics), len(split.metrics))
+    return ReportSection(title, lines, tuple(zip(*columns, strict=True)))
+
+
+def _part(part: float | None, percent: float | None, totals: tuple[float | None, float | None]) -> str:
+    """Return a part of a metric's change: `+52 (+6.3 %)`, `0`; `new` or `gone` where one of its totals is missing."""
+    if not part:
+        return "0" if part == 0 else relative_change(*totals)
+    sign = "+" if part > 0 else ""
+    return f"{sign}{number(part)}" + ("" if percent is None else f" ({relative_change(100, 100 + percent)})")
 
 
 def value_sections(comparison: Comparison, width: int) -> Iterator[ReportSection]:

@@ -128,6 +128,8 @@ class ParsedRows(NamedTuple):
     """As in `check_events`."""
     left_out: Mapping[int, Rejection] = NO_KNOWN_REJECTIONS
     """Rows that have no place in a table, by position. As rows of nulls, they would need memory for each column."""
+    columns: Sequence[str] | None = None
+    """The columns of the file; None for JSON, of which each event has its own."""
 
     @property
     def row_count(self) -> int:

@@ -43,14 +43,18 @@ def parse_csv(stream: ByteStream, csv_format: Csv, source: Source, *, name: str)
     utf8_stream, record_format = Utf8Stream(stream, csv_format.encoding), CsvRecordFormat(csv_format)
     blocks = CsvBlockReader(utf8_stream, record_format, name=name)
     blocks.skip_lines(csv_format.skip_lines)
-    columns = csv_format.columns or parse_header(blocks.take_record(), csv_format, source, name)
+    columns = csv_format.columns or parse_header(
+        blocks.take_record(), csv_format, source, name, encoding_error=utf8_stream.encoding_error
+    )
     check_columns(columns, source, name=name, part="definition" if csv_format.columns else "header")
     parser = _BlockParser(csv_format, source, columns, utf8_stream=utf8_stream, record_format=record_format)
     for block in blocks:
         table, not_utf8, wrong_width = parser.parse(block.data)
         locate = partial(record_format.locate, block, utf8_stream.decode)
         # Arrow writes null into columns of strings, too.
-        yield ParsedRows(table, locate, not_utf8, is_clean=parser.arrow_reads_nulls, left_out=wrong_width)
+        yield ParsedRows(
+            table, locate, not_utf8, is_clean=parser.arrow_reads_nulls, left_out=wrong_width, columns=columns
+        )
 
 
 def count_csv_rows(stream: ByteStream, csv_format: Csv, *, name: str) -> int:
@@ -63,14 +67,18 @@ def count_csv_rows(stream: ByteStream, csv_format: Csv, *, name: str) -> int:
     return sum(record_format.count_records(block.data) for block in blocks)
 
 
-def parse_header(record: bytes, csv_format: Csv, source: Source, name: str) -> list[str]:
-    """Return the names of the columns in the header. Raises `DataError` when it is empty or not UTF-8."""
+def parse_header(record: bytes, csv_format: Csv, source: Source, name: str, *, encoding_error: str) -> list[str]:
+    """Return the names of the columns in the header, a record in UTF-8.
+
+    Raises `DataError` when it is empty, or not UTF-8 because the file is not in its encoding (`encoding_error`).
+    """
     if not record:
         raise DataError(f"{name}: empty: a header with the names of its columns is expected")
     try:
         columns = parse_record(record.decode(), csv_format)
     except UnicodeDecodeError as error:
-        raise DataError(f"{name}: its header is not readable: {error}") from error
+        remedy = "is it text, and is the `encoding` of the format right?"
+        raise DataError(f"{name}: its header is not readable: {encoding_error}: {remedy}") from error
     return [column.strip(WHITESPACE) for column in columns] if source.trim else columns
 
 

@@ -35,27 +35,51 @@ def _replace_with_surrogates(error: UnicodeError) -> tuple[str, int]:
     return "".join(chr(_FIRST_SURROGATE + byte) for byte in invalid), error.end
 
 
+UTF_8 = frozenset({"utf-8", "utf-8-sig"})
+"""Names of the encodings whose bytes need no conversion."""
+
+
+def has_utf8_mark(stream: ByteStream) -> tuple[bool, bytes]:
+    """Return whether a stream begins with the byte order mark of UTF-8, and the bytes that were read to see it."""
+    start = b""
+    while len(start) < len(codecs.BOM_UTF8) and (chunk := stream.read(len(codecs.BOM_UTF8) - len(start))):
+        start += chunk
+    return start == codecs.BOM_UTF8, start
+
+
 class Utf8Stream:
-    """Converts a stream from any encoding to UTF-8; bytes that are not valid in the encoding become invalid UTF-8."""
+    """Converts a stream from any encoding to UTF-8; bytes that are not valid in the encoding become invalid UTF-8.
+
+    A stream with the byte order mark of UTF-8 is UTF-8, whatever its encoding should be.
+    """
 
     def __init__(self, stream: ByteStream, encoding: str) -> None:
+        self._stream, self._start = stream, b""
+        if encoding not in UTF_8:
+            is_utf8, self._start = has_utf8_mark(stream)
+            encoding = "utf-8" if is_utf8 else encoding
         self.encoding_error = f"not {encoding.upper()}"
         """The reason to reject a row with invalid bytes."""
-        self._stream = stream
         self._decoder: codecs.IncrementalDecoder | None = None
-        if encoding not in {"utf-8", "utf-8-sig"}:
+        if encoding not in UTF_8:
             codecs.register_error("slackwater.surrogates", _replace_with_surrogates)
             self._decoder = codecs.getincrementaldecoder(encoding)("slackwater.surrogates")
 
     def read(self, size: int, /) -> bytes:
         """Return about `size` bytes of UTF-8; b"" at the end."""
         if self._decoder is None:
-            return self._stream.read(size)
-        while chunk := self._stream.read(size):
+            return self._read(size)
+        while chunk := self._read(size):
             # A chunk may end inside its only character. An empty result would mean the end of the stream.
             if string := self._decoder.decode(chunk):
                 return string.encode(errors="surrogatepass")
         return self._decoder.decode(b"", final=True).encode(errors="surrogatepass")
+
+    def _read(self, size: int) -> bytes:
+        if not self._start:
+            return self._stream.read(size)
+        start, self._start = self._start, b""
+        return start
 
     def decode(self, data: bytes) -> str:
         """Decode bytes that `read` returned; invalid bytes are escaped with backslashes."""

@@ -36,7 +36,7 @@ def parse_parquet(path: Path, source: Source, *, name: str) -> Iterator[ParsedRo
     with open_parquet(path, name) as file:
         check_columns(file.schema_arrow.names, source, name=name, part="schema")
         for table in read_batches(file, path, name):
-            yield ParsedRows(table, partial(_locate, table))
+            yield ParsedRows(table, partial(_locate, table), columns=table.column_names)
 
 
 def _locate(table: pa.Table, indexes: pa.ChunkedArray) -> tuple[pa.Array, None]:

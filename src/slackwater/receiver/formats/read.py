@@ -37,7 +37,7 @@ def check_rows(
     parsed: Iterable[ParsedRows], source: Source, *, received_at: datetime, first_received_at: datetime | None = None
 ) -> Iterator[CheckedEvents]:
     """Check the rows of a file; the ages of events, and the indexes of rejected ones, are as in `read_file`."""
-    first_index = 0
+    first_index, names = 0, list(source.partner_fields)
     for rows in parsed:
         checked = check_events(
             rows.events,
@@ -49,7 +49,9 @@ def check_rows(
         )
         if rows.left_out:
             checked = add_left_out(checked, rows)
-        yield checked.located(*rows.locate(checked.rejections["index"]), first_index=first_index)
+        located = checked.located(*rows.locate(checked.rejections["index"]), first_index=first_index)
+        missing = [] if rows.columns is None else [name for name in names if name not in rows.columns]
+        yield located._replace(missing_columns=missing)
         first_index += rows.row_count
 
 

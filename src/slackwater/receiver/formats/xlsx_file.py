@@ -67,7 +67,8 @@ def parse_xlsx(path: Path, xlsx_format: Xlsx, source: Source, *, name: str) -> I
                 block = take_block(rows)
             if not block:
                 return
-            yield ParsedRows([columns.to_event(row) for row in block], partial(columns.locate, block))
+            events = [columns.to_event(row) for row in block]
+            yield ParsedRows(events, partial(columns.locate, block), columns=columns.names)
 
 
 class SheetColumns:

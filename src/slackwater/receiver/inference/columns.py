@@ -22,7 +22,7 @@ from slackwater.receiver.inference.sample import SampleColumn, identifier
 from slackwater.receiver.parsing import patterns
 from slackwater.receiver.parsing.json_values import format_as_strings
 from slackwater.receiver.parsing.rejections import NO_REJECTIONS, quote_value
-from slackwater.sources.fields import EPOCH_MS, EPOCH_S, FieldDefinition, FieldType
+from slackwater.sources.fields import EPOCH_MS, EPOCH_S, ISO, FieldDefinition, FieldType
 from slackwater.sources.strptime_format import strptime_format
 
 STRING, INT64, DOUBLE, BOOLEAN, TIMESTAMP, DATE = (FieldDefinition(type=field_type) for field_type in FieldType)
@@ -46,6 +46,8 @@ _FIRST_ROWS = 100
 # Distinct strings whose formats are tried on all of them, and the length of the longest one that may be a date.
 _TRIED_STRINGS, _LONGEST_DATE = 20, 60
 
+# Seconds or milliseconds since 1970.
+_EPOCH = re.compile(r"[0-9]{9,13}")
 # Words in names of columns with times.
 _TIME_WORD = re.compile(
     "at|created|day|dt|epoch|modified|occurred|ts|unix|updated|when|[a-z0-9]*(time|date|timestamp)|datetime"
@@ -193,6 +195,7 @@ class _ColumnInference:
         if is_text:
             yield [] if self._zero else list(_separated_fields(self._texts)), STRING
             yield self._times, STRING
+        yield self._mixed_times, STRING
         if self._kinds <= {"timestamp", "date"}:
             # Excel has no dates: they are timestamps at midnight.
             is_excel = not isinstance(self._column.values, pa.Array)
@@ -214,6 +217,9 @@ class _ColumnInference:
             return [f"only {field.true_values[0]!r} and {field.false_values[0]!r}, in any case"]
         if field.has_separators:
             return [f"such as {quote_value(self._texts[0])}"]
+        if len(field.formats) > 1 and ISO in field.formats:
+            parts = (self._part(is_epoch=is_epoch) for is_epoch in (True, False))
+            return [reading.example for part in parts for reading in read_examples(part, [field])]
         if field.formats:
             return [reading.example for reading in read_examples(self._column, [field])]
         if field == STRING:
@@ -241,6 +247,26 @@ class _ColumnInference:
         possible = [(field_type, format_) for field_type, format_, a, z in times if a <= smallest <= largest <= z]
         fields = [FieldDefinition(type=FieldType(field_type), formats=(format_,)) for field_type, format_ in possible]
         return list(filter(self._fits, fields))
+
+    @cached_property
+    def _mixed_times(self) -> Sequence[FieldDefinition]:
+        """The formats of epochs and ISO 8601 timestamps in one column; none if it does not have both."""
+        epochs = [float(text) for text in self._texts if _EPOCH.fullmatch(text)]
+        if not 0 < len(epochs) < len(self._texts):
+            return []
+        if not any(_FIRST_EPOCH * n <= min(epochs) <= max(epochs) <= _LAST_EPOCH * n for n in (1, 1_000)):
+            return []
+        return [TIMESTAMP.model_copy(update={"formats": (unit, ISO)}) for unit in (EPOCH_S, EPOCH_MS)]
+
+    def _part(self, *, is_epoch: bool) -> SampleColumn:
+        """Return the column with its epochs only, or with its other strings and integers."""
+        values = self._column.values.to_pylist() if isinstance(self._column.values, pa.Array) else self._column.values
+        texts = [str(value) if type(value) in {str, int} else "" for value in values]
+        part = [
+            value if text and bool(_EPOCH.fullmatch(text)) is is_epoch else None
+            for value, text in zip(values, texts, strict=True)
+        ]
+        return replace(self._column, values=part)
 
     def _time_notes(self) -> list[str]:
         """Return notes about numbers that may be times, although the name of the column does not say so."""
@@ -302,14 +328,17 @@ class _ColumnInference:
 
     def _nearly(self) -> Sequence[str]:
         """Return a note about the type that nearly all values have, and a value that has not."""
-        fields = [*([] if self._zero else [BOOLEAN, INT64, DOUBLE]), *self._times]
+        separated = _separated_fields(self._texts) if self._kinds == {"string"} else ()
+        fields = [*([] if self._zero else [BOOLEAN, INT64, DOUBLE, *separated]), *self._times]
         tried = [(rejected.num_rows, field, rejected) for field in fields if (rejected := self._rejected(field))]
         count, field, rejected = min(tried, key=itemgetter(0), default=(0, STRING, NO_REJECTIONS))
         read = self._column.read(STRING)
         values = len(read.array) - read.array.null_count + read.rejections.num_rows
         if not count or count > (1 - _NEARLY_ALL) * values:
             return []
-        how = f" ({', '.join(field.formats)})" if field.formats else ""
+        separators = {name: getattr(field, name) for name in ("decimal", "thousands")}
+        options = [f'{name} "{each}"' for name, each in separators.items() if each != getattr(DOUBLE, name)]
+        how = f" ({', '.join([*field.formats, *options])})" if field.formats or options else ""
         return [f"{field.type}{how} but for {count:,} of {counted(values, 'value')}; {self._first(rejected)}"]
 
     def _first(self, rejected: pa.Table) -> str:

@@ -56,7 +56,11 @@ def timestamp_lines(field: str | None, timezone: str | None, notes: Sequence[str
         return [*lines, f"timestamp: {flow({'timezone': timezone} if timezone else {})}"]
     lines = ["timestamp:", *comments(notes, indent=2), f"  field: {flow(field)}"]
     if timezone == UNDECIDED_TIMEZONE:
-        text = "For timestamps without an offset from UTC: an IANA name such as America/New_York, or UTC."
+        text = (
+            "For timestamps without an offset from UTC: an IANA name such as America/New_York, or UTC. When clocks are "
+            "set back, an hour occurs twice, and both are read as the first hour: if your data has it, have UTC or "
+            "offsets sent."
+        )
         lines += _comment(text, indent=2)
     return [*lines, f"  timezone: {flow(timezone)}"] if timezone else lines
 

@@ -44,6 +44,9 @@ _TIMESTAMP_NAMES = (
 _ID_NAME = re.compile("id|uuid|guid|(event|message|record|transaction)_id")
 _ID_WORD = re.compile("id|uuid|guid|key|no|nr|number|ref|reference")
 
+# Of the rows, of which an id repeats that of an earlier row: more say that it identifies something else.
+_FEW_REPEATS = 0.1
+
 
 @dataclass(frozen=True, kw_only=True)
 class InferredDefinition:
@@ -205,14 +208,17 @@ def _find_event_id(
     fields: Sequence[InferredField], arrays: Mapping[str, pa.Array], source: str, rows: int
 ) -> tuple[str | None, list[str]]:
     """Return the field with the id of the event if its name is clear, and what a user should know about it."""
-    candidates = []
+    candidates, repeated = [], dict[str, int]()
     for field in fields:
         words = identifier(field.column.name).split("_")
         has_name = any(map(_ID_WORD.fullmatch, words)) or bool(_ID_NAME.fullmatch(field.name))
         if has_name and field.field and field.field.type in {FieldType.STRING, FieldType.INT64} and not field.readings:
             array = arrays[field.name]
-            if pc.count_distinct(array).as_py() == len(array):
+            repeats = len(array) - pc.count_distinct(array).as_py()
+            if not repeats:
                 candidates.append(field.name)
+            elif not array.null_count and repeats <= _FEW_REPEATS * rows:
+                repeated[field.name] = repeats
     own_names = {f"{source}_id", f"{source.removesuffix('s')}_id"}
     best = next((name for name in candidates if _ID_NAME.fullmatch(name) or name in own_names), None)
     unique = f"unique in {_all_rows(rows)}, and never empty"
@@ -220,6 +226,9 @@ def _find_event_id(
     if others := [name for name in candidates if name != best]:
         verb = ("are" if len(others) > 1 else "is") + (" also" if best else "")
         notes.append(f"{list_names(others)} {verb} {unique}: set event_id if one identifies an event")
+    if not best:
+        remedy = "choose it as event_id if repeats are the same event"
+        notes += [f"{name} is nearly unique: {counted(n, 'repeat')}; {remedy}" for name, n in repeated.items()]
     return best, notes
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -35,6 +35,7 @@ from slackwater.receiver.inference.sample import Sample, SampleColumn, unique_na
 from slackwater.receiver.parsing.compression import decompressed_file, detect_compression, open_decompressed
 from slackwater.receiver.parsing.json_lines import parse_json, parse_line
 from slackwater.receiver.parsing.json_stream import describe_json_error
+from slackwater.receiver.parsing.json_values import values_of
 from slackwater.receiver.parsing.patterns import WHITESPACE
 from slackwater.receiver.parsing.rejections import quote_value
 from slackwater.sources.file_format import Csv, FileFormat, Json, Ndjson, Parquet, Xlsx
@@ -44,6 +45,8 @@ MAX_ROWS = 100_000
 MAX_BYTES = 16 * 2**20
 # Bytes. Of the beginning of a compressed file, the last chunk is lost.
 _CHUNK = 2**12
+# Keys of the objects in a column, and dots in a path, that become fields: with more, an object is a map or a document.
+_MAX_KEYS, _MAX_DOTS = 50, 4
 _DELIMITERS = ",;\t|"
 # Records in which cells are counted.
 _COUNTED_RECORDS = 1_000
@@ -228,14 +231,29 @@ def _read_json(data: bytes, name: str, *, is_complete: bool, is_ndjson: bool) ->
     read = list(islice(events, MAX_ROWS + 1))
     # The receiver rejects elements that are not objects.
     objects = {number: event for number, event in enumerate(read[:MAX_ROWS], start=1) if isinstance(event, dict)}
-    names = dict.fromkeys(key for event in objects.values() for key in event)
+    rows = list(objects.values())
+    keys, names = dict.fromkeys(key for event in rows for key in event), list[str]()
+    for key in keys:
+        paths = [key] if "." in key else _nested_paths(key, values_of(rows, key))
+        # A key "a.b" of the event comes before the path a.b.
+        names += [key] if any(path in keys for path in paths) else paths
     return Sample(
         file_format=file_format,
-        columns=[SampleColumn(key, [event.get(key) for event in objects.values()], list(objects)) for key in names],
+        columns=[SampleColumn(key, values_of(rows, key), list(objects)) for key in names],
         rows=len(read) if objects else 0,
         is_complete=is_complete,
         list_key=list_key,
     )
+
+
+def _nested_paths(name: str, values: Sequence[object]) -> list[str]:
+    """Return the paths `a.b` of the values in the objects of a column; only its name if there are other values."""
+    objects = [value for value in values if isinstance(value, dict)]
+    keys = dict.fromkeys(key for value in objects for key in value)
+    has_fields = 0 < len(keys) <= _MAX_KEYS and not any("." in key for key in keys) and name.count(".") < _MAX_DOTS
+    if not has_fields or len(objects) < sum(value is not None for value in values):
+        return [name]
+    return [path for key in keys for path in _nested_paths(f"{name}.{key}", [each.get(key) for each in objects])]
 
 
 def _read_array(data: bytes, name: str, *, is_complete: bool) -> list[object]:

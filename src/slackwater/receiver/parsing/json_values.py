@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import orjson
 import pyarrow as pa
@@ -93,6 +94,7 @@ def to_json_values(array: pa.Array) -> tuple[list[object], dict[int, Rejection]]
 
 # Levels of nesting of an event; the event itself is the first.
 MAX_DEPTH = 32
+_SHOWN_CHARACTERS = 40
 _SCALAR_TYPES = frozenset({str, int, bool, type(None)})
 
 
@@ -105,12 +107,66 @@ class ExtraColumn(NamedTuple):
     """By index, for events whose unknown fields cannot be stored or are not allowed."""
 
 
+def values_of(objects: Sequence[Mapping[str, Any]], name: str) -> list[object]:
+    """Return the value of each object for `name`: that of the key, else of the path `a.b` through objects, or None."""
+    try:
+        return list(map(itemgetter(name), objects))
+    except KeyError:  # An event lacks the field; `get` takes 1.5 times as long as `itemgetter`.
+        if "." not in name:
+            return [event.get(name) for event in objects]
+    path = name.split(".")
+    return [event[name] if name in event else _value_at(event, path) for event in objects]
+
+
+def _value_at(value: object, path: Sequence[str]) -> object:
+    for key in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
 def collect_from_objects(objects: Sequence[Mapping[str, object]], source: Source) -> ExtraColumn:
-    """Collect the unknown fields of JSON objects, or reject their events, as the source defines."""
+    """Collect the unknown fields of JSON objects, or reject their events, as the source defines.
+
+    Of an object from which fields read nested values, the other values are unknown.
+    """
     known = frozenset(source.partner_fields)
     if source.unknown_fields is UnknownFields.IGNORE or all(map(known.issuperset, objects)):
         return ExtraColumn(pa.nulls(len(objects), pa.string()), {})
-    return _collect(({name: event[name] for name in event if name not in known} for event in objects), source)
+    unknown = ({name: event[name] for name in event if name not in known} for event in objects)
+    if paths := {name: name.split(".") for name in known if "." in name}:
+        unknown = (_without_paths(fields, event, paths) for fields, event in zip(unknown, objects, strict=True))
+    return _collect(unknown, source)
+
+
+def _without_paths(
+    fields: dict[str, object], event: Mapping[str, object], paths: Mapping[str, Sequence[str]]
+) -> dict[str, object]:
+    for name, path in paths.items():
+        if name not in event:
+            fields = _without(fields, path)
+    return fields
+
+
+def _without(fields: dict[str, object], path: Sequence[str]) -> dict[str, object]:
+    """Return the fields without the value at the path, and without objects that have no other value."""
+    key, *rest = path
+    if key not in fields:
+        return fields
+    inner = fields[key] if rest else None
+    if isinstance(inner, dict):
+        inner = _without(inner, rest)
+    if inner in (None, {}):
+        return {name: value for name, value in fields.items() if name != key}
+    return {**fields, key: inner}
+
+
+def extra_names(extra: pa.ChunkedArray, *, rows: int) -> list[str]:
+    """Return the unknown fields of the first rows that have any, each with at most 40 characters of its name."""
+    # To parse the JSON of all rows would take long.
+    first = extra.drop_null()[:rows].to_pylist()
+    return list(dict.fromkeys(name[:_SHOWN_CHARACTERS] for row in first for name in json.loads(row)))
 
 
 def collect_from_table(table: pa.Table, source: Source) -> ExtraColumn:
@@ -138,11 +194,12 @@ def _collect(unknown: Iterable[Mapping[str, object]], source: Source) -> ExtraCo
     """Collect `unknown`, the unknown fields of each event."""
     strings: list[str | None] = []
     rejections: dict[int, Rejection] = {}
-    listed = list_names(list(source.partner_fields))
+    known = list(source.partner_fields)
+    listed = list_names(known)
     for index, fields in enumerate(unknown):
         rejection = None
         if fields and source.unknown_fields is UnknownFields.REJECT:
-            name = quote_name(next(iter(fields)))
+            name = quote_name(_first_name(fields, known))
             reason = f"{name}: the source has no such field (its fields: {listed})"
             rejection = Rejection(RejectionRule.UNKNOWN_FIELD, reason)
         elif fields:
@@ -151,6 +208,15 @@ def _collect(unknown: Iterable[Mapping[str, object]], source: Source) -> ExtraCo
             rejections[index] = rejection
         strings.append(None if rejection or not fields else format_as_json(fields))
     return ExtraColumn(pa.array(strings, pa.string()), rejections)
+
+
+def _first_name(fields: Mapping[str, object], known: Sequence[str]) -> str:
+    """Return the name of the first field: its path if one of the `known` names is a path into the same object."""
+    name, value = next(iter(fields.items()))
+    while isinstance(value, dict) and value and any(path.startswith(f"{name}.") for path in known):
+        key, value = next(iter(value.items()))
+        name = f"{name}.{key}"
+    return name
 
 
 def check_nesting(fields: Mapping[str, object]) -> Rejection | None:

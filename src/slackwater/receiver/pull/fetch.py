@@ -8,11 +8,11 @@
 4. Write the rejects and the objects. The names of the objects have the attempt, so no other attempt writes them.
 5. Commit: one transaction makes these objects the ones that readers see, instead of the file's earlier content and of
    what other definitions have read in this content, and releases the lease.
-6. Note that the result reports the partitions that the commit has changed.
+6. Note that the result reports the partitions that the commit has changed, and what it has stored.
 
 Readers ignore objects that no commit names (`slackwater.runs.inputs.consistent_listing`), and
 `slackwater.receiver.pull.stale_objects` deletes them after some days. A pull that ends in between leaves its lease or
-`FileEntry.changed`, which show the next pull what is missing.
+`FileEntry.changed` and `FileEntry.uncounted`, which show the next pull what is missing.
 
 Several files may have one content, and share its objects. A file whose content is stored already, as the present
 definition reads it, writes no object. The commit checks again that it still is; otherwise the file is left to the next
@@ -36,10 +36,12 @@ from slackwater.errors import FileTooLarge, FileVanished, SlackwaterError, Throt
 from slackwater.receiver.connectors.connector import Connector, Download, plain_etag
 from slackwater.receiver.pull.fetch_result import FetchResult, FetchState
 from slackwater.receiver.pull.file_cache import (
+    NO_COUNTS,
     Content,
     ContentVersion,
     EntryChanged,
     FileCache,
+    FileCounts,
     FileDecision,
     FileEntry,
     FileState,
@@ -98,8 +100,8 @@ class FileFetcher:
             if entry.lease and entry.content and (committed := self._committed_version(entry.content)):
                 # An earlier release has committed: it kept its lease until it had reported, and recorded no `changed`.
                 changed = tuple(sorted({*changed, *committed.partitions}))
-            self._finish(entry)
-            return FetchResult(path=item.path, state=FetchState.UNCHANGED, partitions=changed)
+            counts = self._finish(entry)
+            return FetchResult(path=item.path, state=FetchState.UNCHANGED, partitions=changed, counts=counts)
         leased = self._acquire_lease(entry, item)
         if leased is None:
             return FetchResult(path=item.path, state=FetchState.BUSY)
@@ -141,6 +143,7 @@ class FileFetcher:
                 # Counted before the attempt: it may end with its process.
                 attempts=attempts,
                 attempted=item.listed or entry.attempted,
+                attempted_definition=self.source.reading_digest,
                 due=lease.until + retry_delay(attempts),
                 not_taken_since=entry.not_taken_since or now,
             )
@@ -154,15 +157,19 @@ class FileFetcher:
                 download = self.partner.fetch(item.path, file)
         except FileVanished as error:
             self._record_vanished(entry, str(error))
-            return FetchResult(path=item.path, state=FetchState.VANISHED, partitions=entry.changed)
+            return FetchResult(
+                path=item.path, state=FetchState.VANISHED, partitions=entry.changed, counts=entry.uncounted
+            )
         sha256, size, recorded = download.sha256, download.size, identity_of(item, download)
         content_id = sha256[:32]
         committed = self._committed_version(content_id)
         if entry.content == content_id and committed:
             recorded |= {"state": FileState.DUPLICATE if entry.duplicate_of else FileState.STORED, "reason": None}
             recorded |= {"attempted": None, "rows": committed.rows, "rejected": committed.rejected}
-            self._finish(entry, **recorded)
-            return FetchResult(path=item.path, state=FetchState.UNCHANGED, bytes=size, partitions=entry.changed)
+            counts = self._finish(entry, **recorded)
+            return FetchResult(
+                path=item.path, state=FetchState.UNCHANGED, bytes=size, partitions=entry.changed, counts=counts
+            )
         # The digest is part of the key: a changed file does not overwrite the file whose rows readers still see.
         landing_uri = f"s3://{self.raw_writer.raw_bucket}/landing/source={entry.source}/{sha256}/{entry.path}"
         self.raw_writer.store.put_new_file(landing_uri, path)
@@ -186,8 +193,7 @@ class FileFetcher:
         recorded |= {"landing_uri": landing_uri}
         entry = self._commit(entry, received, version, is_stored=is_stored, recorded=recorded)
 
-        if entry.changed:
-            self._finish(entry)
+        counts = self._finish(entry) if entry.is_unreported else NO_COUNTS
         is_first = entry.state is FileState.STORED
         return FetchResult(
             path=entry.path,
@@ -197,7 +203,9 @@ class FileFetcher:
             bytes=size,
             reason=staged.first_reason if is_first and not entry.rows else "",
             new_columns=tuple(staged.new_columns),
+            note=staged.note,
             partitions=entry.changed,
+            counts=counts,
         )
 
     def _record_vanished(self, entry: FileEntry, reason: str) -> None:
@@ -210,7 +218,9 @@ class FileFetcher:
             changes = {"state": FileState.FAILED, "reason": _REMOVED + first_reason}
             # The next pull fetches a file that is back, but does not ask at once for one that had failed before.
             attempts = max(2, attempts)
-        self._records.save(entry, lease=None, changed=(), due=self.now() + retry_delay(attempts), **changes)
+        due = self.now() + retry_delay(attempts)
+        changes |= {"uncounted": NO_COUNTS, "counted_by": self.owner}
+        self._records.save(entry, lease=None, changed=(), due=due, **changes)
 
     def _stage(self, entry: FileEntry, path: Path, sha256: str) -> tuple[FileEntry, Content, StagedFile]:
         """Step 3: parse the file. Returns its entry, and the record of its content, with the times of their receipt."""
@@ -278,11 +288,14 @@ class FileFetcher:
             changed = {*entry.changed}.union(
                 *(changed_partitions(contents[each], after) for each, after in committed.items())
             )
+            stored = NO_COUNTS if is_duplicate else FileCounts(files=1, rows=version.rows, rejected=version.rejected)
+            uncounted = entry.uncounted.plus(stored)
             changes = {
                 **recorded,
                 "state": FileState.DUPLICATE if is_duplicate else FileState.STORED,
                 "content": content_id,
                 "changed": tuple(sorted(changed)),
+                "uncounted": uncounted,
                 "duplicate_of": others[0] if is_duplicate and others else None,
                 "rows": version.rows,
                 "rejected": version.rejected,
@@ -291,7 +304,7 @@ class FileFetcher:
                 "lease": None,
                 "attempts": 0,
                 "attempted": None,
-                "due": now if changed else None,
+                "due": now if changed or uncounted != NO_COUNTS else None,
                 "not_taken_since": None,
                 # With the same content, the next plan records that the file is back.
                 "removed_since": None if is_new else entry.removed_since,
@@ -310,15 +323,23 @@ class FileFetcher:
         is_unchanged = item.listed is None or entry.matches_listing(item.listed)
         return is_unchanged and self._committed_version(entry.content) is not None
 
-    def _finish(self, entry: FileEntry, **changes: object) -> None:
-        """Step 6: note that the result reports `FileEntry.changed`, and release the lease if the attempt holds it."""
+    def _finish(self, entry: FileEntry, **changes: object) -> FileCounts:
+        """Step 6: note that the result reports `FileEntry.changed`, and release the lease if the attempt holds it.
+
+        Return what the result counts: nothing if that cannot be noted, because a later pull counts it.
+        """
+        changes |= {"attempts": 0, "due": None, "not_taken_since": None, "changed": (), "uncounted": NO_COUNTS}
+        if entry.uncounted != NO_COUNTS:
+            changes["counted_by"] = self.owner
         try:
-            self._records.save(entry, **changes, lease=None, attempts=0, due=None, not_taken_since=None, changed=())
+            self._records.save(entry, **changes, lease=None)
         except SlackwaterError as error:
             # Not a failure of the file: its rows are stored, and the caller has to learn which days they change.
             _LOG.warning("%s: %s: a later pull reports its partitions again: %s", entry.source, entry.path, error)
             with suppress(SlackwaterError):  # without this, the next pull would wait until the lease expires
                 self._records.save(entry, lease=None, due=self.now())
+            return NO_COUNTS
+        return entry.uncounted
 
     def _record_failure(self, item: WorkItem, error: Exception) -> None:
         """Save the reason and release the lease, if this attempt still holds it."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from slackwater.receiver.pull.file_cache import NO_COUNTS, FileCounts
 from slackwater.sources.partitions import Partition
 
 
@@ -44,10 +45,16 @@ class FetchResult(BaseModel):
     """Why the first row was rejected, if no row was accepted."""
     new_columns: tuple[str, ...] = ()
     """The first columns that the definition does not list, and whose values are in the column `_extra`."""
+    note: str = ""
+    """A sentence about columns that the file lacks, or its encoding; empty if there is nothing to say."""
     partitions: tuple[Partition, ...] = ()
     """Partitions of which readers see other rows from now on, or since an attempt that was interrupted. There may be
     thousands, so the state machine gets none."""
 
+    counts: FileCounts = NO_COUNTS
+    """What this result adds to the metrics: also what attempts have stored that were interrupted before their result.
+    Only the result that has recorded it has it."""
+
     def summary(self) -> dict[str, Any]:
-        """Return the result as JSON without `partitions`."""
-        return self.model_dump(mode="json", exclude={"partitions"})
+        """Return the result as JSON without `partitions` and `counts`."""
+        return self.model_dump(mode="json", exclude={"partitions", "counts"})

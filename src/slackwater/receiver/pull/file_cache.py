@@ -89,6 +89,24 @@ class Lease(CacheRecord):
     until: datetime
 
 
+class FileCounts(CacheRecord):
+    """What the metrics count of files."""
+
+    files: int = 0
+    """Stored files, new or changed."""
+    rows: int = 0
+    rejected: int = 0
+
+    def plus(self, other: FileCounts) -> FileCounts:
+        """Return the sums."""
+        return FileCounts(
+            files=self.files + other.files, rows=self.rows + other.rows, rejected=self.rejected + other.rejected
+        )
+
+
+NO_COUNTS = FileCounts()
+
+
 class FileEntry(CacheRecord):
     """One file of one source."""
 
@@ -106,6 +124,10 @@ class FileEntry(CacheRecord):
     """Id of the committed content: readers see its rows."""
     changed: tuple[Partition, ...] = ()
     """Partitions of which readers see other rows since a commit whose pull has not ended: its result may be lost."""
+    uncounted: FileCounts = NO_COUNTS
+    """What commits have stored that no result of a pull has counted yet."""
+    counted_by: str = ""
+    """The attempt whose result has counted the last commit: of two that do so at the same time, one has."""
     duplicate_of: str | None = None
     """Path of the file whose stored rows it shares."""
     landing_uri: str | None = None
@@ -123,6 +145,8 @@ class FileEntry(CacheRecord):
     """Number of attempts since the last one that succeeded."""
     attempted: ListedFile | None = None
     """The file as it was listed before the last attempt."""
+    attempted_definition: str = ""
+    """The definition with which the last attempt read the file (`Source.reading_digest`); empty if unknown."""
     due: datetime | None = None
     """When the file is fetched again, if the last attempt does not succeed."""
     not_taken_since: datetime | None = None
@@ -144,7 +168,12 @@ class FileEntry(CacheRecord):
     @property
     def is_unfinished(self) -> bool:
         """Whether the file has to be fetched again, listed or not: an attempt failed, was interrupted, or goes on."""
-        return bool(self.lease or self.changed or self.state in _NOT_TAKEN)
+        return bool(self.lease or self.is_unreported or self.state in _NOT_TAKEN)
+
+    @property
+    def is_unreported(self) -> bool:
+        """Whether no result of a pull has reported a commit: which days it changes, or what it has stored."""
+        return bool(self.changed or self.uncounted != NO_COUNTS)
 
     @property
     def is_taken(self) -> bool:
@@ -356,12 +385,18 @@ def retry_delay(attempts: int) -> timedelta:
 
 
 def decide(
-    listed: ListedFile | None, entry: FileEntry | None, *, is_definition_current: bool, now: datetime
+    listed: ListedFile | None,
+    entry: FileEntry | None,
+    *,
+    definition: str,
+    is_definition_current: bool,
+    now: datetime,
 ) -> FileDecision:
     """Return what a pull does with a file.
 
     `listed` is None when the partner no longer lists it, `entry` when no pull has fetched it yet.
-    `is_definition_current` says whether readers see its content as the source's present definition reads it.
+    `definition` is the digest of the source's present definition (`Source.reading_digest`), and `is_definition_current`
+    says whether readers see the content as this definition reads it.
     """
     if entry is None:
         return FileDecision.NEW
@@ -370,11 +405,12 @@ def decide(
     fetch = FileDecision.CHANGED if entry.content else FileDecision.NEW
     was_listed_so = listed is None or listed == entry.attempted
     if entry.is_unfinished or (entry.state is FileState.VANISHED and listed):
-        # A file that the partner has delivered again may be right now: it does not wait.
-        if was_listed_so and entry.due and now < entry.due:
+        # What the partner has delivered again, or a corrected definition reads, may be right now: it does not wait.
+        is_repeated = was_listed_so and entry.attempted_definition in {"", definition}
+        if is_repeated and entry.due and now < entry.due:
             return FileDecision.WAITING
         # A pull releases its lease when it ends, so an expired lease belongs to an interrupted pull.
-        return FileDecision.REPAIR if entry.lease or entry.changed else fetch
+        return FileDecision.REPAIR if entry.lease or entry.is_unreported else fetch
     if listed is None:
         return FileDecision.UNCHANGED
     if entry.state is FileState.GIVEN_UP:

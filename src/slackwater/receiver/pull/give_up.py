@@ -65,7 +65,7 @@ def _given_up(entry: FileEntry, reason: str | None, now: datetime) -> FileEntry:
         "lease": None,
         "attempts": 0,
         # The next pull reports what an interrupted one has changed.
-        "due": now if entry.changed else None,
+        "due": now if entry.is_unreported else None,
         "not_taken_since": None,
     }
     return entry.model_copy(update=changes)

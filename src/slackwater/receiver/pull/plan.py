@@ -133,7 +133,7 @@ def plan_pull(
     for path, dated in window.items():
         entry = entries.get(path)
         is_current = entry is not None and entry.content in current
-        decision = decide(listed[path], entry, is_definition_current=is_current, now=now)
+        decision = decide(listed[path], entry, definition=definition, is_definition_current=is_current, now=now)
         counts[decision] += 1
         if decision in _FETCHED:
             item = work_item(path, decision, entry, listed=listed[path], dated_pattern=dated)
@@ -142,7 +142,7 @@ def plan_pull(
     # Read again by key: an index may be some seconds old.
     due = [entry.path for entry in cache.due(name, now=now, limit=MAX_ITEMS) if entry.path not in window]
     for entry in cache.entries(name, due):
-        decision = decide(None, entry, is_definition_current=True, now=now)
+        decision = decide(None, entry, definition=definition, is_definition_current=True, now=now)
         if decision in _FETCHED:
             retries.append(work_item(entry.path, decision, entry))
     retried = retries[: max(MAX_RETRIES, MAX_ITEMS - len(fresh))]

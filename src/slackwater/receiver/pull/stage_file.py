@@ -11,12 +11,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-
 from slackwater.errors import DataError
+from slackwater.formatting import counted
+from slackwater.receiver.formats.csv_records import UTF_8, has_utf8_mark
 from slackwater.receiver.formats.read import count_rows, read_file
 from slackwater.receiver.parsing.compression import open_decompressed
 from slackwater.receiver.parsing.event_checks import CheckedEvents
+from slackwater.receiver.parsing.json_values import extra_names
 from slackwater.receiver.pull.file_cache import ContentVersion
 from slackwater.receiver.pull.rejected_rows import RejectedRows
 from slackwater.receiver.writing.partition_writer import PartitionWriter
@@ -24,9 +25,12 @@ from slackwater.receiver.writing.partitioning import add_metadata, assign_event_
 from slackwater.receiver.writing.raw_writer import PartitionFile
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EXTRA
+from slackwater.sources.file_format import Csv
 
 # A pull's state machine passes the names of all files on: its states have at most 256 kB.
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 3, 40
+# Of the name of a file in a note.
+_NAME_LENGTH = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,8 @@ class StagedFile:
     """Why the first rejected row was rejected; empty if none was."""
     new_columns: Sequence[str]
     """At most `_SHOWN_COLUMNS` of the columns that the definition does not list, and whose values are kept."""
+    note: str
+    """As in `FetchResult`."""
 
 
 def stage_file(
@@ -65,7 +71,7 @@ def stage_file(
     batch_id = content_sha256[:32]
     # Added only when a table is written: the columns have one value for the whole file, and would fill the buffer.
     with_metadata = partial(add_metadata, source=source, received_at=received_at, batch_id=batch_id)
-    rows, new_columns = 0, list[str]()
+    rows, new_columns, missing = 0, list[str](), tuple[str, ...]()
     with (
         RejectedRows(path.with_name("rejects.jsonl"), batch_id=batch_id, origin=f"pull:{name}") as rejected,
         PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
@@ -73,7 +79,9 @@ def stage_file(
         blocks = read_file(path, source, name=name, received_at=received_at, first_received_at=first_received_at)
         for block in _without_empty_file(blocks, path, source, name):
             rejected.add(block.rejections)
-            new_columns += (name for name in _columns_of_extra(block.table) if name not in new_columns)
+            missing = tuple(block.missing_columns)
+            # The rows of a file mostly have the same columns.
+            new_columns += (name for name in extra_names(block.table[EXTRA], rows=1) if name not in new_columns)
             if rejected.is_limit_reached:
                 rows = count_rows(path, source, name=name)
                 break
@@ -100,6 +108,7 @@ def stage_file(
         rejected_bins=rejected.bins,
         first_reason=rejected.first.reason if rejected.first else "",
         new_columns=new_columns[:_SHOWN_COLUMNS],
+        note=_note(path, source, name=name, missing=missing, rows=rows),
     )
 
 
@@ -117,16 +126,28 @@ def _without_empty_file(
             raise DataError(f"{error} ({remedy})") from error
 
 
+def _note(path: Path, source: Source, *, name: str, missing: Sequence[str], rows: int) -> str:
+    """Return what a user should know about a file whose rows are read nevertheless."""
+    notes, definition, file_format = list[str](), f"sources/{source.source}.yaml", source.require_pull().format
+    if missing:
+        columns = ", ".join(f"'{name[:_SHOWN_CHARACTERS]}'" for name in missing[:_SHOWN_COLUMNS])
+        more = ", ..." if len(missing) > _SHOWN_COLUMNS else ""
+        noun, verb = "column" if len(missing) == 1 else "columns", "has" if rows == 1 else "have"
+        notes.append(
+            f"lacks the {noun} {columns}{more} of {definition}: its {counted(rows, 'row')} {verb} no value there"
+        )
+    if isinstance(file_format, Csv) and file_format.encoding not in UTF_8:
+        with open_decompressed(path, name=name) as stream:
+            if has_utf8_mark(stream)[0]:
+                notes.append(
+                    f"begins with the byte order mark of UTF-8: it was read as UTF-8, not {file_format.encoding}"
+                )
+    return f"{name[:_NAME_LENGTH]} {', and '.join(notes)}" if notes else ""
+
+
 def _has_no_byte(path: Path, name: str) -> bool:
     try:
         with open_decompressed(path, name=name) as stream:
             return not stream.read(1)
     except DataError:
         return False
-
-
-def _columns_of_extra(table: pa.Table) -> list[str]:
-    """Return the columns that the first row of a block with values of unknown columns has."""
-    # The rows of a file mostly have the same columns, and to parse the JSON of all rows takes long.
-    first = table[EXTRA].drop_null()[:1].to_pylist()
-    return [name[:_SHOWN_CHARACTERS] for row in first for name in json.loads(row)]

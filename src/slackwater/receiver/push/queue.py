@@ -62,7 +62,7 @@ def receive(body: Body, source: Source, *, receiver: Receiver, queue: EventQueue
     checked = receiver.check(body, source)
     # If the source had no buffer when this body was received first, its events are in objects of their own, without
     # generated ids.
-    if not all(push and push.buffer == "queue" for push in (source.push, checked.receipt.definition.push)):
+    if not (checked.is_queued and source.push and source.push.buffer == "queue"):
         return receiver.store(checked)
     # The rejected events are written before the message is sent: `store_batches` relies on them and does not write them
     # again. If `send` fails, the partner sends the body again, and this object is found instead of written twice.
@@ -79,8 +79,9 @@ def receive(body: Body, source: Source, *, receiver: Receiver, queue: EventQueue
         correlation_id=correlation_id,
     ).model_dump_json(by_alias=True)
     if len(message.encode()) > MAX_MESSAGE_BYTES:
-        return checked.result(receiver.write_events([checked]))
+        return receiver.store_accepted(checked)
     queue.send(message)
+    receiver.count_batch(checked)
     return checked.result(checked.accepted)
 
 

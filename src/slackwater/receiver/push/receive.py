@@ -18,8 +18,10 @@ import pyarrow.compute as pc
 from pydantic import AwareDatetime
 
 from slackwater.errors import DataError, ObjectMissing
+from slackwater.metrics import Metric, PutsMetric
 from slackwater.model import Model
 from slackwater.receiver.parsing.event_checks import check_events
+from slackwater.receiver.parsing.json_values import extra_names
 from slackwater.receiver.push.body import BatchTooLarge, Body, Limits
 from slackwater.receiver.writing.partitioning import (
     HourSplit,
@@ -33,8 +35,11 @@ from slackwater.receiver.writing.partitioning import (
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.receiver.writing.rejected_hours import count_bins, rejected_by_hour
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import EVENT_TIME, partner_schema
+from slackwater.sources.event_schema import EVENT_TIME, EXTRA, partner_schema
 from slackwater.state.facts import RejectedEvents
+
+# Events with unknown fields whose names are in a result, and names in it.
+_NAMED_EVENTS, _NAMED_FIELDS = 100, 10
 
 
 class BatchResult(NamedTuple):
@@ -46,6 +51,8 @@ class BatchResult(NamedTuple):
     """Events that are stored already because the batch was sent before, or that repeat an id of their own batch."""
     rejected: Sequence[tuple[int, str]]
     """The index in the batch, from 0, and the reason of each rejected event."""
+    unknown_fields: Sequence[str] = ()
+    """The first fields of accepted events that the definition does not list, and whose values are kept."""
 
 
 class Receipt(Model):
@@ -81,10 +88,17 @@ class CheckedBatch:
     rejects: pa.Table
     """The rejected events, as in `CheckedEvents`."""
 
+    @property
+    def is_queued(self) -> bool:
+        """Whether its source had `buffer: queue` when the batch was received first."""
+        push = self.receipt.definition.push
+        return push is not None and push.buffer == "queue"
+
     def result(self, written: int) -> BatchResult:
         """Return the result of the batch: `written` of the accepted events are new, the others are duplicates."""
         rejected = zip(self.rejects["index"].to_pylist(), self.rejects["reason"].to_pylist(), strict=True)
-        return BatchResult(self.batch_id, written, self.accepted - written, tuple(rejected))
+        unknown = extra_names(self.split.table[EXTRA], rows=_NAMED_EVENTS)[:_NAMED_FIELDS]
+        return BatchResult(self.batch_id, written, self.accepted - written, tuple(rejected), tuple(unknown))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +111,8 @@ class Receiver:
     put_rejected: Callable[[str, Mapping[datetime, RejectedEvents]], None]
     """Stores the rejected events of a source by hour, as `StateTable.put_rejected` does."""
     limits: Limits = field(default_factory=Limits)
+    put_metric: PutsMetric | None = None
+    """Called for each event that is stored, queued or rejected, once, however often its batch is sent."""
 
     def check(self, body: Body, source: Source) -> CheckedBatch:
         """Decode a body and check its events; write nothing but a receipt.
@@ -160,7 +176,17 @@ class Receiver:
         # of these writes, the partner's retry reads the same receipt, so it rejects the same events and writes objects
         # with the same names: it adds what is missing and duplicates nothing.
         self.write_rejects(checked)
-        return checked.result(self.write_events([checked]))
+        return self.store_accepted(checked)
+
+    def store_accepted(self, checked: CheckedBatch) -> BatchResult:
+        """Write the accepted events of a batch, whose rejected ones are written; return its result.
+
+        Raises `CloudError`.
+        """
+        written = self.write_events([checked])
+        if checked.is_queued:
+            self.count_batch(checked)
+        return checked.result(written)
 
     def write_rejects(self, checked: CheckedBatch) -> None:
         """Write the rejected events of a batch, and their number by hour if the source has `counts`.
@@ -168,12 +194,29 @@ class Receiver:
         Raises `CloudError`.
         """
         source, received_at, rejects = checked.receipt.definition, checked.receipt.received_at, checked.rejects
-        self.raw_writer.write_rejects(
-            source, rejects, received_at=received_at, batch_id=checked.batch_id, origin=checked.origin
-        )
         if source.counts and rejects.num_rows:
+            # First: the object that is written next shows a repeated call that all of this was done.
             bins = count_bins(rejects[EVENT_TIME])
             self.put_rejected(source.source, rejected_by_hour(bins, origin=checked.batch_id, received_at=received_at))
+        rejected = self.raw_writer.write_rejects(
+            source, rejects, received_at=received_at, batch_id=checked.batch_id, origin=checked.origin
+        )
+        self._count(Metric.EVENTS_REJECTED, rejected, source.source)
+
+    def count_batch(self, checked: CheckedBatch) -> None:
+        """Count the accepted events of a batch of the queue, which are durable, unless an earlier attempt has.
+
+        Its objects do not show which events are new, so an object that is created once does. Raises `CloudError`: then
+        the batch counts when it is sent again.
+        """
+        source = checked.receipt.definition.source
+        uri = f"{receipt_uri(self.raw_writer.raw_bucket, source, checked.batch_id)}.counted"
+        if self.put_metric and self.raw_writer.store.put_new(uri, b""):
+            self._count(Metric.EVENTS_ACCEPTED, checked.split.table.num_rows, source)
+
+    def _count(self, metric: Metric, events: int, source: str) -> None:
+        if self.put_metric and events:
+            self.put_metric(metric, events, source=source)
 
     def write_events(self, batches: Sequence[CheckedBatch]) -> int:
         """Write the accepted events of batches that were checked by one definition, one object per partition.
@@ -183,6 +226,11 @@ class Receiver:
         and the same call again writes the others.
         """
         definition = batches[0].receipt.definition
+
+        def count(events: int) -> None:
+            if not batches[0].is_queued:
+                self._count(Metric.EVENTS_ACCEPTED, events, definition.source)
+
         in_order = sorted(batches, key=lambda batch: (batch.receipt.received_at, batch.batch_id))
         splits = [batch.split for batch in in_order]
         # One batch has each id once in an hour.
@@ -194,6 +242,7 @@ class Receiver:
             split,
             batch_ids=[batch.batch_id for batch in batches],
             has_named_rows=all(batch.receipt.rows is not None for batch in batches),
+            on_new=count,
         )
 
 

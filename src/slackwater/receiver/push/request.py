@@ -84,7 +84,9 @@ class EventsApi:
         except BatchRefused as refused:
             return error_response(refused.status, refused.code, str(refused))
         rejected = [{"index": index, "reason": truncate(reason, _REASON_LENGTH)} for index, reason in result.rejected]
-        document = {**result._asdict(), "rejected": rejected}
+        document = {**result._asdict(), "rejected": rejected, "unknown_fields": list(result.unknown_fields)}
+        if not result.unknown_fields:
+            del document["unknown_fields"]
         if result.rejected and not result.accepted and not result.duplicates:
             first = rejected[0]
             message = f"every event was rejected; the first one (index {first['index']}): {first['reason']}"

@@ -7,7 +7,7 @@ retry after a crash writes only what is missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,7 +43,13 @@ class RawWriter:
     raw_bucket: str
 
     def write_events(
-        self, source: Source, split: HourSplit, *, batch_ids: Sequence[str], has_named_rows: bool = True
+        self,
+        source: Source,
+        split: HourSplit,
+        *,
+        batch_ids: Sequence[str],
+        has_named_rows: bool = True,
+        on_new: Callable[[int], object] = lambda _: None,
     ) -> int:
         """Write the events of pushed batches of one source, one object per partition.
 
@@ -51,9 +57,10 @@ class RawWriter:
         names of objects depend on `batch_ids`, and with `has_named_rows` they have the number of events. An object that
         the same batches have written before is left unchanged.
         Returns the number of events in the objects that are new. Raises `CloudError`; then some objects may be written,
-        and the same call again writes the others.
+        and the same call again writes the others. `on_new` gets the number in either case: each event counts once,
+        however often the call is repeated.
         """
-        ids = sorted(set(batch_ids))
+        ids, new = sorted(set(batch_ids)), list[int]()
 
         def put(partition: Partition, rows: int, body: bytes) -> int:
             # The name depends on the batches, not on the events, and `source` is the definition in their receipts: a
@@ -63,12 +70,18 @@ class RawWriter:
             uri = object_uri(
                 self.raw_bucket, source.source, partition, object_name(name, rows) if has_named_rows else name
             )
-            return rows if self.store.put_new(uri, body, metadata={ROWS: str(rows)}) else 0
+            if not self.store.put_new(uri, body, metadata={ROWS: str(rows)}):
+                return 0
+            new.append(rows)
+            return rows
 
         # Encode before the threads start: encoding needs the processor, and the threads are only for waiting for S3.
         encoded = [(partition, table.num_rows, encode_parquet(table)) for partition, table in split.runs()]
-        with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
-            return sum(pool.map(lambda part: put(*part), encoded))
+        try:
+            with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
+                return sum(pool.map(lambda part: put(*part), encoded))
+        finally:
+            on_new(sum(new))
 
     def write_files(self, source: Source, files: Sequence[PartitionFile], *, origin: str) -> None:
         """Write the local file of each partition as an object whose name begins with `origin`.
@@ -86,14 +99,17 @@ class RawWriter:
 
     def write_rejects(
         self, source: Source, rejections: pa.Table, *, received_at: datetime, batch_id: str, origin: str
-    ) -> None:
+    ) -> int:
         """Write the rejected events of a batch as one object, unless it exists or there are none.
 
-        `rejections` and `origin` are as in `to_jsonl`. Raises `CloudError`.
+        `rejections` and `origin` are as in `to_jsonl`. Returns the number of events in the object if it is new, else 0.
+        Raises `CloudError`.
         """
-        if rejections.num_rows:
-            uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
-            self.store.put_new(uri, to_jsonl(rejections, batch_id=batch_id, origin=origin))
+        if not rejections.num_rows:
+            return 0
+        uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
+        is_new = self.store.put_new(uri, to_jsonl(rejections, batch_id=batch_id, origin=origin))
+        return rejections.num_rows if is_new else 0
 
     def write_rejects_file(self, source: Source, path: Path, *, received_at: datetime, batch_id: str) -> None:
         """Write the local file at `path`, rejected events as JSON lines, as one object, unless it exists or is empty.

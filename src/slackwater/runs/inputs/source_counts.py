@@ -26,17 +26,24 @@ class CountsReader:
     files: FileCache
 
     def periods(
-        self, source: Source, hours: Collection[datetime], stored: Mapping[datetime, int]
+        self,
+        source: Source,
+        hours: Collection[datetime],
+        stored: Mapping[datetime, int],
+        *,
+        reads_unknown: bool = False,
     ) -> list[PeriodCounts]:
         """Return the counts of the periods of a source with `counts` that overlap these UTC hours.
 
         `stored` is the number of stored events that count, by hour, and was read before: a report that comes in between
-        makes no hour complete that is not.
+        makes no hour complete that is not. Rejected events of hours before the first report, which are unknown in any
+        case, are read with `reads_unknown` only.
         """
         coverage = self.state.coverage(source.source)
-        # Before the first window of all reports, nothing is known: facts about rejected events alone say nothing.
-        first = coverage.first.replace(minute=0) if coverage else None
-        facts = self.state.facts(source.source, {hour for hour in fact_hours(source, hours) if first and hour >= first})
+        wanted = fact_hours(source, hours)
+        if not reads_unknown:
+            wanted = {hour for hour in wanted if coverage and hour >= coverage.first.replace(minute=0)}
+        facts = self.state.facts(source.source, wanted)
         origins = {item.origin for hour in facts.values() for item in hour.rejected}
         current = self._current(source, origins)
         return period_counts(

@@ -6,10 +6,10 @@ written decimals with a wrong scale (apache/arrow-adbc#3485).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator
@@ -35,11 +35,12 @@ _SESSION = {
     # How long a statement waits for a lock of another session, such as a run of the same day.
     "lock_timeout": "30min",
 }
+_OPTIONS = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
 _NO_FILE = "/dev/null/none"
 
 
-def check_database_url(url: str) -> str:
-    """Return the URL unchanged. Raises `ValueError` unless it is `postgresql://host:port/database`."""
+def check_database_url(url: str, schemes: Sequence[str] = (_SCHEME,)) -> str:
+    """Return the URL unchanged. Raises `ValueError` unless it is `SCHEME://host:port/database`."""
     parts = urlsplit(url)
     database = parts.path.removeprefix("/")
     if "@" in parts.netloc:
@@ -47,8 +48,9 @@ def check_database_url(url: str) -> str:
         raise ValueError("a URL must not contain credentials: name them in `credentials`")
     if "?" in url:
         raise ValueError("a URL must not have options, which may contain a password: remove `?` and what follows")
-    if parts.scheme != _SCHEME or not parts.hostname or not database or "/" in database or "#" in url:
-        raise ValueError(f"{url!r} is not a URL such as {_SCHEME}://host:5432/database")
+    if parts.scheme not in schemes or not parts.hostname or not database or "/" in database or "#" in url:
+        others = f"; other schemes are {', '.join(schemes[1:])}" if schemes[1:] else ""
+        raise ValueError(f"{url!r} is not a URL such as {_SCHEME}://host:5432/database{others}")
     return url
 
 
@@ -87,11 +89,14 @@ class Access:
 
 
 @contextmanager
-def connected(parameters: DatabaseParameters, access: Access) -> Iterator[Connection]:
+def connected(
+    parameters: DatabaseParameters, access: Access, arguments: Mapping[str, Any] | None = None
+) -> Iterator[Connection]:
     """Yield a connection whose session is in UTC; at the end, commit its transaction, or roll it back after an error.
 
-    Raises `OutboundRefused`, `DefinitionError` for credentials without a password, `Unavailable` if the server does not
-    answer or ends the connection, and `InputError` for what else the database refuses.
+    `arguments` of psycopg replace those that make a session of PostgreSQL. Raises `OutboundRefused`, `DefinitionError`
+    for credentials without a password, `Unavailable` if the server does not answer or ends the connection, and
+    `InputError` for what else the database refuses.
     """
     import psycopg
 
@@ -119,7 +124,7 @@ def connected(parameters: DatabaseParameters, access: Access) -> Iterator[Connec
                 connect_timeout=_CONNECT_SECONDS,
                 gssencmode="disable",
                 application_name="slackwater",
-                options=" ".join(f"-c {name}={value}" for name, value in _SESSION.items()),
+                **({"options": _OPTIONS} if arguments is None else arguments),
             )
             with connection:
                 yield connection

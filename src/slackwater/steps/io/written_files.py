@@ -9,7 +9,7 @@ Extract steps refuse a folder whose parts are not those that `_SUCCESS` names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from slackwater.errors import DefinitionError, InputError
 from slackwater.runs.record import Run
-from slackwater.steps.files import ProjectFiles, ProjectPath
+from slackwater.steps.files import INPUT, OutputPath, ProjectFiles, check_path
 from slackwater.steps.io.attempts import put_object
 from slackwater.steps.io.file_writers import FileWriter
 from slackwater.steps.io.folder_parts import part_name, replace_parts
 from slackwater.steps.io.frames import map_batches, nullable_schema
+from slackwater.steps.io.targets import expect_own_targets
 from slackwater.steps.io.typed_files import files_of
 from slackwater.steps.step import Effect, Load, Parameters, StepContext
 
@@ -37,9 +38,9 @@ _COLUMNS = "uri string not null, rows long not null, bytes long not null"
 class WrittenFiles(Parameters):
     """Parameters of steps that write files."""
 
-    path: ProjectPath
+    path: OutputPath
     """Path below the project's files: of the file, or of the folder with `parts`. `{date}` is the day of the run;
-    without it, each day's run replaces the file."""
+    without it, each day's run replaces the file. `{input}` is the name of the input, and needed for several ones."""
     parts: bool = False
     """Whether to write a folder of files, each of at most about 128 MB, in parallel. Otherwise all rows are one file,
     and more than 128 MB are an error."""
@@ -65,7 +66,28 @@ class OutputFormat:
 
 def file_writer(name: str, model: type[WrittenFiles], file_format: OutputFormat) -> Load:
     """Return the step `name`, which writes files in a format."""
-    return Load(name=name, parameters=model, write=partial(_write_files, file_format=file_format))
+    return Load(
+        name=name,
+        parameters=model,
+        many_inputs=True,
+        check=_check_inputs,
+        of_input=_of_input,
+        write=partial(_write_files, file_format=file_format),
+    )
+
+
+def _of_input(parameters: WrittenFiles, name: str) -> WrittenFiles:
+    return parameters.model_copy(update={"path": parameters.path.replace(INPUT, name)})
+
+
+def _check_inputs(inputs: Sequence[str], parameters: WrittenFiles) -> None:
+    """Raise `DefinitionError` unless each input has a path of its own that is valid."""
+    expect_own_targets(inputs, parameters.path, field="path", example=f"exports/{INPUT}/{{date}}.csv")
+    for name in inputs:
+        try:
+            check_path(_of_input(parameters, name).path)
+        except ValueError as error:
+            raise DefinitionError(f"path: {error}") from error
 
 
 def _write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext, file_format: OutputFormat) -> Effect:

@@ -140,6 +140,11 @@ def is_row_by_row(parameters: DataQuality) -> bool:
     return all(isinstance(rule, NotNull | Range | Regex | Allowed) for rule in parameters.rules)
 
 
+def keeps_rows(parameters: DataQuality) -> bool:
+    """Return whether no rule rejects rows."""
+    return all(rule.severity != "reject" for rule in parameters.rules)
+
+
 def apply(frames: Mapping[str, DataFrame], parameters: DataQuality, context: StepContext) -> DataFrame:
     """Return the rows that no rule rejects.
 
@@ -369,6 +374,7 @@ STEP = Transform(
     add_examples=add_examples,
     verify=verify,
     reads_all_rows=first_input,
+    keeps_rows=keeps_rows,
     is_row_by_row=is_row_by_row,
     columns=result_columns,
 )
