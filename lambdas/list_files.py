@@ -61,8 +61,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     # Not the correlation id alone: one client may pull a source twice at the same time.
     name = f"{request.correlation_id}-{uuid4().hex}"
     uri = work_list_uri(bucket, source.source, name)
-    summary = write_plan(plan, store=resources.store, uri=uri).model_dump(mode="json")
-    summary |= {"reports": reports.read, "refused_reports": list(reports.refused)}
+    summary = write_plan(plan, store=resources.store, uri=uri, reports=reports).model_dump(mode="json")
     put_metrics(plan, source, as_of=request.as_of, now=now)
     if records_removed and is_of_today(source, request.as_of, now):
         save_doubtful(plan.doubtful, store=resources.store, exchange_bucket=bucket, source=source.source, at=now)

@@ -37,6 +37,9 @@ class CountTable(StateTable, Protocol):
         """Record that the report of a file was read at that time, and how the file was listed. Raises `CloudError`."""
 
 
+NO_COUNT_FILES = CountFiles(0)
+
+
 def read_count_files(
     source: Source, dates: Sequence[date], *, partner: Connector, state: CountTable, now: datetime
 ) -> CountFiles:
@@ -46,7 +49,7 @@ def read_count_files(
     """
     pattern = source.counts.pattern if source.counts else None
     if pattern is None:
-        return CountFiles(0)
+        return NO_COUNT_FILES
     names = pattern.of_days(dates)
     try:
         files = {file.name: file for file in partner.list(pattern, dates) if names.fullmatch(file.name)}

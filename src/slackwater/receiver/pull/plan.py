@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from slackwater.errors import InputError
 from slackwater.receiver.connectors.connector import Connector, ListedFile
+from slackwater.receiver.pull.count_files import NO_COUNT_FILES, CountFiles
 from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileDecision, FileEntry, FileState, decide
 from slackwater.receiver.pull.removed_files import record_removed, record_returned
 from slackwater.sources.definition import Source
@@ -222,12 +223,19 @@ def work_list_uri(bucket: str, source: str, name: str) -> str:
     return f"s3://{bucket}/pulls/{source}/{name}.json"
 
 
-def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:
-    """Write the work list to `uri` and return the plan's summary."""
+def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str, reports: CountFiles = NO_COUNT_FILES) -> PlanSummary:
+    """Write the work list to `uri` and return the plan's summary, with what was read of files with counts."""
     # In S3, because Step Functions passes at most 256 kB from one state to the next.
     store.put(uri, _WORK_LIST.dump_json(tuple(plan.items)))
     counts = plan.model_dump(exclude={"items", "doubtful"})
-    return PlanSummary(**counts, files=len(plan.items), doubtful=len(plan.doubtful), work=uri)
+    return PlanSummary(
+        **counts,
+        files=len(plan.items),
+        doubtful=len(plan.doubtful),
+        work=uri,
+        reports=reports.read,
+        refused_reports=reports.refused,
+    )
 
 
 def read_item(store: ObjectStore, uri: str, index: int) -> WorkItem:
