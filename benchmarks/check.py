@@ -31,6 +31,7 @@ from slackwater.runs.day import HOUR, day_of, partition_of
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.pipeline_records import ArrivalHistory, RerunUsage
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
 from slackwater.sources.definition import Source
@@ -316,6 +317,7 @@ def check_once(timezone: str) -> dict[str, Any]:
     checker = Checker(
         project=project,
         inputs=inputs,
+        counts=CountsReader(project=project, state=tables, files=files),
         table=table,
         executions=executions,
         store=stores,

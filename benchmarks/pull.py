@@ -230,6 +230,7 @@ def _pull(path: Path, folder: Path) -> None:
         raw_writer=RawWriter(store=_FolderStore(folder), raw_bucket="raw"),
         now=lambda: _NOW,
         owner="benchmark",
+        put_rejected=lambda *_: None,
     )
     fetched = fetcher.fetch(WorkItem(path=path.name, decision=FileDecision.NEW, listed=None))
     rejected = path.stem.endswith(("rejected", "whole"))

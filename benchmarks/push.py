@@ -126,7 +126,7 @@ def show(result: Mapping[str, Any], console: Console) -> None:
 def _push(bodies: Iterable[bytes]) -> None:
     store = _Store()
     writer = RawWriter(store=store, raw_bucket="raw")
-    receiver = Receiver(raw_writer=writer, now=lambda: _NOW)
+    receiver = Receiver(raw_writer=writer, now=lambda: _NOW, put_rejected=lambda *_: None)
     for body in bodies:
         pushed = Body(
             content=body, content_type=_NDJSON, content_encoding=None, origin="push:benchmark", limits=Limits()

@@ -33,6 +33,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--correlation-id", required=True)
     parser.add_argument("--raw-bucket", required=True)
     parser.add_argument("--file-table", required=True)
+    parser.add_argument("--state-table", default="")  # state machines of the release before do not pass it
     parser.add_argument("--outbound-allow", default="", help="hosts and networks, separated by commas")
     keys_help = "KMS keys that encrypt objects, as source=ARN, separated by commas"
     parser.add_argument("--source-kms-keys", default="", help=keys_help)

@@ -60,6 +60,7 @@ def freezer(resources: FunctionResources, *, large_rows: int = LARGE_ROWS) -> Fr
         project=resources.project,
         store=resources.store,
         inputs=resources.inputs,
+        counts=resources.counts_reader,
         table=resources.run_table,
         executions=resources.state_machines,
         exchange_bucket=settings.exchange_bucket,

@@ -15,6 +15,7 @@ from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import function_resources
 from slackwater.aws.resources import utc_now
 from slackwater.metrics import Metric
+from slackwater.receiver.pull.count_files import MAX_FILE_BYTES, read_count_files
 from slackwater.receiver.pull.plan import PullPlan, lookback_dates, plan_pull, work_list_uri, write_plan
 from slackwater.receiver.pull.removed_files import save_doubtful
 from slackwater.sources.definition import Source
@@ -42,10 +43,10 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     resources = function_resources()
     bucket = resources.settings.exchange_bucket
     source = resources.project.source(request.source)
-    # `max_file_bytes` limits downloads, and a listing downloads no file.
+    # A listing downloads no file but those with counts.
     now = utc_now()
     records_removed = resources.project.records_removed(source.source)
-    with connector_of(source, allow=resources.settings.outbound_allow, max_file_bytes=0) as partner:
+    with connector_of(source, allow=resources.settings.outbound_allow, max_file_bytes=MAX_FILE_BYTES) as partner:
         plan = plan_pull(
             source,
             as_of=request.as_of,
@@ -55,15 +56,19 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             records_removed=records_removed,
             accept_removed=request.accept_removed,
         )
+        dates = list(lookback_dates(source, request.as_of, now))
+        reports = read_count_files(source, dates, partner=partner, state=resources.state_table, now=now)
     # Not the correlation id alone: one client may pull a source twice at the same time.
     name = f"{request.correlation_id}-{uuid4().hex}"
     uri = work_list_uri(bucket, source.source, name)
-    summary = write_plan(plan, store=resources.store, uri=uri).model_dump(mode="json")
+    summary = write_plan(plan, store=resources.store, uri=uri, reports=reports).model_dump(mode="json")
     put_metrics(plan, source, as_of=request.as_of, now=now)
     if records_removed and is_of_today(source, request.as_of, now):
         save_doubtful(plan.doubtful, store=resources.store, exchange_bucket=bucket, source=source.source, at=now)
         put_metric(Metric.FILES_DOUBTFUL, len(plan.doubtful), source=source.source)
     logger.info("files listed", extra={"source": source.source, **summary})
+    for reason in reports.refused:
+        logger.warning("a file with counts was not read", extra={"source": source.source, "reason": reason})
     if plan.doubtful:
         logger.warning("removed files were not recorded", extra={"source": source.source, "files": len(plan.doubtful)})
     return summary

@@ -1,11 +1,11 @@
-"""Lambda function behind `POST /v1/sources/{source}/events` of the API: receive a pushed batch of events."""
+"""Lambda function behind the API: receive a pushed batch of events, or a report of how many were sent."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -31,7 +31,8 @@ _CORRELATION_ID = re.compile(r"[ -~]{1,200}")
 _GZIP_MAGIC = b"\x1f\x8b"
 RESPONSE_SECONDS = 1.0
 """Time before the function's timeout that is kept for the response."""
-_TRY_AGAIN = error_response(503, "try_again", "the batch could not be stored in full: send the same batch again")
+_Answer = tuple[int, dict[str, Any]]
+_TRY_AGAIN = error_response(503, "try_again", "the body could not be stored in full: send the same body again")
 # One thread: a request that has no time left leaves its batch in this thread, and the next request waits for the end of
 # that work instead of holding a second batch in memory. The partner may send the batch again in the meantime.
 _worker = ThreadPoolExecutor(max_workers=1)
@@ -58,7 +59,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         if not body.startswith(_GZIP_MAGIC):
             headers.pop("content-encoding", None)
         seconds = context.get_remaining_time_in_millis() / 1000 - RESPONSE_SECONDS
-        status, document = _post_within(seconds, source, headers, body, correlation_id)
+        status, document = _answer_within(seconds, lambda: _post(event, headers, body, correlation_id))
     except (CloudError, PartnerError):  # `PartnerError`: the issuer of the token does not answer
         logger.exception("batch not confirmed")
         status, document = _TRY_AGAIN
@@ -84,16 +85,20 @@ def read_headers(event: Mapping[str, Any]) -> dict[str, str]:
     return {name.lower(): ",".join(values) for name, values in (event["multiValueHeaders"] or {}).items()}
 
 
-def _post_within(
-    seconds: float, source: str, headers: Mapping[str, str], body: bytes, correlation_id: str
-) -> tuple[int, dict[str, Any]]:
-    """Return the status and the document of the response to a batch, with 503 if that takes longer than `seconds`.
+def _post(event: dict[str, Any], headers: Mapping[str, str], body: bytes, correlation_id: str) -> _Answer:
+    """Return the status and the document of the response to a batch of events, or to a report of how many were sent."""
+    source, api = event["pathParameters"]["source"], function_resources(SHORT_CONFIG).events_api
+    if event["resource"].endswith("/counts"):
+        return api.post_counts(source, headers, body)
+    return api.post(source, headers, body, correlation_id)
+
+
+def _answer_within(seconds: float, post: Callable[[], _Answer]) -> _Answer:
+    """Return the result of `post`, or the answer with status 503 if that takes longer than `seconds`.
 
     Raises `CloudError` or `PartnerError` when the cloud or the issuer of a token fails.
     """
-    work = _worker.submit(
-        lambda: function_resources(SHORT_CONFIG).events_api.post(source, headers, body, correlation_id)
-    )
+    work = _worker.submit(post)
     try:
         return work.result(timeout=seconds)
     except TimeoutError:

@@ -315,7 +315,8 @@ def project(tmp_path_factory, partner, sftp, rates_api, postgres) -> Path:
     for name in ("sources", "pipelines"):
         shutil.copytree(ROOT / "examples" / "nyc_flights" / name, folder / name, dirs_exist_ok=True)
     flights = folder / "sources" / "flights.yaml"
-    flights.write_text(flights.read_text().replace("http://127.0.0.1:8713/flights", partner.url))
+    counts = 'counts: {window: 1h, files: "flights-{date}-counts.json"}\n'
+    flights.write_text(f"{flights.read_text().replace('http://127.0.0.1:8713/flights', partner.url)}{counts}")
     # Tests run the same days again within minutes.
     daily, weekly = (folder / "pipelines" / f"{name}_delays.yaml" for name in ("daily", "weekly"))
     daily.write_text(

@@ -14,6 +14,7 @@ from slackwater.pipeline.definition import Late
 from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run
 from slackwater.runs.table import RunTable
@@ -22,6 +23,7 @@ from slackwater.storage import ObjectStore
 from tests.example_project import example_project
 from tests.fakes_receiver import MemoryFileCache
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
+from tests.fakes_state import MemoryState
 
 PIPELINE, NOW = "daily_delays", datetime(2013, 3, 13, 18, tzinfo=UTC)
 PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, seconds=1.0)
@@ -42,7 +44,7 @@ class World:
         definition = project.pipelines[PIPELINE]
         definition = definition.model_copy(update={"late": Late(window_days=7), "deadline_hours": 12})
         self.project = project.model_copy(update={"sources": sources, "pipelines": {PIPELINE: definition}})
-        self.store, self.files = DictStore(), MemoryFileCache()
+        self.store, self.files, self.state = DictStore(), MemoryFileCache(), MemoryState()
         self.table: Any = table or DictRunTable()
         self.executions, self.time = SetExecutions("run"), NOW
         self.catalog = DictCatalog()
@@ -64,10 +66,15 @@ class World:
         )
 
     @property
+    def counts(self) -> CountsReader:
+        return CountsReader(project=self.project, state=self.state, files=self.files)
+
+    @property
     def checker(self) -> Checker:
         return Checker(
             project=self.project,
             inputs=self.inputs,
+            counts=self.counts,
             table=self.table,
             executions=self.executions,
             store=self.store,
@@ -115,6 +122,7 @@ def freezer_of(world: World, keeps: KeptStages = KEPT) -> Freezer:
         project=world.project,
         store=world.store,
         inputs=world.inputs,
+        counts=world.counts,
         table=world.table,
         executions=world.executions,
         exchange_bucket="exchange",

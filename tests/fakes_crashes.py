@@ -16,6 +16,7 @@ _WRITES = frozenset(
         "put",
         "put_new",
         "put_new_file",
+        "put_rejected",
         "delete",
         "register",
         "save",

@@ -228,8 +228,9 @@ class LateWorld(World):
         """Freeze the day's inputs; return the run, or None if there is none to do, and the version it restores."""
         table, store = process.using(self.table), process.using(self.store)
         freezer = Freezer(
-            project=self.project, store=store, inputs=self.inputs, table=table, executions=self.executions,
-            exchange_bucket="exchange", keeps=KEPT, now=self.now, on_run_lost=lambda pipeline: None,
+            project=self.project, store=store, inputs=self.inputs, counts=self.counts, table=table,
+            executions=self.executions, exchange_bucket="exchange", keeps=KEPT, now=self.now,
+            on_run_lost=lambda pipeline: None,
         )  # fmt: skip
         options |= {"pipeline": self.pipeline, "date": date, "execution": execution, "correlation_id": "c"}
         frozen = _repeated(lambda: freezer.freeze(**options))
@@ -292,8 +293,8 @@ class LateWorld(World):
         process = process or Process()
         store, table = process.using(self.store), process.using(self.table)
         checker = Checker(
-            project=self.project, inputs=self.inputs, table=table, executions=self.executions, store=store,
-            exchange_bucket="exchange", now=self.now,
+            project=self.project, inputs=self.inputs, counts=self.counts, table=table, executions=self.executions,
+            store=store, exchange_bucket="exchange", now=self.now,
         )  # fmt: skip
         ledger = Ledger(
             project=self.project, store=store, runs=self.table, table=process.using(self.ledger),

@@ -19,6 +19,7 @@ from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import Clock, Crash, Fuse, MemoryConnector, MemoryFileCache, MemoryStore, a_source
+from tests.fakes_state import MemoryState
 from tests.reading import read_parquet
 
 SOURCE = a_source()
@@ -57,6 +58,7 @@ class Setup:
         self.clock = Clock()
         self.store = MemoryStore(self.fuse, self.clock)
         self.cache = MemoryFileCache(self.fuse)
+        self.state = MemoryState(self.fuse)
         self.partner = MemoryConnector(files)
         self.pulls = 0
         self.before_commit: Callable[[], object] = lambda: None
@@ -102,6 +104,7 @@ class Setup:
             raw_writer=_RawWriter(store=using(self.store), raw_bucket="raw", written=self.before_commit),
             now=self.clock,
             owner=f"pull-{self.pulls}",
+            put_rejected=using(self.state).put_rejected,
         ).fetch(item)
 
     def pull(

@@ -27,6 +27,7 @@ from tests.fakes_receiver import (
     MemoryTokens,
     a_source,
 )
+from tests.fakes_state import MemoryState
 from tests.reading import read_parquet
 
 NDJSON = "application/x-ndjson"
@@ -65,9 +66,17 @@ class Setup:
         self.queue = MemoryBuffer(self.fuse)
         self.clock = Clock()
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
-        self.receiver = Receiver(raw_writer=raw_writer, now=self.clock, limits=Limits(**limits))
+        self.state = MemoryState(self.fuse)
+        self.receiver = Receiver(
+            raw_writer=raw_writer, now=self.clock, put_rejected=self.state.put_rejected, limits=Limits(**limits)
+        )
         self.api = EventsApi(
-            tokens=tokens, source=self.find_source, receiver=self.receiver, queue=self.queue, now=self.clock
+            tokens=tokens,
+            source=self.find_source,
+            receiver=self.receiver,
+            queue=self.queue,
+            put_report=self.state.put_report,
+            now=self.clock,
         )
 
     def find_source(self, name: str) -> Source:
@@ -118,13 +127,13 @@ def pushed_body(
     return Body(content=body, content_type=content_type, content_encoding=encoding, origin="push:acme", limits=limits)
 
 
-def call_function(body: bytes, **headers: str | list[str]) -> dict[str, Any]:
+def call_function(body: bytes, *, path: str = "events", **headers: str | list[str]) -> dict[str, Any]:
     """Call the function as API Gateway does: with `binaryMediaTypes: */*`, each body is in Base64."""
     sent = {"Content-Type": NDJSON, "Authorization": "Bearer good"}
     sent = {name: [value] if isinstance(value, str) else value for name, value in {**sent, **headers}.items()}
     request = {
-        "resource": "/v1/sources/{source}/events",
-        "path": "/v1/sources/things/events",
+        "resource": f"/v1/sources/{{source}}/{path}",
+        "path": f"/v1/sources/things/{path}",
         "httpMethod": "POST",
         "headers": {name: values[-1] for name, values in sent.items()},
         "multiValueHeaders": sent,

@@ -68,6 +68,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:PutObject Raw/raw/* Raw/sideline/*",
         "dynamodb:GetItem TokenTable",
         "dynamodb:UpdateItem FileTable",
+        "dynamodb:BatchWriteItem StateTable",
         "sqs:SendMessage EventBufferQueue",
     ),
     "storeevents": (
@@ -79,6 +80,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         _PROJECT,
         "s3:PutObject Exchange/pulls/*",
         "dynamodb:BatchGetItem,PutItem FileTable",
+        "dynamodb:BatchGetItem,BatchWriteItem StateTable",
         "dynamodb:Query FileTable/index/due FileTable/index/not-taken FileTable/index/dated",
     ),
     "fetchfile": (
@@ -86,6 +88,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:ListBucket,GetObject Exchange/pulls/*",
         "s3:PutObject Raw/raw/* Raw/sideline/* Raw/landing/*",
         "dynamodb:BatchGetItem,PutItem,UpdateItem FileTable",
+        "dynamodb:BatchWriteItem StateTable",
         "sqs:SendMessage ArrivalsQueue",
     ),
     "updaterawtables": (
@@ -112,6 +115,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:GetObject Exchange/projects/*",
         "dynamodb:BatchGetItem FileTable",
         "dynamodb:Query FileTable/index/dated",
+        "dynamodb:Query StateTable",
         "dynamodb:GetItem,PutItem,DeleteItem RunTable",
         f"states:DescribeExecution {_RUNS}",
     ),
@@ -126,6 +130,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:ListBucket,GetObject Raw/raw/* Exchange/manifests/*",
         "s3:PutObject Exchange/checks/* Exchange/ledger/*",
         "dynamodb:BatchGetItem FileTable",
+        "dynamodb:Query StateTable",
         "dynamodb:GetItem,PutItem,UpdateItem,DeleteItem,Query RunTable",
         "dynamodb:Query RunTable/index/published RunTable/index/notification-due RunTable/index/held",
         # The monitorings are those that have claimed a message about changed tables.
@@ -204,6 +209,7 @@ JOBS: dict[str, tuple[str, ...]] = {
         "s3:PutObject Raw/raw/* Raw/sideline/*",
         "s3:PutObject Raw/landing/*",
         "dynamodb:BatchGetItem,PutItem FileTable",
+        "dynamodb:BatchWriteItem StateTable",
     ),
 }
 MACHINES: dict[str, tuple[str, ...]] = {

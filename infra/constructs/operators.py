@@ -53,6 +53,7 @@ _LATENESS: tuple[GraphRow, ...] = (
         ("Days before the window with late data", Metric.LATE_DAYS_OLDER, DAY),
         ("New objects of days before the window, per day", Metric.LATE_OBJECTS_OLDER, DAY),
     ),
+    (("Reported events that are missing", Metric.EVENTS_MISSING, DAY),),
 )
 _SPENDING: GraphRow = (
     ("Cost of runs per day, in USD", Metric.RUN_COST, DAY),

@@ -26,7 +26,7 @@ _LOGGED_FIELDS = (
     "identity.sourceIp",
     "integrationErrorMessage",
 )
-_EVENTS_PATH = "/v1/sources/{source}/events"
+_PATHS = ("/v1/sources/{source}/events", "/v1/sources/{source}/counts")
 _ACCEPT_NO_AUTHORIZER = (
     "The function checks the bearer token: an authorizer cannot distinguish a wrong token (401) from another partner's "
     "source (403) and an unknown source (404)."
@@ -49,7 +49,7 @@ _TOO_MANY = {
 
 
 class ReceiverApi(Construct):
-    """The regional REST API with its one route `POST /v1/sources/{source}/events`, answered by one function."""
+    """The regional REST API: it takes a POST to each of `_PATHS`, which one function answers."""
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, function: lambda_.IFunction) -> None:
         super().__init__(scope, id_)
@@ -79,10 +79,11 @@ class ReceiverApi(Construct):
         )
         self.api.node.try_remove_child("Endpoint")  # an output with a generated name: ours is `ApiUrl`
         self._accept_tls_1_2_only()
-        method = self.api.root.resource_for_path(_EVENTS_PATH).add_method(
-            "POST", apigateway.LambdaIntegration(function, allow_test_invoke=False)
-        )
-        accept(method, {"AwsSolutions-APIG4": _ACCEPT_NO_AUTHORIZER, "AwsSolutions-COG4": _ACCEPT_NO_AUTHORIZER})
+        for path in _PATHS:
+            method = self.api.root.resource_for_path(path).add_method(
+                "POST", apigateway.LambdaIntegration(function, allow_test_invoke=False)
+            )
+            accept(method, {"AwsSolutions-APIG4": _ACCEPT_NO_AUTHORIZER, "AwsSolutions-COG4": _ACCEPT_NO_AUTHORIZER})
         accept(self.api, {"AwsSolutions-APIG2": "The function validates each request, also bodies in NDJSON."})
         accept(
             self.api.deployment_stage,

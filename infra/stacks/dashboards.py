@@ -53,6 +53,7 @@ _ARRIVALS: GraphRow = (
     ("Hours since the newest arrival", Metric.HOURS_SINCE_ARRIVAL, DAY),
     ("Silence in percent of the usual one", Metric.SILENCE_PERCENT, DAY),
     ("Reject rate above normal, in percentage points", Metric.REJECTED_PERCENT_ABOVE_NORMAL, DAY),
+    ("Reported events that are missing", Metric.EVENTS_MISSING, DAY),
 )
 _FILES: GraphRow = (
     ("Files left for the next pull", Metric.FILES_LEFT, HOUR),

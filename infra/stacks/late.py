@@ -70,7 +70,7 @@ class LateStack(FunctionStack):
             updates_raw_tables=True,
             description="Compares the inputs that published days have read with their current inputs",
             environment={
-                **storage.variables("EXCHANGE_BUCKET", "RUN_TABLE", "RAW_BUCKET", "FILE_TABLE"),
+                **storage.variables("EXCHANGE_BUCKET", "RUN_TABLE", "RAW_BUCKET", "FILE_TABLE", "STATE_TABLE"),
                 "PROJECT_URI": self.project.s3_object_url,
                 **processing.cost_values,
                 "CHANGE_TOPIC": self.changes.topic_arn,
@@ -84,6 +84,7 @@ class LateStack(FunctionStack):
         grants.find_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "checks/", PENDING)
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
+        grants.use_items(function.role, storage.state_table, "Query")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query")
         grants.query_indexes(function.role, storage.run_table, "published", "notification-due", "held")
         processing.allow_costs(function.role, COMPARE_MACHINE)

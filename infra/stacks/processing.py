@@ -111,7 +111,7 @@ class ProcessingStack(FunctionStack):
             "freeze_inputs",
             description="Writes the input manifest of a run and claims its day",
             environment={
-                **storage.variables("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE"),
+                **storage.variables("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE"),
                 "KEPT_DAYS": str(storage.kept_days),
                 "INTERMEDIATE_DAYS": str(self.settings.intermediate_days),
             },
@@ -130,6 +130,7 @@ class ProcessingStack(FunctionStack):
         grants.write_objects(function.role, storage.exchange, "manifests/", "runs/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.query_indexes(function.role, storage.file_table, "dated")
+        grants.use_items(function.role, storage.state_table, "Query")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "DeleteItem")
         grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function

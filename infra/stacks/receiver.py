@@ -48,10 +48,10 @@ class ReceiverStack(FunctionStack):
             issuer = {"OIDC_ISSUER": settings.oidc_issuer, "OIDC_AUDIENCE": settings.oidc_audience, **self._outbound}
         function = self.function(
             "receive_events",
-            description="Accepts a batch of pushed events and writes raw partitions",
+            description="Accepts pushed events and writes raw partitions; accepts reports of how many were sent",
             environment={
                 **self._raw,
-                **self._storage.variables("TOKEN_TABLE", "FILE_TABLE", "EVENT_QUEUE_URL"),
+                **self._storage.variables("TOKEN_TABLE", "FILE_TABLE", "STATE_TABLE", "EVENT_QUEUE_URL"),
                 **issuer,
             },
             # API Gateway waits 29 seconds for its integration. This includes a cold start, which the timeout does not.
@@ -62,6 +62,7 @@ class ReceiverStack(FunctionStack):
         grants.use_items(function.role, self._storage.token_table, "GetItem")
         # It counts the events of each source there.
         grants.use_items(function.role, self._storage.file_table, "UpdateItem")
+        grants.use_items(function.role, self._storage.state_table, "BatchWriteItem")
         self._allow_raw_writes(function.role, "sideline/", "receipts/")
         grants.find_objects(function.role, self._storage.raw, "receipts/")
         grants.use_queue(function.role, self._storage.buffer.queue, "SendMessage")
@@ -84,7 +85,7 @@ class ReceiverStack(FunctionStack):
             "list_files",
             description="Lists a partner's files and writes the work list of those to fetch",
             environment={
-                **self._storage.variables("EXCHANGE_BUCKET", "FILE_TABLE"),
+                **self._storage.variables("EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE"),
                 "PROJECT_URI": self.project.s3_object_url,
                 **self._outbound,
             },
@@ -94,6 +95,7 @@ class ReceiverStack(FunctionStack):
         )
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem")
         grants.query_indexes(function.role, self._storage.file_table, "due", "not-taken", "dated")
+        grants.use_items(function.role, self._storage.state_table, "BatchGetItem", "BatchWriteItem")
         grants.write_objects(function.role, self._storage.exchange, "pulls/")
         return function
 
@@ -104,7 +106,7 @@ class ReceiverStack(FunctionStack):
             description="Fetches one file of a partner and writes raw partitions",
             environment={
                 **self._raw,
-                **self._storage.variables("FILE_TABLE"),
+                **self._storage.variables("FILE_TABLE", "STATE_TABLE"),
                 **self._outbound,
                 "JOB_NETWORK": ",".join(self.settings.job_subnets),
             },
@@ -115,6 +117,7 @@ class ReceiverStack(FunctionStack):
         )
         grants.find_objects(function.role, self._storage.exchange, "pulls/")
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem", "UpdateItem")
+        grants.use_items(function.role, self._storage.state_table, "BatchWriteItem")
         self._allow_raw_writes(function.role, "sideline/", "landing/")
         return function
 

@@ -1,4 +1,4 @@
-"""Storage: three buckets, three DynamoDB tables, two Glue databases, and the queue of events to store."""
+"""Storage: three buckets, four DynamoDB tables, two Glue databases, and the queue of events to store."""
 
 from __future__ import annotations
 
@@ -96,6 +96,8 @@ class StorageStack(DeploymentStack):
         self.file_table = self._file_table()
         self.run_table = self._run_table()
         self.token_table = self._table("TokenTable", partition_key="token_hash")
+        # Facts expire: what sources have sent, and what was rejected.
+        self.state_table = self._table("StateTable", partition_key="pk", sort_key="sk", expires_at="expires")
         self.buffer = EventBuffer(self, "EventBuffer", settings=settings, key=self._key)
         self.raw_database = settings.raw_database
         self.warehouse_database = settings.warehouse_database
@@ -110,6 +112,7 @@ class StorageStack(DeploymentStack):
             "FileTable": self.file_table.table_name,
             "RunTable": self.run_table.table_name,
             "TokenTable": self.token_table.table_name,
+            "StateTable": self.state_table.table_name,
             "RawDatabase": self.raw_database,
             "WarehouseDatabase": self.warehouse_database,
             "EventQueueUrl": self.buffer.queue.queue_url,
@@ -188,13 +191,16 @@ class StorageStack(DeploymentStack):
             )
         return table
 
-    def _table(self, id_: str, *, partition_key: str, sort_key: str | None = None) -> dynamodb.Table:
+    def _table(
+        self, id_: str, *, partition_key: str, sort_key: str | None = None, expires_at: str | None = None
+    ) -> dynamodb.Table:
         return dynamodb.Table(
             self,
             id_,
             partition_key=_string(partition_key),
             sort_key=_string(sort_key) if sort_key else None,
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            time_to_live_attribute=expires_at,
             encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED if self._key else None,
             encryption_key=self._key,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(

@@ -68,6 +68,9 @@ class Metric(StrEnum):
     """Gauge: hours since the newest object of the source, in percent of its usual silence at that hour of the week."""
     REJECTED_PERCENT_ABOVE_NORMAL = "RejectedPercentAboveNormal"
     """Gauge: by how many percentage points the reject rate of the source in 24 hours is above its normal one."""
+    EVENTS_MISSING = "EventsMissing"
+    """Gauge: events that the source has reported and that are neither stored nor rejected, of periods of the window
+    that have ended before the source's `within`."""
     EVENTS_ACCEPTED = "EventsAccepted"
     EVENTS_DUPLICATE = "EventsDuplicate"
     EVENTS_REJECTED = "EventsRejected"
@@ -127,6 +130,7 @@ _GAUGES = {
     Metric.HOURS_SINCE_ARRIVAL,
     Metric.SILENCE_PERCENT,
     Metric.REJECTED_PERCENT_ABOVE_NORMAL,
+    Metric.EVENTS_MISSING,
     Metric.BUDGET_PERCENT,
     Metric.FILES_LEFT,
     Metric.FILES_DOUBTFUL,
@@ -138,6 +142,7 @@ _SOURCE_METRICS = _SOURCE_TOTALS | {
     Metric.HOURS_SINCE_ARRIVAL,
     Metric.SILENCE_PERCENT,
     Metric.REJECTED_PERCENT_ABOVE_NORMAL,
+    Metric.EVENTS_MISSING,
     Metric.FILES_LEFT,
     Metric.FILES_DOUBTFUL,
     Metric.HOURS_NOT_TAKEN,

@@ -15,7 +15,12 @@ from typing import Any
 from tests.rights import JOBS, REMOVING_ARROW_FILES, ROLES, calls, may
 
 BUCKETS = {"Raw": "RawBucket", "Exchange": "ExchangeBucket", "Warehouse": "WarehouseBucket"}
-_KEYS = {"FileTable": ("source", "path"), "RunTable": ("pipeline", "item"), "TokenTable": ("token_hash",)}
+_KEYS = {
+    "FileTable": ("source", "path"),
+    "RunTable": ("pipeline", "item"),
+    "TokenTable": ("token_hash",),
+    "StateTable": ("pk", "sk"),
+}
 _INDEXED = {"due": "open_source", "dated": "dated", "not-taken": "not_taken_source"} | {
     name: f"{name.replace('-', '_')}_pipeline" for name in ("published", "notification-due", "held")
 }
@@ -92,6 +97,10 @@ def table_attempts(outputs: dict[str, str]) -> Iterator[Attempt]:
             "delete_item": {**table, "Key": key},
             "query": {**table, **query(keys[0])},
             "batch_get_item": {"RequestItems": {outputs[name]: {"Keys": [key]}}},
+            # The item expires in 1970.
+            "batch_write_item": {
+                "RequestItems": {outputs[name]: [{"PutRequest": {"Item": {**key, "expires": {"N": "1"}}}}]}
+            },
         }.items():
             action = f"dynamodb:{operation.title().replace('_', '')}"
             yield Attempt("dynamodb", operation, arguments, action, name)

@@ -19,6 +19,7 @@ from infra.settings import Settings
 from slackwater.local.services.monitoring import AlarmDefinition, AlarmState, evaluate
 from slackwater.metrics import Metric, Subject
 from slackwater.project.project import Project
+from slackwater.sources.counts import Counts
 from tests.infra.assembly import Assembly
 from tests.infra.rights import resource_name
 
@@ -52,12 +53,13 @@ def alarms_of(project: Project, settings: Settings | None = None) -> dict[str, d
 
 
 def changed(project: Project, *, source: str = "flights", pipeline: str = "daily_delays", **parts: Any) -> Project:
-    """The project with other values in the parts `pull`, `late` and `schedule` of a source or pipeline."""
+    """The project with other values in `pull` or `counts` of a source, or in `late` or `schedule` of a pipeline."""
     sources, pipelines = dict(project.sources), dict(project.pipelines)
     for part, values in parts.items():
-        group, name = (sources, source) if part == "pull" else (pipelines, pipeline)
+        group, name = (sources, source) if part in {"pull", "counts"} else (pipelines, pipeline)
         whole: Any = group[name]
-        group[name] = whole.model_copy(update={part: getattr(whole, part).model_copy(update=values)})
+        new = Counts(**values) if part == "counts" else getattr(whole, part).model_copy(update=values)
+        group[name] = whole.model_copy(update={part: new})
     return project.model_copy(update={"sources": sources, "pipelines": pipelines})
 
 
@@ -84,7 +86,7 @@ def test_the_alarms_of_the_example_are_these(assembly: Assembly) -> None:
     }
     expected = {f"{name}-{subject}" for name, of in subjects.items() for subject in of}
     assert set(alarms(assembly)) == {*expected, "monitor-failed", "stale-objects", "raw-tables", *_QUEUES}
-    others = {"budget-spent", "cost-per-day", "files-doubtful"}  # tested below
+    others = {"budget-spent", "cost-per-day", "files-doubtful", "events-missing"}  # tested below
     assert {rule.name for rule in RULES} == {
         *subjects,
         *others,
@@ -101,6 +103,7 @@ def test_the_alarms_of_the_example_are_these(assembly: Assembly) -> None:
         ({"late": {"budget_per_day": 2.0}}, {}, "budget-spent-daily_delays", 100),
         ({}, {"alarm_usd_per_day": 2.5}, "cost-per-day-weekly_delays", 2.5),
         ({"pull": {"on_removed": "hold"}}, {}, "files-doubtful-flights", 1),
+        ({"counts": {"window": "1h"}}, {}, "events-missing-flights", 1),
     ],
 )
 def test_some_alarms_exist_only_with_a_definition_or_a_setting(

@@ -39,7 +39,6 @@ def rules(protected: Assembly) -> dict[str, Any]:
 
 def test_the_api_is_regional_throttled_and_gets_every_body_as_bytes(assembly: Assembly) -> None:
     expected: dict[str, dict[str, Any]] = {
-        "Method": {"HttpMethod": "POST"},
         "RestApi": {
             "EndpointConfiguration": {"Types": ["REGIONAL"]},
             "BinaryMediaTypes": ["*/*"],
@@ -51,14 +50,16 @@ def test_the_api_is_regional_throttled_and_gets_every_body_as_bytes(assembly: As
     for kind, values in expected.items():
         properties = assembly.one(f"AWS::ApiGateway::{kind}", "RestReceiver")
         assert {name: properties.get(name) for name in values} == values
-    assert assembly.one("AWS::ApiGateway::Method", "RestReceiver")["Integration"]["Type"] == "AWS_PROXY"
+    methods = [item["Properties"] for item in assembly.resources("AWS::ApiGateway::Method").values()]
+    assert [(each["HttpMethod"], each["Integration"]["Type"]) for each in methods] == [("POST", "AWS_PROXY")] * 2
     [throttled] = assembly.one("AWS::ApiGateway::Stage", "RestReceiver")["MethodSettings"]
     of_all = {"HttpMethod": "*", "ResourcePath": "/*", "DataTraceEnabled": False}
     assert throttled == {**of_all, "ThrottlingRateLimit": 50, "ThrottlingBurstLimit": 100}
 
 
-def test_the_api_has_one_route_and_a_log(assembly: Assembly) -> None:
-    assert set(assembly.properties("AWS::ApiGateway::Resource", "PathPart")) == {"events", "sources", "v1", "{source}"}
+def test_the_api_has_two_routes_and_a_log(assembly: Assembly) -> None:
+    parts = {"counts", "events", "sources", "v1", "{source}"}
+    assert set(assembly.properties("AWS::ApiGateway::Resource", "PathPart")) == parts
     log = assembly.one("AWS::ApiGateway::Stage", "RestReceiver")["AccessLogSetting"]["Format"]
     assert json.loads(log)["status"] == "$context.status"
     # One role for the logs of all APIs of the account: a stack of ours would replace that of others.
@@ -70,6 +71,7 @@ def test_the_function_answers_before_the_api_gives_up(assembly: Assembly) -> Non
     assert assembly.one("AWS::Lambda::Function", "receiveevents")["Timeout"] + 5 <= 30
     permissions = json.dumps(list(assembly.resources("AWS::Lambda::Permission").values()))
     assert "/POST/v1/sources/*/events" in permissions
+    assert "/POST/v1/sources/*/counts" in permissions
     assert "test-invoke-stage" not in permissions
 
 

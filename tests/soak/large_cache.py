@@ -32,6 +32,7 @@ from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.partitions import ROWS, Partition
 from tests.fakes_receiver import Clock, committed_uris
 from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
+from tests.fakes_state import MemoryState
 from tests.soak.aws import (
     TABLE,
     Faults,
@@ -224,6 +225,7 @@ def operation_costs(number: int) -> dict[str, dict[str, float]]:
         raw_writer=RawWriter(store=store, raw_bucket="raw"),
         now=clock,
         owner="pull",
+        put_rejected=MemoryState().put_rejected,
     )
     day, costs = day_of(YESTERDAY, "UTC"), dict[str, dict[str, float]]()
 

@@ -28,6 +28,7 @@ from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import Clock
 from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
+from tests.fakes_state import MemoryState
 from tests.soak.account import Account, Belief
 from tests.soak.aws import TABLE, Faults, MemoryDynamoDB, MemoryS3, Meter, seeded
 from tests.soak.partner import BASE, DEFINITIONS, INTERVAL, WRONG, Definition, Delivery, Partner
@@ -159,6 +160,7 @@ class Year:
             raw_writer=RawWriter(store=using(self.store), raw_bucket="raw"),
             now=self.clock,
             owner=f"attempt-{self.attempts}",
+            put_rejected=MemoryState().put_rejected,
         )
         try:
             fetched = fetcher.fetch(item)

@@ -16,6 +16,7 @@ from slackwater.runs.day import Day
 from slackwater.spark import inputs
 from slackwater.spark.inputs import SMALL_BYTES, read_source
 from tests.fakes_receiver import Clock, a_source
+from tests.fakes_state import MemoryState
 from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
 
@@ -32,7 +33,7 @@ class Partitions:
     def push(self, *events):
         """Take one batch; the next one is received a minute later."""
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
-        receiver = Receiver(raw_writer=raw_writer, now=self.clock)
+        receiver = Receiver(raw_writer=raw_writer, now=self.clock, put_rejected=MemoryState().put_rejected)
         receiver.store(receiver.check(pushed_body("\n".join(map(json.dumps, events)).encode()), self.source))
         self.clock.pass_by(minutes=1)
 

@@ -213,5 +213,6 @@ def test_a_failure_after_which_the_day_runs_once_more_is_not_counted(capsys, end
 def test_a_lost_run_is_counted_as_failed(capsys):
     settings = {"exchange_bucket": "exchange", "kept_days": "1", "intermediate_days": "1"}
     ports = {"project": None, "store": None, "inputs": None, "run_table": None, "state_machines": None}
+    ports["counts_reader"] = None
     freeze_inputs.freezer(resources_of(settings, **ports)).on_run_lost("daily_delays")
     assert read_put_metrics(capsys) == [("RunsFailed", {"pipeline": "daily_delays"}, (1.0,))]

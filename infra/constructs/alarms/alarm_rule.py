@@ -37,7 +37,7 @@ class AlarmGroup(StrEnum):
     OLDER_DATA = "older-alarms"
     SOURCES = "source-alarms"
     UNUSUAL = "unusual-alarms"
-    """What differs from the past of a source."""
+    """What differs from the past of a source, or from what its partner reports."""
     SPENDING = "spending-alarms"
     """Budgets, cost, and capacity of Spark jobs."""
     EXECUTIONS = "execution-alarms"

@@ -187,6 +187,17 @@ RULES = (
         statistic=Stats.MINIMUM,
     ),
     AlarmRule(
+        name="events-missing",
+        group=AlarmGroup.UNUSUAL,
+        metric=Metric.EVENTS_MISSING,
+        subjects=subjects.counted_sources,
+        severity=Severity.WARNING,
+        description="{subject} has reported events that are neither stored nor rejected, for longer than its "
+        "counts.within. Read by: {pipelines}. Look: `slackwater counts {subject} --date DATE` shows the hours, and the "
+        "days with `short` in the latest report under checks/ in the exchange bucket. Ask the partner to send them, or "
+        "to correct its counts. The next check without missing events clears the alarm.",
+    ),
+    AlarmRule(
         name="file-not-taken",
         group=AlarmGroup.SOURCES,
         metric=Metric.HOURS_NOT_TAKEN,

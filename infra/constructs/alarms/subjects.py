@@ -61,6 +61,11 @@ def read_sources(_: Settings, project: Project) -> Subjects:
     return dict.fromkeys(sorted({name for pipeline in project.pipelines.values() for name in pipeline.sources}))
 
 
+def counted_sources(settings: Settings, project: Project) -> Subjects:
+    """The sources that pipelines read and whose partners report how many events they have sent."""
+    return dict.fromkeys(name for name in read_sources(settings, project) if project.source(name).counts)
+
+
 def state_machines(_: Settings, __: Project) -> Subjects:
     """The state machines besides those of pipelines and the monitor, which has its own alarm."""
     return dict.fromkeys((PULL_MACHINE, COMPARE_MACHINE, BACKFILL_MACHINE))

@@ -104,4 +104,5 @@ def allow_pulls(role: iam.IRole, project: Project, *, storage: StorageStack) -> 
     grants.write_objects(role, storage.raw, "raw/", "sideline/", "landing/")
     grants.encrypt_sources(role, storage.source_keys)
     grants.use_items(role, storage.file_table, "BatchGetItem", "PutItem")
+    grants.use_items(role, storage.state_table, "BatchWriteItem")
     grants.allow_partners(role, project)

@@ -81,6 +81,8 @@ class Deployment(BaseModel):
     backfill_machine_arn: str
     schedule: str = "eventbridge"
     """The setting: what starts scheduled work. Deployments of older versions do not say it."""
+    state_table: str = ""
+    """Deployments of older versions have none."""
     collect_minutes: int = 5
     """The setting: for how long new objects are collected before their days are checked."""
     change_topic_arn: str

@@ -19,6 +19,9 @@ from slackwater.aws.queue import ArrivalQueue, SqsEventQueue
 from slackwater.aws.resources import Resources, utc_now
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
     from slackwater.late.changes.outbox import Outbox
     from slackwater.late.ledger import Ledger
     from slackwater.receiver.push.receive import Receiver
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from slackwater.receiver.push.tokens import Tokens
     from slackwater.runs.cost_recorder import CostRecorder
     from slackwater.sources.partitions import UpdateTable
+    from slackwater.state.facts import RejectedEvents
 
 
 class FunctionResources(Resources):
@@ -67,7 +71,11 @@ class FunctionResources(Resources):
         """Receives pushed bodies."""
         from slackwater.receiver.push.receive import Receiver
 
-        return Receiver(raw_writer=self.raw_writer, now=utc_now)
+        return Receiver(raw_writer=self.raw_writer, now=utc_now, put_rejected=self._put_rejected)
+
+    def _put_rejected(self, source: str, rejected: Mapping[datetime, RejectedEvents]) -> None:
+        # Opened when it is used: the function that stores queued events rejects none, and does not know the table.
+        self.state_table.put_rejected(source, rejected)
 
     @cached_property
     def accepted_tokens(self) -> Tokens:
@@ -100,6 +108,7 @@ class FunctionResources(Resources):
             # The function that stores what the queue has counts nothing: it is counted when it is queued.
             receiver=replace(self.receiver, put_metric=put_metric),
             queue=SqsEventQueue(self.clients("sqs"), self.settings.event_queue_url),
+            put_report=self.state_table.put_report,
             now=utc_now,
         )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
     from slackwater.aws.dynamodb.file_cache import DynamoFileCache
     from slackwater.aws.dynamodb.run_table import DynamoRunTable
+    from slackwater.aws.dynamodb.state_table import DynamoStateTable
     from slackwater.aws.dynamodb.tokens import TokenTable
     from slackwater.aws.executions.state_machines import StateMachines
     from slackwater.aws.raw_tables import RawTables
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from slackwater.receiver.pull.plan import WorkItem
     from slackwater.receiver.writing.raw_writer import RawWriter
     from slackwater.runs.inputs.listing import InputListing
+    from slackwater.runs.inputs.source_counts import CountsReader
     from slackwater.sources.definition import Source
 
 
@@ -89,11 +91,19 @@ class Resources:
                 cache=self.file_cache,
                 raw_writer=self.raw_writer,
                 now=utc_now,
+                put_rejected=self.state_table.put_rejected,
                 # The UUID makes each attempt an owner of its own: a retry may overlap with the attempt that it repeats.
                 owner=f"{correlation_id}/{uuid4()}",
                 lease=lease,
             )
             return fetcher.fetch(item)
+
+    @cached_property
+    def state_table(self) -> DynamoStateTable:
+        """The facts about the hours of all sources."""
+        from slackwater.aws.dynamodb.state_table import DynamoStateTable
+
+        return DynamoStateTable(self.clients("dynamodb"), self.settings.state_table)
 
     @cached_property
     def event_counts(self) -> DynamoEventCounts:
@@ -134,6 +144,13 @@ class Resources:
         )
 
     @cached_property
+    def counts_reader(self) -> CountsReader:
+        """What sources have sent, against what is stored."""
+        from slackwater.runs.inputs.source_counts import CountsReader
+
+        return CountsReader(project=self.project, state=self.state_table, files=self.file_cache)
+
+    @cached_property
     def checker(self) -> Checker:
         """Decides about days with late data."""
         from slackwater.late.check.checker import Checker
@@ -141,6 +158,7 @@ class Resources:
         return Checker(
             project=self.project,
             inputs=self.inputs,
+            counts=self.counts_reader,
             table=self.run_table,
             executions=self.state_machines,
             store=self.store,

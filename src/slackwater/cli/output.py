@@ -23,6 +23,8 @@ _GAP = 2
 # Tables with fewer rows are drawn by rich. It takes about a millisecond for a row of twelve columns: 10,000 rows would
 # take 12 s.
 _DRAWN_ROWS = 500
+COUNT_STYLES = {"complete": "green", "short": "red", "surplus": "yellow", "unknown": "yellow"}
+"""The colours of states of counts."""
 # The least width to which a column of text is folded, even if the table is then wider than the terminal.
 _FOLDED_WIDTH = 12
 

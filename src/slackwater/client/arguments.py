@@ -78,7 +78,7 @@ def check_grant(project: Project, partner: str, sources: Iterable[str]) -> None:
 
     check_partner_name(partner)
     for name in sources:
-        if name != ALL_SOURCES and project.source(name).push is None:
+        if name != ALL_SOURCES and project.source(name).push is None and project.source(name).counts is None:
             raise InputError(f"--source: {name!r} is not pushed: its definition has no `push`")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date as date_type
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Self, TypedDict, cast
 from uuid import uuid4
 
 from slackwater.aws.resources import utc_now
@@ -15,11 +16,12 @@ from slackwater.client.days.executions import OnProgress, ignore, require_succes
 from slackwater.client.late_client import LateClient
 from slackwater.client.resources import Connection, connect
 from slackwater.client.workspace import Workspace, find_workspace
-from slackwater.errors import InputError, PullFailed
+from slackwater.errors import InputError, NotDeployed, PullFailed
 from slackwater.project.project import Project
 
 if TYPE_CHECKING:
     from slackwater.aws.raw_tables import Difference
+    from slackwater.client.counts import DayCounts
     from slackwater.client.push import Event
     from slackwater.client.sender import PushTotals
     from slackwater.receiver.pull.file_cache import FileEntry
@@ -44,6 +46,10 @@ class PullTotals(TypedDict):
     removed: int
     doubtful: int
     left: int
+    reports: int
+    """Files with counts that were read."""
+    refused_reports: list[str]
+    """Why others were not, with their names: at most 5."""
     failed: int
     empty: int
     """Stored files without any event."""
@@ -105,14 +111,52 @@ class Client(LateClient):
         events: Iterable[Event],
         *,
         token: str | None = None,
+        counts: bool = False,
         on_progress: Callable[[PushTotals], None] = ignore,
     ) -> PushTotals:
         """Send events with `token`, by default with a token of the operator that is created on first use.
 
         The same events can be sent again: those that are stored already count as duplicates. `on_progress` gets the
-        totals after each batch. Raises `InputError`, `DataError`, `AccessDenied`, `CloudError`.
+        totals after each batch. With `counts`, then report how many events this client has sent in the windows of these
+        events; those before the end of the last window count as sent. Raises `InputError`, `DataError`, `AccessDenied`,
+        `CloudError`.
         """
-        return self.pusher.push(source, events, token=token, on_progress=on_progress)
+        return self.pusher.push(source, events, token=token, counts=counts, on_progress=on_progress)
+
+    def report_counts(
+        self,
+        source: str,
+        counts: Mapping[datetime, int],
+        *,
+        through: datetime,
+        as_of: datetime | None = None,
+        token: str | None = None,
+    ) -> dict[str, Any]:
+        """Report how many events a source has sent, by the instants at which its windows begin.
+
+        All events before `through` have been sent: windows before it without a number have none. `as_of` is when they
+        were counted, by default now: the newest report that names a window decides about it. Returns the API's answer,
+        with `report_id` and `windows`. Raises `DataError` for a report that is refused, `AccessDenied`, `CloudError`.
+        """
+        from slackwater.state.reports import counts_of, window_key
+
+        definition = self.project.source(source)
+        counts_of(definition)
+        keyed = {window_key(start, definition): count for start, count in counts.items()}
+        return self.pusher.report(definition, as_of=as_of or utc_now(), through=through, counts=keyed, token=token)
+
+    def counts(self, source: str, date: Date) -> DayCounts:
+        """Return what a source has sent in each hour of a day, against what is stored and rejected.
+
+        The day is in the timezone of the source's timestamps, or else of its files. Raises `UnknownName`, `InputError`
+        for a source without `counts` or a wrong date, `NotDeployed`, `DayChanged`, `CloudError`.
+        """
+        from slackwater.client.counts import DayCounter
+
+        if not self.settings.state_table:
+            raise NotDeployed("the deployed version stores no counts: run slackwater deploy")
+        counter = DayCounter(reader=self.counts_reader, inputs=self.inputs)
+        return counter.counts(self.project.source(source), iso_date(date))
 
     def pull(
         self, source: str, *, as_of: Date | None = None, accept_removed: int = 0, on_progress: OnProgress = ignore

@@ -1,24 +1,30 @@
-"""Pushes events with the caller's token, or with one of the operator that is created when it is needed."""
+"""Pushes events and reports with the caller's token, or with one of the operator that is created when it is needed."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import orjson
 
 from slackwater.aws.dynamodb.tokens import TokenTable
+from slackwater.aws.resources import utc_now
 from slackwater.client.arguments import pushed_source
 from slackwater.client.events import MAX_EVENTS, cut_batches
 from slackwater.client.sender import PushBlocked, PushTotals, RetryBudget, Sender
+from slackwater.client.sent_counts import SentCounts
 from slackwater.errors import AccessDenied, DataError, InputError
 from slackwater.project.project import Project
+from slackwater.sources.definition import Source
+from slackwater.state.reports import counts_of, report_document, window_key
 
+Sent = TypeVar("Sent")
 OPERATOR = "operator"
 """The partner name of the token that a client creates for itself."""
 
@@ -38,45 +44,84 @@ class Pusher:
     token_file: TokenFile
     correlation_id: str
     budget: RetryBudget
+    sent: SentCounts = field(default_factory=SentCounts)
+    """The events that were sent with `counts`."""
 
     def push(
-        self, source: str, events: Iterable[Event], *, token: str | None, on_progress: Callable[[PushTotals], None]
+        self,
+        source: str,
+        events: Iterable[Event],
+        *,
+        token: str | None,
+        counts: bool,
+        on_progress: Callable[[PushTotals], None],
     ) -> PushTotals:
         """Send events with `token`, by default with the operator's; `on_progress` gets the totals after each batch.
 
-        Raises `InputError` for a source without `push`, `DataError` for an event that JSON cannot represent, and as
-        `Sender.send` does.
+        With `counts`, report then how many events were sent, also by earlier pushes of these windows. Raises
+        `InputError` for a source without `push`, `DataError` for an event that JSON cannot represent, or if the source
+        takes no counts, and as `Sender.send` does.
         """
-        pushed_source(self.project, source)
+        definition = pushed_source(self.project, source)
+        if counts:
+            counts_of(definition)
         encoded = [event if isinstance(event, bytes) else _encode(index, event) for index, event in enumerate(events)]
+        totals = self._with_token(token, lambda sender: self._send(sender, definition, encoded, on_progress))
+        if counts:
+            totals.report = self._report_sent(definition, encoded, token)
+        return totals
+
+    def report(
+        self, source: Source, *, as_of: datetime, through: datetime, counts: Mapping[str, int], token: str | None
+    ) -> dict[str, Any]:
+        """Send a report; the keys of `counts` are as in its JSON document. Return the API's response.
+
+        Raises as `Sender.send` does.
+        """
+        document = report_document(as_of=as_of, through=through, counts=counts)
+        return self._with_token(token, lambda sender: sender.send_report(source.source, document))
+
+    def _report_sent(self, source: Source, events: list[bytes], token: str | None) -> dict[str, Any] | None:
+        now = utc_now()
+        sent = self.sent.add(source, events, now=now)
+        if sent is None:
+            return None
+        counts = {window_key(start, source): count for start, count in sent.counts.items()}
+        answer = self.report(source, as_of=now, through=sent.through, counts=counts, token=token)
+        return {**answer, "events": sum(counts.values()), "through": sent.through.isoformat()}
+
+    def _with_token(self, token: str | None, send: Callable[[Sender], Sent]) -> Sent:
+        """Return the result of `send` with a token, by default the operator's."""
         if token is not None:
-            return self._send(source, encoded, token, on_progress)
+            return send(self._sender(token))
         saved = self.token_file.get_or_create(self.api, self.create_operator_token)
         try:
-            return self._send(source, encoded, saved, on_progress)
+            return send(self._sender(saved))
         except PushBlocked:
             raise  # with any token
         except AccessDenied:
             # The saved token belongs to an earlier deployment, or is older than the source.
             new = self.create_operator_token()
             self.token_file.save(self.api, new)
-            return self._send(source, encoded, new, on_progress)
+            return send(self._sender(new))
 
     def create_operator_token(self) -> str:
-        """Return a new bearer token of the operator for all pushed sources; it replaces the older one of two."""
-        sources = sorted(name for name, source in self.project.sources.items() if source.push)
+        """Return a new bearer token of the operator for all sources that are pushed or take counts.
+
+        It replaces the older one of two.
+        """
+        sources = sorted(name for name, source in self.project.sources.items() if source.push or source.counts)
         return self.tokens.create(OPERATOR, sources, instead_of_oldest=True).plain
 
+    def _sender(self, token: str) -> Sender:
+        return Sender(http=self.http, api=self.api, token=token, correlation_id=self.correlation_id, budget=self.budget)
+
     def _send(
-        self, source: str, events: list[bytes], token: str, on_progress: Callable[[PushTotals], None]
+        self, sender: Sender, source: Source, events: list[bytes], on_progress: Callable[[PushTotals], None]
     ) -> PushTotals:
-        push = self.project.source(source).push
-        max_events = min(MAX_EVENTS, push.max_events) if push else MAX_EVENTS
-        totals = PushTotals(source, self.correlation_id)
-        sender = Sender(
-            http=self.http, api=self.api, token=token, correlation_id=self.correlation_id, budget=self.budget
-        )
-        for totals in sender.send(source, cut_batches(events, max_events=max_events)):
+        max_events = min(MAX_EVENTS, source.push.max_events) if source.push else MAX_EVENTS
+        totals = PushTotals(source.source, self.correlation_id)
+        for totals in sender.send(source.source, cut_batches(events, max_events=max_events)):
             on_progress(totals)
         return totals
 

@@ -1,4 +1,4 @@
-"""Sends batches of events to the API, as a partner does."""
+"""Sends batches of events, and reports of how many were sent, to the API, as a partner does."""
 
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ class PushTotals:
     duplicates: int = 0
     rejected: list[dict[str, Any]] = field(default_factory=list)
     """One entry for each event, with `index` (in the file, from 0) and `reason`."""
+    report: dict[str, Any] | None = None
+    """The report about these events, if the caller asked for one: `report_id`, `windows`, `events` and `through`."""
     unknown_fields: list[str] = field(default_factory=list)
     """The first fields of its events that the definition does not list, and whose values are kept."""
 
@@ -157,21 +159,15 @@ class Sender:
                 totals.add(part, response)
                 yield totals
 
+    def send_report(self, source: str, report: bytes) -> dict[str, Any]:
+        """Send a report, a JSON document, and return the API's response. Raises as `send` does."""
+        return self._post(f"{source}/counts", report, {"content-type": "application/json"})
+
     def _send_in_parts(self, source: str, batch: list[bytes]) -> Iterator[tuple[list[bytes], dict[str, Any]]]:
         """Send a batch; yield each part that the API accepted, in order, with its response."""
-        attempts = Retrying(
-            retry=retry_if_exception_type((httpx.TransportError, Throttled, Unavailable)),
-            wait=_pause,
-            stop=self._is_last_attempt,
-            sleep=self.sleep,
-            reraise=True,
-        )
+        headers = {"content-type": "application/x-ndjson", "content-encoding": "gzip"}
         try:
-            response = attempts(self._post, source, encode_body(batch))
-        except httpx.HTTPError as error:
-            if isinstance(error, httpx.ConnectError) and (reason := stopped_local_cloud(self.api)):
-                raise Unavailable(reason) from error
-            raise Unavailable(f"the API at {self.api} does not answer: {error or type(error).__name__}") from error
+            response = self._post(f"{source}/events", encode_body(batch), headers)
         except PushTooLarge:
             if len(batch) == 1:
                 raise
@@ -185,15 +181,29 @@ class Sender:
         # A batch that waits for AWS WAF is no load for the API, and a long push waits again and again.
         return state.attempt_number == _ATTEMPTS or not (_is_rate_limited(state) or self.budget.take())
 
-    def _post(self, source: str, body: bytes) -> dict[str, Any]:
+    def _post(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+        attempts = Retrying(
+            retry=retry_if_exception_type((httpx.TransportError, Throttled, Unavailable)),
+            wait=_pause,
+            stop=self._is_last_attempt,
+            sleep=self.sleep,
+            reraise=True,
+        )
+        try:
+            return attempts(self._post_once, path, body, headers)
+        except httpx.HTTPError as error:
+            if isinstance(error, httpx.ConnectError) and (reason := stopped_local_cloud(self.api)):
+                raise Unavailable(reason) from error
+            raise Unavailable(f"the API at {self.api} does not answer: {error or type(error).__name__}") from error
+
+    def _post_once(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
         response = self.http.post(
-            f"{self.api.rstrip('/')}/v1/sources/{source}/events",
+            f"{self.api.rstrip('/')}/v1/sources/{path}",
             content=body,
             headers={
                 "authorization": f"Bearer {self.token}",
-                "content-type": "application/x-ndjson",
-                "content-encoding": "gzip",
                 "x-correlation-id": self.correlation_id,
+                **headers,
             },
         )
         status = response.status_code

@@ -15,6 +15,7 @@ from slackwater.pipeline.definition import NotifyRules
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, described_changes
+from slackwater.state.completeness import SourceCounts
 
 MAX_ROWS = 100
 """Changed rows in a summary; all of them are in its Arrow files."""
@@ -47,6 +48,8 @@ class PublishedVersion(Record):
     manifest: str
     files_not_taken: dict[str, int] = Field(default_factory=dict)
     """For each source: files of the day that were not stored when its inputs were listed, if there were any."""
+    counts: tuple[SourceCounts, ...] = ()
+    """What the sources with `counts` had sent when its inputs were listed."""
     definition: str = ""
     """Digest of the pipeline's definition; empty if it is unknown."""
     code: str = ""

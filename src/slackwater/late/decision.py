@@ -10,6 +10,7 @@ from pydantic import Field
 from slackwater.late.entry import LateInput
 from slackwater.model import Record
 from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.state.completeness import SourceCounts
 
 MAX_FAILURES = 3
 """Attempts of a day that may fail one after the other: the next one would most likely fail too, and each costs a Spark
@@ -49,6 +50,11 @@ class DecisionRule(StrEnum):
         "aged",
         "late data is below every threshold, but the oldest of it has waited for `max_age_hours` of the "
         "pipeline, or `late_max_age_hours` of its source",
+    )
+    INCOMPLETE = (
+        "incomplete",
+        "the day would run again, but its sources have reported more events than there are: it waits for them, at most "
+        "`max_age_hours`, or without it for `within` of the source's `counts`",
     )
     COOL_DOWN = ("cool_down", "the day would run again, but it was run again less than `cool_down_hours` before")
     TOO_MANY = ("too_many", "today's checks have started `max_reruns_per_day` re-runs")
@@ -204,6 +210,8 @@ class DayDecision(Record):
     """When late data will have waited for `max_age_hours`, UTC; None if the next daily check comes before."""
     table_changes: tuple[TableChange, ...] = ()
     """Days of tables with `on_change: notify` that have changed since the published run."""
+    counts: tuple[SourceCounts, ...] = ()
+    """What the sources with `counts` have sent, against the rows of the present inputs."""
     new_definition: tuple[str, ...] = ()
     """What has changed in the definition since the published run; empty if nothing has, or if it is unknown."""
     late_inputs: tuple[LateInput, ...] = Field(default=(), exclude=True, repr=False)
@@ -243,6 +251,8 @@ class CheckReport(Record):
     last_arrivals: dict[str, datetime | None] = {}
     """When the newest object of each source was written, in the checked days or, without one there, in the days before
     as far back as the source's `silent_hours`. A source that could not be listed is left out."""
+    events_missing: dict[str, int] = {}
+    """By source with `counts`: events of the window that are missing for longer than its `within`."""
     usual_silences: dict[str, float] = {}
     """For how many hours each source is usually silent at this hour of the week. A source that is known for
     less than two weeks is left out."""

@@ -28,6 +28,7 @@ from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest, published_manifest
 from slackwater.runs.inputs.rejected_again import describe_rejected
 from slackwater.runs.inputs.shared_inputs import shared_inputs
+from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.record import (
     ActiveRun,
@@ -94,6 +95,7 @@ class Freezer:
     project: Project
     store: ObjectStore
     inputs: InputListing
+    counts: CountsReader
     table: RunTable
     executions: Executions
     exchange_bucket: str
@@ -181,6 +183,7 @@ class Freezer:
             execution=execution,
             started_at=manifest.frozen_at,
             files_not_taken=files_not_taken,
+            counts=self.counts.totals(pipeline, day, manifest),
             metrics=graph.publish.metrics,
             definition=definition,
             code=code,

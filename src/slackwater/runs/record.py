@@ -15,6 +15,7 @@ from slackwater.costs.cost import RunCost
 from slackwater.model import IsoDate, Record, UpdatedRecord
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.inputs.input_definition import InputDefinition
+from slackwater.state.completeness import SourceCounts
 from slackwater.storage import split_uri
 
 
@@ -203,6 +204,8 @@ class RunRecord(UpdatedRecord):
     error: str | None = None
     files_not_taken: dict[str, int] = Field(default_factory=dict)
     """For each source: files of the day that could not be fetched before the inputs were listed, if there are any."""
+    counts: tuple[SourceCounts, ...] = ()
+    """What the sources with `counts` had sent when the inputs were listed, against the rows of the manifest."""
     metrics: dict[str, Aggregation] = Field(default_factory=dict)
     """`publish.metrics` of the definition with which the run started."""
     definition: str = ""

@@ -41,6 +41,7 @@ def rollback_record(earlier: RunRecord, *, reason: str, run: Run, execution: str
         execution=execution,
         started_at=now,
         files_not_taken=earlier.files_not_taken,
+        counts=earlier.counts,
         metrics=earlier.metrics,
         definition=earlier.definition,
         code=earlier.code,

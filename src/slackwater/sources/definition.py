@@ -9,11 +9,12 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from slackwater.errors import DefinitionError
 from slackwater.model import Model, Name, TimeZone
 from slackwater.problems import Path, Problem, Problems, unknown_name
+from slackwater.sources.counts import Counts, has_whole_hours
 from slackwater.sources.fields import (
     ConstantColumn,
     DatePartColumn,
@@ -101,10 +102,18 @@ class Source(Model):
     `late.max_age_hours` of a pipeline replaces it."""
     silent_hours: Annotated[int, Field(gt=0)] = 48
     """An alarm fires when no data has arrived for this number of hours."""
+    counts: Counts | None = None
+    """Set it when the partner reports how many events it has sent, so that missing events are known."""
+
+    @model_serializer(mode="wrap")
+    def _without_new_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # While a deployment updates the functions, those of the release before read receipts and messages with this
+        # definition, and refuse keys that they do not know.
+        return {key: value for key, value in serialize(self).items() if key != "counts" or value is not None}
 
     @model_validator(mode="after")
     def _check_references(self) -> Source:
-        problems = [*self._reference_problems(), *self._derived_column_problems()]
+        problems = [*self._reference_problems(), *self._derived_column_problems(), *self._counts_problems()]
         if problems:
             raise Problems(*problems)
         return self
@@ -126,6 +135,22 @@ class Source(Model):
             if reader != name:
                 message = f"{reader} is read from {self.partner_name(name)!r} too: change the `from` of one of them"
                 yield Problem(path=("fields", name), at_key=True, message=message)
+
+    def _counts_problems(self) -> Iterator[Problem]:
+        if self.counts is None:
+            return
+        if self.counts.files and self.pull is None:
+            message = "files with counts are read by pulls, and the source has no `pull`: remove it"
+            yield Problem(path=("counts", "files"), message=message)
+        if self.counts.files and self.pull and self.counts.files == self.pull.files:
+            yield Problem(path=("counts", "files"), message="`pull.files` is the same pattern: name other files")
+        pattern = self.counts.pattern
+        if pattern and self.pull and self.pull.listing == "none" and not pattern.is_exact:
+            message = "no * with `listing: none`, because each name is requested: name one file of a date or hour"
+            yield Problem(path=("counts", "files"), message=message)
+        if self.counts.window == "day" and not has_whole_hours(self.pull_timezone):
+            message = f"days in {self.pull_timezone} do not begin with a UTC hour: use 5m, 10m or 1h"
+            yield Problem(path=("counts", "window"), message=message)
 
     def _derived_column_problems(self) -> Iterator[Problem]:
         for name, derived in self.enrich.items():
@@ -188,7 +213,7 @@ class Source(Model):
 
         It changes with the fields, the timestamp and the format, and not with a description, a schedule or a threshold.
         """
-        operational = {"description", "push", "pull", "late", "silent_hours"}
+        operational = {"description", "push", "pull", "late", "silent_hours", "counts"}
         # Only what differs from the defaults: an option that a later release adds does not change the digest.
         reading = self.model_dump(mode="json", exclude=operational, exclude_defaults=True, by_alias=True)
         if self.pull:

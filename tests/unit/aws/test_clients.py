@@ -44,7 +44,7 @@ def test_all_clients_of_the_functions_that_store_pushed_events_fail_soon(monkeyp
         return SimpleNamespace(get_object=lambda **_: {"Body": io.BytesIO(project)})
 
     monkeypatch.setattr(boto3.session.Session, "client", make_client)
-    settings = ("RAW_BUCKET", "TOKEN_TABLE", "FILE_TABLE", "EVENT_QUEUE_URL")
+    settings = ("RAW_BUCKET", "TOKEN_TABLE", "FILE_TABLE", "STATE_TABLE", "EVENT_QUEUE_URL")
     for variable, value in {**dict.fromkeys(settings, "x"), "PROJECT_URI": "s3://assets/project"}.items():
         monkeypatch.setenv(variable, value)
     getattr(function_resources.__wrapped__(SHORT_CONFIG), name)

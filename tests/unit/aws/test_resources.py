@@ -31,13 +31,17 @@ from tests.function_variables import VARIABLES
 pytestmark = pytest.mark.unit
 
 USES = {
-    "receive-events": ("events_api", "event_counts"),
+    "receive-events": ("events_api", "event_counts", "state_table"),
     "store-events": ("project", "receiver"),
-    "list-files": ("project", "store", "file_cache", "settings.exchange_bucket", "settings.outbound_allow"),
+    "list-files": (
+        *("project", "store", "file_cache", "state_table"),
+        *("settings.exchange_bucket", "settings.outbound_allow"),
+    ),
     "fetch-file": (
         fetch_file.fetcher,
         "file_cache",
         "raw_writer",
+        "state_table",
         "event_counts",
         "arrivals",
         "settings.outbound_allow",

@@ -78,7 +78,8 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> S3:
     nothing = SimpleNamespace(batch_create_partition=lambda **_: {}, update_item=lambda **_: {})
     clients = {"s3": s3, "glue": nothing, "dynamodb": nothing}
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: clients.get(service))
-    names = ("TOKEN_TABLE", "EVENT_QUEUE_URL", "FILE_TABLE", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL", "JOB_NETWORK")
+    names = ("TOKEN_TABLE", "EVENT_QUEUE_URL", "FILE_TABLE", "STATE_TABLE", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL")
+    names = (*names, "JOB_NETWORK")
     values = {"RAW_BUCKET": "raw", "PROJECT_URI": "s3://assets/project.json", "SOURCE_KMS_KEYS": f"things={KEY}"}
     for name, value in {**dict.fromkeys(names, ""), **values}.items():
         monkeypatch.setenv(name, value)

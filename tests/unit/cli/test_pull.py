@@ -148,3 +148,9 @@ def test_an_empty_listing_is_printed_with_what_was_looked_for(capsys):
         "check `url`, `files` and `lookback_days` in sources/things.yaml; for an earlier window: "
         "slackwater pull things --as-of DATE"
     )
+
+
+def test_files_with_counts_are_printed(capsys):
+    shown = printed(capsys, reports=2, refused_reports=["2026/counts.json: the report is not JSON"])
+    assert "2 reports of how many events were sent" in shown
+    assert "a file with counts was not read: 2026/counts.json: the report is not JSON" in shown

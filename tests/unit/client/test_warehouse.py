@@ -21,6 +21,7 @@ from slackwater.sources.partitions import Partition
 from slackwater.storage import StoredObject
 from tests.fakes_receiver import Clock, MemoryFileCache, a_source, begin_file, store_file
 from tests.fakes_spark import FolderStore
+from tests.fakes_state import MemoryState
 from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
 
@@ -97,7 +98,7 @@ class Cloud:
 
     def push(self, events):
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
-        receiver = Receiver(raw_writer=raw_writer, now=self.clock)
+        receiver = Receiver(raw_writer=raw_writer, now=self.clock, put_rejected=MemoryState().put_rejected)
         receiver.store(receiver.check(pushed_body(json.dumps(events).encode(), "application/json"), self.source))
 
     def query(self, sql):

@@ -389,6 +389,7 @@ CASES = {
     DecisionRule.FAILED: {**LATE_GROWN, "inputs": {"failed": FAILED}},
     DecisionRule.MOVED_HOURS: {**LATE_GROWN, "inputs": {"definition": MOVED}},
     DecisionRule.TOO_EXPENSIVE: {**LATE_GROWN, "policy": {"worth_per_percent": 0.001}},
+    DecisionRule.INCOMPLETE: {**LATE_GROWN, "inputs": {"incomplete_until": FROZEN + timedelta(hours=2)}},
     DecisionRule.COOL_DOWN: {**LATE_GROWN, "inputs": {"last_rerun_at": FROZEN}, "policy": {}},
     DecisionRule.TOO_MANY: {**LATE_GROWN, "policy": {"max_reruns_per_day": 1}},
     DecisionRule.OVER_BUDGET: {**LATE_GROWN, "policy": {"budget_per_day": 0.5}},

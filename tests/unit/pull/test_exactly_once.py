@@ -30,6 +30,7 @@ from tests.fakes_receiver import (
     MemoryStore,
     a_source,
 )
+from tests.fakes_state import MemoryState
 from tests.reading import EventKey, read_once, rejected_indexes
 from tests.sending import AGE, EVENT_TIMES, LIMITS, SOON, VALID, Event, expected_events, make_event
 
@@ -181,6 +182,7 @@ class World:
             raw_writer=RawWriter(store=store, raw_bucket="raw"),
             now=self.clock,
             owner=f"pull-{self.pulls}",
+            put_rejected=MemoryState().put_rejected,
         )
         items = plan_pull(self.source, as_of=TODAY, partner=self.partner, cache=self.cache, now=self.clock()).items
         for item in items:

@@ -468,6 +468,8 @@ class TestWorkList:
         result = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(stored(SECOND, changed=CHANGED),))
         answer = write_plan(result, store=store, uri=uri)
         assert answer.model_dump() == {
+            "reports": 0,
+            "refused_reports": (),
             "files": 3,
             "listed": 2,
             "unchanged": 0,

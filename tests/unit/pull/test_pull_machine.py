@@ -25,6 +25,7 @@ from tests.example_project import example_project
 from tests.execution_events import ENDS, HISTORY_LIMIT, most_events
 from tests.fakes_functions import use_resources
 from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, MemoryStore
+from tests.fakes_state import MemoryState
 
 pytestmark = pytest.mark.unit
 
@@ -109,6 +110,8 @@ class TestMachine:
             "removed": 2,
             "doubtful": 1,
             "left": 5,
+            "reports": 0,
+            "refused_reports": [],
             "failed": 0,
             "rows": 0,
             "rejected": 0,
@@ -121,6 +124,11 @@ class TestMachine:
             "first_reason": "",
             "correlation_id": "c",
         }
+
+    def test_totals_have_the_files_with_counts(self):
+        result = totals(reports=2, refused_reports=["a.json: not JSON"])
+        assert (result["reports"], result["refused_reports"]) == (2, ["a.json: not JSON"])
+        assert totals(reports=0, refused_reports=[])["refused_reports"] == []
 
     def test_totals_of_one_file_are_its_counts(self):
         result = totals(fetched("stored", rows=5, rejected=1, bytes=70))
@@ -270,6 +278,7 @@ class TestFunctions:
         }
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         ports = {"file_cache": self.cache, "project": project, "store": self.store, "event_counts": self.counts}
+        ports["state_table"] = MemoryState()
         for function in (lister, fetcher):
             use_resources(monkeypatch, function, settings, raw_writer=raw_writer, **ports)
 
@@ -292,6 +301,8 @@ class TestFunctions:
             "removed": 0,
             "doubtful": 0,
             "left": 0,
+            "reports": 0,
+            "refused_reports": [],
             "oldest_not_taken": None,
             "work": listing["work"],
         }

@@ -31,6 +31,7 @@ from slackwater.sources.definition import Source
 from tests.before_named_rows import ReceiverBefore
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import RECEIVED, Clock, Crash, MemoryStore, a_source
+from tests.fakes_state import MemoryState
 from tests.pushing import pushed_body
 from tests.reading import EventKey, read_once, rejected_indexes
 from tests.sending import AGE, EVENT_TIMES, FUTURE, LIMITS, SOON, VALID, Event, make_event
@@ -81,7 +82,9 @@ class Definition:
 @cache
 def _source(definition: Definition, event_id: str | None) -> Source:
     timestamp = {"field": "at", "timezone": _ZONES[definition.utc_offset], **(LIMITS if definition.limited else {})}
-    return a_source(event_id=event_id, timestamp=timestamp, push={"buffer": definition.buffer}, pull=None)
+    return a_source(
+        event_id=event_id, timestamp=timestamp, push={"buffer": definition.buffer}, pull=None, counts={"window": "5m"}
+    )
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ class World:
         self.answered = set[str]()
         self.is_fault_reached = False
         """Whether a step has come to the write with its fault."""
-        self.store, self.queue, self.clock = MemoryStore(), Queue(), Clock()
+        self.store, self.queue, self.clock, self.state = MemoryStore(), Queue(), Clock(), MemoryState()
         self.counted = Counter[Metric]()
         """The sums of the metrics of all processes."""
 
@@ -213,7 +216,8 @@ class World:
         store = process.using(self.store)
         is_before = self.plan.is_upgraded and not self.deployed
         receiver = ReceiverBefore if is_before else Receiver
-        return receiver(raw_writer=RawWriter(store=store, raw_bucket="raw"), now=self.clock)
+        put_rejected = process.using(self.state).put_rejected
+        return receiver(raw_writer=RawWriter(store=store, raw_bucket="raw"), now=self.clock, put_rejected=put_rejected)
 
     def counting(self, process: Process) -> Receiver:
         """The receiver of the API, which puts metrics."""
@@ -293,6 +297,10 @@ class World:
         read, expected = self.read(), self.expected(self.plan.batches)
         assert read.keys() == expected.keys()
         assert all(number in expected[key] for key, number in read.items())
+        facts = Counter[str]()
+        for (_, _, batch), rejected in self.state.rejected.items():
+            facts[batch] += sum(rejected.bins) + rejected.unplaced
+        assert facts == {batch: len(indexes) for batch, indexes in rejected_indexes(self.store).items() if indexes}
         self.check_counters()
 
     def check_counters(self) -> None:

@@ -152,12 +152,20 @@ class TestHandler:
 
     def test_a_body_without_a_media_type_may_come_as_a_string(self, handler):
         request = {"multiValueHeaders": {"Authorization": ["Bearer good"]}, "body": "{}", "isBase64Encoded": False}
-        context = {"pathParameters": {"source": "things"}, "requestContext": {"requestId": "request-1"}}
+        context = {
+            "pathParameters": {"source": "things"},
+            "resource": "/",
+            "requestContext": {"requestId": "request-1"},
+        }
         assert handler({**request, **context}, FunctionContext())["statusCode"] == 415
 
     def test_a_request_without_headers_or_body_is_answered(self, handler):
         request = {"multiValueHeaders": None, "headers": None, "body": None, "isBase64Encoded": False}
-        context = {"pathParameters": {"source": "things"}, "requestContext": {"requestId": "request-1"}}
+        context = {
+            "pathParameters": {"source": "things"},
+            "resource": "/",
+            "requestContext": {"requestId": "request-1"},
+        }
         answer = handler({**request, **context}, FunctionContext())
         assert (answer["statusCode"], answer["headers"]["x-correlation-id"]) == (401, "request-1")
 

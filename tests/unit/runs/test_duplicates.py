@@ -26,6 +26,7 @@ from slackwater.runs.inputs.manifest import InputObject
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import Clock, a_source, committed_uris, store_file
+from tests.fakes_state import MemoryState
 from tests.memory import arrow_peak
 from tests.pushing import pushed_body
 
@@ -53,7 +54,7 @@ class WithIds(World):
         """Send one batch to the receiver; all events with the same id are equal."""
         events = [{"id": name, "at": f"{TODAY}T{hour:02}:{ord(name[-1]) % 60:02}:00Z"} for name in ids]
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
-        receiver = Receiver(raw_writer=raw_writer, now=self.clock)
+        receiver = Receiver(raw_writer=raw_writer, now=self.clock, put_rejected=MemoryState().put_rejected)
         return receiver.store(receiver.check(pushed_body("\n".join(map(json.dumps, events)).encode()), self.source))
 
     def put_file(self, path, content, *ids, column="id"):

@@ -9,6 +9,7 @@ from slackwater.project.project import CodeDigests
 from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.outcome import RunRecorder, failure_message
 from slackwater.runs.record import Hold, Publication, RunState, failure_uri
 from slackwater.sources.partitions import Partition
@@ -16,6 +17,7 @@ from tests.example_project import example_project
 from tests.fakes_check import KEPT
 from tests.fakes_receiver import MemoryFileCache, begin_file, store_file
 from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable, DictStore, SetExecutions
+from tests.fakes_state import MemoryState
 
 pytestmark = pytest.mark.unit
 
@@ -76,8 +78,9 @@ def inputs(project, store, files, table):
 
 @pytest.fixture
 def freezer(inputs, table, executions, lost):
+    counts = CountsReader(project=inputs.project, state=MemoryState(), files=inputs.files)
     return Freezer(
-        project=inputs.project, store=inputs.store, inputs=inputs, table=table, executions=executions,
+        project=inputs.project, store=inputs.store, inputs=inputs, counts=counts, table=table, executions=executions,
         exchange_bucket="exchange", keeps=KEPT, now=lambda: NOW, on_run_lost=lost.append,
     )  # fmt: skip
 

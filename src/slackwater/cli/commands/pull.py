@@ -95,6 +95,10 @@ def print_pull_totals(totals: Mapping[str, Any], project: Project) -> None:
         + (f", {totals['failed']} failed" if totals["failed"] else ""),
         style="red" if totals["failed"] else "green",
     )
+    if reports := totals.get("reports"):  # deployments of older versions read none
+        print_text(f"  {counted(reports, 'report')} of how many events were sent")
+    for reason in totals.get("refused_reports", ()):
+        print_note(f"a file with counts was not read: {reason}", style="yellow")
     counts = {**totals, "gone": totals["removed"] - totals["doubtful"]}
     for key, (noun, sentence) in _NOTES.items():
         if count := counts[key]:

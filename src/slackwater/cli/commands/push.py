@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ from slackwater.cli.command import Result, Session, command
 from slackwater.cli.options import argument, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pushed_source
-from slackwater.formatting import counted
+from slackwater.formatting import counted, timestamp
 from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _PRINTED_REASONS = 5
 @command(
     "slackwater push weather weather-2013-03-08.ndjson",
     "zcat events.gz | slackwater push weather - --json",
+    "slackwater push clicks clicks-2026-01-01T15.ndjson --counts",
     writes=True,
 )
 def push(
@@ -35,6 +37,13 @@ def push(
             text="The partner's bearer token. Default: a token of the operator, created on first use.",
         ),
     ] = None,
+    counts: Annotated[
+        bool,
+        option(
+            "--counts",
+            text="Report then how many events were sent: the file has all events of its windows, up to the last one.",
+        ),
+    ] = False,
     *,
     session: Session,
 ) -> Result:
@@ -58,6 +67,7 @@ def push(
             source,
             events,
             token=token,
+            counts=counts,
             on_progress=lambda now: progress.update(task, note=f"{now.events:,} of {len(events):,} events"),
         )
         progress.update(task, TaskState.DONE if totals.ok else TaskState.FAILED, note=counted(totals.events, "event"))
@@ -72,6 +82,9 @@ def print_push_totals(totals: PushTotals) -> None:
         f"{len(totals.rejected):,} rejected, in {batches}",
         style="green" if totals.ok else "red",
     )
+    if report := totals.report:
+        through = timestamp(datetime.fromisoformat(report["through"]))
+        print_text(f"  reported: {counted(report['events'], 'event')} sent in their windows, and all before {through}")
     if names := totals.unknown_fields:
         print_note(
             f"fields that sources/{totals.source}.yaml does not list: {', '.join(names)} (their values are in the "

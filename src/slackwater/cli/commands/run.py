@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown
 from slackwater.cli.options import argument, date_option, days_option, option, split_days
-from slackwater.cli.output import print_note, print_text
+from slackwater.cli.output import COUNT_STYLES, print_note, print_text
 from slackwater.client.arguments import check_begun
 from slackwater.client.workspace import project_of
 from slackwater.errors import InputError
@@ -158,6 +158,8 @@ def print_run(result: RunResult, definitions: Project) -> None:
         style="green",
     )
     print_text(f"  {result.seconds.total} s{format_breakdown(result.seconds)}")
+    for item in result.counts:
+        print_text(f"  {item.source}: {item.line}", style=COUNT_STYLES[item.state])
     for note in describe_unstored(result.files_not_taken):
         print_note(f"when its inputs were listed, {note}", style="yellow")
     for note in result.notes:
@@ -204,6 +206,7 @@ def run_document(result: RunResult) -> dict[str, Any]:
         "input": {"files": result.run.files, "rows": result.run.rows, "bytes": result.run.bytes},
         "publication": result.publication.model_dump(mode="json"),
         "files_not_taken": dict(result.files_not_taken),
+        "counts": [item.model_dump(mode="json") for item in result.counts],
         "notes": list(result.notes),
         "seconds": asdict(result.seconds),
     }

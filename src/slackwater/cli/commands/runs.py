@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown
 from slackwater.cli.options import AttemptNumber, argument, date_option, days_option, option, split_days
-from slackwater.cli.output import format_usd, print_table, print_text, value_lines
+from slackwater.cli.output import COUNT_STYLES, format_usd, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
 from slackwater.errors import InputError
 
@@ -121,6 +121,8 @@ def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, Ru
         title = f"{record.run.date}, attempt {record.run.attempt}"
         if record.error:
             print_text(f"{title}: {record.error}", style="red")
+        for item in record.counts:
+            print_text(f"{title}: {item.source}: {item.line}", style=COUNT_STYLES[item.state])
         for note in describe_unstored(record.files_not_taken):
             print_text(f"{title}: {note}", style="yellow")
     for last, of_run in steps:

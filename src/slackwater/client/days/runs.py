@@ -14,6 +14,7 @@ from slackwater.errors import StillRunning
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.record import DayRecord, Publication, ResolutionAction, Run, RunRecord, RunState
 from slackwater.runs.table import RunTable
+from slackwater.state.completeness import SourceCounts
 
 _SPARK = "emr-serverless"
 
@@ -43,6 +44,8 @@ class RunResult:
     execution: str
     files_not_taken: Mapping[str, int]
     """For each source: files of the day that were not taken when the inputs were listed, if there were any."""
+    counts: Sequence[SourceCounts] = ()
+    """What the sources with `counts` had sent when the inputs were listed."""
     notes: Sequence[str] = ()
     """What else a person has to know about the day: that it has not ended, has no events, is on hold, or was."""
 
@@ -122,6 +125,7 @@ def run_result(view: ExecutionView, table: RunTable) -> RunResult:
         seconds=seconds,
         execution=view.arn,
         files_not_taken=record.files_not_taken if record else {},
+        counts=record.counts if record else (),
         notes=tuple(_notes(run, record, table.day(run.pipeline, run.date), started=view.started, now=utc_now())),
     )
 

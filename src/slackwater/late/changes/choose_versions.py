@@ -271,6 +271,7 @@ def published_version(record: RunRecord) -> PublishedVersion:
         frozen_at=record.frozen_at,
         manifest=run.manifest,
         files_not_taken=record.files_not_taken,
+        counts=record.counts,
         definition=record.definition,
         code=record.code,
         reads=record.reads,

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError
 from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts
 from slackwater.late.check.limits import decide_and_count
+from slackwater.late.check.missing_events import missing_events, total_missing
 from slackwater.late.check.older import update_late_days
 from slackwater.late.check.read_facts import FactReader
 from slackwater.late.check.record_holds import day_with_decision, ends_older_hold, older_days
@@ -25,6 +26,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.inputs.listing import DayListing, InputListing
+from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
 
@@ -45,6 +47,7 @@ class Checker:
 
     project: Project
     inputs: InputListing
+    counts: CountsReader
     table: RunTable
     executions: Executions
     store: ObjectStore
@@ -110,7 +113,8 @@ class Checker:
         def read(facts: DayFacts, listed: DayListing | None) -> CheckedDay:
             facts, manifest = reader.read_inputs(facts, listed)
             arrivals, unlisted = arrivals_of_day(reader.definition, facts.day, manifest, listed, inputs=self.inputs)
-            return CheckedDay(facts, arrivals, facts.error or unlisted)
+            missing = missing_events(reader.definition, facts, listed, counts=self.counts, now=self.now())
+            return CheckedDay(facts, arrivals, facts.error or unlisted, missing)
 
         def read_again(item: CheckedDay) -> CheckedDay:
             return read(read_record(item.facts.day), None) if isinstance(item.error, TRANSIENT_ERRORS) else item
@@ -180,6 +184,7 @@ class Checker:
             "overdue": overdue_days(definition, [item.facts for item in checked[:-1]], first, now),
             "notifications_due": self._notifications_due(report.pipeline, before=report.days[0].date),
             "last_arrivals": arrivals,
+            "events_missing": total_missing(checked),
             "usual_silences": usual_silences(definition, checked, arrivals, table=self.table, now=now),
         }
         return report.model_copy(update=more)
@@ -195,6 +200,7 @@ class Checker:
             definition=definition,
             project=self.project,
             inputs=self.inputs,
+            counts=self.counts,
             table=self.table,
             executions=self.executions,
             store=self.store,

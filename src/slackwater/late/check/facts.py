@@ -24,6 +24,7 @@ from slackwater.runs.inputs.difference import Amount, FileChange, SourceDifferen
 from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
 from slackwater.sources.late_thresholds import LateThresholds
+from slackwater.state.completeness import PeriodCounts, SourceCounts
 
 TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled, Unavailable)
 """These may pass within seconds, so the day is read once more."""
@@ -96,6 +97,12 @@ class DayInputs:
     """Of all objects that a run would read."""
     bytes: int = 0
     """Of the same objects."""
+    counts: tuple[SourceCounts, ...] = ()
+    """What the sources with `counts` have sent, against the rows of these inputs."""
+    periods: Mapping[str, Sequence[PeriodCounts]] = field(default_factory=dict)
+    """The same by source, for each hour or day."""
+    incomplete_until: datetime | None = None
+    """Until when late data waits for more events that sources have reported; None if it does not."""
     table_changes: tuple[TableChange, ...] = ()
     late_inputs: tuple[LateInput, ...] = ()
 
@@ -253,6 +260,11 @@ class DayFacts:
     def reruns_definition(self) -> bool:
         """Whether the day would run again for a new definition."""
         return self.is_in_window and self.inputs.definition is not None and self.inputs.definition.reruns
+
+    @property
+    def is_due_anyway(self) -> bool:
+        """Whether the day would run again without its late data too."""
+        return self.is_outcome_unknown or self.needs_person or self.reruns_definition
 
     @property
     def would_run(self) -> bool:

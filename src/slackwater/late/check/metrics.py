@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from statistics import median
 
@@ -22,6 +22,7 @@ from slackwater.runs.table import RunTable
 _FEWEST_EVENTS = 100
 # A source that delivers weekly has two of them in 14 days.
 _FEWEST_DAYS = 2
+_WAITING = frozenset({DecisionRule.COOL_DOWN, DecisionRule.INCOMPLETE})
 
 
 def days_on_hold(report: CheckReport, held_dates: Iterable[str]) -> int:
@@ -63,12 +64,14 @@ def budget_percent(policy: Late, usage: RerunUsage, days: Iterable[DayDecision])
 def put_gauges(report: CheckReport, definition: Pipeline, project: Project, put_metric: PutsMetric) -> None:
     """Put the levels that a check of all days finds."""
     pipeline = report.pipeline
-    # A cool-down ends by itself, so it must not fire an alarm.
-    unprocessed = _late_bytes(report, LateDecision.HOLD, LateDecision.DEFER, but=DecisionRule.COOL_DOWN)
+    # These days run again by themselves, so they must not fire an alarm.
+    unprocessed = _late_bytes(report, LateDecision.HOLD, LateDecision.DEFER, but=_WAITING)
     put_metric(Metric.LATE_BYTES_UNPROCESSED, unprocessed, pipeline=pipeline)
     put_metric(Metric.LATE_BYTES_IGNORED, _late_bytes(report, LateDecision.IGNORE), pipeline=pipeline)
     put_metric(Metric.DAYS_OVERDUE, len(report.overdue), pipeline=pipeline)
     put_metric(Metric.LATE_DAYS_OLDER, len(report.older), pipeline=pipeline)
+    for name, missing in report.events_missing.items():
+        put_metric(Metric.EVENTS_MISSING, missing, source=name)
     for name, arrived in report.last_arrivals.items():
         usual_hours = project.source(name).silent_hours
         # Without an arrival, the source has been silent at least since the earliest time that the check has listed.
@@ -79,9 +82,9 @@ def put_gauges(report: CheckReport, definition: Pipeline, project: Project, put_
         put_metric(Metric.SILENCE_PERCENT, percent, source=name)
 
 
-def _late_bytes(report: CheckReport, *decisions: LateDecision, but: DecisionRule | None = None) -> int:
-    """Return the late data, in bytes, of the days with these decisions, without those that the rule `but` decides."""
-    days = (day for day in report.days if day.decision in decisions and day.rule is not but)
+def _late_bytes(report: CheckReport, *decisions: LateDecision, but: Collection[DecisionRule] = ()) -> int:
+    """Return the late data, in bytes, of the days with these decisions, without those that a rule of `but` decides."""
+    days = (day for day in report.days if day.decision in decisions and day.rule not in but)
     return sum(source.unprocessed.bytes for day in days for source in day.sources)
 
 

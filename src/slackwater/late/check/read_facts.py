@@ -27,8 +27,11 @@ from slackwater.runs.inputs.listing import DayListing, InputListing
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, published_manifest
 from slackwater.runs.inputs.rejected_again import describe_rejected
 from slackwater.runs.inputs.shared_inputs import shared_inputs
+from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_running
+from slackwater.sources.definition import Source
+from slackwater.state.completeness import CountState, total_counts
 from slackwater.storage import ObjectStore
 
 # Between two daily checks, when the clocks change.
@@ -46,6 +49,7 @@ class FactReader:
     definition: Pipeline
     project: Project
     inputs: InputListing
+    counts: CountsReader
     table: RunTable
     executions: Executions
     store: ObjectStore
@@ -94,27 +98,30 @@ class FactReader:
         unread = [each.name for each in self.reads.tables if each not in run.reads.tables] if run and run.reads else ()
         # Without the known objects, the check would read the metadata of each object of the window again.
         listed = self.inputs.manifest(record.pipeline, facts.day, known=before.objects, listed=objects, unread=unread)
-        facts = replace(facts, compared=self._compared(record, run, before, listed))
+        facts = replace(facts, compared=self._compared(facts, run, before, listed))
         if unread and rule_of(facts).decision is LateDecision.RERUN:
             # The run would read these tables too. If it cannot, it takes the place of no other re-run.
             self.inputs.manifest(record.pipeline, facts.day, known=listed.objects, listed=objects)
         return facts, listed
 
     def _compared(
-        self, record: DayRecord, run: RunRecord | None, before: InputManifest, listed: InputManifest
+        self, facts: DayFacts, run: RunRecord | None, before: InputManifest, listed: InputManifest
     ) -> DayInputs:
         """Return the present inputs, compared with those before.
 
-        Reads the run table only for later attempts and changed tables, and the file cache only for dropped and for lost
-        files.
+        Reads the run table only for later attempts and changed tables, the file cache only for dropped and for lost
+        files, and facts only about sources with `counts`.
         """
-        definition, project, now = self.definition, self.project, self.now()
+        definition, project, now, record = self.definition, self.project, self.now(), facts.record
         shared = shared_inputs(before, listed, former=run.reads if run else None, present=self.reads)
         change = self._definition_change(run)
         later = attempts_after_published(record, self.table)
         waits = late_waits(shared.before, shared.now, definition, files=self.inputs.files, now=now)
         ages = max_ages(definition, project)
         late = late_inputs(shared.before, shared.now, sources=self.reads.inputs)
+        periods = self.counts.of_day(record.pipeline, facts.day, listed)
+        counts = tuple(total_counts(project.source(name), each) for name, each in periods.items())
+        short = [project.source(item.source) for item in counts if item.state is CountState.SHORT]
         return DayInputs(
             digest=listed.digest,
             rows=listed.rows,
@@ -130,6 +137,9 @@ class FactReader:
             definition=change,
             rejected=tuple(describe_rejected(shared.before, shared.differences, files=self.inputs.files)),
             is_repeated=self._is_repeated(record, shared.differences, now),
+            counts=counts,
+            periods=periods,
+            incomplete_until=incomplete_until(waits, ages, short, now=now),
             table_changes=_notified_changes(shared.before, shared.now, definition.published_tables),
             late_inputs=(*late, definition_input(change.digest, at=listed.frozen_at)) if change else late,
         )
@@ -285,6 +295,22 @@ def next_age(waits: Mapping[str, float], max_ages: Mapping[str, MaxAge], *, now:
     hours = min((each for each in left if 0 < each <= _MOST_HOURS), default=None)
     # Objects have whole seconds. The result is the same in each check, in spite of rounded hours.
     return None if hours is None else (now + hours * HOUR + timedelta(seconds=0.5)).replace(microsecond=0)
+
+
+def incomplete_until(
+    waits: Mapping[str, float], max_ages: Mapping[str, MaxAge], short: Sequence[Source], *, now: datetime
+) -> datetime | None:
+    """Return until when late data waits for events that the sources `short` have reported; None if it does not.
+
+    The oldest late data of an input waits for as long as it may, and without a limit for the longest `within` of these
+    sources. `waits` is for how many hours it has waited at the instant `now`.
+    """
+    within = max((source.counts.wait / HOUR for source in short if source.counts), default=0.0)
+    left = [(max_ages[name].hours if name in max_ages else within) - waited for name, waited in waits.items()]
+    hours = min(left, default=0.0)
+    if not short or hours <= 0:
+        return None
+    return (now + hours * HOUR + timedelta(seconds=0.5)).replace(microsecond=0)
 
 
 def _removals(source: str, objects: Sequence[InputObject], files: FileCache) -> Iterator[datetime]:

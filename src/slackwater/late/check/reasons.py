@@ -12,6 +12,7 @@ from slackwater.late.decision import MAX_TABLE_RERUNS
 from slackwater.pipeline.table_inputs import OnChange
 from slackwater.runs.holds import describe_moved_hours
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.state.completeness import CountState
 
 # -- days whose record decides ----------------------------------------------------------------------------------------
 
@@ -184,6 +185,14 @@ def table_notified(facts: DayFacts) -> tuple[str, ...]:
 def table_ignored(facts: DayFacts) -> tuple[str, ...]:
     """Return the changed tables that are ignored."""
     return (*_table_changes(facts, "ignore"), *new_definition(facts))
+
+
+def incomplete(facts: DayFacts) -> tuple[str, ...]:
+    """Return why the day would run again, what its sources have sent, and when it runs at the latest."""
+    inputs = facts.inputs
+    short = (f"{item.source}: {item.line}" for item in inputs.counts if item.state is CountState.SHORT)
+    until = timestamp(inputs.incomplete_until) if inputs.incomplete_until else ""
+    return (*why_rerun(facts), *short, f"more events are announced, so it waits for them until {until}")
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------

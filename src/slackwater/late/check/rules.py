@@ -34,9 +34,14 @@ def _is_too_expensive(facts: DayFacts) -> bool:
     limits, most = facts.cooled_limits, facts.worth_usd
     if limits is None or limits.price is None or most is None or limits.price <= most:
         return False
-    # The new definition would run the day without its late data too.
-    is_due_anyway = facts.is_outcome_unknown or facts.needs_person or facts.reruns_definition
-    return facts.inputs.is_grown and not facts.inputs.aged and not is_due_anyway
+    return facts.inputs.is_grown and not facts.inputs.aged and not facts.is_due_anyway
+
+
+def _is_incomplete(facts: DayFacts) -> bool:
+    # No check looks at a day before the window again, so a decision about one must not wait.
+    if not facts.is_in_window or facts.inputs.incomplete_until is None:
+        return False
+    return facts.inputs.is_grown and not facts.inputs.aged and not facts.is_due_anyway
 
 
 def _is_cooling_down(facts: DayFacts) -> bool:
@@ -115,6 +120,7 @@ RULES = (
         reasons.moved_hours,
     ),
     Rule(DecisionRule.TOO_EXPENSIVE, _IGNORE, _is_too_expensive, reasons.too_expensive),
+    Rule(DecisionRule.INCOMPLETE, _DEFER, _is_incomplete, reasons.incomplete),
     Rule(DecisionRule.COOL_DOWN, _DEFER, _is_cooling_down, reasons.cool_down),
     Rule(
         DecisionRule.TOO_MANY,
@@ -161,6 +167,7 @@ _LINKS = {
     "the timezone has changed": "late-data/definitions-and-tables.md#a-new-definition",
     "`on_definition`": "late-data/definitions-and-tables.md#a-new-definition",
     "`on_change: notify`": "late-data/definitions-and-tables.md#changed-tables",
+    "have reported": "completeness.md",
 }
 
 
@@ -180,6 +187,7 @@ def decide(facts: DayFacts) -> DayDecision:
             "figures": _figures(facts, rule),
             "ages_at": inputs.ages_at,
             "table_changes": inputs.table_changes,
+            "counts": inputs.counts,
             "new_definition": inputs.definition.lines if inputs.definition else (),
             "late_inputs": inputs.late_inputs,
         }
@@ -214,6 +222,7 @@ def _figures(facts: DayFacts, rule: Rule) -> DecisionFigures:
         input_bytes=inputs.bytes,
         attempt=facts.attempt,
         last_rerun_at=inputs.last_rerun_at,
+        not_before=inputs.incomplete_until if rule.name is DecisionRule.INCOMPLETE else None,
     )
     if limits is None:
         return figures

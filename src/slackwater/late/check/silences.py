@@ -40,6 +40,8 @@ class CheckedDay(NamedTuple):
     could not be listed is left out."""
     error: SlackwaterError | None = None
     """Why the day's inputs or its arrivals could not be read, or its record not be written."""
+    missing: Mapping[str, int] = {}
+    """By source with `counts`: events that are missing for longer than its `within`, as far as they are known."""
 
 
 def arrivals_of_day(

@@ -18,6 +18,7 @@ from slackwater.late.effect import Severity, effect_percent, severity
 from slackwater.late.report.headline import cut_value, largest_effect
 from slackwater.model import Record, json_schema
 from slackwater.runs.inputs.difference import Change, SourceDifference
+from slackwater.state.completeness import SourceCounts
 
 MAX_METRICS = 20
 MAX_INPUTS = 20
@@ -112,6 +113,8 @@ class ChangeDocument(Document):
     """At most 20 metrics that have changed, in the order of their declaration."""
     inputs: tuple[ChangedInput, ...]
     """At most 20 inputs that have changed, by name."""
+    counts: tuple[SourceCounts, ...] = ()
+    """What at most 20 sources with `counts` had sent when the inputs of the later version were listed."""
     cost_usd: float | None
     """Of the run that published the later version, in USD; None while it is unknown."""
     comparison_cost_usd: float | None = None
@@ -144,6 +147,7 @@ def change_document(comparison: Comparison, *, summary: str, comparison_uri: str
         rows=comparison.rows,
         metrics=tuple(_changed_metrics(metrics, comparison.split)),
         inputs=tuple(_changed_inputs(inputs)),
+        counts=comparison.after.counts[:MAX_INPUTS],
         cost_usd=cost.usd if cost else None,
         comparison_cost_usd=comparison.comparison_usd,
         comparison=comparison_uri,

@@ -164,7 +164,10 @@ def inputs_section(comparison: Comparison) -> ReportSection:
 
 
 def closing_sections(comparison: Comparison, width: int) -> Iterator[ReportSection]:
-    """Yield what the run and the comparison have cost, as far as it is known, and files that could not be fetched."""
+    """Yield what the sources had sent, what the run and the comparison have cost, and files that were not fetched."""
+    if counts := comparison.after.counts:
+        texts = (line for item in counts for line in wrap(f"{item.source}: {item.line}", width, subsequent_indent="  "))
+        yield ReportSection(f"Counts of the sources for version {comparison.after.attempt}", tuple(texts))
     cost, lines = comparison.after.cost, []
     if cost is not None and cost.usd is not None:
         lines.append(f"run: {number(cost.usd)} USD, {counted(cost.jobs, 'Spark job')}")

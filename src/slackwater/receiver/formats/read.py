@@ -16,6 +16,7 @@ from slackwater.receiver.parsing.compression import decompressed_file, open_deco
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.rejections import REJECTIONS, first_rejections, rejections_table
 from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import EVENT_TIME, TIMESTAMP
 from slackwater.sources.file_format import Csv, Json, Ndjson, Parquet, Xlsx
 
 
@@ -59,7 +60,9 @@ def add_left_out(checked: CheckedEvents, rows: ParsedRows) -> CheckedEvents:
     positions = pa.array([row for row in range(rows.row_count) if row not in rows.left_out], pa.int64())
     indexes = positions.take(checked.rejections["index"])
     rejections = checked.rejections.set_column(0, REJECTIONS.field("index"), indexes)
-    return CheckedEvents(checked.table, first_rejections([rejections, rejections_table(rows.left_out)]))
+    left_out = rejections_table(rows.left_out)
+    left_out = left_out.append_column(rejections.schema.field(EVENT_TIME), pa.nulls(left_out.num_rows, TIMESTAMP))
+    return CheckedEvents(checked.table, first_rejections([rejections, left_out]))
 
 
 def count_rows(path: Path, source: Source, *, name: str) -> int:

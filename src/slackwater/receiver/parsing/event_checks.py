@@ -69,14 +69,15 @@ class CheckedEvents(NamedTuple):
     table: pa.Table
     """The accepted events, in their order, with the columns of `event_schema`."""
     rejections: pa.Table
-    """The rejected events in order of index: the columns of `REJECTIONS`, and `line` and `text` after `located`."""
+    """The rejected events in order of index: the columns of `REJECTIONS`, `EVENT_TIME` with the timestamp of each that
+    has a readable one, and `line` and `text` after `located`."""
     missing_columns: Sequence[str] = ()
     """The partner's names of fields for which the file has no column; none for JSON."""
 
     @property
     def rejected(self) -> list[RejectedEvent]:
         """The rejected events as objects, for callers that expect few."""
-        rows = self.rejections.to_pylist()
+        rows = self.rejections.drop_columns([EVENT_TIME]).to_pylist()
         return [RejectedEvent(**{**row, "rule": RejectionRule(row["rule"])}) for row in rows]
 
     def located(self, texts: pa.Array, lines: pa.Array | None = None, *, first_index: int = 0) -> CheckedEvents:
@@ -140,6 +141,7 @@ def check_events(
         table = table.filter(pc.invert(pc.is_in(indices, value_set=rejected["index"])))
     for name, derived in source.enrich.items():
         table = table.append_column(name, derive_column(table, derived))
+    rejected = rejected.append_column(EVENT_TIME, timestamps.take(rejected["index"]))
     return CheckedEvents(table.select(event_schema(source).names), rejected)
 
 

@@ -52,8 +52,10 @@ from slackwater.receiver.pull.plan import WorkItem
 from slackwater.receiver.pull.records import Changed, Records
 from slackwater.receiver.pull.stage_file import StagedFile, stage_file
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.receiver.writing.rejected_hours import rejected_by_hour
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition
+from slackwater.state.facts import RejectedEvents, file_origin
 from slackwater.storage import short_reason
 
 # A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
@@ -79,6 +81,8 @@ class FileFetcher:
     now: Callable[[], datetime]
     owner: str
     """Identifies this attempt in leases: unique among all attempts."""
+    put_rejected: Callable[[str, Mapping[datetime, RejectedEvents]], None]
+    """Stores the rejected events of a source by hour, as `StateTable.put_rejected` does."""
     lease: timedelta = LEASE
     """Must be longer than the process may run."""
 
@@ -180,6 +184,10 @@ class FileFetcher:
             self.raw_writer.write_rejects_file(
                 self.source, staged.rejects, received_at=received.received_at, batch_id=rejects
             )
+            if self.source.counts and staged.version.rejected:
+                origin, at = file_origin(content_id, version.digest), received.received_at
+                hours = rejected_by_hour(staged.rejected_bins, origin=origin, received_at=at)
+                self.put_rejected(self.source.source, hours)
             self.raw_writer.write_files(self.source, staged.files, origin=f"{content_id}-{version.attempt}")
 
         recorded |= {"landing_uri": landing_uri}

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from slackwater.errors import InputError
 from slackwater.receiver.connectors.connector import Connector, ListedFile
+from slackwater.receiver.pull.count_files import NO_COUNT_FILES, CountFiles
 from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileDecision, FileEntry, FileState, decide
 from slackwater.receiver.pull.removed_files import record_removed, record_returned
 from slackwater.sources.definition import Source
@@ -81,6 +82,10 @@ class PlanSummary(PlanCounts):
     doubtful: int
     work: str
     """URI of the work list."""
+    reports: int = 0
+    """Files with counts that were read."""
+    refused_reports: tuple[str, ...] = ()
+    """Why others were not, with their names: at most 5."""
 
 
 def lookback_dates(source: Source, as_of: date | None, now: datetime) -> Iterator[date]:
@@ -114,7 +119,9 @@ def plan_pull(
     name, definition = source.source, source.reading_digest
     pattern, dates = source.require_pull().pattern, list(lookback_dates(source, as_of, now))
     dated_patterns = {pattern.dated(day): day for day in dates}
-    listed = {file.name: file for file in partner.list(pattern, dates)}
+    counts_pattern = source.counts.pattern if source.counts else None
+    is_report = counts_pattern.of_days(dates).fullmatch if counts_pattern else lambda _: None
+    listed = {file.name: file for file in partner.list(pattern, dates) if not is_report(file.name)}
     # The window's files by path, oldest date first, with their dated pattern. A file of several dates occurs once.
     names = sorted(listed)
     window: dict[str, str] = {}
@@ -216,12 +223,19 @@ def work_list_uri(bucket: str, source: str, name: str) -> str:
     return f"s3://{bucket}/pulls/{source}/{name}.json"
 
 
-def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:
-    """Write the work list to `uri` and return the plan's summary."""
+def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str, reports: CountFiles = NO_COUNT_FILES) -> PlanSummary:
+    """Write the work list to `uri` and return the plan's summary, with what was read of files with counts."""
     # In S3, because Step Functions passes at most 256 kB from one state to the next.
     store.put(uri, _WORK_LIST.dump_json(tuple(plan.items)))
     counts = plan.model_dump(exclude={"items", "doubtful"})
-    return PlanSummary(**counts, files=len(plan.items), doubtful=len(plan.doubtful), work=uri)
+    return PlanSummary(
+        **counts,
+        files=len(plan.items),
+        doubtful=len(plan.doubtful),
+        work=uri,
+        reports=reports.read,
+        refused_reports=reports.refused,
+    )
 
 
 def read_item(store: ObjectStore, uri: str, index: int) -> WorkItem:

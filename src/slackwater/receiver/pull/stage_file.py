@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,6 +42,8 @@ class StagedFile:
     """One Parquet file for each partition of `version`, in the same order."""
     rejects: Path
     """The rejected rows as JSON lines, or examples of them if `version.rejection` is set."""
+    rejected_bins: Counter[int | None]
+    """Rejected rows by the time in them, as `count_bins` counts them."""
     first_reason: str
     """Why the first rejected row was rejected; empty if none was."""
     new_columns: Sequence[str]
@@ -102,6 +105,7 @@ def stage_file(
         version=version,
         files=files,
         rejects=rejected.path,
+        rejected_bins=rejected.bins,
         first_reason=rejected.first.reason if rejected.first else "",
         new_columns=new_columns[:_SHOWN_COLUMNS],
         note=_note(path, source, name=name, missing=missing, rows=rows),

@@ -8,7 +8,7 @@ A `Body` becomes a `CheckedBatch` (`parsing.event_checks` checks its events), an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -33,8 +33,10 @@ from slackwater.receiver.writing.partitioning import (
     split_by_hour,
 )
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.receiver.writing.rejected_hours import count_bins, rejected_by_hour
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import EXTRA, partner_schema
+from slackwater.sources.event_schema import EVENT_TIME, EXTRA, partner_schema
+from slackwater.state.facts import RejectedEvents
 
 # Events with unknown fields whose names are in a result, and names in it.
 _NAMED_EVENTS, _NAMED_FIELDS = 100, 10
@@ -84,7 +86,7 @@ class CheckedBatch:
     accepted: int
     """The number of accepted events, with those that repeat an id."""
     rejects: pa.Table
-    """The rejected events: the columns of `REJECTIONS`, `line` and `text`."""
+    """The rejected events, as in `CheckedEvents`."""
 
     @property
     def is_queued(self) -> bool:
@@ -106,6 +108,8 @@ class Receiver:
     raw_writer: RawWriter
     now: Callable[[], datetime]
     """Returns the current time, with a timezone."""
+    put_rejected: Callable[[str, Mapping[datetime, RejectedEvents]], None]
+    """Stores the rejected events of a source by hour, as `StateTable.put_rejected` does."""
     limits: Limits = field(default_factory=Limits)
     put_metric: PutsMetric | None = None
     """Called for each event that is stored, queued or rejected, once, however often its batch is sent."""
@@ -185,14 +189,17 @@ class Receiver:
         return checked.result(written)
 
     def write_rejects(self, checked: CheckedBatch) -> None:
-        """Write the rejected events of a batch. Raises `CloudError`."""
-        source = checked.receipt.definition
+        """Write the rejected events of a batch, and their number by hour if the source has `counts`.
+
+        Raises `CloudError`.
+        """
+        source, received_at, rejects = checked.receipt.definition, checked.receipt.received_at, checked.rejects
+        if source.counts and rejects.num_rows:
+            # First: the object that is written next shows a repeated call that all of this was done.
+            bins = count_bins(rejects[EVENT_TIME])
+            self.put_rejected(source.source, rejected_by_hour(bins, origin=checked.batch_id, received_at=received_at))
         rejected = self.raw_writer.write_rejects(
-            source,
-            checked.rejects,
-            received_at=checked.receipt.received_at,
-            batch_id=checked.batch_id,
-            origin=checked.origin,
+            source, rejects, received_at=received_at, batch_id=checked.batch_id, origin=checked.origin
         )
         self._count(Metric.EVENTS_REJECTED, rejected, source.source)
 

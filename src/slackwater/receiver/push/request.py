@@ -1,4 +1,4 @@
-"""Answer `POST /v1/sources/{source}/events`: check the token, receive the body, report the result of every event."""
+"""Answer `POST /v1/sources/{source}/events` and `.../counts`: check the token, then receive events or a report."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 
 from slackwater.errors import UnknownName
 from slackwater.receiver.parsing.rejections import truncate
-from slackwater.receiver.push.body import BatchRefused, Body
+from slackwater.receiver.push.body import BatchRefused, Body, UnsupportedMedia, check_media_type
 from slackwater.receiver.push.queue import EventQueue, receive
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.tokens import Grant, Tokens
 from slackwater.sources.definition import Source
+from slackwater.state.facts import Report
+from slackwater.state.reports import ReportRefused, read_report
 
 # One message for missing, malformed, unknown, expired and revoked tokens, so that guessing reveals nothing.
 _UNAUTHORIZED = (
@@ -33,18 +35,24 @@ def error_response(status: int, code: str, message: str, **more: object) -> tupl
     return status, {"error": {"code": code, "message": message}, **more}
 
 
+class _Refused(Exception):
+    """The request is refused; the argument is the response."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventsApi:
-    """Authorizes requests and passes their bodies to the receiver."""
+    """Authorizes requests, and passes their bodies to the receiver, or their reports to the table of facts."""
 
     tokens: Tokens
     source: Callable[[str], Source]
     """Returns a source by its name, or raises `UnknownName`."""
     receiver: Receiver
     queue: EventQueue
+    put_report: Callable[[Report], None]
+    """Stores a report, as `StateTable.put_report` does."""
     now: Callable[[], datetime]
 
-    def post(  # noqa: PLR0911 - one return for each status
+    def post(
         self, source_name: str, headers: Mapping[str, str], body: bytes, correlation_id: str = ""
     ) -> tuple[int, dict[str, Any]]:
         """Check the request of a partner, receive its body, and return the status and the document of the response.
@@ -56,16 +64,11 @@ class EventsApi:
         request is refused as a whole. Raises `CloudError` or `PartnerError` when the cloud or the issuer of a token
         fails; then the partner has to send the same body again.
         """
-        grant = self.authenticate(headers)
-        if grant is None:
-            return error_response(401, "unauthorized", _UNAUTHORIZED)
         try:
-            source = self.source(source_name)
-        except UnknownName:
-            return error_response(404, "no_such_source", f"there is no source {source_name!r}")
-        if not grant.allows(source.source):
-            message = f"this token is not for the source {source.source!r}: ask for a token that is"
-            return error_response(403, "forbidden", message)
+            grant, source = self._authorize(source_name, headers)
+        except _Refused as refused:
+            status, document = refused.args
+            return status, document
         if source.push is None:
             message = f"the source {source.source!r} does not accept pushed events: its files are pulled"
             return error_response(404, "no_such_source", message)
@@ -89,6 +92,44 @@ class EventsApi:
             message = f"every event was rejected; the first one (index {first['index']}): {first['reason']}"
             return error_response(422, "all_rejected", message, **document)
         return 202, document
+
+    def post_counts(self, source_name: str, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, Any]]:
+        """Check the request of a partner, store the report in its body, and return status and document of the response.
+
+        The arguments are those of `post`. The status is 202 when the report is stored, which may be repeated, and
+        another 4xx when it is refused as a whole. Raises `CloudError` or `PartnerError`; then the partner has to send
+        the same report again.
+        """
+        try:
+            grant, source = self._authorize(source_name, headers)
+            if source.counts is None:
+                message = f"the source {source.source!r} takes no counts: ask its operators for `counts`"
+                return error_response(404, "no_such_source", message)
+            if check_media_type(headers.get("content-type")) != "application/json":
+                raise UnsupportedMedia("a report is one JSON document: send application/json")
+            report = read_report(body, source, principal=f"push:{grant.partner}", now=self.now())
+        except _Refused as refused:
+            status, document = refused.args
+            return status, document
+        except (BatchRefused, ReportRefused) as refused:
+            return error_response(refused.status, refused.code, str(refused))
+        self.put_report(report)
+        return 202, {"report_id": report.id, "windows": len(report.counts)}
+
+    def _authorize(self, source_name: str, headers: Mapping[str, str]) -> tuple[Grant, Source]:
+        """Return the grant of a request and its source. Raises `_Refused`."""
+        grant = self.authenticate(headers)
+        if grant is None:
+            raise _Refused(*error_response(401, "unauthorized", _UNAUTHORIZED))
+        try:
+            source = self.source(source_name)
+        except UnknownName as error:
+            message = f"there is no source {source_name!r}"
+            raise _Refused(*error_response(404, "no_such_source", message)) from error
+        if not grant.allows(source.source):
+            message = f"this token is not for the source {source.source!r}: ask for a token that is"
+            raise _Refused(*error_response(403, "forbidden", message))
+        return grant, source
 
     def authenticate(self, headers: Mapping[str, str]) -> Grant | None:
         """Return the grant of the bearer token in the headers; None without a valid one.

@@ -22,7 +22,7 @@ from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.inputs.table_inputs import published_days
 from slackwater.runs.table import RunTable
-from slackwater.sources.partitions import FILE, ROWS, named_rows, partition_prefix, partition_value
+from slackwater.sources.partitions import FILE, ROWS, Partition, named_rows, partition_prefix, partition_value
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
 
 if TYPE_CHECKING:
@@ -150,6 +150,19 @@ class InputListing:
             objects=tuple(sorted(objects, key=lambda item: item.uri)),
             left_out=left_out,
         )
+
+    def of_source(self, source: str, partitions: Collection[Partition]) -> list[InputObject]:
+        """List the objects of a source in these partitions, with the number of events that count.
+
+        Raises `DayChanged` when files of the source keep changing during the listing, `ObjectInvalid`, `CloudError`.
+        """
+        list_objects = partial(
+            objects_of_partitions, source, set(partitions), store=self.store, raw_bucket=self.raw_bucket
+        )
+        listing = consistent_listing(self.project.source(source), list_objects, files=self.files)
+        kept = [item for item in listing.objects if not listing.is_removed(item.uri)]
+        with ThreadPoolExecutor(_READERS) as pool:
+            return list(self._inputs(source, listing._replace(objects=kept), (), pool))
 
     def arrivals(self, source: str, day: Day) -> list[datetime]:
         """Return when each object of the source's day was written, UTC."""

@@ -1,0 +1,49 @@
+"""Rejected events by the time in them, for the comparison with the counts of their source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.state.facts import BINS, HOUR, RejectedEvents
+from slackwater.state.reports import AHEAD, MAX_AGE
+
+_BIN = HOUR / BINS
+_BIN_US = _BIN // timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def count_bins(timestamps: pa.ChunkedArray) -> Counter[int | None]:
+    """Return the number of events by five minutes since 1970; None has those without a timestamp."""
+    microseconds = timestamps.cast(pa.int64())
+    # Integer division of Arrow rounds towards zero, and timestamps may be before 1970.
+    bins = pc.floor(pc.divide(microseconds.cast(pa.float64(), safe=False), float(_BIN_US))).cast(pa.int64())
+    counts = pc.value_counts(bins)
+    return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
+
+
+def rejected_by_hour(
+    bins: Counter[int | None], *, origin: str, received_at: datetime
+) -> dict[datetime, RejectedEvents]:
+    """Return the rejected events of a batch or file, received at `received_at`, by the UTC hour of their timestamps.
+
+    Events without a timestamp, or with one of a time that no report may name, are `unplaced` in the hour of receipt.
+    """
+    hours: dict[datetime, list[int]] = {}
+    unplaced = 0
+    for number, count in bins.items():
+        if number is None or not -MAX_AGE <= (start := number * _BIN) - (received_at - _EPOCH) <= AHEAD:
+            unplaced += count
+            continue
+        hour, position = divmod(start, HOUR)
+        hours.setdefault(_EPOCH + hour * HOUR, [0] * BINS)[position // _BIN] += count
+    if unplaced:
+        hours.setdefault(received_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0), [0] * BINS)
+    received = received_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    return {
+        hour: RejectedEvents(origin, tuple(counts), unplaced if hour == received else 0)
+        for hour, counts in hours.items()
+    }

@@ -1,0 +1,225 @@
+"""Whether all events of a period are there: the counts of the source against what is stored. Nothing here reads.
+
+A period is a UTC hour, or a day for a source that counts by day. Its windows are known by the reports:
+
+- The newest report that names a window decides about it; of two with the same time, the one with the larger id.
+- A window that no report names is 0 if it has ended before the `through` of a report, and does not begin before the
+  first window of all reports.
+- A window is unknown without a report, and while its report's `through` is before its end. Silence never completes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+from slackwater.formatting import counted
+from slackwater.model import UpdatedRecord
+from slackwater.sources.counts import WINDOW_MINUTES
+from slackwater.sources.definition import Source
+from slackwater.state.facts import HOUR, Coverage, HourFacts, HourReport
+from slackwater.state.reports import counts_of, window_at, window_end
+
+_ALL = 100_000
+
+
+class CountState(StrEnum):
+    """Whether the events of a period are there."""
+
+    UNKNOWN = "unknown"
+    """The source has not reported all of its windows."""
+    SHORT = "short"
+    """Events are missing."""
+    COMPLETE = "complete"
+    SURPLUS = "surplus"
+    """There are more events than were sent."""
+
+
+class WindowCount(NamedTuple):
+    """How many events the source has sent in a window."""
+
+    start: datetime
+    sent: int | None
+    """None if no report says it."""
+    is_known: bool
+    """Whether the source has sent all of its events."""
+
+
+class PeriodCounts(NamedTuple):
+    """The events of one period."""
+
+    start: datetime
+    end: datetime
+    windows: tuple[WindowCount, ...]
+    stored: int
+    rejected: int
+    state: CountState
+
+    @property
+    def sent(self) -> int | None:
+        """The events sent in the windows with a report; None without one."""
+        sent = [window.sent for window in self.windows if window.sent is not None]
+        return sum(sent) if sent else None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether more events are missing than the source's `complete_percent` allows."""
+        return self.state is CountState.SHORT
+
+    @property
+    def missing(self) -> int:
+        """How many events are missing, also in a period that is complete; 0 while that is unknown."""
+        return max(self._difference, 0)
+
+    @property
+    def surplus(self) -> int:
+        """How many events there are that were not sent; 0 while that is unknown."""
+        return max(-self._difference, 0)
+
+    @property
+    def _difference(self) -> int:
+        return 0 if self.state is CountState.UNKNOWN else (self.sent or 0) - self.stored - self.rejected
+
+
+class SourceCounts(UpdatedRecord):
+    """The events of a source in the UTC hours of a day, as records, messages and pages show them.
+
+    All numbers are those of the periods that are known.
+    """
+
+    source: str
+    state: CountState
+    sent: int
+    stored: int
+    rejected: int
+    missing: int
+    surplus: int
+    unit: Literal["hour", "day"]
+    """A day if the source counts by day."""
+    periods: int
+    """Hours or days."""
+    unknown: int
+    """Those among them without counts."""
+
+    @property
+    def line(self) -> str:
+        """For people: `sent 1,000,000, stored 999,412, rejected 500, missing 88`."""
+        if self.unknown == self.periods:
+            return "no counts of the source"
+        parts = [f"sent {self.sent:,}", f"stored {self.stored:,}", f"rejected {self.rejected:,}"]
+        parts += [f"missing {self.missing:,}"] if self.missing or not self.surplus else []
+        parts += [f"surplus {self.surplus:,}"] if self.surplus else []
+        parts += [f"no counts for {self.unknown} of {counted(self.periods, self.unit)}"] if self.unknown else []
+        return ", ".join(parts)
+
+
+def period_counts(
+    source: Source,
+    hours: Iterable[datetime],
+    *,
+    facts: Mapping[datetime, HourFacts],
+    coverage: Coverage | None,
+    stored: Mapping[datetime, int],
+    is_current: Callable[[str], bool],
+) -> list[PeriodCounts]:
+    """Return the counts of the periods of a source that overlap the UTC hours, in order.
+
+    `facts` and `stored`, the number of stored events that count, are by hour. `is_current` says whether the origin of
+    rejected events counts: of a file that has got another content, it does not. A day that is only partly in `hours`
+    is unknown.
+    """
+    wanted, periods = sorted(hours), list[PeriodCounts]()
+    for start, end, inside in _periods(source, wanted):
+        is_whole = (end - start) / HOUR == len(inside)
+        windows = tuple(_windows(source, start, end, facts, coverage))
+        rejected = sum(
+            sum(item.bins)
+            for hour in inside
+            for item in facts.get(hour, HourFacts()).rejected
+            if is_current(item.origin)
+        )
+        held = sum(stored.get(hour, 0) for hour in inside)
+        is_known = is_whole and all(window.is_known for window in windows)
+        state = _state(source, windows, held + rejected) if is_known else CountState.UNKNOWN
+        periods.append(PeriodCounts(start, end, windows, held, rejected, state))
+    return periods
+
+
+def total_counts(source: Source, periods: Iterable[PeriodCounts]) -> SourceCounts:
+    """Return the totals of periods. Missing events of one period are not made up for by a surplus of another."""
+    periods = list(periods)
+    known = [period for period in periods if period.state is not CountState.UNKNOWN]
+    states = {period.state for period in periods}
+    # No period at all is no proof of anything.
+    order = (CountState.SHORT, CountState.UNKNOWN, CountState.SURPLUS, CountState.COMPLETE)
+    return SourceCounts(
+        source=source.source,
+        unit="day" if counts_of(source).window == "day" else "hour",
+        state=next((state for state in order if state in states), CountState.UNKNOWN),
+        sent=sum(period.sent or 0 for period in known),
+        stored=sum(period.stored for period in known),
+        rejected=sum(period.rejected for period in known),
+        missing=sum(period.missing for period in known),
+        surplus=sum(period.surplus for period in known),
+        periods=len(periods),
+        unknown=len(periods) - len(known),
+    )
+
+
+def fact_hours(source: Source, hours: Iterable[datetime]) -> set[datetime]:
+    """Return the UTC hours whose facts say what was sent and rejected in these hours: also those where days begin."""
+    wanted = set(hours)
+    return wanted.union(start for start, _, _ in _periods(source, sorted(wanted)))
+
+
+def _periods(source: Source, hours: list[datetime]) -> Iterator[tuple[datetime, datetime, list[datetime]]]:
+    """Yield start and end of each period, with those of the hours, in order, that are in it."""
+    if counts_of(source).window != "day":
+        yield from ((hour, hour + HOUR, [hour]) for hour in hours)
+        return
+    days: dict[datetime, list[datetime]] = {}
+    for hour in hours:
+        days.setdefault(window_at(hour, source), []).append(hour)
+    for start, inside in days.items():
+        yield start, window_end(start, "day", source.pull_timezone), inside
+
+
+def _windows(
+    source: Source,
+    start: datetime,
+    end: datetime,
+    facts: Mapping[datetime, HourFacts],
+    coverage: Coverage | None,
+) -> Iterator[WindowCount]:
+    """Yield the windows of a period."""
+    is_day = counts_of(source).window == "day"
+    reports = [item for item in facts.get(start, HourFacts()).reports if (item.window == "day") == is_day]
+    newest_first = sorted(reports, key=lambda item: (item.as_of, item.id), reverse=True)
+    # After a change of the definition, reports with the windows of before say nothing about those of now.
+    window = newest_first[0].window if newest_first else counts_of(source).window
+    length = end - start if is_day else timedelta(minutes=WINDOW_MINUTES[window])
+    while start < end:
+        deciding = _deciding(newest_first, window, start.minute)
+        after = start + length
+        if deciding:
+            yield WindowCount(start, deciding.counts[start.minute], is_known=deciding.through >= after)
+        elif coverage and coverage.first <= start and after <= coverage.through:
+            yield WindowCount(start, 0, is_known=True)
+        else:
+            yield WindowCount(start, None, is_known=False)
+        start = after
+
+
+def _deciding(newest_first: Iterable[HourReport], window: str, minute: int) -> HourReport | None:
+    return next((item for item in newest_first if item.window == window and minute in item.counts), None)
+
+
+def _state(source: Source, windows: Iterable[WindowCount], present: int) -> CountState:
+    sent = sum(window.sent or 0 for window in windows)
+    if present > sent:
+        return CountState.SURPLUS
+    # Integers: in floating point, 99,995 of 100,000 events could be less than 99.995 percent.
+    is_complete = _ALL * present >= counts_of(source).percent_units * sent
+    return CountState.COMPLETE if is_complete else CountState.SHORT

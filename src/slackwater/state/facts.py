@@ -1,0 +1,106 @@
+"""Facts about the UTC hours of a source, and the table that holds them.
+
+A fact never changes, and its key is its content: to store it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+HOUR = timedelta(hours=1)
+BINS = 12
+"""An hour has so many bins of five minutes."""
+KEPT = timedelta(days=400)
+"""For so long after their hour facts are kept."""
+_FILE = "file-"
+
+
+class HourReport(NamedTuple):
+    """What one report says about the windows that begin in one UTC hour."""
+
+    as_of: datetime
+    """When the reporter has counted, UTC. The newest report that names a window decides about it."""
+    id: str
+    """Digest of the whole report."""
+    through: datetime
+    """The reporter has sent all events before this instant, UTC."""
+    window: str
+    """For how long each number counts: `5m`, `10m`, `1h` or `day`."""
+    counts: Mapping[int, int]
+    """The events sent, by the minute of the hour at which their window begins."""
+    principal: str
+    """Who has reported: `push:<partner>`, or `file:<path>`."""
+
+
+class RejectedEvents(NamedTuple):
+    """The rejected events of one batch, or of one content of a file, whose timestamps are in one UTC hour."""
+
+    origin: str
+    """The id of the batch. Of a file: `file-<content id>-<digest of what was read>`."""
+    bins: tuple[int, ...]
+    """Events by five minutes: 12 numbers."""
+    unplaced: int = 0
+    """Events without a readable timestamp, in the hour in which they were received. They count in no window."""
+
+
+class HourFacts(NamedTuple):
+    """All facts about one UTC hour."""
+
+    reports: tuple[HourReport, ...] = ()
+    rejected: tuple[RejectedEvents, ...] = ()
+
+
+def file_origin(content: str, digest: str) -> str:
+    """Return the origin of the rejected rows of a file: by its content, and the digest of what was read of it."""
+    return f"{_FILE}{content}-{digest}"
+
+
+def content_of(origin: str) -> tuple[str, str] | None:
+    """Return the content and the digest of a `file_origin`; None for the origin of a batch."""
+    if not origin.startswith(_FILE):
+        return None
+    content, _, digest = origin.removeprefix(_FILE).partition("-")
+    return content, digest
+
+
+class Coverage(NamedTuple):
+    """The time that all reports of a source cover, UTC."""
+
+    first: datetime
+    """The first window that a report names."""
+    through: datetime
+    """The latest `through` of a report."""
+
+
+class Report(NamedTuple):
+    """How many events a reporter has sent."""
+
+    source: str
+    as_of: datetime
+    through: datetime
+    window: str
+    counts: Mapping[datetime, int]
+    """By the UTC instant at which the window begins; a window before `through` without a number has none."""
+    covers_from: datetime
+    """The first window that the report names, or the last one before `through`."""
+    principal: str
+    id: str
+    """Digest of all other fields."""
+
+
+class StateTable(Protocol):
+    """Stores facts. All methods raise `CloudError`; a call that is repeated changes nothing."""
+
+    def put_report(self, report: Report) -> None:
+        """Store what a report says about each hour."""
+
+    def put_rejected(self, source: str, rejected: Mapping[datetime, RejectedEvents]) -> None:
+        """Store rejected events by the UTC hour of their timestamps."""
+
+    def facts(self, source: str, hours: Iterable[datetime]) -> Mapping[datetime, HourFacts]:
+        """Return the facts about UTC hours. The reads are consistent."""
+
+    def coverage(self, source: str) -> Coverage | None:
+        """Return what the reports of the source cover; None without a report."""

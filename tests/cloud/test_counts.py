@@ -1,0 +1,136 @@
+"""Counts on the local cloud: pushed events, pulled files, reports of both, and DuckDB over what was sent."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import httpx
+import pytest
+
+pytestmark = pytest.mark.cloud
+
+START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+DATE = START.date().isoformat()
+
+
+def an_event(number: int, **changes: object) -> dict[str, object]:
+    """Return an event of the first three hours of the day, a few in each window."""
+    at = START + timedelta(seconds=47 * number % (3 * 3600))
+    return {"id": f"b{number}", "value": number, "at": at.isoformat(), **changes}
+
+
+PUSHED = [an_event(number) for number in range(200)]
+BAD = [an_event(number, value="much") for number in range(200, 203)]
+PULLED = [an_event(number) for number in range(300, 350)]
+LOST = [an_event(number) for number in range(400, 407)]
+
+
+def sent_by_hour(events: list[dict[str, object]]) -> dict[str, int]:
+    """Count events by hour with DuckDB; of several with one id in an hour, one counts."""
+    rows = [(event["id"], str(event["at"])[:19]) for event in events]
+    query = "SELECT date_trunc('hour', time::TIMESTAMP) AS hour, count(DISTINCT id) FROM rows GROUP BY hour"
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE rows (id VARCHAR, time VARCHAR)")
+    connection.executemany("INSERT INTO rows VALUES (?, ?)", rows)
+    return {f"{hour:%Y-%m-%dT%H:00:00Z}": count for hour, count in connection.execute(query).fetchall()}
+
+
+def shown(cloud) -> dict[str, dict[str, object]]:
+    """Return the first three hours of `slackwater counts`, by their start."""
+    document = cloud.json("counts", "beacons", "--date", DATE)
+    return {period["start"]: period for period in document["periods"][:3]}
+
+
+@pytest.fixture(scope="module")
+def token(cloud) -> str:
+    return str(cloud.json("token", "create", "beacons", "--source", "beacons")["token"])
+
+
+@pytest.fixture(scope="module")
+def counted(cloud, partner, token, tmp_path_factory):
+    """Events that are pushed twice with a report, and a file with its counts, of which 7 events are missing."""
+    folder = tmp_path_factory.mktemp("beacons")
+    first, again = folder / "first.ndjson", folder / "again.ndjson"
+    first.write_text("".join(json.dumps(event) + "\n" for event in [*PUSHED, *BAD]))
+    again.write_text("".join(json.dumps(event) + "\n" for event in PUSHED[50:70]))
+    pushed = cloud.json("push", "beacons", str(first), "--counts", "--token", token)
+    cloud.json("push", "beacons", str(again), "--token", token)
+    rows = "".join(f"{event['id']},{event['value']},{event['at']}\n" for event in PULLED)
+    partner.put(f"beacons-{DATE}.csv", f"id,value,at\n{rows}".encode())
+    total: dict[str, int] = {}
+    for event in [*PUSHED, *BAD, *PULLED, *LOST]:
+        at = datetime.fromisoformat(str(event["at"]))
+        start = at.replace(minute=at.minute - at.minute % 5, second=0)
+        key = f"{start:%Y-%m-%dT%H:%MZ}"
+        total[key] = total.get(key, 0) + 1
+    now = datetime.now(UTC)
+    through = START + timedelta(days=1)
+    report = {"as_of": now.isoformat(), "through": through.isoformat(), "counts": total}
+    partner.put(f"beacons-{DATE}-counts.json", json.dumps(report).encode())
+    partner.put(f"beacons-{DATE}-counts-b.json", b"no JSON")
+    pulled = cloud.json("pull", "beacons")
+    yield pushed, pulled
+    for name in (f"beacons-{DATE}.csv", f"beacons-{DATE}-counts.json", f"beacons-{DATE}-counts-b.json"):
+        (partner.folder / name).unlink()
+
+
+def test_hours_have_what_duckdb_counts(cloud, counted):
+    pushed, pulled = counted
+    assert (pushed["report"]["events"], len(pushed["rejected"])) == (203, 3)
+    assert (pulled["stored"], pulled["rows"], pulled["reports"]) == (1, len(PULLED), 1)
+    [refused] = pulled["refused_reports"]
+    assert refused.startswith(f"beacons-{DATE}-counts-b.json: the report is not JSON")
+    sent = sent_by_hour([*PUSHED, *BAD, *PULLED, *LOST])
+    stored, rejected = sent_by_hour([*PUSHED, *PULLED]), sent_by_hour(BAD)
+    hours = shown(cloud)
+    assert {start: hour["sent"] for start, hour in hours.items()} == sent
+    assert {start: hour["stored"] for start, hour in hours.items()} == stored
+    assert {start: hour["rejected"] for start, hour in hours.items() if hour["rejected"]} == rejected
+    missing = {start: sent[start] - stored[start] - rejected.get(start, 0) for start in sent}
+    assert {start: hour["missing"] for start, hour in hours.items()} == missing
+    assert sum(missing.values()) == len(LOST)
+    document = cloud.json("counts", "beacons", "--date", DATE)
+    line = f"sent {203 + 50 + 7}, stored 250, rejected 3, missing 7"
+    assert (document["state"], document["line"]) == ("short", line)
+    # The report covers the whole day: the other hours have no events, and nothing is missing.
+    assert {period["state"] for period in document["periods"][3:]} == {"complete"}
+
+
+def test_a_pull_again_reads_no_report_twice(cloud, counted):
+    assert cloud.json("pull", "beacons")["reports"] == 0
+
+
+def test_a_token_of_another_partner_is_refused(cloud, counted):
+    url = f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources/beacons/counts"
+    key = f"{START:%Y-%m-%dT%H:%MZ}"
+    report = {"as_of": datetime.now(UTC).isoformat(), "through": START.isoformat(), "counts": {key: 1}}
+    before = shown(cloud)
+    # It is for the source weather.
+    headers = {"authorization": f"Bearer {cloud.environment['SLACKWATER_TOKEN']}"}
+    response = httpx.post(url, json=report, headers=headers, timeout=60)
+    assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden")
+    headers["authorization"] = "Bearer wrong"
+    assert httpx.post(url, json=report, headers=headers, timeout=60).status_code == 401
+    assert shown(cloud) == before
+
+
+def test_a_corrected_report_decides_and_events_that_come_complete_the_hour(cloud, counted, token):
+    url = f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources/beacons/"
+    headers = {"authorization": f"Bearer {token}"}
+    lost, *others = LOST
+    sent = httpx.post(f"{url}events", json=others, headers=headers, timeout=60)
+    assert sent.json()["accepted"] == len(others)
+    at = datetime.fromisoformat(str(lost["at"]))
+    start = at.replace(minute=at.minute - at.minute % 5, second=0)
+    hour = shown(cloud)[f"{at:%Y-%m-%dT%H}:00:00Z"]
+    [window] = [item for item in hour["windows"] if item["start"] == f"{start:%Y-%m-%dT%H:%M:%SZ}"]
+    report = {
+        "as_of": datetime.now(UTC).isoformat(),
+        "through": (START + timedelta(days=1)).isoformat(),
+        "counts": {f"{start:%Y-%m-%dT%H:%MZ}": window["sent"] - 1},
+    }
+    for _ in range(2):
+        assert httpx.post(f"{url}counts", json=report, headers=headers, timeout=60).status_code == 202
+    assert {item["state"] for item in cloud.json("counts", "beacons", "--date", DATE)["periods"]} == {"complete"}

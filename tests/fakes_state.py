@@ -1,0 +1,66 @@
+"""A table of facts in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from slackwater.state.facts import Coverage, HourFacts, HourReport, RejectedEvents, Report
+from tests.fakes_receiver import Fuse
+
+
+class MemoryState:
+    """A `StateTable` in dictionaries: like DynamoDB's, it keeps one item for each key."""
+
+    def __init__(self, fuse: Fuse | None = None) -> None:
+        self.reports: dict[tuple[str, datetime, datetime, str], HourReport] = {}
+        self.rejected: dict[tuple[str, datetime, str], RejectedEvents] = {}
+        self.covered: dict[str, set[tuple[datetime, datetime]]] = {}
+        self.files: dict[tuple[str, str], str] = {}
+        self.fuse = fuse or Fuse()
+
+    def put_report(self, report: Report) -> None:
+        by_hour: dict[datetime, dict[int, int]] = {}
+        for start, count in report.counts.items():
+            by_hour.setdefault(start.replace(minute=0), {})[start.minute] = count
+        for hour, counts in by_hour.items():
+            self.fuse.burn("put_report")
+            self.reports[report.source, hour, report.as_of, report.id] = HourReport(
+                report.as_of, report.id, report.through, report.window, counts, report.principal
+            )
+        self.fuse.burn("put_report")
+        self.covered.setdefault(report.source, set()).add((report.covers_from, report.through))
+
+    def put_rejected(self, source: str, rejected: Mapping[datetime, RejectedEvents]) -> None:
+        for hour, events in rejected.items():
+            self.fuse.burn("put_rejected")
+            self.rejected[source, hour, events.origin] = events
+
+    def facts(self, source: str, hours: Iterable[datetime]) -> Mapping[datetime, HourFacts]:
+        return {
+            hour: HourFacts(
+                tuple(item for key, item in self.reports.items() if key[:2] == (source, hour)),
+                tuple(item for key, item in self.rejected.items() if key[:2] == (source, hour)),
+            )
+            for hour in hours
+        }
+
+    def coverage(self, source: str) -> Coverage | None:
+        covered = self.covered.get(source)
+        if not covered:
+            return None
+        return Coverage(min(first for first, _ in covered), max(through for _, through in covered))
+
+    def read_files(self, source: str, paths: Iterable[str]) -> dict[str, str]:
+        return {path: self.files[source, path] for path in paths if (source, path) in self.files}
+
+    def put_file(self, source: str, path: str, listed: str, *, at: datetime) -> None:
+        self.files[source, path] = listed
+
+
+STATE_TABLE: dict[str, Any] = {
+    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+}
+"""Keys of the state table, as CreateTable and CloudFormation name them."""

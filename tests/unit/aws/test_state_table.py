@@ -1,0 +1,120 @@
+"""The state table over two implementations of DynamoDB: facts are kept once, whatever is repeated or interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from botocore.exceptions import ClientError
+
+from slackwater.aws.dynamodb import state_table
+from slackwater.aws.dynamodb.state_table import DynamoStateTable
+from slackwater.errors import CloudError, Throttled
+from slackwater.state.facts import HOUR, RejectedEvents
+from slackwater.state.reports import new_report
+from tests.fakes_dynamodb import LocalDynamoDB
+from tests.fakes_receiver import a_source
+from tests.fakes_state import STATE_TABLE, MemoryState
+
+pytestmark = pytest.mark.unit
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SOURCE = a_source(counts={"window": "5m"})
+
+
+@pytest.fixture
+def table(each_dynamodb: LocalDynamoDB) -> Iterator[DynamoStateTable]:
+    with each_dynamodb.table("state", **STATE_TABLE) as name:
+        yield DynamoStateTable(each_dynamodb.client, name)
+
+
+def a_report(minutes: int = 60, windows: int = 30):
+    counts = {START + timedelta(minutes=5 * number): number for number in range(windows)}
+    at = START + timedelta(minutes=minutes)
+    return new_report(SOURCE, as_of=at, through=at, counts=counts, principal="push:acme")
+
+
+def test_facts_are_read_as_they_were_stored(table):
+    memory, hours = MemoryState(), [START + number * HOUR for number in range(-1, 4)]
+    assert table.coverage("things") is None
+    for stored in (memory, table, table):
+        stored.put_report(a_report())
+        stored.put_report(a_report(30, windows=0))
+        stored.put_rejected("things", {START: RejectedEvents("batch", (1,) * 12, 3)})
+        stored.put_rejected("things", {START: RejectedEvents("file-a-b", (0,) * 12, 0)})
+        stored.put_report(a_report(90, windows=1))
+    for hour, facts in memory.facts("things", hours).items():
+        read = table.facts("things", hours)[hour]
+        assert sorted(read.reports, key=lambda item: item.id) == sorted(facts.reports, key=lambda item: item.id)
+        assert sorted(read.rejected) == sorted(facts.rejected)
+    assert table.coverage("things") == memory.coverage("things")
+    assert table.coverage("other") is None
+
+
+def test_items_expire_after_their_hour_and_have_the_documented_keys(table, each_dynamodb):
+    table.put_report(a_report(windows=1))
+    items = {(item["pk"]["S"], item["sk"]["S"]): item for item in each_dynamodb.items("state")}
+    id_ = a_report(windows=1).id
+    key = f"2026-01-01T13:00:00.000000Z#{id_}"
+    assert items.keys() == {
+        ("things#2026-01-01T12", f"report#{key}"),
+        ("things#reports", f"from#2026-01-01T12:00:00.000000Z#{key}"),
+        ("things#reports", f"through#2026-01-01T13:00:00.000000Z#{key}"),
+    }
+    expires = int(items["things#2026-01-01T12", f"report#{key}"]["expires"]["N"])
+    assert datetime.fromtimestamp(expires, UTC) == START + HOUR + timedelta(days=400)
+
+
+def test_a_report_that_ends_half_way_makes_no_window_empty(table, each_dynamodb):
+    """Each number of writes: before the last, nothing says that unnamed windows are empty."""
+    report = a_report(windows=2_000)
+    for writes in range(20):
+        calls = []
+
+        def fail(operation: str, calls: list[str] = calls, most: int = writes) -> None:
+            calls.append(operation)
+            if len(calls) > most:
+                raise ClientError({"Error": {"Code": "500"}}, operation)
+
+        each_dynamodb.before = fail
+        with suppress(CloudError):
+            table.put_report(report)
+            break
+        each_dynamodb.before = lambda _: None
+        assert table.coverage("things") is None
+    each_dynamodb.before = lambda _: None
+    table.put_report(report)
+    assert len(table.facts("things", [START])[START].reports) == 1
+
+
+def test_unprocessed_items_are_sent_again(table, monkeypatch):
+    monkeypatch.setattr(state_table.time, "sleep", lambda _: None)
+    real, left = table._dynamodb.batch_write_item, [3]
+
+    def some(RequestItems):  # noqa: N803
+        [(name, puts)] = RequestItems.items()
+        if not left[0]:
+            return real(RequestItems=RequestItems)
+        left[0] -= 1
+        real(RequestItems={name: puts[:1]})
+        return {"UnprocessedItems": {name: puts[1:]} if puts[1:] else {}}
+
+    monkeypatch.setattr(table._dynamodb, "batch_write_item", some)
+    table.put_report(a_report())
+    assert len(table.facts("things", [START])[START].reports[0].counts) == 12
+    monkeypatch.setattr(
+        table._dynamodb,
+        "batch_write_item",
+        lambda RequestItems: {"UnprocessedItems": RequestItems},  # noqa: N803
+    )
+    with pytest.raises(Throttled, match="could not store a report about things: DynamoDB leaves items unprocessed"):
+        table.put_report(a_report())
+
+
+def test_files_are_known_by_how_they_were_listed(table):
+    assert table.read_files("things", ["a.json"]) == {}
+    table.put_file("things", "a.json", "1", at=START)
+    table.put_file("things", "a.json", "2", at=START)
+    assert table.read_files("things", ["a.json", "b.json"]) == {"a.json": "2"}
