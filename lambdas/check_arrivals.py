@@ -8,11 +8,9 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from slackwater.aws.clients import SHORT_CONFIG
-from slackwater.aws.emf import put_metric
 from slackwater.aws.function_resources import FunctionResources, function_resources
 from slackwater.aws.resources import utc_now
 from slackwater.late.check.arrival_checks import ArrivalChecks
-from slackwater.metrics import Metric
 
 logger = Logger()
 
@@ -41,8 +39,6 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         logger.set_correlation_id(check.name)
         logger.info("check started", extra={"pipeline": check.pipeline, "days": check.days})
     logger.set_correlation_id(None)
-    for pipeline, count in result.older.items():
-        put_metric(Metric.LATE_OBJECTS_OLDER, count, pipeline=pipeline)
     if result.foreign:
         logger.warning("objects that belong to no partition", extra={"keys": result.foreign[:10]})
     for message, reason in result.failed.items():

@@ -26,6 +26,7 @@ from slackwater.runs.pipeline_records import (
     ArrivalHistory,
     DefinitionNotice,
     LateDay,
+    LedgerDay,
     RerunUsage,
 )
 from slackwater.runs.record import DayRecord, Run, RunRecord
@@ -161,6 +162,8 @@ class DictRunTable:
         self.records: dict[tuple[str, str, int], RunRecord] = {}
         self.usage: dict[tuple[str, str], RerunUsage] = {}
         self.late: dict[tuple[str, str], tuple[LateDay, frozenset[str]]] = {}
+        self.for_ledger: dict[tuple[str, str], LedgerDay] = {}
+        self.rejects: dict[str, datetime] = {}
         self.compared: dict[tuple[str, str, int, str], ComparisonRun] = {}
         self.histories: dict[str, ArrivalHistory] = {}
         self.notices: dict[str, DefinitionNotice] = {}
@@ -255,6 +258,24 @@ class DictRunTable:
     def remove_unchanged_late_day(self, pipeline: str, day: LateDay) -> None:
         if (pipeline, day.date) in self.late and self.late[pipeline, day.date][0].last == day.last:
             del self.late[pipeline, day.date]
+
+    def record_ledger_day(self, pipeline: str, date: str, *, at: datetime) -> None:
+        known = self.for_ledger.get((pipeline, date))
+        if known is None or known.last < at:
+            self.for_ledger[pipeline, date] = LedgerDay(date=date, last=at)
+
+    def ledger_days(self, pipeline: str) -> list[LedgerDay]:
+        return [day for (name, _), day in sorted(self.for_ledger.items()) if name == pipeline][:MOST_DAYS]
+
+    def remove_ledger_day(self, pipeline: str, day: LedgerDay) -> None:
+        if self.for_ledger.get((pipeline, day.date)) == day:
+            del self.for_ledger[pipeline, day.date]
+
+    def rejects_until(self, pipeline: str) -> datetime | None:
+        return self.rejects.get(pipeline)
+
+    def save_rejects_until(self, pipeline: str, until: datetime) -> None:
+        self.rejects[pipeline] = until
 
     def arrival_history(self, pipeline: str) -> ArrivalHistory:
         return self.histories.get(pipeline, ArrivalHistory(pipeline=pipeline))

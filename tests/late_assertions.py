@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timedelta
 from hashlib import md5
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ from slackwater.late.decision import EARLY_RULES, MAX_FAILURES
 from slackwater.metrics import Metric
 from slackwater.runs.record import DayRecord, RunRecord, RunState
 from tests.fakes_check import PIPELINE
-from tests.late_history import DATES, LateHistory, changes, new_definition
+from tests.late_history import DATES, Inputs, LateHistory, changes, new_definition
 
 
 class LateAssertions(LateHistory):
@@ -45,8 +46,10 @@ class LateAssertions(LateHistory):
             assert day.hold.rule in {"audit", "failed"}, day.hold
             number = 1 if day.hold.rule == "audit" else MAX_FAILURES
             last = day.hold.attempt or day.attempts
-            failed = [runs[attempt] for attempt in range(last - number + 1, last + 1)]
-            assert min(run.run.attempt for run in failed) > day.published.run.attempt, day.hold
+            # A rollback that has failed says nothing about a run.
+            later = [runs[attempt] for attempt in range(day.published.run.attempt + 1, last + 1)]
+            failed = [run for run in later if not run.rollback][-number:]
+            assert len(failed) == number, day.hold
             assert {run.state for run in failed} <= {RunState.FAILED, RunState.RUNNING}, day.hold
             assert day.hold.rule == "failed" or "AuditFailed" in failed[0].error, failed
             # With other inputs, or a new definition that runs its days again, a check runs the day again.
@@ -112,6 +115,8 @@ class LateAssertions(LateHistory):
         expected: Counter[tuple] = Counter()
         for date in DATES:
             runs = [run for run in world.table.runs(PIPELINE, date) if run.state is RunState.PUBLISHED]
+            if runs:
+                expected.update(self.taken_in_first(runs[0]))
             for before, after in pairwise(runs):
                 # A rollback reads no inputs.
                 if not after.rollback:
@@ -121,9 +126,14 @@ class LateAssertions(LateHistory):
                     inputs += new_definition(*digests)
                     expected.update((date, after.run.attempt, *change) for change in inputs)
             day = world.table.day(PIPELINE, date)
-            # No check lists the inputs of a day that was rolled back.
-            if runs and date >= first and not (day.hold and day.hold.rule == "rolled_back"):
+            if runs and date >= first:
                 self.the_ledger_has_each_waiting_input(runs[-1], day)
+            elif runs:
+                self.the_ledger_has_each_late_object_of_an_older_day(date)
+            elif date in self.report.overdue:
+                rows = self.handlings(date)
+                for uri, etag in self.present(date):
+                    assert rows[uri, etag, "added"] == ("ignore", "never_published", None), (date, uri)
         rows = world.ledger.rows
         read_by_runs = Counter(
             (str(row.date), row.attempt, row.uri, row.etag, row.change, row.rows) for row in rows if row.attempt
@@ -145,6 +155,9 @@ class LateAssertions(LateHistory):
         expected = {
             Metric.DAYS_RERUN: len({(row.date, row.attempt) for row in rows if row.attempt and row.execution}),
             Metric.LATE_BYTES: sum(late.values()),
+            Metric.LATE_OBJECTS_OLDER: len(
+                {(row.date, row.key) for row in rows if row.rule == "older" and row.change != "removed"}
+            ),
         }
         for metric, count in expected.items():
             assert counted[metric] == count or (self.is_interrupted and counted[metric] < count), metric
@@ -152,21 +165,60 @@ class LateAssertions(LateHistory):
     def the_ledger_has_each_waiting_input(self, run: RunRecord, day: DayRecord) -> None:
         """The latest row of each late input that no run has taken in has the decision of the last check."""
         (decision,) = (item for item in self.report.days if item.date == day.date)
-        digests, raw = (run.definition, self.world.project.written_digest(PIPELINE)), self.raw(day.date)
-        present = {
+        digests = run.definition, self.world.project.written_digest(PIPELINE)
+        read = self.manifest_inputs(run.run.manifest)
+        inputs = changes(*(self.shared(day.date, each, *digests) for each in (read, self.present(day.date))))
+        # A check compares no definition with that of a day that was rolled back.
+        definition = new_definition(*digests) if decision.rule != "rolled_back" else []
+        latest = self.handlings(day.date)
+        for *key, _ in (*inputs, *definition):
+            assert latest.get(tuple(key)) == (decision.decision, decision.rule, None), (day.date, key)
+
+    def the_ledger_has_each_rejected_event(self) -> None:
+        """Each object of events that were rejected after the end of their day has one row, in all timezones alike."""
+        rows = Counter((row.uri, row.rows) for row in self.world.ledger.rows if row.change == "rejected")
+        assert max(rows.values(), default=1) == 1, rows
+        for uri, (date, events, at) in self.rejected.items():
+            # The hours of some definitions end later, or belong to the next day.
+            ended = datetime.fromisoformat(f"{date}T00:00:00+00:00") + timedelta(days=2)
+            is_late, may_be_late = at >= ended, at >= ended - timedelta(days=1, hours=6)
+            assert ((uri, events) in rows) >= is_late, (uri, date, at)
+            assert ((uri, events) in rows) <= may_be_late, (uri, date, at)
+
+    def the_ledger_has_each_late_object_of_an_older_day(self, date: str) -> None:
+        """Its latest row says that no run has taken it in."""
+        latest = self.handlings(date)
+        new = {uri for uri in self.new_objects(date) if self.is_always_read(date, uri)}
+        for uri, etag in self.present(date):
+            rows = [latest[uri, etag, change] for change in ("added", "changed") if (uri, etag, change) in latest]
+            assert uri not in new or None in {attempt for *_, attempt in rows}, (date, uri, rows)
+
+    def handlings(self, date: str) -> dict[tuple[str, str, str], tuple[str, str, int | None]]:
+        """Return decision, rule and attempt of the latest row of each late input of a day."""
+        return {
+            (row.uri, row.etag, row.change): (row.decision, row.rule, row.attempt)
+            for row in sorted(self.world.ledger.rows, key=lambda row: row.decided_at)
+            if str(row.date) == date
+        }
+
+    def present(self, date: str) -> Inputs:
+        """Return the present inputs of a day."""
+        raw = self.raw(date)
+        return {
             (uri, md5(body, usedforsecurity=False).hexdigest()): (metadata.get("file"), int(metadata["rows"]))
             for uri, (body, metadata, _) in self.world.store.objects.items()
             if uri in raw
         }
-        read = self.manifest_inputs(run.run.manifest)
-        inputs = changes(*(self.shared(day.date, each, *digests) for each in (read, present)))
-        latest = {
-            (row.uri, row.etag, row.change, row.rows): (row.decision, row.rule, row.attempt)
-            for row in sorted(self.world.ledger.rows, key=lambda row: row.decided_at)
-            if str(row.date) == day.date
+
+    def taken_in_first(self, run: RunRecord) -> list[tuple]:
+        """Return the inputs of the first version of a day that the ledger has as those of a day without any."""
+        read, date = self.manifest_inputs(run.run.manifest), run.run.date
+        waiting = {
+            (row.uri, row.etag, row.change, row.rows)
+            for row in self.world.ledger.rows
+            if (str(row.date), row.rule) == (date, "never_published")
         }
-        for key in (*inputs, *new_definition(*digests)):
-            assert latest.get(key) == (decision.decision, decision.rule, None), (day.date, key)
+        return [(date, run.run.attempt, *key) for key in waiting if key[:2] in read]
 
     def the_ledger_has_each_effect(self) -> None:
         """A run has the effect of its version, if it was ever compared, and whether people got a message about it."""

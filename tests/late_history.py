@@ -39,6 +39,8 @@ class LateHistory:
         """Objects of files that the partner does not list any more."""
         self.ever_withdrawn: set[str] = set()
         """Paths of files that the partner has not listed for some time."""
+        self.rejected: dict[str, tuple[str, int, datetime]] = {}
+        """Objects of rejected events: the UTC date of these, their number, and when they were rejected."""
         self.files: dict[str, str] = {}
         """Paths of fetched files, by object."""
         self.recorded: set[tuple[str, int]] = set()
@@ -132,7 +134,7 @@ class LateHistory:
         return {
             uri: int(item[1]["rows"])
             for uri, item in self.world.store.objects.items()
-            if uri.startswith("s3://raw/") and is_read(definition, date, uri) and uri not in left_out
+            if uri.startswith("s3://raw/raw/") and is_read(definition, date, uri) and uri not in left_out
         }
 
     def lost(self, before: Mapping[str, int], now: Mapping[str, int], dropped: Container[str | None]) -> list[str]:

@@ -127,7 +127,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "checkdays": (
         *(_PROJECT, _UPDATE_TABLES),
-        "s3:ListBucket,GetObject Raw/raw/* Exchange/manifests/*",
+        "s3:ListBucket,GetObject Raw/raw/* Raw/sideline/* Exchange/manifests/*",
         "s3:PutObject Exchange/checks/* Exchange/ledger/*",
         "dynamodb:BatchGetItem FileTable",
         "dynamodb:Query StateTable",

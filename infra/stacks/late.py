@@ -80,7 +80,8 @@ class LateStack(FunctionStack):
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,
         )
-        grants.find_objects(function.role, storage.raw, "raw/")
+        # Late events that were rejected belong into the ledger.
+        grants.find_objects(function.role, storage.raw, "raw/", "sideline/")
         grants.find_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "checks/", PENDING)
         grants.use_items(function.role, storage.file_table, "BatchGetItem")

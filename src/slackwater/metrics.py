@@ -51,8 +51,8 @@ class Metric(StrEnum):
     LATE_BYTES_IGNORED = "LateBytesIgnored"
     """Gauge: late data that reaches no threshold."""
     LATE_OBJECTS_OLDER = "LateObjectsOlder"
-    """New objects of published days before the window, which no check looks at. An event that is delivered twice counts
-    twice."""
+    """Late objects of published days before the window, which are not processed by themselves: each once, when the
+    ledger first says so."""
     LATE_DAYS_OLDER = "LateDaysOlder"
     """Gauge: days before the window with late data that waits for a run, at most 1,000."""
     BUDGET_PERCENT = "BudgetPercent"

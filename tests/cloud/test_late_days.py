@@ -1,9 +1,12 @@
-"""Four late days of two pipelines run at the same time, and a day that grows by 4 % does not run again."""
+"""Four late days of two pipelines run at the same time, a day that grows by 4 % does not run again, and the ledger has
+late data about which nothing is done.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from datetime import date
+from datetime import UTC, date, datetime
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -113,3 +116,57 @@ def test_the_results_are_those_of_the_original_data(cloud, late_days, tmp_path):
         assert_same_table(rows, daily_delays(tmp_path, day, weather="false"))
     sales = cloud.query(f"SELECT shop, sales, quantity FROM {SALES} WHERE date = '{GROWN}' ORDER BY shop")
     assert sales == sales_by_shop(110)
+
+
+RULES = (
+    "SELECT date, rule, decision, change, count(*) AS objects, sum(rows)::BIGINT AS rows FROM ledger "
+    f"WHERE pipeline = '{SALES}' AND attempt IS NULL AND rule <> 'below' GROUP BY ALL ORDER BY date, rule"
+)
+AFTER = "2013-03-01"
+"""A day that is never published."""
+
+
+def sale(day, *, shop="1"):
+    return f"at,shop,visitor,quantity,price\n{day}T12:00:00Z,{shop},1,1,1.5\n"
+
+
+def arrive(cloud, day):
+    """Tell the queue of arrivals of the object of a day, as EventBridge does."""
+    key = f"raw/source=sales/date={day}/hour=12/late.parquet"
+    body = json.dumps({"id": day, "key": key, "time": datetime.now(UTC).isoformat(timespec="seconds")})
+    event = {"Records": [{"messageId": "m", "body": body}]}
+    cloud.client("lambda").invoke(FunctionName="slackwater-check-arrivals", Payload=json.dumps(event))
+
+
+def monitored(cloud, as_of):
+    return ended(cloud, start(cloud, cloud.outputs()["MonitorMachineArn"], {"pipeline": SALES, "as_of": as_of}))
+
+
+def test_the_ledger_has_each_kind_of_late_data_about_which_nothing_is_done(cloud, partner, late_days):
+    def deliver(day, name, content):
+        partner.put(f"sales-{day}-{name}.csv", content)
+        cloud.json("pull", "sales", "--as-of", day, code=None)  # no event of one file is accepted
+
+    deliver(GROWN, "bad", sale(GROWN, shop="none"))
+    deliver(GROWN, "more", sale(GROWN))
+    deliver(AFTER, "first", sale(AFTER))
+    # Without its manifest, the day is on hold.
+    run = cloud.json("runs", SALES, "--date", GROWN)["runs"][-1]
+    bucket, _, key = run["input"]["manifest"].removeprefix("s3://").partition("/")
+    body = cloud.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    cloud.client("s3").delete_object(Bucket=bucket, Key=key)
+    monitored(cloud, "2013-03-03")
+    assert cloud.query(RULES) == [
+        [GROWN, "event_rejected", "ignore", "rejected", 1, 1],
+        [GROWN, "manifest_gone", "hold", "added", 1, 1],
+        [AFTER, "never_published", "ignore", "added", 1, 1],
+    ]
+    # The hold ends, and the day leaves the window. The late sale is below the threshold.
+    cloud.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
+    monitored(cloud, "2013-03-03")
+    arrive(cloud, GROWN)
+    monitored(cloud, "2013-04-01")
+    monitored(cloud, "2013-04-01")
+    assert [row for row in cloud.query(RULES) if row[1] == "older"] == [[GROWN, "older", "ignore", "added", 1, 1]]
+    [older] = cloud.json("late", "--older", SALES)["days"]
+    assert older["rule"] == "below"

@@ -241,7 +241,7 @@ def test_buckets_tables_and_the_queue_of_events_are_encrypted_with_the_key(prod:
         "AWS::SQS::Queue": lambda of: of["KmsMasterKeyId"],
     }
     properties = [(item["Type"], item["Properties"]) for item in storage if item["Type"] in encrypted]
-    assert len(properties) == 8
+    assert len(properties) == 9
     for kind, of_resource in properties:
         assert _KEY.search(json.dumps(encrypted[kind](of_resource)))
     [key] = prod.resources("AWS::KMS::Key").values()

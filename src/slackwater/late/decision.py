@@ -10,6 +10,7 @@ from pydantic import Field
 from slackwater.late.entry import LateInput
 from slackwater.model import Record
 from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.pipeline_records import LedgerDay
 from slackwater.state.completeness import SourceCounts
 
 MAX_FAILURES = 3
@@ -226,6 +227,33 @@ class DayDecision(Record):
             others = f"{len(reasons) - _MOST_REASONS + 1:,} more like these"
             reasons = (*reasons[: _MOST_REASONS - 2], others, reasons[-1])
         return "; ".join(reasons)
+
+
+class PendingDay(Record):
+    """The decision about one day with late inputs."""
+
+    date: str
+    decision: LateDecision
+    rule: str
+    """A `DecisionRule`, or one of `slackwater.late.entry`."""
+    reason: str
+    attempt: int
+    """Of the published run with whose inputs the check has compared; 0 without one."""
+    inputs: tuple[LateInput, ...]
+
+
+class PassedOver(Record):
+    """Late inputs about which no rule of a check decides, and what the ledger's lists have no more to name then."""
+
+    days: tuple[PendingDay, ...] = ()
+    published: tuple[str, ...] = ()
+    """Days that are published, and whose runs the ledger may lack."""
+    unpublished: tuple[str, ...] = ()
+    """Days to list until they are published."""
+    settled: tuple[LedgerDay, ...] = ()
+    """Listed days that need no other look."""
+    rejects_until: datetime | None = None
+    """Up to when rejected events are among `days`; None if that is unknown."""
 
 
 class CheckReport(Record):

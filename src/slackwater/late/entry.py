@@ -18,6 +18,14 @@ DEFINITION: Final = "definition"
 """The source and the change of the row of a new definition."""
 
 
+REJECTED: Final = "rejected"
+"""The change of the row of events that were rejected."""
+
+
+OLDER, EVENT_REJECTED = "older", "event_rejected"
+"""Rules of late inputs about which no rule of a check decides: of days before the window, and rejected events."""
+
+
 InputKey = tuple[str, str, str, str]
 
 
@@ -31,7 +39,7 @@ class LateInput(Record):
     file: str | None
     uri: str
     etag: str
-    change: Change | Literal["definition"]
+    change: Change | Literal["definition", "rejected"]
     """A new object of a changed file is changed; the objects that it replaces are no late inputs."""
     arrived: datetime
     rows: int

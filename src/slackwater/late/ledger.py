@@ -8,19 +8,26 @@ the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from slackwater.errors import DayChanged
-from slackwater.late.decision import CheckReport
+from slackwater.late.decision import CheckReport, DecisionRule
 from slackwater.late.documents import OnUnreadable, read_document
 from slackwater.late.effects import effects_of_day
 from slackwater.late.entry import LateInput, LedgerEntry, definition_input, late_inputs
 from slackwater.late.ledger_counts import counts_of
-from slackwater.late.new_entries import RunInputs, completed_entries, is_complete, new_entries
+from slackwater.late.new_entries import (
+    RunInputs,
+    completed_entries,
+    input_of,
+    is_complete,
+    new_entries,
+    waiting_inputs,
+)
 from slackwater.late.pending import PendingCheck, read_pending
 from slackwater.metrics import PutsMetric
 from slackwater.pipeline.definition import Pipeline
@@ -109,11 +116,8 @@ class Ledger:
         for _ in range(_MAX_COMMITS):
             state, read, completed = self.table.read(definition.pipeline, dates), list[RunInputs](), list[LedgerEntry]()
             for date, of_day in runs.items():
-                rows: dict[int, list[LedgerEntry]] = {}
-                for entry in state.entries:
-                    if entry.attempt is not None and entry.date.isoformat() == date:
-                        rows.setdefault(entry.attempt, []).append(entry)
-                new, of_known = self._day(definition, date, of_day, rows, late)
+                known = [entry for entry in state.entries if entry.date.isoformat() == date]
+                new, of_known = self._day(definition, date, of_day, known, late)
                 read += new
                 completed += of_known
             entries = new_entries(
@@ -136,13 +140,17 @@ class Ledger:
         definition: Pipeline,
         date: str,
         runs: Sequence[RunRecord],
-        rows: Mapping[int, list[LedgerEntry]],
+        known: Sequence[LedgerEntry],
         late: dict[tuple[str, int], tuple[LateInput, ...]],
     ) -> tuple[list[RunInputs], list[LedgerEntry]]:
         """Return the late inputs of a day's published runs without rows, and all rows of those with more known now.
 
-        `rows` are those that the ledger has, by attempt, and `late` the late inputs that are known already.
+        `known` are the rows of the day, and `late` the late inputs that were found before.
         """
+        rows: dict[int, list[LedgerEntry]] = {}
+        for entry in known:
+            if entry.attempt is not None:
+                rows.setdefault(entry.attempt, []).append(entry)
         published = [run for run in runs if run.state is RunState.PUBLISHED]
         new = dict[int, tuple[RunRecord, tuple[LateInput, ...]]]()
         for before, after in pairwise(published):
@@ -153,7 +161,18 @@ class Ledger:
                 late[date, attempt] = self._late_inputs(definition, before, after)
             if late[date, attempt]:
                 new[attempt] = after, late[date, attempt]
-        incomplete = {attempt: entries for attempt, entries in rows.items() if not all(map(is_complete, entries))}
+        first = published[0].run.attempt if published else 0
+        # Also inputs of a run that has rows: a check that was slow may have stored them later.
+        for run, inputs in self._taken_in(waiting_inputs(known), published):
+            _, others = new.get(run.run.attempt, (run, ()))
+            taken_in = tuple(late for late in inputs if late.key not in {other.key for other in others})
+            if taken_in:
+                new[run.run.attempt] = run, (*others, *taken_in)
+        incomplete = {
+            attempt: entries
+            for attempt, entries in rows.items()
+            if not all(is_complete(entry, is_first=attempt == first) for entry in entries)
+        }
         if not (new or incomplete):
             return [], []
         compared = self.runs.comparisons(definition.pipeline, date)
@@ -172,7 +191,9 @@ class Ledger:
                 attempt=attempt,
                 started_at=run.started_at,
                 inputs=inputs,
-                cost_usd=costs[attempt],
+                # The other rows of the run have its whole cost until they are completed.
+                cost_usd=0.0 if attempt in rows else costs[attempt],
+                is_addition=attempt in rows,
                 table_rows=run.publication.rows if run.publication else None,
                 effect=effects[attempt],
             )
@@ -183,6 +204,26 @@ class Ledger:
             for attempt, entries in incomplete.items()
         ]
         return read, [entry for known, now in completed if known != now for entry in now]
+
+    def _taken_in(
+        self, waiting: Sequence[LedgerEntry], published: Sequence[RunRecord]
+    ) -> Iterator[tuple[RunRecord, list[LateInput]]]:
+        """Yield the published runs that may have read waiting inputs first, and those that they have read."""
+        of_run = dict[int, list[LedgerEntry]]()
+        for entry in waiting:
+            later = (
+                run
+                for run in published
+                if not run.rollback
+                and (entry.rule == DecisionRule.NEVER_PUBLISHED or run.started_at > entry.decided_at)
+            )
+            if run := next(later, None):
+                of_run.setdefault(run.run.attempt, []).append(entry)
+        for run in published:
+            if entries := of_run.get(run.run.attempt):
+                manifest = read_document(self.store, run.run.manifest, InputManifest, on_unreadable=self.on_unreadable)
+                read = {(item.source, item.uri, item.etag) for item in manifest.objects} if manifest else set()
+                yield run, [input_of(entry) for entry in entries if (entry.source, entry.uri, entry.etag) in read]
 
     def _late_inputs(self, definition: Pipeline, before: RunRecord, after: RunRecord) -> tuple[LateInput, ...]:
         """Return what a run has read and the run before it has not, of the inputs that the definitions of both name.

@@ -17,7 +17,7 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.check.metrics import days_on_hold, put_budget, put_gauges, rejected_above_normal
 from slackwater.late.check.window_dates import check_window, today
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
-from slackwater.late.pending import save_pending
+from slackwater.late.pending import save_passed_over, save_pending
 from slackwater.metrics import Metric, PutsMetric, Warns
 from slackwater.pipeline.definition import Pipeline
 from slackwater.receiver.event_counts import EventCount
@@ -99,10 +99,20 @@ class Monitor:
         if is_of_today and report.complete:
             self.put_rejects(report, definition)
         if report.complete:
+            self.store_passed_over(report, execution=execution)
             self.update_tables(report, definition)
             # Last, and not in the checks that new objects start: the days to run must not wait for costs.
             self.record_costs(pipeline, elapsed=timedelta(seconds=time.monotonic() - started))
         return Checked(report, uri)
+
+    def store_passed_over(self, report: CheckReport, *, execution: str) -> None:
+        """Store the late inputs for the ledger that no rule has decided about. The next check finds what fails."""
+        with self.best_effort(report.pipeline, "the ledger lacks late data that the check has passed over"):
+            checker, passed = self.checker, self.checker.passed_over(report)
+            save_passed_over(
+                report, passed, store=checker.store, exchange_bucket=checker.exchange_bucket, execution=execution
+            )
+            checker.settle(report.pipeline, passed)
 
     @contextmanager
     def best_effort(self, pipeline: str, message: str, **fields: object) -> Iterator[None]:

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from slackwater.late.decision import LateDecision
+from slackwater.late.decision import DecisionRule, LateDecision, PendingDay
 from slackwater.late.effects import Effect
 from slackwater.late.entry import DEFINITION, NOT_CHECKED, InputKey, LateInput, LedgerEntry
-from slackwater.late.pending import PendingCheck, PendingDay
+from slackwater.late.pending import PendingCheck
 from slackwater.runs.day import HOUR, day_of, parse_date
 from slackwater.runs.inputs.difference import Change
+
+_WITHOUT_MANIFEST = frozenset({DecisionRule.NEVER_PUBLISHED, DecisionRule.MANIFEST_GONE})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,8 @@ class RunInputs:
     started_at: datetime
     inputs: tuple[LateInput, ...]
     cost_usd: float | None
+    is_addition: bool = False
+    """Whether the run has rows already, whose inputs have its cost."""
     table_rows: int | None
     """Of the version that the run has published."""
     effect: Effect
@@ -49,19 +53,21 @@ def new_entries(
     """Return the rows that the ledger lacks, so that a repeated call with their union returns none.
 
     `known` are the rows of the days in question, in any order. A late input that a run has read gets one row for
-    that run, unless the run has rows: they are written in one commit, and have its whole cost. For any other input, a
-    check adds a row only if its decision or rule is new for the input. `running` are checks of other monitorings that
-    have not ended: they may have led to a run, but their decisions add no rows yet.
+    that run. Only additions join the rows of a run: the others are written in one commit, and have its whole cost. For
+    any other input, a check adds a row only if its decision or rule is new for the input. `running` are checks of other
+    monitorings that have not ended: they may have led to a run, but their decisions add no rows yet.
     """
     known = list(known)
-    written = {(entry.date.isoformat(), entry.attempt) for entry in known}
+    attempts = {(entry.date.isoformat(), entry.attempt) for entry in known}
+    written = {(entry.date, entry.attempt, entry.key) for entry in known}
     decided = _decided(checks)
     led_to_runs = _decided([*checks, *running])
     result = [
         entry
         for item in read_by_runs
-        if (item.date, item.attempt) not in written
+        if item.is_addition or (item.date, item.attempt) not in attempts
         for entry in run_entries(item, led_to_runs, pipeline, timezone)
+        if (entry.date, entry.attempt, entry.key) not in written
     ]
     history = defaultdict[tuple[date, InputKey], list[LedgerEntry]](list)
     for entry in (*known, *result):
@@ -113,9 +119,29 @@ def run_entries(read: RunInputs, decided: Sequence[Decided], pipeline: str, time
     return entries
 
 
-def is_complete(entry: LedgerEntry) -> bool:
-    """Return whether nothing about the run of a row can become known any more: its cost, its effect and its message."""
-    return entry.cost_usd is not None and entry.rows_differing is not None and entry.notified
+def is_complete(entry: LedgerEntry, *, is_first: bool) -> bool:
+    """Return whether nothing about the run of a row can become known any more: its cost, its effect and its message.
+
+    The first version of a day, `is_first`, is compared with none.
+    """
+    has_effect = is_first or (entry.rows_differing is not None and entry.notified)
+    return entry.cost_usd is not None and has_effect
+
+
+def waiting_inputs(known: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+    """Return a row of each input of one day that a check has found without an earlier run, or without its manifest.
+
+    `known` are all rows of the day. The difference between two manifests does not show which run has read such an
+    input. Inputs that a run has taken in are left out.
+    """
+    taken_in = {entry.key for entry in known if entry.attempt is not None}
+    rows = {entry.key: entry for entry in known if entry.rule in _WITHOUT_MANIFEST and entry.key not in taken_in}
+    return list(rows.values())
+
+
+def input_of(entry: LedgerEntry) -> LateInput:
+    """Return the input that a row is about."""
+    return LateInput(**{name: getattr(entry, name) for name in LateInput.model_fields})
 
 
 def completed_entries(entries: Sequence[LedgerEntry], *, cost_usd: float | None, effect: Effect) -> list[LedgerEntry]:

@@ -6,26 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from slackwater.late.check.tasks import day_tasks
-from slackwater.late.decision import CheckReport, LateDecision
+from slackwater.late.decision import CheckReport, PassedOver, PendingDay
 from slackwater.late.documents import OnUnreadable, read_document
-from slackwater.late.entry import LateInput
 from slackwater.model import Record
 from slackwater.storage import ObjectStore
 
 PENDING = "ledger/"
 """Prefix of the pending checks in the exchange bucket."""
-
-
-class PendingDay(Record):
-    """The decision about one day with late inputs."""
-
-    date: str
-    decision: LateDecision
-    rule: str
-    reason: str
-    attempt: int
-    """Of the published run with whose inputs the check has compared."""
-    inputs: tuple[LateInput, ...]
 
 
 class PendingCheck(Record):
@@ -37,8 +24,8 @@ class PendingCheck(Record):
     checked_at: datetime
     days: tuple[PendingDay, ...]
     tasks: tuple[str, ...] = ()
-    """Dates of the days that the monitoring runs again or notifies people of, with or without late inputs. No later
-    check may look at them: people are notified, and the day may be before the window."""
+    """Dates of the days that the monitoring runs again or notifies people of, with or without late inputs, and of older
+    ones that may have been run. No later check may look at them: the day may be before the window."""
 
     @property
     def dates(self) -> set[str]:
@@ -68,12 +55,29 @@ def pending_check(report: CheckReport, *, execution: str) -> PendingCheck:
     )
 
 
+def save_passed_over(
+    report: CheckReport, passed: PassedOver, *, store: ObjectStore, exchange_bucket: str, execution: str
+) -> None:
+    """Store the inputs that the check has passed over, if there are any, in an object of their own."""
+    pending = PendingCheck(
+        pipeline=report.pipeline,
+        execution=execution,
+        checked_at=report.checked_at,
+        days=passed.days,
+        tasks=passed.published,
+    )
+    _save(pending, "-passed", store, exchange_bucket)
+
+
 def save_pending(report: CheckReport, *, store: ObjectStore, exchange_bucket: str, execution: str) -> None:
     """Store what belongs into the ledger, if there is anything. A repeated call of one execution replaces it."""
-    pending = pending_check(report, execution=execution)
+    _save(pending_check(report, execution=execution), "", store, exchange_bucket)
+
+
+def _save(pending: PendingCheck, suffix: str, store: ObjectStore, exchange_bucket: str) -> None:
     if pending.dates:
-        name = execution.rpartition(":")[2]
-        uri = f"{pending_prefix(exchange_bucket, report.pipeline)}{name}.json"
+        name = pending.execution.rpartition(":")[2]
+        uri = f"{pending_prefix(exchange_bucket, pending.pipeline)}{name}{suffix}.json"
         store.put(uri, pending.model_dump_json().encode())
 
 

@@ -70,6 +70,14 @@ class LateDay(Record):
     listed the day."""
 
 
+class LedgerDay(Record):
+    """A day before the window, or about to leave it, whose late data the ledger may lack."""
+
+    date: str
+    last: datetime
+    """When new data of the day was last seen, UTC."""
+
+
 class DefinitionNotice(UpdatedRecord):
     """The message that a new definition would change published days. `version` counts the writes, as in `DayRecord`."""
 

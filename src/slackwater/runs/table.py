@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from slackwater.errors import DayChanged
 from slackwater.model import UpdatedRecord
 from slackwater.runs.comparison_run import ComparisonRun, DueCost
-from slackwater.runs.pipeline_records import ArrivalHistory, DefinitionNotice, LateDay, RerunUsage
+from slackwater.runs.pipeline_records import ArrivalHistory, DefinitionNotice, LateDay, LedgerDay, RerunUsage
 from slackwater.runs.record import ActiveRun, DayRecord, RunRecord
 
 # DescribeExecution is eventually consistent: it may not know an execution that has just started. AWS documents no limit
@@ -124,6 +124,21 @@ class RunTable(Protocol):
 
     def remove_unchanged_late_day(self, pipeline: str, day: LateDay) -> None:
         """Remove a day from the list, unless data was seen since the list was read, by a clock that may be slower."""
+
+    def record_ledger_day(self, pipeline: str, date: str, *, at: datetime) -> None:
+        """List a day whose late data the ledger may lack, with data that was seen at `at`, UTC."""
+
+    def ledger_days(self, pipeline: str) -> list[LedgerDay]:
+        """Return the listed days in order, at most 1,000. The result may miss writes of the last seconds."""
+
+    def remove_ledger_day(self, pipeline: str, day: LedgerDay) -> None:
+        """Remove a day from the list, unless its data was seen since the list was read."""
+
+    def rejects_until(self, pipeline: str) -> datetime | None:
+        """Return the time up to which rejected events are in the ledger, UTC; None before the first ones."""
+
+    def save_rejects_until(self, pipeline: str, until: datetime) -> None:
+        """Write that time. Of two concurrent writes, the last one counts; the ledger has no row twice."""
 
     def arrival_history(self, pipeline: str) -> ArrivalHistory:
         """Return the hours in which the sources of the pipeline have delivered; an empty history without one."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import boto3
 import pytest
@@ -10,9 +10,9 @@ from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.costs.cost import RunCost
 from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.pipeline_records import ArrivalHistory, CountedRerun, DefinitionNotice, RerunUsage
+from slackwater.runs.pipeline_records import ArrivalHistory, CountedRerun, DefinitionNotice, LedgerDay, RerunUsage
 from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
-from tests.fakes_runs import RUN_TABLE
+from tests.fakes_runs import RUN_TABLE, DictRunTable
 
 pytestmark = pytest.mark.unit
 
@@ -252,6 +252,24 @@ def test_a_day_whose_version_differs_was_changed_by_another_execution(dynamodb, 
 )
 def test_a_transaction_that_was_cancelled_for_another_reason_is_no_change_of_the_day(dynamodb, reasons, error):
     assert type(cancelled(dynamodb, *reasons)) is error
+
+
+@pytest.mark.parametrize("implementation", ["dynamodb", "fake"])
+def test_a_day_stays_listed_for_the_ledger_until_it_is_removed_as_it_was_last_seen(table, implementation):
+    table = table if implementation == "dynamodb" else DictRunTable()
+    at = RUN.started_at
+    for date, minutes in (("2013-03-09", 2), ("2013-03-08", 1), ("2013-03-09", 1)):
+        table.record_ledger_day("p", date, at=at + timedelta(minutes=minutes))
+    table.record_ledger_day("q", "2013-03-08", at=at)
+    table.save_rejects_until("p", at)
+    first, second = table.ledger_days("p")
+    assert first == LedgerDay(date="2013-03-08", last=at + timedelta(minutes=1))
+    assert second == LedgerDay(date="2013-03-09", last=at + timedelta(minutes=2))
+    table.record_ledger_day("p", "2013-03-08", at=at + timedelta(minutes=3))
+    for day in (first, second, second):
+        table.remove_ledger_day("p", day)
+    assert [day.date for day in table.ledger_days("p")] == ["2013-03-08"]
+    assert (table.rejects_until("p"), table.rejects_until("q")) == (at, None)
 
 
 @pytest.mark.parametrize("code", ["ConditionalCheckFailedException", "TransactionConflictException"])

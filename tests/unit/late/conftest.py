@@ -16,6 +16,6 @@ def world() -> World:
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the checks of a model call everything in one thread."""
-    checks = ("late.check.arrival_checks", "late.check.silences", "late.check.checker")
-    for module in (*checks, "runs.inputs.listing"):
+    checks = ("arrival_checks", "silences", "checker", "passed_over", "late_rejects")
+    for module in (*(f"late.check.{name}" for name in checks), "runs.inputs.listing"):
         monkeypatch.setattr(f"slackwater.{module}.ThreadPoolExecutor", InlinePool)

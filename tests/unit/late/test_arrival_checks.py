@@ -15,7 +15,6 @@ from slackwater.late.arrival_messages import day_deferred
 from slackwater.late.check.arrival_checks import ArrivalChecks, execution_name
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.late.decision import DecisionRule
-from slackwater.metrics import Metric
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.receiver.commits import file_committed
 from slackwater.runs.arrivals import day_published
@@ -382,17 +381,20 @@ def test_a_day_that_fails_fails_its_own_messages_only(world, checks, machine, mo
     assert [day.date for day in world.table.late_days(PIPELINE, last="2013-04-30")] == ["2013-03-09"]
 
 
-def test_the_handler_reports_failed_messages_and_counts_older_objects(world, checks, machine, monkeypatch):
-    put = []
+def test_the_handler_reports_failed_messages_and_lists_published_days_for_the_ledger(world, checks, monkeypatch):
     use_resources(monkeypatch, check_arrivals, arrival_checks=checks)
-    monkeypatch.setattr(
-        check_arrivals, "put_metric", lambda metric, value, **subject: put.append((metric, value, subject))
-    )
     world.time += timedelta(days=3)
     bodies = {"m1": body(world, "e1", "2013-03-10"), "m2": "{", "m3": body(world, "e3", "2013-03-08")}
     records = [{"messageId": message, "body": text} for message, text in bodies.items()]
     assert check_arrivals.handler({"Records": records}, None) == {"batchItemFailures": [{"itemIdentifier": "m2"}]}
-    assert put == [(Metric.LATE_OBJECTS_OLDER, 1, {"pipeline": PIPELINE})]
+    assert [day.date for day in world.table.ledger_days(PIPELINE)] == ["2013-03-08", "2013-03-10"]
+
+
+def test_of_days_that_were_never_published_only_older_ones_with_data_of_a_source_are_listed_for_the_ledger(
+    world, checks
+):
+    checks.start_checks({day: body(world, day, day) for day in ("2013-03-07", "2013-03-01")})
+    assert [day.date for day in world.table.ledger_days(PIPELINE)] == ["2013-03-01"]
 
 
 def test_the_machine_is_started_with_the_days_under_the_name_of_the_batch():

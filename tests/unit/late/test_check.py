@@ -236,7 +236,8 @@ def test_the_check_of_a_pipeline_with_years_of_days_makes_the_same_requests_as_a
     def check_and_count():
         answers.clear()
         report = world.check()
-        return sorted(answers), report.model_copy(update={"seconds": 0})
+        passed = world.checker.passed_over(report)
+        return sorted(answers), report.model_copy(update={"seconds": 0}), passed
 
     local, table = dynamodb
     world, answers = five_days(table), []
@@ -247,7 +248,7 @@ def test_the_check_of_a_pipeline_with_years_of_days_makes_the_same_requests_as_a
     young = check_and_count()
     add_published_days(world, 400)
     assert check_and_count() == young
-    assert young[0].count(("Query", 1)) == 1
+    assert young[0].count(("Query", 1)) == 2  # the first published day, for either
     assert young[1].overdue == ("2013-03-13", "2013-03-14")
 
 

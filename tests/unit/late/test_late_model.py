@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from slackwater.errors import InputError, SlackwaterError
 from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import StepUse
+from slackwater.sources.rejected_events import hours_metadata, rejects_prefix
 from tests.fakes_check import PIPELINE
 from tests.fakes_notification import Crashed
 from tests.late_assertions import LateAssertions
@@ -92,6 +93,14 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         store.delete([uri for uri in store.objects if uri.startswith(prefix)])
         store.put(f"{prefix}{rows}.parquet", b"x" * rows, metadata={"rows": str(rows), "file": f"{name}.csv"})
         self.world.arrive(f"{prefix}{rows}.parquet")
+
+    @rule(date=dates, rows=sizes)
+    def reject_events(self, date: str, rows: int) -> None:
+        """The receiver rejects events of a day."""
+        today = self.world.time.date().isoformat()
+        uri = f"{rejects_prefix('raw', 'flights', today)}{len(self.rejected)}.jsonl"
+        self.world.store.put(uri, b"x" * rows, metadata=hours_metadata({f"{date}T17": rows}))
+        self.rejected[uri] = date, rows, self.world.time
 
     @rule(date=dates, name=st.sampled_from("aabc"), rows=sizes)
     def fetch(self, date: str, name: str, rows: int) -> None:
@@ -303,6 +312,7 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         self.people_know_each_definition()
         self.the_ledger_has_each_late_input(first)
         self.the_ledger_has_each_effect()
+        self.the_ledger_has_each_rejected_event()
         self.the_counters_are_those_of_the_ledger()
         self.the_limits_hold()
 

@@ -10,20 +10,22 @@ import pytest
 from lambdas import write_ledger
 from slackwater.costs.cost import RunCost
 from slackwater.errors import DayChanged
+from slackwater.late.check import late_rejects
 from slackwater.late.comparison import MetricChange, RowCounts
-from slackwater.late.decision import CheckReport, LateDecision
+from slackwater.late.decision import CheckReport, LateDecision, PendingDay
 from slackwater.late.effects import Effect, effects_of_day, largest_change
 from slackwater.late.entry import LateInput, LedgerEntry, late_inputs
 from slackwater.late.ledger import Ledger
 from slackwater.late.new_entries import RunInputs, completed_entries, cost_shares, new_entries
-from slackwater.late.pending import PendingCheck, PendingDay, save_pending
+from slackwater.late.pending import PendingCheck, save_passed_over, save_pending
 from slackwater.late.report.message import Message
 from slackwater.metrics import Metric
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
-from slackwater.runs.record import Resolution, ResolutionAction, Run, RunState
+from slackwater.runs.record import Hold, Resolution, ResolutionAction, Rollback, Run, RunState
+from slackwater.sources.rejected_events import hours_metadata, rejects_prefix
 from tests.fakes_check import PIPELINE, World, five_days
 from tests.fakes_comparison import comparison
 from tests.fakes_functions import use_resources
@@ -128,6 +130,182 @@ def test_an_ignored_input_has_one_row_however_often_it_is_checked(world):
     assert row.lateness_hours == pytest.approx((arrived - ended).total_seconds() / 3600)
     assert (row.rows, row.bytes, row.cost_usd, row.notified, row.execution) == (9, 9, None, False, "m1")
     assert (row.date, row.change, row.month) == (date(2013, 3, 10), "added", "2013-03")
+
+
+def passed_over(world) -> int:
+    """Monitor the window and write the ledger; return the number of new rows."""
+    report, request = world.start()
+    passed = world.checker.passed_over(report)
+    save_passed_over(report, passed, store=world.store, exchange_bucket="exchange", execution=request["execution"])
+    world.checker.settle(PIPELINE, passed)
+    return world.ledger.write(**request)
+
+
+def whys(world, date):
+    return [(row.rule, row.decision, row.attempt) for row in world.rows if str(row.date) == date]
+
+
+def test_late_data_of_a_day_before_the_window_has_one_row_until_a_run_takes_it_in(world):
+    world.time += timedelta(days=20)
+    world.add("flights", DAY, "20", name="late", rows=30)
+    assert passed_over(world) == 0  # no message has named it
+    world.table.record_ledger_day(PIPELINE, DAY, at=world.time)
+    assert [passed_over(world) for _ in range(3)] == [1, 0, 0]
+    assert whys(world, DAY) == [("older", "ignore", None)]
+    assert world.table.ledger_days(PIPELINE) == []
+    assert world.counted == [(Metric.LATE_OBJECTS_OLDER, 1)]
+    world.publish(DAY)
+    assert world.monitor() == 1  # people are notified of the new version
+    assert whys(world, DAY) == [("older", "ignore", None), ("manual", "rerun", 2)]
+    assert world.counted[1:] == [(Metric.LATE_BYTES, 30)]
+
+
+def test_late_data_of_a_day_on_hold_before_the_window_has_the_rule_of_the_hold(world):
+    world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=17/a.parquet"])
+    world.monitor()
+    world.time += timedelta(days=20)
+    world.add("weather", DAY, "20", name="late", rows=3)
+    world.table.record_ledger_day(PIPELINE, DAY, at=world.time)
+    assert passed_over(world) == 1
+    assert whys(world, DAY) == [("vanished", "hold", None)] * 2
+
+
+def test_inputs_of_an_overdue_day_that_was_never_published_have_rows_and_so_has_its_first_run(world):
+    late, day = [world.add("flights", "2013-03-13", hour, rows=10) for hour in ("17", "18")], "2013-03-13"
+    world.time += timedelta(hours=20)
+    assert passed_over(world) == 0  # the deadline has not passed
+    world.time += timedelta(hours=20)
+    assert [passed_over(world) for _ in range(2)] == [2, 0]
+    assert whys(world, day) == [("never_published", "ignore", None)] * 2
+    world.store.delete(late[1:])
+    world.publish(day)
+    assert [world.monitor() for _ in range(2)] == [1, 0]
+    assert whys(world, day)[2:] == [("manual", "rerun", 1)]
+    assert world.rows[-1].uri == late[0]
+
+
+def test_a_first_run_has_its_rows_although_its_day_has_left_the_window_since(world):
+    day = "2013-03-13"
+    world.add("flights", day, "17", rows=10)
+    world.time += timedelta(hours=40)
+    assert passed_over(world) == 1
+    world.publish(day)
+    world.time += timedelta(days=20)
+    assert [passed_over(world) for _ in range(2)] == [1, 0]
+    assert whys(world, day) == [("never_published", "ignore", None), ("manual", "rerun", 1)]
+    assert world.table.ledger_days(PIPELINE) == []
+
+
+def test_an_input_of_a_first_run_that_a_slow_check_stores_later_joins_the_rows_of_the_run(world):
+    day = "2013-03-13"
+    slow, quick = (world.add("flights", day, hour, rows=10) for hour in ("17", "18"))
+    world.time += timedelta(hours=40)
+    report, request = world.start()
+    passed = world.checker.passed_over(report)
+    [of_day] = [item for item in passed.days if item.date == day]
+    parts = {
+        uri: passed.model_copy(update={"days": (of_day.model_copy(update={"inputs": (late,)}),)})
+        for uri, late in zip((slow, quick), of_day.inputs, strict=True)
+    }
+    store = {"store": world.store, "exchange_bucket": "exchange", "execution": request["execution"]}
+    save_passed_over(report, parts[quick], **store)
+    world.ledger.write(**request)
+    world.publish(day)
+    assert world.monitor() == 1
+    save_passed_over(report, parts[slow], **store)
+    assert [world.monitor() for _ in range(3)] == [1, 1, 0]
+    taken_in = [(row.uri, row.rule, row.attempt) for row in world.rows if row.attempt]
+    assert taken_in == [(quick, "manual", 1), (slow, "manual", 1)]
+
+
+def test_a_new_pipeline_has_no_rows_of_its_past(world):
+    world.add("flights", "2013-03-07", "17")
+    world.time += timedelta(days=20)
+    world.table.record_ledger_day(PIPELINE, "2013-03-07", at=world.time)
+    assert (passed_over(world), world.table.ledger_days(PIPELINE)) == (0, [])
+
+
+def test_an_older_day_that_was_never_published_is_looked_at_until_it_is(world):
+    day = "2013-03-13"
+    world.add("flights", day, "17")
+    world.time += timedelta(days=20)
+    world.table.record_ledger_day(PIPELINE, day, at=world.time)
+    assert [passed_over(world) for _ in range(2)] == [1, 0]
+    world.publish(day)
+    assert [passed_over(world) for _ in range(2)] == [1, 0]
+    assert whys(world, day) == [("never_published", "ignore", None), ("manual", "rerun", 1)]
+    assert world.table.ledger_days(PIPELINE) == []
+
+
+def test_late_data_of_a_day_whose_manifest_is_gone_has_rows_and_so_has_the_run_that_reads_it(world):
+    run = world.table.day(PIPELINE, DAY).published.run
+    world.time += timedelta(hours=1)
+    late = world.add("flights", DAY, "20", name="late", rows=30)
+    for uri, (body, metadata, _) in world.store.objects.items():
+        world.store.objects[uri] = body, metadata, world.time if uri == late else world.time - timedelta(days=2)
+    world.store.delete([run.manifest])
+    assert [passed_over(world) for _ in range(2)] == [1, 0]
+    assert whys(world, DAY) == [("manifest_gone", "hold", None)]
+    world.publish(DAY, force=True)
+    assert world.monitor() == 1
+    assert whys(world, DAY)[1:] == [("manual", "rerun", 2)]
+
+
+def test_late_data_of_a_day_that_was_rolled_back_is_on_hold(world):
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.publish(DAY)
+    world.monitor()
+    record = world.table.day(PIPELINE, DAY)
+    world.table.save(record.model_copy(update={"hold": Hold(rule="rolled_back", reason="r", since=AT)}))
+    world.add("flights", DAY, "21", name="later", rows=3)
+    assert [passed_over(world) for _ in range(2)] == [1, 0]
+    assert whys(world, DAY)[1:] == [("rolled_back", "hold", None)]
+
+
+def test_what_a_rollback_of_a_day_before_the_window_leaves_out_is_on_hold(world):
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.publish(DAY)
+    world.monitor()
+    record, first = world.table.day(PIPELINE, DAY), world.table.run(PIPELINE, DAY, 1)
+    # As after a rollback, the published run has read what the first one has.
+    before = record.published.model_copy(update={"run": first.run.model_copy(update={"attempt": 3})})
+    hold = Hold(rule="rolled_back", reason="r", since=AT)
+    rollback = Rollback(to=1, tag="t", reason="r", frozen_at=first.frozen_at)
+    world.table.save(
+        record.model_copy(update={"hold": hold, "published": before, "attempts": 3, "notified_attempt": 3}),
+        first.model_copy(update={"run": before.run, "rollback": rollback}),
+    )
+    world.time += timedelta(days=20)
+    assert [passed_over(world) for _ in range(2)] == [1, 0]
+    assert whys(world, DAY)[1:] == [("rolled_back", "hold", None)]
+
+
+def test_events_that_were_rejected_after_the_end_of_their_day_have_a_row_for_each_day(world, monkeypatch):
+    metadata = hours_metadata({"2013-03-10T03": 1, "2013-03-10T20": 2, "2013-03-12T20": 5, "2013-03-01T00": 7})
+    uri = f"{rejects_prefix('raw', 'flights', '2013-03-12')}b.jsonl"
+    world.store.put(uri, b"x" * 150, metadata=metadata)
+    body, stored, _ = world.store.objects[uri]
+    world.store.objects[uri] = body, stored, AT
+    reads = count_reads(world, monkeypatch)
+    assert [passed_over(world) for _ in range(2)] == [2, 0]
+    assert uri not in reads
+    rows = [(str(row.date), row.rows, row.bytes, row.rule, row.change, row.attempt) for row in world.rows]
+    # 3:00 UTC is the evening before in New York; 2013-03-12 goes on, and the pipeline begins on 2013-03-08.
+    assert rows == [
+        ("2013-03-09", 1, 10, "event_rejected", "rejected", None),
+        ("2013-03-10", 2, 20, "event_rejected", "rejected", None),
+    ]
+    assert world.rows[0].lateness_hours == pytest.approx(52)
+    assert "slackwater sideline show flights" in world.rows[0].reason
+
+
+def test_a_check_goes_on_with_rejected_events_where_the_one_before_has_stopped(world, monkeypatch):
+    monkeypatch.setattr(late_rejects, "MOST_OBJECTS", 2)
+    for number in range(5):
+        uri = f"{rejects_prefix('raw', 'flights', '2013-03-12')}{number}.jsonl"
+        world.store.put(uri, b"x", metadata=hours_metadata({"2013-03-10T20": 1}))
+        world.store.objects[uri] = (*world.store.objects[uri][:2], AT + timedelta(minutes=number))
+    assert sum(passed_over(world) for _ in range(5)) == 5
 
 
 def test_a_re_run_and_late_bytes_count_once_however_often_they_are_checked_and_written(world):

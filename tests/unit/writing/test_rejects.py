@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.rejections import REJECTIONS, RejectionRule
+from slackwater.receiver.writing.rejected_hours import count_bins, metadata_of
 from slackwater.receiver.writing.rejects import to_jsonl
+from slackwater.sources.rejected_events import hours_metadata, read_hours
 
 pytestmark = pytest.mark.unit
 
@@ -51,3 +55,17 @@ def test_each_line_is_the_event_as_json(events, origin, rows):
     compact = [json.dumps(document, ensure_ascii=False, separators=(",", ":")) for document in expected]
     assert [json.loads(line) for line in lines] == expected
     assert [list(json.loads(line)) for line in lines] == [list(json.loads(line)) for line in compact]
+
+
+@given(times=st.lists(st.none() | st.datetimes(datetime(2000, 1, 1), datetime(2030, 1, 1)), max_size=20))
+def test_the_metadata_of_rejected_events_has_their_hours(times):
+    expected = Counter(time.replace(minute=0, second=0, microsecond=0, tzinfo=UTC) for time in times if time)
+    column = pa.chunked_array([pa.array(times, pa.timestamp("us", tz="UTC"))])
+    assert read_hours(metadata_of(count_bins(column))) == expected
+
+
+def test_the_metadata_of_rejected_events_fits_into_an_object_of_s3():
+    hours = {f"2013-{month:02}-01T{hour:02}": 10**9 for month in range(1, 13) for hour in range(24)}
+    metadata = hours_metadata(hours)
+    assert sum(len(name) + len(value) for name, value in metadata.items()) <= 2048
+    assert min(read_hours(metadata)) == datetime(2013, 9, 1, 21, tzinfo=UTC)

@@ -2,7 +2,8 @@
 
 The re-runs that the checks of a calendar day have started are in `reruns#DATE`, `arrivals` has the hours in which the
 sources of the pipeline have delivered, `definition` the latest message about a new definition, `late#DATE` lists a day
-with late data (`late_days.py`), and `cost#...` and `comparison#...` are about costs (`cost_items.py`).
+with late data (`late_days.py`), `ledger#DATE` one whose late data the ledger may lack (`ledger_days.py`), and
+`cost#...` and `comparison#...` are about costs (`cost_items.py`).
 
 Three sparse indexes hold the keys of days, sorted by date: `published` those with a published run, `notification-due`
 those whose published version needs a notification, and `held` those on hold. One request reads 1 MB of an index, which
@@ -20,6 +21,7 @@ from botocore.exceptions import ClientError
 from slackwater.aws.dynamodb.cost_items import CostItems, cost_key, record_item, run_item
 from slackwater.aws.dynamodb.items import AFTER_SEPARATOR, item_key
 from slackwater.aws.dynamodb.late_days import LateDayItems
+from slackwater.aws.dynamodb.ledger_days import LedgerDayItems
 from slackwater.aws.dynamodb.requests import write_all
 from slackwater.aws.failures import cancellation_reasons, code_of, translated, unless_refused
 from slackwater.errors import DayChanged
@@ -35,7 +37,7 @@ _DEFINITION = "definition"
 _UNCHANGED = "version = :read OR attribute_not_exists(version) AND :read = :new"
 
 
-class DynamoRunTable(LateDayItems, CostItems):
+class DynamoRunTable(LateDayItems, LedgerDayItems, CostItems):
     """`slackwater.runs.table.RunTable` over DynamoDB; each record is JSON in the attribute `record`."""
 
     def day(self, pipeline: str, date: str) -> DayRecord:

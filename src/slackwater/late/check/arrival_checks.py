@@ -29,6 +29,7 @@ from slackwater.late.check.facts import as_slackwater_error
 from slackwater.model import Record
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
+from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished, SendsArrivals
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import Executions, RunTable, is_running
@@ -119,7 +120,7 @@ class ArrivalChecks:
         arrived = arrived_days(self.project, [event for event in by_id.values() if event.id not in delays], now=now)
         started, older, reasons = list[StartedCheck](), dict[str, int](), dict[str, str]()
         for pipeline, item in arrived.items():
-            days = self._late_days(pipeline, {**item.days, **item.older_days, **item.current_day}, by_id)
+            days = self._late_days(pipeline, item, by_id)
             delays |= dict.fromkeys(days.running, _RUNNING_SECONDS)
             reasons |= days.failed
             if count := _object_count(by_id, days.published, item):
@@ -149,14 +150,14 @@ class ArrivalChecks:
             foreign=tuple(sorted(foreign_keys(by_id.values()))),
         )
 
-    def _late_days(
-        self, pipeline: str, arrived: Mapping[str, frozenset[str]], events: Mapping[str, ArrivalMessage]
-    ) -> _LateDays:
+    def _late_days(self, pipeline: str, item: ArrivedDays, events: Mapping[str, ArrivalMessage]) -> _LateDays:
         """List those of the days as late that are published and not running. A day that fails stops no other day."""
+        arrived = {**item.days, **item.older_days, **item.current_day}
 
         def read(date: str) -> _DayStatus | str:
+            of_day = [events[event] for event in arrived[date]]
             try:
-                return self._list_if_late(pipeline, date, [events[event] for event in arrived[date]])
+                return self._list_if_late(pipeline, date, of_day, is_older=date in item.older_days)
             except (SlackwaterError, ValidationError) as error:
                 return f"{pipeline} {date}: {as_slackwater_error(error)}"
 
@@ -177,14 +178,22 @@ class ArrivalChecks:
             failed=failed,
         )
 
-    def _list_if_late(self, pipeline: str, date: str, events: Sequence[ArrivalMessage]) -> _DayStatus:
-        """List a published day as late, with the objects that no published run has read, and return its status."""
+    def _list_if_late(
+        self, pipeline: str, date: str, events: Sequence[ArrivalMessage], *, is_older: bool
+    ) -> _DayStatus:
+        """List a published day as late, with the objects that no published run has read, and return its status.
+
+        Such a day is listed for the ledger too, and an unpublished one if it is before the window.
+        """
         record = self.table.day(pipeline, date)
         published = record.published
         if is_running(self.executions, record.active, now=self.now()):
             return _DayStatus.RUNNING  # Also in a first run: it may have listed its inputs before.
         if published is None:
-            return _DayStatus.UNPUBLISHED  # Its data is not late: its first run reads it.
+            # Its first run reads it, if there will be one. Tables of other pipelines change more days than are run.
+            if is_older and any(isinstance(event, (ObjectWritten, FileCommitted)) for event in events):
+                self.table.record_ledger_day(pipeline, date, at=self.now())
+            return _DayStatus.UNPUBLISHED
         run = self.table.run(pipeline, date, published.run.attempt)
         definition = self.project.pipeline(pipeline)
         late = [event for event in events if _makes_late(event, definition, run)]
@@ -193,6 +202,7 @@ class ArrivalChecks:
             # The events of its objects have named those of a committed file already.
             keys = [event.key for event in late if isinstance(event, ObjectWritten)]
             self.table.record_late_day(pipeline, date, at=self.now(), keys=keys)
+            self.table.record_ledger_day(pipeline, date, at=self.now())
         return _DayStatus.PUBLISHED
 
     def _start(self, pipeline: str, arrived: Mapping[str, frozenset[str]]) -> StartedCheck:

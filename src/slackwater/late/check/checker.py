@@ -16,12 +16,13 @@ from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts
 from slackwater.late.check.limits import decide_and_count
 from slackwater.late.check.missing_events import missing_events, total_missing
 from slackwater.late.check.older import update_late_days
+from slackwater.late.check.passed_over import PassedOverReader
 from slackwater.late.check.read_facts import FactReader
 from slackwater.late.check.record_holds import day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.rules import decide
 from slackwater.late.check.silences import CheckedDay, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.window_dates import check_window, overdue_days
-from slackwater.late.decision import CheckReport, DayDecision, LateDecision, report_uri
+from slackwater.late.decision import CheckReport, DayDecision, LateDecision, PassedOver, report_uri
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
@@ -188,6 +189,19 @@ class Checker:
             "usual_silences": usual_silences(definition, checked, arrivals, table=self.table, now=now),
         }
         return report.model_copy(update=more)
+
+    def passed_over(self, report: CheckReport) -> PassedOver:
+        """Return the late inputs that a check of the whole window has passed over. Raises `CloudError`."""
+        return PassedOverReader(reader=self._reader(self.project.pipeline(report.pipeline)), report=report).read()
+
+    def settle(self, pipeline: str, passed: PassedOver) -> None:
+        """Note that the ledger gets what was passed over. Raises `CloudError`: then another check finds it again."""
+        for date in passed.unpublished:
+            self.table.record_ledger_day(pipeline, date, at=self.now())
+        for day in passed.settled:
+            self.table.remove_ledger_day(pipeline, day)
+        if passed.rejects_until:
+            self.table.save_rejects_until(pipeline, passed.rejects_until)
 
     def save(self, report: CheckReport, *, execution: str) -> str:
         """Store the report under the name of the execution, given by its ARN, and return the report's URI."""

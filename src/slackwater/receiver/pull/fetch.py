@@ -182,7 +182,11 @@ class FileFetcher:
             # Not with the attempt: each rejected row is stored once, whatever attempts there were.
             rejects = f"{content_id}-{version.digest}"
             self.raw_writer.write_rejects_file(
-                self.source, staged.rejects, received_at=received.received_at, batch_id=rejects
+                self.source,
+                staged.rejects,
+                bins=staged.rejected_bins,
+                received_at=received.received_at,
+                batch_id=rejects,
             )
             if self.source.counts and staged.version.rejected:
                 origin, at = file_origin(content_id, version.digest), received.received_at

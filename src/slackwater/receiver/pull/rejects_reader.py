@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slackwater.errors import DataError
 from slackwater.receiver.pull.file_cache import FileCache
-from slackwater.receiver.writing.rejects import rejects_prefix
+from slackwater.sources.rejected_events import rejects_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
 UNKNOWN = "unknown"

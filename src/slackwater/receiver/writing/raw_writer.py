@@ -7,7 +7,7 @@ retry after a crash writes only what is missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.receiver.writing.partitioning import PARQUET, HourSplit
+from slackwater.receiver.writing.rejected_hours import count_bins, metadata_of
 from slackwater.receiver.writing.rejects import rejects_uri, to_jsonl
 from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import EVENT_TIME
 from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri
 from slackwater.storage import ObjectStore
 
@@ -108,17 +110,20 @@ class RawWriter:
         if not rejections.num_rows:
             return 0
         uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
-        is_new = self.store.put_new(uri, to_jsonl(rejections, batch_id=batch_id, origin=origin))
+        metadata = metadata_of(count_bins(rejections[EVENT_TIME]))
+        is_new = self.store.put_new(uri, to_jsonl(rejections, batch_id=batch_id, origin=origin), metadata=metadata)
         return rejections.num_rows if is_new else 0
 
-    def write_rejects_file(self, source: Source, path: Path, *, received_at: datetime, batch_id: str) -> None:
+    def write_rejects_file(
+        self, source: Source, path: Path, *, bins: Mapping[int | None, int], received_at: datetime, batch_id: str
+    ) -> None:
         """Write the local file at `path`, rejected events as JSON lines, as one object, unless it exists or is empty.
 
-        Raises `CloudError`.
+        `bins` are those of `count_bins`. Raises `CloudError`.
         """
         if path.stat().st_size:
             uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
-            self.store.put_new_file(uri, path)
+            self.store.put_new_file(uri, path, metadata=metadata_of(bins))
 
 
 def encode_parquet(table: pa.Table) -> bytes:

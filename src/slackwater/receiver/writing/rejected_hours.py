@@ -1,19 +1,23 @@
-"""Rejected events by the time in them, for the comparison with the counts of their source."""
+"""Rejected events by the time in them: for the counts of their source, and for the ledger of late data."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.sources.rejected_events import hours_metadata
 from slackwater.state.facts import BINS, HOUR, RejectedEvents
 from slackwater.state.reports import AHEAD, MAX_AGE
 
 _BIN = HOUR / BINS
 _BIN_US = _BIN // timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# What Python's datetime can hold.
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC) - _EPOCH, datetime.max.replace(tzinfo=UTC) - _EPOCH
 
 
 def count_bins(timestamps: pa.ChunkedArray) -> Counter[int | None]:
@@ -23,6 +27,15 @@ def count_bins(timestamps: pa.ChunkedArray) -> Counter[int | None]:
     bins = pc.floor(pc.divide(microseconds.cast(pa.float64(), safe=False), float(_BIN_US))).cast(pa.int64())
     counts = pc.value_counts(bins)
     return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
+
+
+def metadata_of(bins: Mapping[int | None, int]) -> dict[str, str]:
+    """Return the metadata of an object with the rejected events that `count_bins` has counted."""
+    hours = Counter[str]()
+    for number, count in bins.items():
+        if number is not None and _FIRST <= number * _BIN <= _LAST:
+            hours[(_EPOCH + number * _BIN).isoformat()[:13]] += count
+    return hours_metadata(hours)
 
 
 def rejected_by_hour(

@@ -8,16 +8,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.sources.rejected_events import rejects_prefix
+
 
 def rejects_uri(bucket: str, source: str, *, received_at: datetime, batch_id: str) -> str:
     """Return the URI of a batch's rejected events: `received_at`, the first time of receipt, decides its UTC day."""
     date = received_at.astimezone(UTC).date().isoformat()
     return f"{rejects_prefix(bucket, source, date)}{batch_id}.jsonl"
-
-
-def rejects_prefix(bucket: str, source: str, date: str = "") -> str:
-    """Return the URI prefix of a source's rejected events of one day (`2013-03-10`), or of all days without a date."""
-    return f"s3://{bucket}/sideline/source={source}/{f'date={date}/' if date else ''}"
 
 
 def to_jsonl(rejections: pa.Table, *, batch_id: str, origin: str, rows: int | None = None) -> bytes:

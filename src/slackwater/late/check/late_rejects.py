@@ -1,0 +1,109 @@
+"""Rejected events of days that had ended, for the ledger: no run takes them in."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from slackwater.late.check.read_facts import FactReader
+from slackwater.late.decision import LateDecision, PendingDay
+from slackwater.late.entry import EVENT_REJECTED, REJECTED, LateInput
+from slackwater.runs.day import day_of
+from slackwater.sources.rejected_events import read_hours, rejects_prefix
+from slackwater.storage import StoredObject
+
+# A batch that is sent again, or a file that is read again, has the day of its first receipt.
+_REPEATED_WITHIN = timedelta(days=2)
+# After a longer time without a check of the window, what was rejected before is left out.
+_LONGEST = timedelta(days=90)
+MOST_OBJECTS = 500
+"""Most objects of rejected events that one check reads: the next one goes on."""
+_READERS = 16
+
+
+class FoundRejects(NamedTuple):
+    """Rejected events by day."""
+
+    days: tuple[PendingDay, ...]
+    until: datetime
+    """Of the objects written before, all are among the days, or were among those of an earlier check."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectedInputs:
+    """Reads the objects of rejected events that were written since the last check of the window."""
+
+    reader: FactReader
+    first_published: str | None
+    """The first day of the pipeline that has a published run: events of earlier days are not late."""
+    now: datetime
+
+    def read(self) -> FoundRejects:
+        """Return the rejected events whose day had ended when they were received.
+
+        An event without a readable timestamp belongs to no day. Raises `CloudError`.
+        """
+        oldest = self.now - _LONGEST
+        since = max(self.reader.table.rejects_until(self.reader.definition.pipeline) or oldest, oldest)
+        found = sorted(self._objects(since), key=lambda item: (item[1].modified, item[1].uri))
+        objects, until = found[:MOST_OBJECTS], self.now
+        if len(found) > MOST_OBJECTS:
+            until = objects[-1][1].modified
+        with ThreadPoolExecutor(_READERS) as pool:
+            hours = pool.map(lambda item: read_hours(self.reader.store.metadata(item[1].uri)), objects)
+            inputs = defaultdict[str, list[LateInput]](list)
+            for (source, item), counts in zip(objects, hours, strict=True):
+                for date, rows in self._late(item, counts):
+                    inputs[date].append(_input(source, item, rows, share=rows / sum(counts.values())))
+        return FoundRejects(tuple(_pending(date, of_day) for date, of_day in sorted(inputs.items())), until)
+
+    def _objects(self, since: datetime) -> Iterator[tuple[str, StoredObject]]:
+        """Yield the objects of all sources that were written since then, with their source."""
+        first = since - _REPEATED_WITHIN
+        for days in range((self.now.date() - first.date()).days + 1):
+            date = (first.date() + timedelta(days=days)).isoformat()
+            for source in sorted(self.reader.definition.sources):
+                for item in self.reader.store.list(rejects_prefix(self.reader.inputs.raw_bucket, source, date)):
+                    # The time of an object has no fractions of a second. The ledger has no row twice.
+                    if item.modified >= since.replace(microsecond=0):
+                        yield source, item
+
+    def _late(self, item: StoredObject, hours: dict[datetime, int]) -> Iterator[tuple[str, int]]:
+        """Yield the days that had ended when the object was written, with their number of events."""
+        timezone = self.reader.definition.timezone
+        dates = defaultdict[str, int](int)
+        for hour, count in hours.items():
+            local = hour.astimezone(ZoneInfo(timezone)).date()
+            if self.first_published and day_of(local, timezone).end <= item.modified:
+                dates[local.isoformat()] += count
+        yield from ((date, rows) for date, rows in dates.items() if date >= (self.first_published or date))
+
+
+def _input(source: str, item: StoredObject, rows: int, *, share: float) -> LateInput:
+    return LateInput(
+        source=source,
+        file=None,
+        uri=item.uri,
+        etag=item.etag,
+        change=REJECTED,
+        arrived=item.modified,
+        rows=rows,
+        bytes=round(item.size * share),
+    )
+
+
+def _pending(date: str, inputs: list[LateInput]) -> PendingDay:
+    commands = ", ".join(f"slackwater sideline show {source}" for source in sorted({item.source for item in inputs}))
+    return PendingDay(
+        date=date,
+        decision=LateDecision.IGNORE,
+        rule=EVENT_REJECTED,
+        reason=f"the receiver has rejected the events ({commands})",
+        attempt=0,
+        inputs=tuple(inputs),
+    )
