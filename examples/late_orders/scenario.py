@@ -170,7 +170,15 @@ def cost_document(day: DayCost) -> dict[str, Any]:
     """Return the sums of a day as `slackwater cost` prints them, and the costs that they add up."""
     sums = {name: value for name, value in vars(day).items() if name not in {"records", "compared"}}
     runs = [
-        {"attempt": item.run.attempt, "cost": item.cost and item.cost.model_dump(mode="json")} for item in day.records
+        {
+            "attempt": item.run.attempt,
+            "started_at": item.started_at.isoformat(),
+            "rows": item.run.rows,
+            "merged": any(stage.reference.is_merged for stage in item.stages),
+            "cost": item.cost and item.cost.model_dump(mode="json"),
+            "estimated_usd": item.estimated_usd,
+        }
+        for item in day.records
     ]
     comparisons = [
         {"before": item.before, "after": item.after, "cost": item.cost and item.cost.model_dump(mode="json")}

@@ -199,6 +199,13 @@ class Shell:
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return json.loads(done.stdout)
 
+    def refused(self, command: str) -> str:
+        """Run a command that refuses to do what it is told; return what it prints for people."""
+        words = shlex.split(command)
+        done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, ""), f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stderr
+
 
 @pytest.fixture
 def tutorial(folder: Path, environment: dict[str, str]) -> Iterator[Shell]:
@@ -270,6 +277,8 @@ def test_the_tutorial_and_the_readme_of_a_new_project_work_side_by_side_and_dest
     staging.run(run)
     # What a command has reported is on disk: the published day survives a kill directly after it.
     os.kill(cloud["pid"], signal.SIGKILL)
+    assert "no local cloud runs here" in (refused := tutorial.refused("slackwater monitor"))
+    assert "or add --aws to use AWS" in refused
     assert tutorial.run(up)["endpoint"] == endpoint
     sales = staging.run(query)
     due, started = start_by_schedule(endpoint, STAGING, "process-daily_sales")
@@ -279,6 +288,13 @@ def test_the_tutorial_and_the_readme_of_a_new_project_work_side_by_side_and_dest
     destroyed = staging.run("slackwater destroy --yes")
     check_destroyed(destroyed, endpoint, STAGING, of_staging)
     assert resources(endpoint, DEFAULT) == in_default
+    assert contents(endpoint, in_default) == of_default
+    definition = tutorial.folder / "pipelines" / "daily_rides.yaml"
+    text = definition.read_text()
+    definition.unlink()
+    assert "this removes pipelines/daily_rides.yaml" in (refused := tutorial.refused("slackwater deploy"))
+    assert "add --yes (slackwater deploy --yes), or restore the files" in refused
+    definition.write_text(text)
     assert contents(endpoint, in_default) == of_default
     assert tutorial.run("slackwater pull rides --as-of 2024-03-11")["unchanged"] == 3
     of_default = contents(endpoint, in_default)
@@ -294,7 +310,9 @@ def test_the_tutorial_and_the_readme_of_a_new_project_work_side_by_side_and_dest
     assembly = json.loads((project / "cdk.out" / "manifest.json").read_text())
     assert "tags" not in assembly["artifacts"][f"{STAGING}-storage"]["properties"]
     assert (pushed["accepted"], pushed["duplicates"], len(pushed["rejected"])) == (8, 1, 1)
-    assert all(of_staging.values())
+    # No source has `counts`.
+    [state] = [name for kind, name in in_staging if kind == "AWS::DynamoDB::Table" and "-StateTable" in name]
+    assert {name for name, content in of_staging.items() if not content} == {state}
     assert sales["columns"] == ["date", "shop", "orders", "revenue"]
     assert sorted(sales["rows"]) == expected_sales(project / "data" / "orders.ndjson", date(2024, 3, 4))
 

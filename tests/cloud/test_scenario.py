@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import fsum, sqrt
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import duckdb
@@ -382,6 +383,27 @@ def test_costs_are_the_billed_hours_times_the_prices_of_the_region(played):
         assert [day["vcpu_hours"], day["memory_gb_hours"]] == pytest.approx(hours)
         assert printed[name] == pytest.approx([*hours, *usd], abs=1e-6)
     assert len(printed) == len(played.parts["looked_back"]["cost"])
+
+
+def test_the_estimate_beside_a_cost_is_the_median_price_of_the_rows_of_earlier_runs(played):
+    runs = [
+        {"of": (day["pipeline"], day["date"]), **run}
+        for day in played.parts["looked_back"]["cost"]
+        for run in day["of_runs"]
+    ]
+    checked = 0
+    for run in runs:
+        pipeline, date = run["of"]
+        prices = [
+            earlier["cost"]["usd"] / earlier["rows"]
+            for earlier in runs
+            if earlier["of"][0] == pipeline and earlier["of"][1] <= date
+            if earlier["started_at"] < run["started_at"] and not earlier["merged"]
+        ]
+        if prices and not run["merged"]:
+            assert run["estimated_usd"] == pytest.approx(median(prices) * run["rows"], abs=2e-8), run
+            checked += 1
+    assert checked >= 4, runs
 
 
 def test_the_new_definition_is_only_in_the_copy_of_the_project(played):

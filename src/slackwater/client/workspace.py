@@ -155,11 +155,14 @@ class Workspace:
         return "AWS"
 
     def save_local_cloud(self) -> None:
-        """Have the root's local cloud, if it runs, write all that it has answered to disk: a kill then keeps it."""
-        if (self.state / "cloud.json").exists():
+        """Have the local cloud that `connect_cloud` has chosen write all that it has answered to disk.
+
+        A kill then keeps it. Nothing happens for AWS.
+        """
+        if uses_local_cloud():
             from slackwater.local import cloud
 
-            cloud.save(self.root)
+            cloud.save(os.environ["AWS_ENDPOINT_URL"])
 
 
 def uses_local_cloud() -> bool:

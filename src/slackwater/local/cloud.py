@@ -109,11 +109,13 @@ def status(root: Path) -> LocalCloud | None:
     return _request_status(endpoint, files) if endpoint else None
 
 
-def save(root: Path) -> None:
-    """Have the local cloud of the project in `root`, if it runs, write to disk all that it has answered."""
-    files = layout.Layout(root.resolve())
-    if endpoint := _last_endpoint(files):
-        _request_status(endpoint, files, path=layout.SAVE_PATH, timeout=_STOP_SECONDS)
+def save(endpoint: str) -> None:
+    """Have the local cloud at `endpoint`, of any project, write to disk all that it has answered.
+
+    Nothing happens if it does not run, and if something else answers.
+    """
+    with suppress(OSError):
+        urllib.request.urlopen(f"{endpoint}{layout.SAVE_PATH}", timeout=_STOP_SECONDS).close()  # noqa: S310
 
 
 def _last_endpoint(files: layout.Layout) -> str | None:
@@ -174,12 +176,11 @@ def _wait_for_status(files: layout.Layout, pid: int, endpoint: str) -> LocalClou
     raise CloudError("\n".join([f"{problem}; the end of {files.log}:", *log[-_LOG_LINES:]]))
 
 
-def _request_status(
-    endpoint: str, files: layout.Layout, *, path: str = layout.STATUS_PATH, timeout: float = _RESPONSE_SECONDS
-) -> LocalCloud | None:
+def _request_status(endpoint: str, files: layout.Layout) -> LocalCloud | None:
     """Return the cloud at `endpoint`; None when nothing answers there, or the cloud of another project."""
     try:
-        with urllib.request.urlopen(f"{endpoint}{path}", timeout=timeout) as response:  # noqa: S310
+        url = f"{endpoint}{layout.STATUS_PATH}"
+        with urllib.request.urlopen(url, timeout=_RESPONSE_SECONDS) as response:  # noqa: S310
             document = json.load(response)
     except (OSError, ValueError):
         return None

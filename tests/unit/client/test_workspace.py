@@ -6,7 +6,9 @@ import json
 import os
 import re
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
@@ -232,3 +234,27 @@ def test_a_wrong_environment_is_named(environment, workspace, name, environments
     (workspace.root / "cdk.json").write_text(json.dumps({"context": {"slackwater:environments": environments}}))
     with pytest.raises(InputError, match=re.escape(message)):
         _ = workspace.prefix
+
+
+def test_the_local_cloud_that_commands_use_is_saved_also_if_it_is_that_of_another_project(monkeypatch, workspace):
+    paths = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            paths.append(self.path)
+            self.send_error(404)  # as another program answers
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        workspace.save_local_cloud()
+        server.shutdown()
+        thread.join()
+    assert paths == ["/_slackwater/save"]
+    workspace.save_local_cloud()  # nothing answers any more
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://s3.eu-west-1.amazonaws.com")
+    workspace.save_local_cloud()
