@@ -18,7 +18,7 @@ from slackwater.sources.definition import Source
 # Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
 _OPERATIONAL_KEYS: dict[str, Any] = {
     **dict.fromkeys(
-        ("renamed_from", "description", "team", "versions", "spark", "schedule", "late", "deadline_hours"), True
+        ("renamed_from", "description", "team", "versions", "spark", "schedule", "when", "late", "deadline_hours"), True
     ),
     "publish": {"metrics", "hour", "audit"},
     "tables": {"__all__": {"on_change"}},
