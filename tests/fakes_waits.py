@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from slackwater.state.conditions import Unmet
 from slackwater.state.waits import DayKey, WaitingRun
@@ -40,7 +40,7 @@ class Tasks:
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}
         self.succeeded, self.started = Counter[str](), 0
-        self.outputs: list[dict[str, object]] = []
+        self.outputs: list[Mapping[str, str]] = []
         self.failures: list[tuple[str, str]] = []
         self.on_success: Callable[[], object] = lambda: None
 
@@ -50,7 +50,7 @@ class Tasks:
         self.tokens[execution] = f"{execution}-{self.started}"
         return self.tokens[execution]
 
-    def succeed(self, token: str, output: dict[str, object]) -> bool:
+    def succeed(self, token: str, output: Mapping[str, str]) -> bool:
         execution = self._end(token)
         if execution is None:
             return False

@@ -222,7 +222,7 @@ class Pipeline(Model):
             elif name in self.foreign_tables and waited[name] == "complete":
                 message = "nobody counts the rows of an Iceberg table: write a time such as `{newer_than: 24h}`"
                 yield Problem(path=path, message=message)
-        if self.when.model_fields_set and not self.waits:
+        if self.when != When() and not self.waits:
             message = "it waits for nothing: name an input in `when.inputs`, or set `missing: wait` for a table"
             yield Problem(path=("when",), at_key=True, message=message)
 

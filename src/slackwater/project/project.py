@@ -105,6 +105,10 @@ class Project(Model):
         readers = (pipeline for pipeline in self.pipelines.values() if source in pipeline.sources)
         return any(pipeline.on_removed(definition) != "keep" for pipeline in readers)
 
+    def is_waited_for(self, source: str) -> bool:
+        """Return whether scheduled runs of any pipeline wait for the source."""
+        return any(source in pipeline.when.inputs for pipeline in self.pipelines.values())
+
     def source_shape(self, name: str) -> str:
         """Return everything of a source's definition that decides how its partitions are read. Raises `UnknownName`."""
         source = self.source(name)

@@ -7,7 +7,7 @@ token once, and until the state has timed out: so a run goes on once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -61,7 +61,7 @@ class WaitTable(Protocol):
 class WaitingTasks(Protocol):
     """The states that wait. Both methods return False if the token is refused: its state has ended before."""
 
-    def succeed(self, token: str, output: dict[str, object]) -> bool:
+    def succeed(self, token: str, output: Mapping[str, str]) -> bool:
         """Let the execution go on with this output of its state. Raises `CloudError`."""
 
     def fail(self, token: str, *, error: str, cause: str) -> bool:
@@ -132,7 +132,8 @@ class Waits:
                     self.table.save_unmet(run, evaluation.unmet)
                 return
             case Outcome.READY | Outcome.RUN:
-                self.tasks.succeed(run.token, {"missing": list(missing)})
+                # A string with lines: JSONata may replace an array of one string with the string.
+                self.tasks.succeed(run.token, {"missing": "\n".join(missing)})
             case Outcome.FAIL:
                 cause = f"{run.date} has waited for its inputs for as long as it may: {'; '.join(missing)}"
                 self.tasks.fail(run.token, error=INPUTS_MISSING, cause=cause[:_MAX_CAUSE])

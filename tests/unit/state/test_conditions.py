@@ -52,8 +52,9 @@ missing_days = st.lists(st.integers(1, 9), max_size=3, unique=True).map(sorted)
 limits = st.tuples(st.integers(1, 30), st.sampled_from(["run", "fail"]))
 
 
-def second_outcome(hours, age, days, unknown, incomplete, at):
+def second_outcome(inputs, unknown, incomplete, at):
     """Evaluate in plain Python: the limits of what is missing, as (hours, then)."""
+    hours, age, days = inputs
     pending = []
     if None in hours or hours == []:
         pending.append(unknown)
@@ -69,8 +70,9 @@ def second_outcome(hours, age, days, unknown, incomplete, at):
     return "run"
 
 
-@given(hours_of_clicks, ages, missing_days, limits, limits, st.integers(0, 31))
-def test_a_second_evaluation_agrees(hours, age, days, unknown, incomplete, at):
+@given(st.tuples(hours_of_clicks, ages, missing_days), limits, limits, st.integers(0, 31))
+def test_a_second_evaluation_agrees(inputs, unknown, incomplete, at):
+    hours, age, days = inputs
     now = END + at * HOUR
     facts = [
         CompleteSource("clicks", counts(hours)),
@@ -79,7 +81,7 @@ def test_a_second_evaluation_agrees(hours, age, days, unknown, incomplete, at):
     ]
     as_limit = [Limit(END + after * HOUR, then) for after, then in (unknown, incomplete)]
     evaluation = evaluate(facts, unknown=as_limit[0], incomplete=as_limit[1], now=now)
-    assert evaluation.outcome == second_outcome(hours, age, days, unknown, incomplete, at)
+    assert evaluation.outcome == second_outcome(inputs, unknown, incomplete, at)
     assert bool(evaluation.unmet) is (evaluation.outcome is not Outcome.READY)
     if evaluation.outcome is Outcome.WAIT:
         # What it says about the end of the wait is what happens then, if nothing changes.

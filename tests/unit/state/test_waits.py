@@ -133,7 +133,7 @@ def test_a_run_without_unmet_conditions_goes_on_at_once(world):
     table, tasks, days, waits = world
     days.published = set(DATES)
     assert turn(tasks, "a", waits).outcome is Outcome.READY
-    assert (tasks.outputs, table.runs) == ([{"missing": []}], {})
+    assert (tasks.outputs, table.runs) == ([{"missing": ""}], {})
 
 
 def test_what_a_run_waits_for_is_stored_and_follows(world):
@@ -166,7 +166,7 @@ def test_or_runs_and_is_told_what_is_missing(world):
     _, tasks, days, waits = world
     days.published, days.now, days.then = set(DATES[1:]), END + timedelta(hours=12), "run"
     turn(tasks, "a", waits)
-    assert tasks.outputs == [{"missing": ["days: daily has not published 2025-12-30 of 3 days"]}]
+    assert tasks.outputs == [{"missing": "days: daily has not published 2025-12-30 of 3 days"}]
 
 
 def test_a_token_of_a_state_that_timed_out_is_refused_and_the_present_one_stays(world):

@@ -59,6 +59,4 @@ class ProjectDays:
 def local_dates(hours: Iterable[datetime], timezone: str) -> set[str]:
     """Return the dates in a timezone that UTC hours overlap: two, if midnight is within an hour."""
     zone = ZoneInfo(timezone)
-    return {
-        instant.astimezone(zone).date().isoformat() for hour in hours for instant in (hour, hour + HOUR - _INSTANT)
-    }
+    return {instant.astimezone(zone).date().isoformat() for hour in hours for instant in (hour, hour + HOUR - _INSTANT)}

@@ -66,8 +66,8 @@ class InputEvaluator:
         keeps, partitions = pipeline.on_removed(source) == "keep", list(day.partitions())
         hours = [start_of(partition) for partition in partitions]
         counts = total_counts(source, self.counts.periods(source, hours, {}))
-        # What is not enough with duplicates is not enough without them: only then ids are read. Without some counts, the
-        # run waits in any case, until it is to run without them.
+        # What is not enough with duplicates is not enough without them: most evaluations read no ids. Without some
+        # counts, the run waits in any case, until it is to run without them.
         not_enough = {CountState.SHORT}
         if self.now() < _limit(pipeline.when.unknown, day).at:
             not_enough.add(CountState.UNKNOWN)
