@@ -32,15 +32,15 @@ def table(each_dynamodb: LocalDynamoDB) -> Iterator[DynamoWaitTable]:
         yield DynamoWaitTable(each_dynamodb.client, name)
 
 
-def a_run(name_of_token="t1", *, key: DayKey = KEYS[0], name: str = "one", unmet: tuple[Unmet, ...] = ()) -> WaitingRun:
-    return WaitingRun(*key, f"arn:aws:states:us-east-1:1:execution:m:{name}", name_of_token, SINCE, unmet)
+def a_run(number: int = 1, *, key: DayKey = KEYS[0], name: str = "one", unmet: tuple[Unmet, ...] = ()) -> WaitingRun:
+    return WaitingRun(*key, f"arn:aws:states:us-east-1:1:execution:m:{name}", f"token {number}", SINCE, unmet)
 
 
 calls = st.tuples(
     st.sampled_from(["put_wait", "save_unmet", "remove_wait"]),
     st.sampled_from(KEYS),
     st.sampled_from(["one", "two"]),
-    st.sampled_from(["t1", "t2"]),
+    st.integers(1, 2),
 )
 
 
@@ -51,8 +51,8 @@ def test_it_is_the_table_in_memory(table, calls):
     for key in KEYS:
         for run in table.waits(key):
             table.remove_wait(run)
-    for call, key, name, token in calls:
-        run = a_run(token, key=key, name=name)
+    for call, key, name, number in calls:
+        run = a_run(number, key=key, name=name)
         for each in (memory, table):
             getattr(each, call)(run, *([(UNMET,)] if call == "save_unmet" else []))
     for key in KEYS:
