@@ -24,6 +24,7 @@ def arrival_checks(resources: FunctionResources) -> ArrivalChecks:
         start=partial(resources.state_machines.start_once, resources.settings.monitor_machine),
         send_later=resources.arrivals,
         update_table=resources.update_raw_table,
+        wake_source=resources.wake_requests.wake_source,
         now=utc_now,
     )
 

@@ -38,6 +38,8 @@ class FreezeInputsRequest(BaseModel):
     """The number of an earlier version that the run publishes again."""
     reason: str = ""
     """Why the day is rolled back."""
+    missing: str = ""
+    """What the run has waited for in vain: one line for each condition that did not hold."""
     archive: str = ""
     """URI of the archive of the run's Spark jobs; empty in an execution that an older release has started."""
     entry_point: str = ""

@@ -53,6 +53,7 @@ def recorder(resources: FunctionResources) -> RunRecorder:
         costs=replace(resources.once.costs, table=resources.run_table),
         # Not repeated, because the time of the function is short.
         arrivals=resources.once.arrivals,
+        wake_day=resources.once.wake_requests.wake_day,
         put_metric=put_metric,
         warn=warn,
         keeps_arrow_files=int(resources.settings.intermediate_days) > 0,

@@ -43,7 +43,7 @@ MONITORING = (
 # deferred task with the first event of its trigger (apache/airflow#62845). Clear the task to run it again.
 START_RETRIES = 2
 POLL_SECONDS = 10
-MAX_WAIT = timedelta(hours=24)  # a run may wait for Spark capacity for hours
+MAX_WAIT = timedelta(hours=24)  # a run may wait for Spark capacity for hours, after it has waited for its inputs
 
 schedule_path = Path(conf.get("slackwater", "schedule", fallback=str(Path(__file__).with_name("schedule.json"))))
 REMEDY = (
@@ -100,7 +100,7 @@ try:
                 state_machine_input={**entry["input"], entry["date_key"]: DATE},
                 deferrable=True,
                 waiter_delay=POLL_SECONDS,
-                waiter_max_attempts=int(MAX_WAIT.total_seconds()) // POLL_SECONDS,
+                waiter_max_attempts=(int(MAX_WAIT.total_seconds()) + entry["wait_hours"] * 3600) // POLL_SECONDS,
                 aws_conn_id=None,  # the environment's own role
                 botocore_config={"retries": {"mode": "standard", "max_attempts": 10}},
                 retries=START_RETRIES,

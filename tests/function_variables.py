@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+_WAKE = "AWAIT_INPUTS_FUNCTION"
 _COSTS = ("APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB")
 VARIABLES = {
-    "receive-events": {"RAW_BUCKET", "TOKEN_TABLE", "FILE_TABLE", "STATE_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"},
+    "receive-events": {
+        *("RAW_BUCKET", "TOKEN_TABLE", "FILE_TABLE", "STATE_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"),
+        _WAKE,
+    },
     "store-events": {"RAW_BUCKET", "PROJECT_URI"},
-    "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
+    "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW", _WAKE},
     "fetch-file": {
         *("RAW_BUCKET", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL"),
         "JOB_NETWORK",
@@ -17,12 +21,16 @@ VARIABLES = {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "KEPT_DAYS"),
         "INTERMEDIATE_DAYS",
     },
-    "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS", "ARRIVAL_QUEUE_URL", *_COSTS},
+    "await-inputs": {"RAW_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "PROJECT_URI"},
+    "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS", "ARRIVAL_QUEUE_URL", _WAKE, *_COSTS},
     "check-days": {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "PROJECT_URI"),
         *("ARRIVAL_QUEUE_URL", "CHANGE_TOPIC", "RAW_TABLES_FUNCTION", *_COSTS),
     },
-    "check-arrivals": {"RUN_TABLE", "PROJECT_URI", "MONITOR_MACHINE", "ARRIVAL_QUEUE_URL", "RAW_TABLES_FUNCTION"},
+    "check-arrivals": {
+        *("RUN_TABLE", "PROJECT_URI", "MONITOR_MACHINE", "ARRIVAL_QUEUE_URL", "RAW_TABLES_FUNCTION"),
+        _WAKE,
+    },
     "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
     "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC", *_COSTS},
     "write-ledger": {"EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"},

@@ -179,6 +179,7 @@ class LateWorld(World):
             project=self.project, table=(process or Process()).using(self.table), executions=self.executions,
             start=lambda *, name, payload: checks.append(payload["days"]), send_later=later, now=self.now,
             update_table=lambda *_: None,
+            wake_source=lambda _source, _hours: None,
         ).start_checks(self.messages)  # fmt: skip
         sent_again = {f"again {number}": body for number, body in enumerate(later.bodies)}
         self.messages = {name: self.messages[name] for name in result.failed} | sent_again

@@ -14,6 +14,7 @@ _PROJECT = "s3:GetObject asset.json"
 _JOB_FILES = "s3:GetObject asset.json asset.zip asset.py"
 _JOB_LOGS = "s3:PutObject Exchange/logs/*"
 _UPDATE_TABLES = "lambda:InvokeFunction updaterawtablesFunction"
+_WAKE_RUNS = "lambda:InvokeFunction awaitinputsFunction"
 _RUNS, _COMPARISONS = "execution:slackwater-pipeline-*:*", "execution:slackwater-compare-day:*"
 _COSTS = ("states:GetExecutionHistory {}", "emr-serverless:GetJobRun SparkApplication/jobruns/*")
 _DATABASE = "catalog database/slackwater_warehouse"
@@ -28,7 +29,7 @@ _LOG_DELIVERY = (
     "logs:CreateLogDelivery,GetLogDelivery,UpdateLogDelivery,DeleteLogDelivery,ListLogDeliveries,PutResourcePolicy,"
     "DescribeResourcePolicies,DescribeLogGroups *"
 )
-_RUN_FUNCTIONS = "lambda:InvokeFunction freezeinputsFunction recordrunFunction"
+_RUN_FUNCTIONS = "lambda:InvokeFunction awaitinputsFunction freezeinputsFunction recordrunFunction"
 
 
 def _executions(*machines: str) -> tuple[str, ...]:
@@ -63,7 +64,7 @@ def _job_of(pipeline: str, *, sources: tuple[str, ...] = (), upstream: str = "")
 
 _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "receiveevents": (
-        _PROJECT,
+        *(_PROJECT, _WAKE_RUNS),
         "s3:ListBucket,GetObject,PutObject Raw/receipts/*",
         "s3:PutObject Raw/raw/* Raw/sideline/*",
         "dynamodb:GetItem TokenTable",
@@ -77,7 +78,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "sqs:ReceiveMessage,DeleteMessage,GetQueueAttributes EventBufferQueue",
     ),
     "listfiles": (
-        _PROJECT,
+        *(_PROJECT, _WAKE_RUNS),
         "s3:PutObject Exchange/pulls/*",
         "dynamodb:BatchGetItem,PutItem FileTable",
         "dynamodb:BatchGetItem,BatchWriteItem StateTable",
@@ -119,7 +120,16 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "dynamodb:GetItem,PutItem,DeleteItem RunTable",
         f"states:DescribeExecution {_RUNS}",
     ),
+    "awaitinputs": (
+        _PROJECT,
+        "s3:ListBucket,GetObject Raw/raw/*",
+        "dynamodb:BatchGetItem FileTable",
+        "dynamodb:Query,PutItem,UpdateItem,DeleteItem StateTable",
+        "dynamodb:GetItem RunTable",
+        "states:SendTaskSuccess,SendTaskFailure stateMachine:slackwater-pipeline-*",
+    ),
     "recordrun": (
+        _WAKE_RUNS,
         "s3:ListBucket,GetObject Exchange/runs/*",
         "dynamodb:GetItem,PutItem,DeleteItem,Query RunTable",
         "sqs:SendMessage ArrivalsQueue",
@@ -140,7 +150,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "sns:Publish Changes",
     ),
     "checkarrivals": (
-        *(_PROJECT, _UPDATE_TABLES),
+        *(_PROJECT, _UPDATE_TABLES, _WAKE_RUNS),
         "dynamodb:GetItem,UpdateItem RunTable",
         "states:StartExecution stateMachine:slackwater-monitor-days",
         f"states:DescribeExecution {_RUNS}",

@@ -77,6 +77,13 @@ def allow_executions(role: Grantee, machines: str) -> None:
     _allow_event_rule(role, _EXECUTION_RULE)
 
 
+def allow_answers(role: Grantee, machines: str) -> None:
+    """Let `role` end states that wait for a token, of the state machines whose full names match `machines`."""
+    arn = states_arn(role, "stateMachine", machines)
+    actions = ["states:SendTaskSuccess", "states:SendTaskFailure"]
+    grants.allow(role, actions, [arn], wildcard="One machine for each pipeline.")
+
+
 def allow_functions(role: Grantee, functions: Sequence[LibraryFunction]) -> None:
     """Let a state machine's `role` call these functions."""
     grants.allow(role, ["lambda:InvokeFunction"], [function.arn for function in functions])

@@ -27,6 +27,8 @@ from slackwater.project.project import Project
 
 UPDATE_RAW_TABLES = "update_raw_tables"
 """The function that lets the Iceberg tables of raw events follow the listing."""
+AWAIT_INPUTS = "await_inputs"
+"""The function that evaluates what runs wait for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +86,20 @@ class FunctionStack(DeploymentStack):
         return assets.Asset(self, "Project", path=str(self.parts.project_file))
 
     def function(
-        self, name: str, *, sends_arrivals: bool = False, updates_raw_tables: bool = False, **options: Any
+        self,
+        name: str,
+        *,
+        sends_arrivals: bool = False,
+        updates_raw_tables: bool = False,
+        wakes_runs: bool = False,
+        **options: Any,
     ) -> LibraryFunction:
         """Create a `LibraryFunction`. It may read the project if its environment has `PROJECT_URI`.
 
         With `sends_arrivals`, it may send messages to the queue of arrivals. With the setting `collect_minutes` 0 it
         gets no queue: days wait for the daily check. With `updates_raw_tables`, it may invoke the function that lets
-        the Iceberg tables of raw events follow the listing.
+        the Iceberg tables of raw events follow the listing. With `wakes_runs`, it may invoke the function that
+        evaluates what runs wait for, if any pipeline waits.
         """
         function = LibraryFunction(self.library, name, **options)
         if "PROJECT_URI" in options["environment"]:
@@ -103,16 +112,22 @@ class FunctionStack(DeploymentStack):
             url = queue.queue_url if self.settings.collect_minutes else ""
             function.function.add_environment("ARRIVAL_QUEUE_URL", url)
         if updates_raw_tables:
-            updater = self.settings.named(UPDATE_RAW_TABLES.replace("_", "-"))
-            arn = self.format_arn(
-                service="lambda",
-                resource="function",
-                resource_name=updater,
-                arn_format=ArnFormat.COLON_RESOURCE_NAME,
-            )
-            grants.allow(function.role, ["lambda:InvokeFunction"], [arn])
+            updater = self._allow_invocation(function, UPDATE_RAW_TABLES)
             function.function.add_environment("RAW_TABLES_FUNCTION", updater)
+        if wakes_runs:
+            waits = any(pipeline.waits for pipeline in self.parts.project.pipelines.values())
+            waker = self._allow_invocation(function, AWAIT_INPUTS) if waits else ""
+            function.function.add_environment("AWAIT_INPUTS_FUNCTION", waker)
         return function
+
+    def _allow_invocation(self, function: LibraryFunction, other: str) -> str:
+        """Let a function invoke another one, whose stack may be deployed later; return the name of that one."""
+        name = self.settings.named(other.replace("_", "-"))
+        arn = self.format_arn(
+            service="lambda", resource="function", resource_name=name, arn_format=ArnFormat.COLON_RESOURCE_NAME
+        )
+        grants.allow(function.role, ["lambda:InvokeFunction"], [arn])
+        return name
 
     def machine(self, role: iam.Role, name: str, definition: Machine, values: Mapping[str, str]) -> StateMachine:
         """Create a state machine with the retries of its tasks."""

@@ -99,6 +99,7 @@ class LateStack(FunctionStack):
         function = self.function(
             "check_arrivals",
             updates_raw_tables=True,
+            wakes_runs=True,
             description="Starts a monitoring of the published days that new objects belong to",
             environment={
                 **self._storage.variables("RUN_TABLE"),

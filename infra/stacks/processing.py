@@ -17,13 +17,14 @@ from infra.constructs.permissions.roles import Grantee, SharedPolicy
 from infra.constructs.spark_application import SparkApplication
 from infra.constructs.state_machine import (
     StateMachine,
+    allow_answers,
     allow_functions,
     allow_job_reads,
     allow_jobs,
     machine_role,
     pass_role,
 )
-from infra.stacks.base import FunctionStack, Parts
+from infra.stacks.base import AWAIT_INPUTS, FunctionStack, Parts
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.storage import StorageStack
 from slackwater import __version__
@@ -35,7 +36,7 @@ from slackwater.project.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 from slackwater.runs.record import ARROW_FILES
 
 # Memory of the functions of a run, in MB: part of what a run costs.
-_FREEZE_MB, _RECORD_MB = 1024, 512
+_FREEZE_MB, _AWAIT_MB, _RECORD_MB = 1024, 1024, 512
 COMPARE_MB = 512
 """Memory of the functions of a comparison, in MB: part of what it costs."""
 
@@ -61,13 +62,15 @@ class ProcessingStack(FunctionStack):
         grants.read_jars(self.split_role, settings.spark_jars)
         job_permissions.allow_splits(self.split_role, project, storage=storage)
         self.freeze_inputs = self._freeze_inputs()
-        grants.allow_foreign_tables(self.freeze_inputs.role, project.pipelines.values())
+        self.await_inputs = self._await_inputs()
+        for function in (self.freeze_inputs, self.await_inputs):
+            grants.allow_foreign_tables(function.role, project.pipelines.values())
         self.record_run = self._record_run()
         self.pull = self._pull(receiver)
         self._of_jobs, self._of_machines = SharedPolicy(self, "PipelineJobs"), SharedPolicy(self, "PipelineMachines")
         self._allow_files(self._of_jobs, self._run_stage)
         job_permissions.allow_every_pipeline(self._of_jobs, storage=storage)
-        allow_functions(self._of_machines, [self.freeze_inputs, self.record_run])
+        allow_functions(self._of_machines, [self.await_inputs, self.freeze_inputs, self.record_run])
         allow_jobs(self._of_machines, self.spark)
         frame = parts.machine("pipeline")
         for pipeline in project.pipelines.values():
@@ -135,10 +138,34 @@ class ProcessingStack(FunctionStack):
         grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
 
+    def _await_inputs(self) -> LibraryFunction:
+        storage = self._storage
+        function = self.function(
+            AWAIT_INPUTS,
+            description="Evaluates what runs wait for, and lets them go on",
+            environment={
+                **storage.variables("RAW_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE"),
+                "PROJECT_URI": self.project.s3_object_url,
+            },
+            timeout=Duration.minutes(10),
+            memory_mb=_AWAIT_MB,
+            # As of freeze_inputs, whose listing it repeats.
+            disk_mb=4096,
+        )
+        grants.find_objects(function.role, storage.raw, "raw/")
+        waits_for = [name for pipeline in self.parts.project.pipelines.values() for name in pipeline.when.inputs]
+        grants.decrypt_sources(function.role, storage.source_keys, waits_for)
+        grants.use_items(function.role, storage.file_table, "BatchGetItem")
+        grants.use_items(function.role, storage.state_table, "Query", "PutItem", "UpdateItem", "DeleteItem")
+        grants.use_items(function.role, storage.run_table, "GetItem")
+        allow_answers(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        return function
+
     def _record_run(self) -> LibraryFunction:
         function = self.function(
             "record_run",
             sends_arrivals=True,
+            wakes_runs=True,
             description="Records the publication or the failure of a run",
             environment={
                 **self._storage.variables("RUN_TABLE"),
@@ -161,7 +188,8 @@ class ProcessingStack(FunctionStack):
     @property
     def cost_values(self) -> dict[str, str]:
         """The environment of every function that reads what runs and comparisons cost."""
-        memory = {"Freeze inputs": _FREEZE_MB, "Record the publication": _RECORD_MB, "Record the failure": _RECORD_MB}
+        memory = {"Wait for the inputs": _AWAIT_MB, "Freeze inputs": _FREEZE_MB}
+        memory |= {"Record the publication": _RECORD_MB, "Record the failure": _RECORD_MB}
         compare = ("Choose the versions", "Read the comparison", "Plan the split", "Find out why it failed")
         memory |= dict.fromkeys(compare, COMPARE_MB)
         return {
@@ -212,6 +240,7 @@ class ProcessingStack(FunctionStack):
         role = machine_role(self, f"Pipeline-{name}-Machine", policies=[self._of_machines])
         pass_role(role, job_role)
         values = {
+            "AwaitInputsFunction": self.await_inputs.arn,
             "FreezeInputsFunction": self.freeze_inputs.arn,
             "RecordRunFunction": self.record_run.arn,
             **self.job_values,

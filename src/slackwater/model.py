@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, NamedTuple
@@ -43,6 +44,31 @@ TimeZone = Annotated[str, AfterValidator(_check_timezone)]
 
 IsoDate = Annotated[str, AfterValidator(check_iso_date)]
 """A date such as 2013-03-10."""
+
+
+_DURATION = re.compile(r"([1-9][0-9]{0,3})(m|h|d)")
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+
+
+def duration_of(value: str) -> timedelta:
+    """Return the time that a duration such as `30m`, `2h` or `1d` means. Raises `ValueError` for any other string.
+
+    >>> duration_of("90m")
+    datetime.timedelta(seconds=5400)
+    """
+    match = _DURATION.fullmatch(value)
+    if match is None:
+        raise ValueError(f"{value!r} is not a duration such as 30m, 2h or 1d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _check_duration(value: str) -> str:
+    duration_of(value)
+    return value
+
+
+Duration = Annotated[str, AfterValidator(_check_duration)]
+"""A number of minutes, hours or days: `30m`, `2h` or `1d`."""
 
 
 class Model(BaseModel):

@@ -225,7 +225,7 @@ def test_each_state_machine_gets_its_input(inspected):
         "pull_flights": {"source": "flights", "as_of": "2013-03-09"},
         "process_daily_delays": {"date": "2013-03-08"},
         "monitor_daily_delays": {"pipeline": "daily_delays", "as_of": "2013-03-09"},
-        "process_weekly_delays": {"date": "2013-03-08"},
+        "process_weekly_delays": {"date": "2013-03-08", "wait": True},
         "monitor_weekly_delays": {"pipeline": "weekly_delays", "as_of": "2013-03-09"},
     }
 

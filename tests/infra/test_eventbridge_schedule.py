@@ -48,7 +48,7 @@ def test_every_scheduled_task_has_a_schedule_in_its_timezone(stack: Assembly, pr
         "pull-flights": ("cron(15 * * * ? *)", "America/New_York"),
         "process-daily_delays": ("cron(0 3 * * ? *)", "America/New_York"),
         "monitor-daily_delays": ("cron(0 6 * * ? *)", "America/New_York"),
-        "process-weekly_delays": ("cron(0 4 ? * MON *)", "America/New_York"),
+        "process-weekly_delays": ("cron(0 0 ? * MON *)", "America/New_York"),
         "monitor-weekly_delays": ("cron(30 6 * * ? *)", "America/New_York"),
     }
 

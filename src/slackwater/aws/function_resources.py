@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from slackwater.aws.wake_requests import WakeRequests
     from slackwater.late.changes.outbox import Outbox
     from slackwater.late.ledger import Ledger
     from slackwater.receiver.push.receive import Receiver
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from slackwater.receiver.push.tokens import Tokens
     from slackwater.runs.cost_recorder import CostRecorder
     from slackwater.sources.partitions import UpdateTable
-    from slackwater.state.facts import RejectedEvents
+    from slackwater.state.facts import RejectedEvents, Report
+    from slackwater.state.waits import Waits
 
 
 class FunctionResources(Resources):
@@ -51,6 +53,34 @@ class FunctionResources(Resources):
         from slackwater.aws.raw_table_updates import RawTableUpdates
 
         return RawTableUpdates(self.clients, self.settings.raw_tables_function)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """Lets runs wait for their inputs, and lets them go on."""
+        from slackwater.aws.executions.task_tokens import TaskTokens
+        from slackwater.runs.waits.days import ProjectDays
+        from slackwater.state.waits import Waits
+
+        return Waits(
+            table=self.wait_table,
+            tasks=TaskTokens(self.clients("stepfunctions")),
+            days=ProjectDays(project=self.project, now=utc_now),
+            evaluate=self.input_evaluator.evaluate,
+        )
+
+    @cached_property
+    def wake_requests(self) -> WakeRequests:
+        """Has runs evaluated that wait for what this function stores."""
+        from slackwater.aws.wake_requests import WakeRequests
+
+        return WakeRequests(self.clients, self.settings.await_inputs_function)
+
+    def put_report(self, report: Report) -> None:
+        """Store a report, and have the runs evaluated that wait for its source. Raises `CloudError`."""
+        self.state_table.put_report(report)
+        if self.project.is_waited_for(report.source):
+            # A report may say of earlier hours that nothing was sent in them: of any that a run waits for.
+            self.wake_requests.wake_source(report.source)
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -108,7 +138,7 @@ class FunctionResources(Resources):
             # The function that stores what the queue has counts nothing: it is counted when it is queued.
             receiver=replace(self.receiver, put_metric=put_metric),
             queue=SqsEventQueue(self.clients("sqs"), self.settings.event_queue_url),
-            put_report=self.state_table.put_report,
+            put_report=self.put_report,
             now=utc_now,
         )
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from slackwater.aws.dynamodb.run_table import DynamoRunTable
     from slackwater.aws.dynamodb.state_table import DynamoStateTable
     from slackwater.aws.dynamodb.tokens import TokenTable
+    from slackwater.aws.dynamodb.wait_table import DynamoWaitTable
     from slackwater.aws.executions.state_machines import StateMachines
     from slackwater.aws.raw_tables import RawTables
     from slackwater.aws.warehouse import Warehouse
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from slackwater.receiver.writing.raw_writer import RawWriter
     from slackwater.runs.inputs.listing import InputListing
     from slackwater.runs.inputs.source_counts import CountsReader
+    from slackwater.runs.waits.evaluation import InputEvaluator
     from slackwater.sources.definition import Source
 
 
@@ -149,6 +151,22 @@ class Resources:
         from slackwater.runs.inputs.source_counts import CountsReader
 
         return CountsReader(project=self.project, state=self.state_table, files=self.file_cache)
+
+    @cached_property
+    def wait_table(self) -> DynamoWaitTable:
+        """The runs that wait for their inputs."""
+        from slackwater.aws.dynamodb.wait_table import DynamoWaitTable
+
+        return DynamoWaitTable(self.clients("dynamodb"), self.settings.state_table)
+
+    @cached_property
+    def input_evaluator(self) -> InputEvaluator:
+        """Evaluates what runs wait for."""
+        from slackwater.runs.waits.evaluation import InputEvaluator
+
+        return InputEvaluator(
+            project=self.project, inputs=self.inputs, counts=self.counts_reader, table=self.run_table, now=utc_now
+        )
 
     @cached_property
     def checker(self) -> Checker:

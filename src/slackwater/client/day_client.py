@@ -15,6 +15,7 @@ from slackwater.client.days.executions import ignore
 from slackwater.client.days.runs import RunHandle
 from slackwater.client.resources import ClientResources
 from slackwater.client.tables import PublishedTable
+from slackwater.errors import InputError
 from slackwater.runs.record import DayRecord, Run, RunRecord
 
 if TYPE_CHECKING:
@@ -40,17 +41,30 @@ def _run_input(day: str, *, force: bool, profile: bool) -> dict[str, Any]:
 class DayClient(ClientResources):
     """Runs days of pipelines, and reads their runs, versions and tables."""
 
-    def run(self, pipeline: str, date: Date, *, force: bool = False, profile: bool = False) -> RunHandle:
+    def run(
+        self,
+        pipeline: str,
+        date: Date,
+        *,
+        force: bool = False,
+        profile: bool = False,
+        wait_for_inputs: bool = False,
+    ) -> RunHandle:
         """Start a run of a day. It is published when `wait()` of the result returns.
 
         If the published day already has the same inputs and definition, nothing runs, unless `force`. With `profile`,
         it runs in any case, and measures each step: it computes one after the other, which takes longer (`steps`). The
         run fails if the inputs have lost rows of the published version: `release` the day to publish it without them.
+        With `wait_for_inputs`, it waits as a scheduled run does, for what `when` of the pipeline says.
 
-        Raises `UnknownName`, `NotDeployed`, `InputError` for a date that is none.
+        Raises `UnknownName`, `NotDeployed`, `InputError` for a date that is none, and for a pipeline that waits for
+        nothing.
         """
-        day, stored = iso_date(date), self.project.pipeline(pipeline).pipeline
-        return self._start(stored, day, _run_input(day, force=force, profile=profile))
+        day, definition = iso_date(date), self.project.pipeline(pipeline)
+        if wait_for_inputs and not definition.waits:
+            raise InputError(f"{pipeline} waits for nothing: its definition has neither `when` nor `missing: wait`")
+        payload = _run_input(day, force=force, profile=profile)
+        return self._start(definition.pipeline, day, payload | ({"wait": True} if wait_for_inputs else {}))
 
     @contextmanager
     def run_file(

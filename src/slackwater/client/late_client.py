@@ -91,6 +91,7 @@ class LateClient(DayClient):
         explainer = Explainer(
             checker=checker,
             is_scheduled=deployment.schedule != "none",
+            waits=self.wait_table.waits,
             collect_minutes=deployment.collect_minutes,
         )
         return explainer.why(stored, day)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from slackwater.client.waiting import InputWait, ReadsWaits, input_wait
 from slackwater.formatting import counted, timestamp
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.missing import missing_late_data
@@ -22,6 +23,7 @@ from slackwater.runs.day import HOUR, Day, day_of, parse_date
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.manifest import InputManifest, published_manifest
 from slackwater.runs.record import DayRecord
+from slackwater.state.waits import DayKey
 
 # A run of such a day does not need a person's decision first.
 _RUN_BY_HAND = frozenset({DecisionRule.FAILED, DecisionRule.UNREADABLE, DecisionRule.CHANGING})
@@ -81,6 +83,10 @@ class Why(Record):
     """When the rule of the decision applies."""
     error: str
     """Of the latest attempt, if it did not publish."""
+    missing: tuple[str, ...]
+    """What the published run had waited for in vain."""
+    wait: InputWait | None
+    """What a scheduled run waits for; None if the pipeline waits for nothing, or the day runs or is published."""
     next_look: NextLook
     run_now: tuple[str, ...]
     """What would run the day at once."""
@@ -94,6 +100,7 @@ class Explainer:
     """With the deployed definitions. It writes nothing."""
     is_scheduled: bool
     """Whether something starts runs and checks at their times."""
+    waits: ReadsWaits
     collect_minutes: int
     """For how long new objects are collected before their days are checked; 0 if they lead to no check."""
 
@@ -112,6 +119,8 @@ class Explainer:
         unread = definition.tables if published is None else ()
         manifest = None if published else checker.inputs.manifest(pipeline, day, unread=unread)
         latest = checker.table.run(pipeline, date, record.attempts) if record.attempts else None
+        waits = definition.waits and published is None and decision.rule is not DecisionRule.RUNNING
+        wait = input_wait(checker, DayKey(pipeline, date), self.waits) if waits else None
         return Why(
             pipeline=pipeline,
             date=date,
@@ -121,7 +130,11 @@ class Explainer:
             decision=decision,
             rule=decision.rule.when,
             error=(latest.error if latest else None) or "",
-            next_look=self._next_look(definition, day, decision, before_window=first if is_older else None),
+            missing=latest.missing if latest and published and latest.run.attempt == published.attempt else (),
+            wait=wait,
+            next_look=_end_of_wait(wait)
+            if wait and wait.runs
+            else self._next_look(definition, day, decision, before_window=first if is_older else None),
             run_now=tuple(self._run_now(definition, decision)),
         )
 
@@ -204,6 +217,12 @@ class Explainer:
         if rule is DecisionRule.TOO_EXPENSIVE and figures and figures.worth_usd:
             percent, price = figures.late_percent or 0.0, figures.estimated_usd or 0.0
             yield f"late data of {percent * price / figures.worth_usd:.3g} %, now it is {percent:.3g} %"
+
+
+def _end_of_wait(wait: InputWait) -> NextLook:
+    """Return when a run that waits looks at its inputs again."""
+    text = "when its inputs change, and every 15 minutes"
+    return NextLook(at=wait.until, text=f"{text}; {wait.end}" if wait.end else text)
 
 
 def _input_data(definition: Pipeline, manifest: InputManifest, names: Iterable[str]) -> Iterator[InputData]:

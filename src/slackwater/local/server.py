@@ -34,6 +34,7 @@ from slackwater.local.services import (
     rest_apis,
     state_machines,
     tables,
+    task_tokens,
     web_acls,
 )
 from slackwater.local.services.monitoring import Monitoring
@@ -73,10 +74,8 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     web_acls.register()
     forks = ForkServers()
     lambda_workers.register(_unpacked("layers"), forks, cores=os.cpu_count() or 1)
-    permissions.register()
-    queues.register()
-    recursive_loops.register()
-    tables.register()
+    for service in (permissions, queues, recursive_loops, tables, task_tokens):
+        service.register()
     Schedules().register()
     state_machines.complete_states()
     state_machines.require_permissions()

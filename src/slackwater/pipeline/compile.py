@@ -11,14 +11,19 @@ from slackwater.pipeline.graph import Stage, layers, stages
 from slackwater.pipeline.retries import Machine, with_retries
 
 _IS_FINISHED, _RUN = "Is <stage> finished?", "Run <stage>"
+_DECIDE, _FREEZE = "Decide whether to wait", "Freeze inputs"
+WAIT_STATE = "Wait for the inputs"
+"""The state of a run that waits for its inputs."""
 
 
-def compile_machine(pipeline: Pipeline, frame: Machine) -> Machine:
+def compile_machine(pipeline: Pipeline, frame: Machine, *, waits: bool = True) -> Machine:
     """Return the pipeline's state machine: the frame, with its two states of a stage repeated for every stage.
 
-    Stages that do not depend on each other run in parallel. The deployment fills in placeholders such as
-    `${ApplicationId}` later. Raises `DefinitionError` for steps without an order.
+    Stages that do not depend on each other run in parallel. It has no states to wait for inputs if the pipeline waits
+    for nothing, or without `waits`. The deployment fills in placeholders such as `${ApplicationId}` later. Raises
+    `DefinitionError` for steps without an order.
     """
+    frame = frame if waits and pipeline.waits else _without_waiting(frame)
     ordered = stages(pipeline)
     indexes = {stage.name: index for index, stage in enumerate(ordered)}
     running: Machine = {}
@@ -42,6 +47,15 @@ def compile_machine(pipeline: Pipeline, frame: Machine) -> Machine:
     comment = f"{pipeline.pipeline}: {pipeline.description}" if pipeline.description else pipeline.pipeline
     machine: Machine = _filled({**frame, "Comment": comment, "States": states}, pipeline=pipeline.pipeline)
     return with_retries(machine)
+
+
+def _without_waiting(frame: Machine) -> Machine:
+    """Return the frame of a pipeline that waits for nothing."""
+    states = {name: state for name, state in frame["States"].items() if name not in {_DECIDE, WAIT_STATE}}
+    arguments = states[_FREEZE]["Arguments"]
+    payload = {key: value for key, value in arguments["Payload"].items() if key != "missing"}
+    states[_FREEZE] = {**states[_FREEZE], "Arguments": {**arguments, "Payload": payload}}
+    return {**frame, "StartAt": _FREEZE, "States": states}
 
 
 def _stage_states(frame: Machine, stage: Stage, *, index: int, after: str) -> Machine:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from slackwater.model import Cron, Model, Name, TimeZone
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
+from slackwater.pipeline.when import When
 from slackwater.problems import Problem, Problems, closest, unknown_name
 from slackwater.sources.definition import Source
 from slackwater.sources.late_thresholds import ANY_LATE_DATA, LateThresholds
@@ -147,6 +148,8 @@ class Pipeline(Model):
     `exchange`."""
     spark: SparkSizes = SparkSizes()
     schedule: Schedule = Schedule()
+    when: When = When()
+    """What a scheduled run waits for, and for how long."""
     late: Late = Late()
     deadline_hours: Annotated[int, Field(gt=0)] = 12
     """A day that is not published this many hours after its end is overdue, and an alarm fires."""
@@ -197,6 +200,7 @@ class Pipeline(Model):
                 yield Problem(path=("publish", "metrics", name), at_key=True, message=message)
         yield from self._load_problems()
         yield from self._late_problems()
+        yield from self._when_problems()
 
     def _late_problems(self) -> Iterator[Problem]:
         thresholds, on_removed = list(self.late.thresholds), list(self.late.on_removed)
@@ -204,6 +208,23 @@ class Pipeline(Model):
             for name in sorted(set(names) - set(possible)):
                 message = f"{name} is not a source of this pipeline"
                 yield unknown_name(message, name, possible, path=("late", key, name), at_key=True)
+
+    def _when_problems(self) -> Iterator[Problem]:
+        waited = self.when.inputs
+        for name in sorted(waited):
+            path = ("when", "inputs", name)
+            if name not in self.inputs:
+                message = f"{name} is not an input of this pipeline"
+                yield unknown_name(message, name, self.inputs, path=path, at_key=True)
+            elif name in self.published_tables:
+                message = f"{name} has days of a pipeline: remove it here, and set `missing: wait` in tables.{name}"
+                yield Problem(path=path, at_key=True, message=message)
+            elif name in self.foreign_tables and waited[name] == "complete":
+                message = "nobody counts the rows of an Iceberg table: write a time such as `{newer_than: 24h}`"
+                yield Problem(path=path, message=message)
+        if self.when != When() and not self.waits:
+            message = "it waits for nothing: name an input in `when.inputs`, or set `missing: wait` for a table"
+            yield Problem(path=("when",), at_key=True, message=message)
 
     def _load_problems(self) -> Iterator[Problem]:
         published = self.publish.step if self.publish.step in self.steps else closest(self.publish.step, self.steps)
@@ -225,6 +246,11 @@ class Pipeline(Model):
     def inputs(self) -> tuple[str, ...]:
         """The names of everything that a run freezes: sources, then tables."""
         return (*self.sources, *self.tables)
+
+    @property
+    def waits(self) -> bool:
+        """Whether its scheduled runs wait for inputs."""
+        return bool(self.when.inputs) or any(item.missing == "wait" for item in self.published_tables.values())
 
     @property
     def rerun_inputs(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ Machine = dict[str, Any]
 """A state machine's definition in Amazon States Language."""
 
 LAMBDA = "arn:aws:states:::lambda:invoke"
+LAMBDA_WITH_TOKEN = f"{LAMBDA}.waitForTaskToken"
 SPARK_JOB = "arn:aws:states:::emr-serverless:startJobRun.sync"
 EXECUTION = "arn:aws:states:::states:startExecution.sync:2"
 DESCRIPTION = "arn:aws:states:::aws-sdk:sfn:describeExecution"
@@ -82,6 +83,8 @@ RETRIES: dict[str, dict[str, Any]] = {
     },
 }
 """The retrier of each service that our state machines call, by the resource of the task."""
+# A retry has another token. The state's own time-out is none of these errors.
+RETRIES[LAMBDA_WITH_TOKEN] = RETRIES[LAMBDA]
 
 
 def with_retries(machine: Machine) -> Machine:

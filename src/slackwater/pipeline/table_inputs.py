@@ -40,8 +40,9 @@ class TableInput(Model):
     """The pipeline that publishes them."""
     days: tuple[Annotated[int, Field(ge=-366)], Annotated[int, Field(le=0)]] = (0, 0)
     """The first and the last day, counted from the day of the run: `[-6, 0]` are the seven days that end with it."""
-    missing: Literal["error", "empty"] = "error"
-    """What a day that is not published does: fail the run, or count as a day without rows."""
+    missing: Literal["error", "empty", "wait"] = "error"
+    """What a day that is not published does: fail the run, or count as a day without rows. With `wait`, a scheduled run
+    waits for it, as long as `when.incomplete` says; a run that does not wait reads it as a day without rows."""
     on_change: OnChange = "auto"
     """What another version of a day does: decide by `late.thresholds` whether to run again, put the day on hold until a
     person releases it, notify people and run nothing, or nothing. A run that starts for another reason reads the new

@@ -18,7 +18,7 @@ from slackwater.sources.definition import Source
 # Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
 _OPERATIONAL_KEYS: dict[str, Any] = {
     **dict.fromkeys(
-        ("renamed_from", "description", "team", "versions", "spark", "schedule", "late", "deadline_hours"), True
+        ("renamed_from", "description", "team", "versions", "spark", "schedule", "when", "late", "deadline_hours"), True
     ),
     "publish": {"metrics", "hour", "audit"},
     "tables": {"__all__": {"on_change"}},
@@ -104,6 +104,10 @@ class Project(Model):
         definition = self.source(source)
         readers = (pipeline for pipeline in self.pipelines.values() if source in pipeline.sources)
         return any(pipeline.on_removed(definition) != "keep" for pipeline in readers)
+
+    def is_waited_for(self, source: str) -> bool:
+        """Return whether scheduled runs of any pipeline wait for the source."""
+        return any(source in pipeline.when.inputs for pipeline in self.pipelines.values())
 
     def source_shape(self, name: str) -> str:
         """Return everything of a source's definition that decides how its partitions are read. Raises `UnknownName`."""

@@ -7,7 +7,9 @@ To write the file of a project by hand: `python -m slackwater.project.schedule P
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from enum import StrEnum
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -50,12 +52,14 @@ class ScheduledTask(Model):
     cron: Cron
     """When the task starts, in local time of `timezone`."""
     timezone: TimeZone
-    input: dict[str, str]
+    input: dict[str, str | bool]
     date_key: Literal["date", "as_of"]
     buffer_hours: Annotated[int, Field(ge=0)] = 0
     days_before: Annotated[int, Field(ge=0)] = 0
+    wait_hours: Annotated[int, Field(ge=0)] = 0
+    """For how many hours, at most, an execution waits for its inputs before it runs."""
     max_active_runs: Annotated[int, Field(gt=0)] = 1
-    """How many executions of this task may run at the same time."""
+    """How many executions of this task may run, or wait, at the same time."""
 
 
 class ProjectSchedule(Model):
@@ -87,6 +91,7 @@ def schedule_of(project: Project) -> ProjectSchedule:
     ]
     for pipeline in project.pipelines.values():
         name, schedule = pipeline.pipeline, pipeline.schedule
+        waits = pipeline.when.longest if pipeline.waits else timedelta()
         process = ScheduledTask(
             work=ScheduledWork.PROCESS,
             subject=name,
@@ -97,12 +102,13 @@ def schedule_of(project: Project) -> ProjectSchedule:
             state_machine=f"{PIPELINE_MACHINE_PREFIX}{name}",
             cron=schedule.process,
             timezone=pipeline.timezone,
-            input={},
+            input={"wait": True} if pipeline.waits else {},
             date_key="date",
             buffer_hours=schedule.buffer_hours,
             days_before=1,
-            # Two, so that a day that takes longer than a day does not delay the next one.
-            max_active_runs=2,
+            wait_hours=ceil(waits / timedelta(hours=1)),
+            # Two, so that a day that takes longer than a day does not delay the next one; and each day that may wait.
+            max_active_runs=2 + ceil(waits / timedelta(days=1)),
         )
         monitor = ScheduledTask(
             work=ScheduledWork.MONITOR,

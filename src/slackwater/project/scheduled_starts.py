@@ -44,7 +44,7 @@ class ScheduledStart(Model):
         return f"{task_name(self.task)}-{self.scheduled_at.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
     @property
-    def input(self) -> dict[str, str]:
+    def input(self) -> dict[str, str | bool]:
         """The execution's input."""
         date = scheduled_date(self.task, self.scheduled_at)
         return {**self.task.input, self.task.date_key: date, "correlation_id": self.name}

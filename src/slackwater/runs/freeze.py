@@ -118,6 +118,7 @@ class Freezer:
         moves_hours: bool = False,
         rollback: int | None = None,
         reason: str = "",
+        missing: str = "",
         files: JobFiles | None = None,
     ) -> Frozen:
         """List the day's inputs, write the manifest, and claim the day for an execution.
@@ -126,8 +127,8 @@ class Freezer:
         claimed. `force` runs the day even if its inputs and its definition are those of the published run, and computes
         all of its stages; so does `profile`, and the run measures each step. With `moves_hours`, a day that was
         published with another timezone may run: the caller also runs the days around it. `rollback` is the number of an
-        earlier version that the run publishes again, for a `reason`; it lists no inputs. `files` are those of the run's
-        jobs. Only the action `RUN` claims the day.
+        earlier version that the run publishes again, for a `reason`; it lists no inputs. `missing` is what the run has
+        waited for in vain, in lines. `files` are those of the run's jobs. Only the action `RUN` claims the day.
 
         Raises `InputError` for a version that cannot be published again, for a day that is on hold after a rollback,
         when `date` is not a date such as 2013-03-10 or has not begun, and, unless a person has released the day with
@@ -184,6 +185,7 @@ class Freezer:
             started_at=manifest.frozen_at,
             files_not_taken=files_not_taken,
             counts=self.counts.totals(pipeline, day, manifest),
+            missing=tuple(missing.splitlines()),
             metrics=graph.publish.metrics,
             definition=definition,
             code=code,

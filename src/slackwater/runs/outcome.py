@@ -82,6 +82,8 @@ class RunRecorder:
     """None leaves the costs of runs to the next check."""
     arrivals: SendsArrivals | None = None
     """None leaves days that have read earlier rows of a run's day to the daily check."""
+    wake_day: Callable[[str, str], None] | None = None
+    """Has the runs evaluated that wait for a day of a pipeline. None leaves them to their next evaluation."""
     put_metric: PutsMetric | None = None
     """Called once for each run that has ended, unless the day runs once more."""
     warn: Warns | None = None
@@ -159,6 +161,8 @@ class RunRecorder:
             if is_changed:
                 # Also in a repeated call: the first one may have ended before.
                 self.request_checks(run)
+                if self.wake_day:
+                    self.wake_day(run.pipeline, run.date)
         return RecordedPublication(publication, is_new)
 
     def request_checks(self, run: Run) -> None:

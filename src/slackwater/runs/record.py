@@ -206,6 +206,8 @@ class RunRecord(UpdatedRecord):
     """For each source: files of the day that could not be fetched before the inputs were listed, if there are any."""
     counts: tuple[SourceCounts, ...] = ()
     """What the sources with `counts` had sent when the inputs were listed, against the rows of the manifest."""
+    missing: tuple[str, ...] = ()
+    """What the run had waited for in vain when it started without it (`when` in the definition), for people."""
     metrics: dict[str, Aggregation] = Field(default_factory=dict)
     """`publish.metrics` of the definition with which the run started."""
     definition: str = ""

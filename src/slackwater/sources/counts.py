@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -11,21 +10,13 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from slackwater.model import Model
+from slackwater.model import Duration, Model, duration_of
 from slackwater.sources.file_pattern import FilePattern
 
 WINDOW_MINUTES = {"5m": 5, "10m": 10, "1h": 60}
 """Minutes of the windows that are not days."""
 PERCENT_UNITS = 1_000
 """`complete_percent` is a whole number of thousandths."""
-_WITHIN = re.compile(r"([1-9][0-9]{0,3})(m|h|d)")
-_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
-
-
-def _check_within(value: str) -> str:
-    if not _WITHIN.fullmatch(value):
-        raise ValueError(f"{value!r} is not a duration such as 30m, 2h or 1d")
-    return value
 
 
 def _check_percent(value: float) -> float:
@@ -49,7 +40,7 @@ class Counts(Model):
     """For how long each number counts. A `day` is a day in the timezone of the source's timestamps, or of its files."""
     complete_percent: Percent = 99.995
     """A period is complete when so many percent of the events sent are stored or rejected."""
-    within: Annotated[str, AfterValidator(_check_within)] = "2h"
+    within: Duration = "2h"
     """An alarm fires when events of a period are missing for so long after its end: 30m, 2h or 1d."""
     files: Annotated[str, StringConstraints(max_length=640), AfterValidator(_check_files)] | None = None
     """Pattern of the names of files with counts, which each pull reads: as `pull.files`, such as
@@ -58,10 +49,7 @@ class Counts(Model):
     @cached_property
     def wait(self) -> timedelta:
         """The duration of `within`."""
-        match = _WITHIN.fullmatch(self.within)
-        if match is None:  # the validator has checked it
-            raise ValueError(self.within)
-        return int(match[1]) * _UNITS[match[2]]
+        return duration_of(self.within)
 
     @property
     def percent_units(self) -> int:

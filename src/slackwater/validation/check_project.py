@@ -28,7 +28,7 @@ NO_PROJECT = "{folder} has no project: change into the folder of the project, or
 # Keys of a source that its own rules compare: they are checked only if all of these could be read.
 _COMPARED = ("timestamp", "event_id", "fields", "enrich")
 # Keys of a pipeline without names of sources and steps.
-_OPERATIONAL = ("pipeline", "description", "timezone", "spark", "schedule", "late", "deadline_hours")
+_OPERATIONAL = ("pipeline", "description", "timezone", "spark", "schedule", "when", "late", "deadline_hours")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,11 @@ def _check_pipelines(
     """Return the pipelines in the files, by the names of the files."""
     checked = {path.stem: _check_pipeline(YamlFile(path, path.read_bytes())) for path in paths}
     for one in checked.values():
-        for problem in (*_name_problems(one, sources, checked), *_timezone_problems(one, sources)):
+        for problem in (
+            *_name_problems(one, sources, checked),
+            *_timezone_problems(one, sources),
+            *_count_problems(one.content, sources),
+        ):
             one.file.report(problem)
     for name, problem in rename_problems({name: one.content for name, one in checked.items()}):
         checked[name].file.report(problem)
@@ -214,6 +218,15 @@ def _timezone_problems(checked: _CheckedPipeline, sources: Mapping[str, _Checked
             )
             yield Problem(path=("timezone",), at_key=True, message=message)
             return
+
+
+def _count_problems(pipeline: Pipeline, sources: Mapping[str, _CheckedSource]) -> Iterator[Problem]:
+    """Yield a problem for each source that a pipeline wants complete, and that takes no counts."""
+    for name, wanted in pipeline.when.inputs.items():
+        definition = sources[name].definition if name in sources else None
+        if definition and wanted == "complete" and definition.counts is None:
+            message = f"{name} takes no counts: add `counts: {{window: 1h}}` to sources/{name}.yaml"
+            yield Problem(path=("when", "inputs", name), message=message)
 
 
 def _check_name(file: YamlFile, key: str, structure: Structure[_Definition]) -> None:

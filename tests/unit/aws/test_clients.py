@@ -58,7 +58,8 @@ def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeou
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: configs.append(config))
     for variable in ("RUN_TABLE", "EXCHANGE_BUCKET", "CHANGE_TOPIC", "AWS_REGION", "APPLICATION_ID", "ARCHITECTURE"):
         monkeypatch.setenv(variable, "x")
-    for variable, value in {"FUNCTION_MB": "{}", "ARRIVAL_QUEUE_URL": "x", "INTERMEDIATE_DAYS": "1"}.items():
+    more = {"FUNCTION_MB": "{}", "ARRIVAL_QUEUE_URL": "x", "AWAIT_INPUTS_FUNCTION": "f", "INTERMEDIATE_DAYS": "1"}
+    for variable, value in more.items():
         monkeypatch.setenv(variable, value)
     resources = function_resources.__wrapped__(SHORT_CONFIG)
     assert compose(resources)
@@ -68,7 +69,8 @@ def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeou
 
 def test_what_the_end_of_a_run_has_cost_is_asked_for_once_and_written_with_repetitions(monkeypatch):
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: (service, config))
-    for variable in ("RUN_TABLE", "ARRIVAL_QUEUE_URL", "AWS_REGION", "APPLICATION_ID", "ARCHITECTURE"):
+    of_aws = ("AWS_REGION", "APPLICATION_ID", "ARCHITECTURE")
+    for variable in ("RUN_TABLE", "ARRIVAL_QUEUE_URL", "AWAIT_INPUTS_FUNCTION", *of_aws):
         monkeypatch.setenv(variable, "x")
     monkeypatch.setenv("FUNCTION_MB", "{}")
     monkeypatch.setenv("INTERMEDIATE_DAYS", "1")

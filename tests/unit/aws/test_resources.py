@@ -31,10 +31,10 @@ from tests.function_variables import VARIABLES
 pytestmark = pytest.mark.unit
 
 USES = {
-    "receive-events": ("events_api", "event_counts", "state_table"),
+    "receive-events": ("events_api", "event_counts", "state_table", "wake_requests"),
     "store-events": ("project", "receiver"),
     "list-files": (
-        *("project", "store", "file_cache", "state_table"),
+        *("project", "store", "file_cache", "state_table", "wake_requests"),
         *("settings.exchange_bucket", "settings.outbound_allow"),
     ),
     "fetch-file": (
@@ -49,6 +49,7 @@ USES = {
     "update-raw-tables": ("raw_tables",),
     "remove-stale": ("project", remove_stale.stale_objects),
     "freeze-inputs": (freeze_inputs.freezer,),
+    "await-inputs": ("waits",),
     "record-run": (record_run.recorder,),
     "check-days": (check_days.monitor,),
     "check-arrivals": (check_arrivals.arrival_checks,),

@@ -14,6 +14,7 @@ from slackwater.sources.late_thresholds import LateThresholds
 from tests.example_project import PROJECT
 from tests.fakes_check import PIPELINE, five_days
 from tests.fakes_cli import a_client, use_client
+from tests.fakes_waits import MemoryWaits
 
 pytestmark = pytest.mark.unit
 
@@ -33,8 +34,10 @@ def why(monkeypatch, printed_by):
 
 def connect(monkeypatch, world, **settings):
     deployment = SimpleNamespace(**{"schedule": "eventbridge", "collect_minutes": 5} | settings)
-    client = a_client(world.project, deployment=deployment, dry_checker=without_writes(world.checker))
+    checker = without_writes(world.checker)
+    client = a_client(world.project, deployment=deployment, dry_checker=checker, wait_table=MemoryWaits())
     use_client(monkeypatch, client)
+    return client
 
 
 def with_late(world, **late):

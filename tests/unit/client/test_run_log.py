@@ -162,7 +162,8 @@ def test_the_state_machine_of_a_pipeline_calls_these_functions():
     states = json.loads(Path("step_functions/pipeline.asl.json").read_text(encoding="utf-8"))["States"].values()
     called = {state["Arguments"]["FunctionName"] for state in states if "FunctionName" in state.get("Arguments", {})}
     names = {name: "".join(part.capitalize() for part in name.split("-")) for name in RUN_FUNCTIONS}
-    assert called == {f"${{{name}Function}}" for name in names.values()}
+    # Waiting for inputs is over before an attempt begins.
+    assert called - {"${AwaitInputsFunction}"} == {f"${{{name}Function}}" for name in names.values()}
 
 
 @pytest.mark.parametrize("text", ["", "plain words", "[1]", '{"a": 1}', "{broken", '{"timestamp": 1, "message": "m"}'])

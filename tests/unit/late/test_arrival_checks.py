@@ -59,6 +59,7 @@ def checks_of(world, machine, queue, updated=None):
         start=machine,
         send_later=queue,
         update_table=lambda source, partitions: updated.append((source, partitions)) if updated is not None else None,
+        wake_source=lambda _source, _hours: None,
         now=world.now,
     )
 

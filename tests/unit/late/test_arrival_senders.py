@@ -252,6 +252,7 @@ class TestCheck:
             project=world.project, table=world.table, executions=world.executions, now=world.now,
             start=lambda *, name, payload: started.append(payload["days"]), send_later=lambda _: None,
             update_table=lambda *_: None,
+            wake_source=lambda _source, _hours: None,
         )  # fmt: skip
         checks.start_checks({"m": arrivals.messages[0].model_dump_json()})
         assert started == [("2013-03-10",)]

@@ -48,6 +48,7 @@ def arrive(world, postponed):
             start=lambda **_: None,
             send_later=postponed.extend,
             update_table=lambda *_: None,
+            wake_source=lambda _source, _hours: None,
             now=world.now,
         )
         return checks.start_checks(events)

@@ -419,7 +419,8 @@ class Day:
         event = ObjectWritten(id=name, key=self.uri("flights", name).removeprefix("s3://raw/"), time=time)
         checks = ArrivalChecks(
             project=self.world.project, table=self.world.table, executions=self.world.executions,
-            start=lambda **_: None, send_later=lambda _: None, update_table=lambda *_: None, now=self.world.now,
+            start=lambda **_: None, send_later=lambda _: None, update_table=lambda *_: None,
+            wake_source=lambda *_: None, now=self.world.now,
         )  # fmt: skip
         self.result = checks.start_checks({name: event.model_dump_json()})
 

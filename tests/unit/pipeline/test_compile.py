@@ -1,5 +1,6 @@
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
+from slackwater.pipeline.table_inputs import TableInput
+from slackwater.pipeline.when import MAX_WAIT, When
 from tests.two_stages import two_stage_project
 
 pytestmark = pytest.mark.unit
@@ -112,5 +115,47 @@ def test_every_job_gets_the_whole_run_as_one_argument():
 @pytest.mark.parametrize("name", ["publication", "failure"])
 def test_no_name_of_a_stage_replaces_a_state_of_the_frame(name):
     machine = compile_machine(pipeline({name: ["a"]}, name), FRAME)
-    assert len(machine["States"]) == len(FRAME["States"]) - 1  # without `Is <stage> finished?`
+    assert len(machine["States"]) == len(FRAME["States"]) - 3  # without `Is <stage> finished?`, and what waits
     assert machine["States"][f"Run {name}"]["Next"] == "Record the publication"
+
+
+def waiting(**when):
+    return pipeline({"one": ["a"]}, "one").model_copy(update={"when": When.model_validate(when)})
+
+
+def test_a_pipeline_that_waits_for_nothing_has_no_states_for_it():
+    machine = compile_machine(pipeline({"one": ["a"]}, "one"), FRAME)
+    assert machine["StartAt"] == "Freeze inputs"
+    assert not {"Decide whether to wait", "Wait for the inputs"} & machine["States"].keys()
+    assert "missing" not in json.dumps(machine)
+
+
+def test_a_scheduled_run_waits_before_its_inputs_are_frozen():
+    machine = compile_machine(waiting(inputs={"a": "complete"}), FRAME)
+    states = machine["States"]
+    first, wait = states[machine["StartAt"]], states["Wait for the inputs"]
+    assert first["Choices"][0]["Next"] == "Wait for the inputs"
+    assert first["Default"] == wait["Next"] == "Freeze inputs"
+    assert wait["Arguments"]["Payload"]["pipeline"] == "p"
+    [again] = wait["Catch"]
+    assert (again["ErrorEquals"], again["Next"]) == (["States.Timeout"], "Wait for the inputs")
+    # Another error would be retried, or end the execution; a retry of a time-out would not evaluate anything.
+    assert all("States.Timeout" not in retry["ErrorEquals"] for retry in wait["Retry"])
+    # Every way into the state that reads the variable has set it.
+    assert states["Freeze inputs"]["Arguments"]["Payload"]["missing"] == "{% $missing %}"
+    assert "missing" in first["Assign"]
+    assert "missing" in first["Choices"][0]["Assign"]
+    assert "missing" in wait["Assign"]
+
+
+def test_the_history_of_the_longest_wait_has_room():
+    # A turn enters the state, schedules, starts and submits the task, which times out, and exits the state. A person
+    # may let a day wait that has just begun.
+    turns = (MAX_WAIT + timedelta(hours=25)) / timedelta(seconds=900)
+    assert turns * 8 + 5_000 < 25_000
+
+
+def test_a_pipeline_whose_table_waits_has_the_states():
+    table = TableInput(table="q", missing="wait")
+    machine = compile_machine(pipeline({"one": ["a"]}, "one").model_copy(update={"tables": {"t": table}}), FRAME)
+    assert "Wait for the inputs" in machine["States"]

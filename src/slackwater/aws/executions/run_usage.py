@@ -19,6 +19,7 @@ from slackwater.runs.record import RunRecord
 
 # The first state of an attempt, in `step_functions/pipeline.asl.json`. An execution may have two attempts.
 _FREEZE = "Freeze inputs"
+_ANSWERED = frozenset({"TaskSubmitted", "TaskSucceeded", "TaskFailed", "TaskTimedOut"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,10 @@ def _jobs(events: Iterable[Event]) -> list[tuple[str, str]]:
 
 
 def _function_seconds(events: Iterable[Event]) -> list[tuple[str, float]]:
-    """Return for each call of a Lambda function its state, and the seconds from the request to the response."""
+    """Return for each call of a Lambda function its state, and the seconds from the request to the response.
+
+    A state that waits for a token has an event when its function has answered.
+    """
     calls: list[tuple[str, float]] = []
     names: list[str] = []
     started: dict[int, datetime] = {}
@@ -119,7 +123,7 @@ def _function_seconds(events: Iterable[Event]) -> list[tuple[str, float]]:
             names.append(event["stateEnteredEventDetails"]["name"])
         elif event.get("taskScheduledEventDetails", {}).get("resourceType") == "lambda":
             started[position] = event["timestamp"]
-        elif position in started and event["type"] in {"TaskSucceeded", "TaskFailed", "TaskTimedOut"}:
+        elif position in started and event["type"] in _ANSWERED:
             calls.append((names[position], (event["timestamp"] - started.pop(position)).total_seconds()))
     return calls
 

@@ -60,6 +60,9 @@ def run(
         bool,
         option("--profile", text="Compute the steps one after the other, and print the seconds and bytes of each."),
     ] = False,
+    wait: Annotated[
+        bool, option("--wait", text="Wait for the inputs first, as a scheduled run does: `when` of the pipeline.")
+    ] = False,
     no_deploy: Annotated[
         bool,
         option("--no-deploy", text="Keep what is deployed, also on a local cloud, where changes are deployed first."),
@@ -86,7 +89,7 @@ def run(
     if pipeline is None and (first or last):
         raise InputError("--select: it runs one day of each pipeline: give it with --date")
     if pipeline and (first is not None or last is not None):
-        dates = _range(first, last, misplaced={"--date": date, "--force": force, "--profile": profile})
+        dates = _range(first, last, misplaced={"--date": date, "--force": force, "--profile": profile, "--wait": wait})
         from slackwater.cli.backfill import run_backfill
 
         return run_backfill(session, pipeline, dates, parallel=parallel or 1, stale=stale, no_deploy=no_deploy)
@@ -95,12 +98,15 @@ def run(
     if parallel or stale:
         raise InputError(f"{'--parallel' if parallel else '--stale'} needs a range of days: --from and --to")
     if pipeline is None:
-        if profile:
-            raise InputError("--select and --profile exclude each other: measure the steps of one pipeline")
+        if profile or wait:
+            of_one = "--profile" if profile else "--wait"
+            raise InputError(f"--select and {of_one} exclude each other: run one pipeline")
         from slackwater.cli.selection import run_selection
 
         return run_selection(session, select or "", date, force=force, no_deploy=no_deploy)
     is_file = pipeline.endswith((".yaml", ".yml"))
+    if is_file and wait:
+        raise InputError("--wait needs the name of a deployed pipeline: the run of a file does not wait")
     if is_file:
         session.folder = project_of(Path(pipeline), session.folder)
     else:
@@ -121,7 +127,7 @@ def run(
         ) as on_progress,
         client.run_file(pipeline, date, force=force, profile=profile)
         if is_file
-        else nullcontext(client.run(pipeline, date, force=force, profile=profile)) as started,
+        else nullcontext(client.run(pipeline, date, force=force, profile=profile, wait_for_inputs=wait)) as started,
     ):
         result = started.wait(on_progress=on_progress)
     if profile:
@@ -160,6 +166,8 @@ def print_run(result: RunResult, definitions: Project) -> None:
     print_text(f"  {result.seconds.total} s{format_breakdown(result.seconds)}")
     for item in result.counts:
         print_text(f"  {item.source}: {item.line}", style=COUNT_STYLES[item.state])
+    for line in result.missing:
+        print_note(f"it ran without what it had waited for: {line}", style="yellow")
     for note in describe_unstored(result.files_not_taken):
         print_note(f"when its inputs were listed, {note}", style="yellow")
     for note in result.notes:
@@ -207,6 +215,7 @@ def run_document(result: RunResult) -> dict[str, Any]:
         "publication": result.publication.model_dump(mode="json"),
         "files_not_taken": dict(result.files_not_taken),
         "counts": [item.model_dump(mode="json") for item in result.counts],
+        "missing": list(result.missing),
         "notes": list(result.notes),
         "seconds": asdict(result.seconds),
     }

@@ -123,6 +123,8 @@ def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, Ru
             print_text(f"{title}: {record.error}", style="red")
         for item in record.counts:
             print_text(f"{title}: {item.source}: {item.line}", style=COUNT_STYLES[item.state])
+        for line in record.missing:
+            print_text(f"{title}: it ran without what it had waited for: {line}", style="yellow")
         for note in describe_unstored(record.files_not_taken):
             print_text(f"{title}: {note}", style="yellow")
     for last, of_run in steps:

@@ -12,6 +12,7 @@ from slackwater.client.arguments import check_begun
 from slackwater.formatting import counted, timestamp
 
 if TYPE_CHECKING:
+    from slackwater.client.waiting import InputWait
     from slackwater.client.why import InputData, Why
 
 _WIDTH = 12
@@ -42,6 +43,7 @@ def _lines(day: Why) -> Iterator[str]:
         version = f"version {published.attempt}, {timestamp(published.at)}, {counted(published.rows, 'row')}"
         inputs = list(map(_input_line, published.inputs))
         yield from _section("published", [f"{version}, from" if inputs else version, *inputs])
+        yield from _section("ran without", day.missing)
         # Without figures, the inputs were not compared.
         unchanged = "nothing" if day.decision.figures else "not compared"
         since = [f"{item.text}{_last(item)}" for item in day.late]
@@ -54,9 +56,22 @@ def _lines(day: Why) -> Iterator[str]:
     decision = day.decision
     reasons = [reason for reason in decision.reasons if reason != day.rule]
     yield from _section("decision", [f"{decision.decision}, by the rule {decision.rule}: {day.rule}", *reasons])
+    if day.wait:
+        yield from _section("inputs", list(_wait_lines(day.wait)))
     yield from _section("next check" if published else "waits for", [day.next_look.text])
     first, *others = day.run_now
     yield from _section("to run it", [first, *(f"or {other}" for other in others)])
+
+
+def _wait_lines(wait: InputWait) -> Iterator[str]:
+    """Yield what a scheduled run waits for, and since when."""
+    for run in wait.runs:
+        yield f"a run waits since {timestamp(run.since)}{' for:' if wait.unmet else ''}"
+    if not wait.unmet:
+        yield "all that `when` of the pipeline names is there"
+    elif not wait.runs:
+        yield f"a scheduled run would wait for what follows; {wait.end}"
+    yield from (f"{item.input}: {item.text}" for item in wait.unmet)
 
 
 def _section(label: str, lines: Sequence[str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from slackwater.runs.outcome import failure_message
 from slackwater.runs.record import Run
 
 RUN_FUNCTIONS = ("freeze-inputs", "record-run")
-"""The functions that the state machine of a pipeline calls, without the prefix of the deployment."""
+"""The functions that the state machine of a pipeline calls in an attempt, without the prefix of the deployment."""
 STATE_MACHINE = "state machine"
 """The source of transitions."""
 

@@ -11,6 +11,7 @@ from slackwater.aws.resources import utc_now
 from slackwater.client.days.executions import Executions, OnProgress, ignore, require_success
 from slackwater.client.tables import PublishedTable
 from slackwater.errors import StillRunning
+from slackwater.pipeline.compile import WAIT_STATE
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.record import DayRecord, Publication, ResolutionAction, Run, RunRecord, RunState
 from slackwater.runs.table import RunTable
@@ -29,7 +30,7 @@ class RunSeconds:
     spark_work: float | None = None
     """Reading, computing and writing, measured by the jobs. The sum over all jobs."""
     orchestration: float | None = None
-    """The rest: transitions of the state machine, and functions."""
+    """The rest, without waiting for inputs: transitions of the state machine, and functions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,8 @@ class RunResult:
     """For each source: files of the day that were not taken when the inputs were listed, if there were any."""
     counts: Sequence[SourceCounts] = ()
     """What the sources with `counts` had sent when the inputs were listed."""
+    missing: Sequence[str] = ()
+    """What the run had waited for in vain."""
     notes: Sequence[str] = ()
     """What else a person has to know about the day: that it has not ended, has no events, is on hold, or was."""
 
@@ -126,6 +129,7 @@ def run_result(view: ExecutionView, table: RunTable) -> RunResult:
         execution=view.arn,
         files_not_taken=record.files_not_taken if record else {},
         counts=record.counts if record else (),
+        missing=record.missing if record else (),
         notes=tuple(_notes(run, record, table.day(run.pipeline, run.date), started=view.started, now=utc_now())),
     )
 
@@ -152,13 +156,15 @@ def _notes(run: Run, record: RunRecord | None, day: DayRecord, *, started: datet
 
 def run_seconds(total: float, states: Iterable[StateView], *, work: float | None) -> RunSeconds:
     """Return how long a run took by its states; `work` is how long its Spark jobs worked, None if that is unknown."""
+    states = list(states)
     jobs = [state for state in states if state.service == _SPARK]
+    waited = sum(state.seconds for state in states if state.name == WAIT_STATE)
     # Step Functions and Spark measure with different clocks: a difference can be slightly negative.
     return RunSeconds(
         total=round(total, 1),
         spark_start=None if work is None else round(max(sum(job.seconds for job in jobs) - work, 0), 1),
         spark_work=None if work is None else round(work, 1),
-        orchestration=round(max(total - _busy_seconds(jobs), 0), 1),
+        orchestration=round(max(total - waited - _busy_seconds(jobs), 0), 1),
     )
 
 

@@ -66,7 +66,12 @@ def undeployed_run(
                 temporary_machine(
                     executions.state_machines,
                     f"{prefix.rpartition(':')[2]}{name}"[: _MAX_NAME - len(end)] + end,
-                    definition=definition_of(compile_machine(pipeline, pipeline_frame()), deployment, ProjectUri=uri),
+                    definition=definition_of(
+                        # A person's run; and nothing knows the pipeline that could let it go on.
+                        compile_machine(pipeline, pipeline_frame(), waits=False),
+                        deployment,
+                        ProjectUri=uri,
+                    ),
                     role=deployment.any_pipeline_role_arn,
                 )
             )

@@ -31,6 +31,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished, SendsArrivals
+from slackwater.runs.day import start_of
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.sources.partitions import UpdateTable
@@ -47,6 +48,13 @@ class StartsMonitoring(Protocol):
 
     def __call__(self, *, name: str, payload: Mapping[str, object]) -> object:
         """Start an execution with that name, unless one was started with it before. Raises `SlackwaterError`."""
+
+
+class WakesSource(Protocol):
+    """Has the runs evaluated that wait for a source."""
+
+    def __call__(self, source: str, hours: Iterable[datetime], /) -> None:
+        """Ask for it, for these UTC hours of the source. An error is only logged."""
 
 
 class StartedCheck(Record):
@@ -97,7 +105,7 @@ class ArrivalResult(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ArrivalChecks:
-    """Starts monitorings for batches of messages, and lets the raw tables follow."""
+    """Starts monitorings for batches of messages, lets the raw tables follow, and wakes runs that wait."""
 
     project: Project
     table: RunTable
@@ -105,6 +113,7 @@ class ArrivalChecks:
     start: StartsMonitoring
     send_later: SendsArrivals
     update_table: UpdateTable
+    wake_source: WakesSource
     now: Callable[[], datetime]
 
     def start_checks(self, messages: Mapping[str, str]) -> ArrivalResult:
@@ -142,6 +151,8 @@ class ArrivalChecks:
         for source, partitions in changed_partitions(by_id.values()).items():
             if source in self.project.sources:
                 self.update_table(source, partitions)
+            if self.project.is_waited_for(source):
+                self.wake_source(source, [start_of(partition) for partition in partitions])
         return ArrivalResult(
             started=tuple(started),
             postponed=len(later),

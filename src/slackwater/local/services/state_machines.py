@@ -19,6 +19,8 @@ from slackwater.local.emulator import module, replaces, request_scope
 from slackwater.local.services.permissions import Principal, assume_role
 
 _INTEGRATION = "arn:aws:states:::"
+CALLBACK = ".waitForTaskToken"
+"""The end of the resource of a state that waits until somebody returns its token."""
 # Step Functions creates these EventBridge rules with the state machine's role, to get notified of the end of a task.
 _EVENT_RULES = {
     "emr-serverless:startJobRun.sync": "StepFunctionsGetEventsForEMRServerlessJobRule",
@@ -51,13 +53,23 @@ class TaskHandle:
     @property
     def abandoned(self) -> bool:
         """Whether the state timed out or its execution was stopped."""
-        return self._execution["status"] != "RUNNING" or time.monotonic() > self._deadline
+        return self.stopped or time.monotonic() > self._deadline
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its execution was stopped."""
+        return bool(self._execution["status"] != "RUNNING")
 
     def submitted(self, resource: str, output: Mapping[str, Any]) -> None:
         """Add the event of a started job, by which it is known although its state may never end."""
         details = {"resource": resource, "output": json.dumps(output), "outputDetails": {"truncated": False}}
         add_event = module("services.stepfunctions")._add_event
         add_event(self._execution, "TaskSubmitted", {"taskSubmittedEventDetails": details})
+
+    @property
+    def machine(self) -> str:
+        """ARN of the state machine."""
+        return str(self._execution["stateMachineArn"])
 
     @property
     def role(self) -> Principal:

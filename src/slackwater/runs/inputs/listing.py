@@ -151,8 +151,18 @@ class InputListing:
             left_out=left_out,
         )
 
-    def of_source(self, source: str, partitions: Collection[Partition]) -> list[InputObject]:
+    def of_source(
+        self,
+        source: str,
+        partitions: Collection[Partition],
+        *,
+        keeps_removed: bool = False,
+        reads_ids: bool = True,
+    ) -> list[InputObject]:
         """List the objects of a source in these partitions, with the number of events that count.
+
+        Those of files that the partner has removed do not count, unless with `keeps_removed`. Without `reads_ids`,
+        duplicates count, which takes no reading of the objects.
 
         Raises `DayChanged` when files of the source keep changing during the listing, `ObjectInvalid`, `CloudError`.
         """
@@ -160,9 +170,9 @@ class InputListing:
             objects_of_partitions, source, set(partitions), store=self.store, raw_bucket=self.raw_bucket
         )
         listing = consistent_listing(self.project.source(source), list_objects, files=self.files)
-        kept = [item for item in listing.objects if not listing.is_removed(item.uri)]
+        kept = [item for item in listing.objects if keeps_removed or not listing.is_removed(item.uri)]
         with ThreadPoolExecutor(_READERS) as pool:
-            return list(self._inputs(source, listing._replace(objects=kept), (), pool))
+            return list(self._inputs(source, listing._replace(objects=kept), (), pool, reads_ids=reads_ids))
 
     def arrivals(self, source: str, day: Day) -> list[datetime]:
         """Return when each object of the source's day was written, UTC."""
@@ -171,7 +181,13 @@ class InputListing:
         return [item.modified for item in listed]
 
     def _inputs(
-        self, source: str, listing: ConsistentListing, known_of_source: Sequence[InputObject], pool: ThreadPoolExecutor
+        self,
+        source: str,
+        listing: ConsistentListing,
+        known_of_source: Sequence[InputObject],
+        pool: ThreadPoolExecutor,
+        *,
+        reads_ids: bool = True,
     ) -> Iterator[InputObject]:
         """Yield the source's objects with the number of events that count. The caller keeps `pool` open meanwhile."""
         known = {item.uri: item for item in known_of_source}
@@ -180,7 +196,7 @@ class InputListing:
             listing.objects,
         )
         column = self.project.source(source).id_column
-        if column is None:
+        if column is None or not reads_ids:
             return objects
         # It imports pyarrow: a quarter of the processor time that a function needs to start.
         from slackwater.runs.inputs.duplicates import ids_in, without_duplicates  # noqa: PLC0415

@@ -1,0 +1,99 @@
+"""Reads the inputs of a day, and evaluates what its run waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from slackwater.model import duration_of
+from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.table_inputs import TableInput
+from slackwater.pipeline.when import NewerThan, WaitLimit
+from slackwater.project.project import Project
+from slackwater.runs.day import Day, day_of, parse_date, start_of
+from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.source_counts import CountsReader, rows_by_hour
+from slackwater.runs.table import RunTable
+from slackwater.sources.definition import Source
+from slackwater.state.completeness import CountState, SourceCounts, total_counts
+from slackwater.state.conditions import (
+    CompleteSource,
+    Evaluation,
+    InputFact,
+    Limit,
+    NewerInput,
+    PublishedDays,
+    evaluate,
+)
+from slackwater.state.waits import DayKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputEvaluator:
+    """Evaluates what runs wait for, by the definitions of a project."""
+
+    project: Project
+    inputs: InputListing
+    counts: CountsReader
+    table: RunTable
+    now: Callable[[], datetime]
+
+    def evaluate(self, key: DayKey) -> Evaluation:
+        """Return what the run of a day does, and which conditions do not hold.
+
+        Raises `UnknownName` for a pipeline that does not exist any more, `ObjectInvalid`, `DayChanged`, `CloudError`.
+        """
+        pipeline = self.project.pipeline(key.pipeline)
+        day = day_of(parse_date(key.date), pipeline.timezone)
+        facts = list(self._facts(pipeline, day))
+        unknown, incomplete = (_limit(limit, day) for limit in (pipeline.when.unknown, pipeline.when.incomplete))
+        # The time last: reading may take long, and a limit may pass meanwhile.
+        return evaluate(facts, unknown=unknown, incomplete=incomplete, now=self.now())
+
+    def _facts(self, pipeline: Pipeline, day: Day) -> Iterator[InputFact]:
+        for name, wanted in sorted(pipeline.when.inputs.items()):
+            if isinstance(wanted, NewerThan):
+                yield NewerInput(name, self._newest(pipeline, name, day), duration_of(wanted.newer_than))
+            else:
+                yield CompleteSource(name, self._counts(pipeline, self.project.source(name), day))
+        for name, item in sorted(pipeline.published_tables.items()):
+            if item.missing == "wait":
+                yield self._published(name, item, day)
+
+    def _counts(self, pipeline: Pipeline, source: Source, day: Day) -> SourceCounts:
+        """Return what the source has sent in the hours of the day, against the events that the run would read."""
+        keeps, partitions = pipeline.on_removed(source) == "keep", list(day.partitions())
+        hours = [start_of(partition) for partition in partitions]
+        counts = total_counts(source, self.counts.periods(source, hours, {}))
+        # What is not enough with duplicates is not enough without them: most evaluations read no ids. Without some
+        # counts, the run waits in any case, until it is to run without them.
+        not_enough = {CountState.SHORT}
+        if self.now() < _limit(pipeline.when.unknown, day).at:
+            not_enough.add(CountState.UNKNOWN)
+        for reads_ids in (False, True) if source.id_column else (True,):
+            if counts.unknown == counts.periods:
+                break
+            objects = self.inputs.of_source(source.source, partitions, keeps_removed=keeps, reads_ids=reads_ids)
+            counts = total_counts(source, self.counts.periods(source, hours, rows_by_hour(objects)))
+            if counts.state in not_enough:
+                break
+        return counts
+
+    def _newest(self, pipeline: Pipeline, name: str, day: Day) -> datetime | None:
+        """Return when the newest object of the day has arrived, or the rows of a table have changed; None without."""
+        if name in pipeline.foreign_tables:
+            # A table that cannot be read yet is one that the run waits for.
+            items = self.inputs.foreign.inputs(pipeline, day, {}, unread=pipeline.tables)
+            return next((item.arrived for item in items if item.source == name), None)
+        return max(self.inputs.arrivals(name, day), default=None)
+
+    def _published(self, name: str, item: TableInput, day: Day) -> PublishedDays:
+        first, last = item.days
+        dates = [(day.date + timedelta(days=offset)).isoformat() for offset in range(first, last + 1)]
+        missing = tuple(date for date in dates if self.table.day(item.table, date).published is None)
+        return PublishedDays(name, item.table, len(dates), missing)
+
+
+def _limit(limit: WaitLimit, day: Day) -> Limit:
+    return Limit(day.end + duration_of(limit.after), limit.then)

@@ -1,0 +1,89 @@
+"""A run that waits for the counts of two sources, on the local cloud."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from slackwater.project.project import load_definitions
+from slackwater.project.schedule import ScheduledWork, schedule_of
+from slackwater.project.scheduled_starts import ScheduledStart
+from tests.cloud.conftest import ended, entered, start
+from tests.cloud.staged_runs import wait_for
+
+pytestmark = pytest.mark.cloud
+
+PIPELINE, WAIT, FREEZE = "beacon_readings", "Wait for the inputs", "Freeze inputs"
+END = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=3)
+START = END - timedelta(days=1)
+DATE = START.date().isoformat()
+
+
+@pytest.fixture(scope="module")
+def post(cloud):
+    """Post events of a source, or a report that it has sent so many of them in the first hour, and no others."""
+    names = ("beacons", "readings")
+    sources = [argument for name in names for argument in ("--source", name)]
+    token = cloud.json("token", "create", "waiting", *sources)["token"]
+    url = f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources"
+
+    def post(source, *values, sent=None):
+        at = (START + timedelta(minutes=2)).isoformat()
+        events = [{"id": f"w{value}", "value": value, "at": at} for value in values]
+        report = {
+            "as_of": datetime.now(UTC).isoformat(),
+            "through": END.isoformat(),
+            "counts": {START.isoformat(): sent},
+        }
+        path, body = ("events", events) if sent is None else ("counts", report)
+        headers = {"authorization": f"Bearer {token}"}
+        response = httpx.post(f"{url}/{source}/{path}", json=body, headers=headers, timeout=60)
+        assert response.status_code == 202, response.text
+
+    return post
+
+
+def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, post):
+    machine, dynamodb = cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, cloud.client("dynamodb")
+    for source in ("beacons", "readings"):
+        post(source, 1, 2)
+    post("readings", sent=2)
+    tasks = schedule_of(load_definitions(cloud.project)).tasks
+    [task] = [task for task in tasks if (task.work, task.subject) == (ScheduledWork.PROCESS, PIPELINE)]
+    scheduled = ScheduledStart(task=task, scheduled_at=START + timedelta(days=1, hours=task.buffer_hours + 1))
+    assert scheduled.input["date"] == DATE
+    execution = start(cloud, machine, scheduled.input)
+
+    def unmet():
+        """Return what the run waits for, as it was stored after the latest evaluation."""
+        key = {":pk": {"S": f"{PIPELINE}#{DATE}"}}
+        table, condition = cloud.outputs()["StateTable"], "pk = :pk"
+        items = dynamodb.query(TableName=table, KeyConditionExpression=condition, ExpressionAttributeValues=key)[
+            "Items"
+        ]
+        return [f"{one['input']}: {one['text']}" for item in items for one in json.loads(item["unmet"]["S"])]
+
+    wait_for(lambda: unmet() == ["beacons: no counts of the source"])
+    shown = cloud.slackwater("why", PIPELINE, "--date", DATE).out
+    assert "  inputs        a run waits since 2" in shown
+    assert "                beacons: no counts of the source\n  waits for     when its inputs change, and" in shown
+    # A report wakes it up, and says that one event is missing.
+    post("beacons", sent=3)
+    wait_for(lambda: unmet() == ["beacons: sent 3, stored 2, rejected 0, missing 1"])
+    # A run that a person starts does not wait.
+    by_hand = start(cloud, machine, {"date": (START - timedelta(days=1)).date().isoformat(), "force": False})
+    wait_for(lambda: FREEZE in entered(cloud, by_hand))
+    assert WAIT not in entered(cloud, by_hand)
+    cloud.client("stepfunctions").stop_execution(executionArn=by_hand)
+    assert FREEZE not in entered(cloud, execution)
+    post("beacons", 3)
+    post("beacons", sent=3)  # this cloud collects no arrivals
+    assert ended(cloud, execution)["outcome"] == "published"
+    states = entered(cloud, execution)
+    assert (states.count(WAIT), states.count(FREEZE)) == (1, 1)
+    rows = cloud.query(f"SELECT kind, events, total FROM {PIPELINE} WHERE date = '{DATE}' ORDER BY kind")
+    assert rows == [["beacons", 3, 6], ["readings", 2, 3.0]]
+    assert unmet() == []

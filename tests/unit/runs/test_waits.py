@@ -1,0 +1,191 @@
+"""Which days may wait for an input, and what their runs wait for, over the fakes of the runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.table_inputs import TableInput
+from slackwater.pipeline.when import When
+from slackwater.runs.day import day_of, partition_of
+from slackwater.runs.waits.days import ProjectDays
+from slackwater.runs.waits.evaluation import InputEvaluator
+from slackwater.state.conditions import Outcome, describe_unmet
+from slackwater.state.facts import HOUR
+from slackwater.state.waits import DayKey
+from tests.fakes_check import PIPELINE, World
+from tests.unit.runs.test_source_counts import DATE, START, counted_world, report_flights
+
+pytestmark = pytest.mark.unit
+
+ZONES = ("UTC", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe")
+END = START + 24 * HOUR
+
+
+def waiting(world: World, **when: object) -> World:
+    """Let the pipeline wait."""
+    return with_definition(world, when=When.model_validate(when))
+
+
+def with_definition(world: World, **update: object) -> World:
+    definition = world.project.pipelines[PIPELINE].model_copy(update=update)
+    world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, PIPELINE: definition}})
+    return world
+
+
+def evaluation(world: World, day: str = DATE, pipeline: str = PIPELINE):
+    evaluator = InputEvaluator(
+        project=world.project, inputs=world.inputs, counts=world.counts, table=world.table, now=world.now
+    )
+    return evaluator.evaluate(DayKey(pipeline, day))
+
+
+def outcome(world: World):
+    result = evaluation(world)
+    return result.outcome.value, describe_unmet(result.unmet)
+
+
+@pytest.fixture
+def world() -> World:
+    """Six hours after the end of a day of which 5 of 1,000 events are missing."""
+    world = waiting(
+        counted_world(),
+        inputs={"flights": "complete"},
+        unknown={"after": "4h", "then": "fail"},
+        incomplete={"after": "12h", "then": "run"},
+    )
+    world.time = END + 6 * HOUR
+    return world
+
+
+def test_a_run_waits_for_all_events_that_the_source_has_sent(world):
+    assert outcome(world) == ("wait", ("flights: sent 1,000, stored 990, rejected 5, missing 5",))
+    world.add("flights", DATE, "06", name="rest", rows=5)
+    assert outcome(world) == ("ready", ())
+
+
+def test_events_of_other_days_do_not_count(world):
+    world.add("flights", "2013-03-09", "06", rows=5)
+    assert outcome(world)[0] == "wait"
+
+
+def test_a_report_may_lower_what_was_sent(world):
+    report_flights(world, 995, hours=1)
+    assert outcome(world) == ("ready", ())
+
+
+def test_after_its_limit_it_runs_without_what_is_missing(world):
+    world.time = END + 12 * HOUR
+    assert outcome(world) == ("run", ("flights: sent 1,000, stored 990, rejected 5, missing 5",))
+
+
+def test_a_source_without_counts_has_a_limit_of_its_own(world):
+    world.state.reports.clear()
+    world.state.covered.clear()
+    world.time = END + 4 * HOUR - timedelta(seconds=1)
+    assert outcome(world) == ("wait", ("flights: no counts of the source",))
+    world.time = END + 4 * HOUR
+    assert outcome(world)[0] == "fail"
+
+
+def test_an_input_must_have_changed_not_long_ago(world):
+    waiting(world, inputs={"weather": {"newer_than": "2h"}})
+    assert outcome(world) == ("wait", ("weather: it has no data",))
+    uri = world.add("weather", DATE, "06")
+    body, metadata, _ = world.store.objects[uri]
+    world.store.objects[uri] = (body, metadata, world.now() - timedelta(hours=3))
+    assert outcome(world) == ("wait", ("weather: its newest data is of 2013-03-09 08:00 UTC",))
+    world.store.objects[uri] = (body, metadata, world.now() - timedelta(hours=2))
+    assert outcome(world) == ("ready", ())
+
+
+def test_published_days_are_waited_for(world):
+    table = TableInput(table=PIPELINE, days=(-1, 0), missing="wait")
+    weekly = world.project.pipelines[PIPELINE].model_copy(
+        update={"pipeline": "weekly", "sources": (), "tables": {"days": table}, "when": When()}
+    )
+    world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, "weekly": weekly}})
+
+    def waits_for():
+        return describe_unmet(evaluation(world, "2013-03-09", "weekly").unmet)
+
+    world.time = END + 30 * HOUR
+    assert waits_for() == ("days: daily_delays has not published 2013-03-08, 2013-03-09 of 2 days",)
+    world.publish("2013-03-09")
+    assert waits_for() == ("days: daily_delays has not published 2013-03-08 of 2 days",)
+    world.publish(DATE)
+    assert evaluation(world, "2013-03-09", "weekly").outcome is Outcome.READY
+
+
+def test_no_ids_are_read_while_the_events_with_duplicates_are_not_enough(world, monkeypatch):
+    flights = world.project.sources["flights"].model_copy(update={"event_id": "carrier"})
+    world.project = world.project.model_copy(update={"sources": {**world.project.sources, "flights": flights}})
+    read = []
+    of_source = type(world.inputs).of_source
+
+    def recorded(inputs, source, partitions, **options):
+        read.append(options["reads_ids"])
+        return of_source(inputs, source, partitions, **{**options, "reads_ids": False})
+
+    monkeypatch.setattr(type(world.inputs), "of_source", recorded)
+    assert outcome(world)[0] == "wait"
+    assert read == [False]
+    world.add("flights", DATE, "06", name="rest", rows=5)
+    assert outcome(world)[0] == "ready"
+    assert read == [False, False, True]
+
+
+def a_project(world: World, zone: str, **table: object):
+    """A daily pipeline that waits for flights, and a weekly one that waits for its days."""
+    daily = world.project.pipelines[PIPELINE].model_copy(
+        update={"timezone": zone, "when": When.model_validate({"inputs": {"flights": "complete"}})}
+    )
+    tables = {"days": TableInput.model_validate({"table": PIPELINE, "missing": "wait", **table})}
+    weekly = daily.model_copy(update={"pipeline": "weekly", "sources": (), "tables": tables, "when": When()})
+    pipelines: dict[str, Pipeline] = {PIPELINE: daily, "weekly": weekly}
+    return world.project.model_copy(update={"pipelines": pipelines})
+
+
+NOW = datetime(2026, 4, 6, 12, tzinfo=UTC)
+hours_before = st.lists(st.integers(-30, 24 * 3), max_size=3)
+
+
+@given(st.sampled_from(ZONES), hours_before)
+def test_the_days_of_hours_are_those_that_read_them(zone, hours):
+    # The clocks change in Lord Howe, by half an hour, on 2026-04-05.
+    project = a_project(World(), zone)
+    wanted = {NOW.replace(minute=0) - number * HOUR for number in hours}
+    days = [day_of(date(2026, 4, 3) + timedelta(days=number), zone) for number in range(6)]
+    partitions = {partition_of(hour) for hour in wanted}
+    expected = {
+        DayKey(PIPELINE, day.date.isoformat())
+        for day in days
+        if partitions & {*day.partitions()} and day.end >= NOW - 26 * HOUR and day.start <= NOW
+    }
+    found = set(ProjectDays(project=project, now=lambda: NOW).of_source("flights", wanted))
+    # A day whose wait ends may be looked at as well: nobody waits then.
+    assert expected <= found
+    assert all(partitions & {*day_of(date.fromisoformat(key.date), zone).partitions()} for key in found)
+    assert found <= set(ProjectDays(project=project, now=lambda: NOW).of_source("flights", None))
+
+
+def test_the_days_that_may_wait_are_few():
+    days = ProjectDays(project=a_project(World(), "UTC"), now=lambda: NOW)
+    assert sorted(key.date for key in days.of_source("flights", None)) == ["2026-04-04", "2026-04-05", "2026-04-06"]
+    assert list(days.of_source("weather", None)) == []
+    assert list(days.of_source("flights", [NOW - timedelta(days=30)])) == []
+
+
+def test_a_published_day_is_read_by_the_weeks_around_it():
+    days = ProjectDays(project=a_project(World(), "UTC", days=(-6, 0)), now=lambda: NOW)
+    assert sorted(days.of_day(PIPELINE, "2026-04-01")) == [
+        ("weekly", "2026-04-04"), ("weekly", "2026-04-05"), ("weekly", "2026-04-06")
+    ]  # fmt: skip
+    assert list(days.of_day(PIPELINE, "2026-03-01")) == []
+    assert list(days.of_day("weekly", "2026-04-01")) == []
+    others = ProjectDays(project=a_project(World(), "UTC", missing="empty"), now=lambda: NOW)
+    assert list(others.of_day(PIPELINE, "2026-04-05")) == []
