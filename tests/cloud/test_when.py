@@ -87,3 +87,9 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     rows = cloud.query(f"SELECT kind, events, total FROM {PIPELINE} WHERE date = '{DATE}' ORDER BY kind")
     assert rows == [["beacons", 3, 6], ["readings", 2, 3.0]]
     assert unmet() == []
+    # Of two more events that the source reports, one comes: the day waits for the other one.
+    post("beacons", sent=5)
+    post("beacons", 4)
+    decision = cloud.json("why", PIPELINE, "--date", DATE)["decision"]
+    assert (decision["decision"], decision["rule"]) == ("defer", "incomplete")
+    assert decision["reasons"][1].startswith("beacons: sent 5, stored 4, rejected 0, missing 1")
