@@ -16,7 +16,7 @@ from tests.cloud.staged_runs import wait_for
 
 pytestmark = pytest.mark.cloud
 
-PIPELINE, WAIT, FREEZE = "beacon_readings", "Wait for the inputs", "Freeze inputs"
+PIPELINE, WAIT, FREEZE = "beacon_signals", "Wait for the inputs", "Freeze inputs"
 END = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=3)
 START = END - timedelta(days=1)
 DATE = START.date().isoformat()
@@ -25,7 +25,7 @@ DATE = START.date().isoformat()
 @pytest.fixture(scope="module")
 def post(cloud):
     """Post events of a source, or a report that it has sent so many of them in the first hour, and no others."""
-    names = ("beacons", "readings")
+    names = ("beacons", "signals")
     sources = [argument for name in names for argument in ("--source", name)]
     token = cloud.json("token", "create", "waiting", *sources)["token"]
     url = f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources"
@@ -48,9 +48,9 @@ def post(cloud):
 
 def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, post):
     machine, dynamodb = cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, cloud.client("dynamodb")
-    for source in ("beacons", "readings"):
+    for source in ("beacons", "signals"):
         post(source, 1, 2)
-    post("readings", sent=2)
+    post("signals", sent=2)
     tasks = schedule_of(load_definitions(cloud.project)).tasks
     [task] = [task for task in tasks if (task.work, task.subject) == (ScheduledWork.PROCESS, PIPELINE)]
     scheduled = ScheduledStart(task=task, scheduled_at=START + timedelta(days=1, hours=task.buffer_hours + 1))
@@ -85,7 +85,7 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     states = entered(cloud, execution)
     assert (states.count(WAIT), states.count(FREEZE)) == (1, 1)
     rows = cloud.query(f"SELECT kind, events, total FROM {PIPELINE} WHERE date = '{DATE}' ORDER BY kind")
-    assert rows == [["beacons", 3, 6], ["readings", 2, 3.0]]
+    assert rows == [["beacons", 3, 6], ["signals", 2, 3]]
     assert unmet() == []
     # Of two more events that the source reports, one comes: the day waits for the other one.
     post("beacons", sent=5)

@@ -92,6 +92,13 @@ def test_a_source_without_counts_has_a_limit_of_its_own(world):
     assert outcome(world)[0] == "fail"
 
 
+def test_a_run_of_a_day_that_a_person_has_published_meanwhile_does_not_fail(world):
+    waiting(world, inputs={"flights": "complete"}, incomplete={"after": "4h", "then": "fail"})
+    assert outcome(world)[0] == "fail"
+    world.publish(DATE)
+    assert outcome(world)[0] == "run"
+
+
 def test_an_input_must_have_changed_not_long_ago(world):
     waiting(world, inputs={"weather": {"newer_than": "2h"}})
     assert outcome(world) == ("wait", ("weather: it has no data",))

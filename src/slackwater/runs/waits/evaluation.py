@@ -23,6 +23,7 @@ from slackwater.state.conditions import (
     InputFact,
     Limit,
     NewerInput,
+    Outcome,
     PublishedDays,
     evaluate,
 )
@@ -49,7 +50,11 @@ class InputEvaluator:
         facts = list(self._facts(pipeline, day))
         unknown, incomplete = (_limit(limit, day) for limit in (pipeline.when.unknown, pipeline.when.incomplete))
         # The time last: reading may take long, and a limit may pass meanwhile.
-        return evaluate(facts, unknown=unknown, incomplete=incomplete, now=self.now())
+        evaluation = evaluate(facts, unknown=unknown, incomplete=incomplete, now=self.now())
+        if evaluation.outcome is Outcome.FAIL and self.table.day(pipeline.pipeline, key.date).published:
+            # A person has published the day meanwhile: nobody misses it, and the run looks at what has come since.
+            return evaluation._replace(outcome=Outcome.RUN)
+        return evaluation
 
     def _facts(self, pipeline: Pipeline, day: Day) -> Iterator[InputFact]:
         for name, wanted in sorted(pipeline.when.inputs.items()):
