@@ -275,6 +275,8 @@ AIRFLOW: dict[str, tuple[str, ...]] = {
     "NetworkRejectedIAM": ("logs:CreateLogStream,PutLogEvents,DescribeLogStreams NetworkLogs",),
 }
 """The roles of the schedule with `schedule=airflow`."""
+STARTING_DAG_RUNS = {"checkarrivals": ("airflow:InvokeRestApi role/slackwater-schedule/User",)}
+"""What the setting `schedule=airflow` adds."""
 REMOVING_ARROW_FILES = {"recordrun": ("s3:ListBucket,DeleteObject Exchange/arrow/*",)}
 """What the setting `intermediate_days: 0` adds."""
 ROLES = {**FUNCTIONS, **JOBS, **MACHINES}
