@@ -252,8 +252,8 @@ _AIRFLOW_LOGS = "log-group:airflow-slackwater-schedule-*"
 AIRFLOW: dict[str, tuple[str, ...]] = {
     "Airflow": (
         _STARTS,
-        f"states:DescribeExecution {' '.join(f'execution:slackwater-{name}:*' for name in _SCHEDULED)}",
-        "states:GetExecutionHistory execution:slackwater-monitor-days:*",
+        f"states:DescribeExecution,StopExecution {' '.join(f'execution:slackwater-{name}:*' for name in _SCHEDULED)}",
+        f"states:GetExecutionHistory {' '.join(f'execution:slackwater-{name}:*' for name in _SCHEDULED[1:])}",
         # What the user guide of MWAA lists.
         "airflow:PublishMetrics environment/slackwater-schedule",
         "s3:GetObject*,GetBucket*,List* Dags Dags/*",

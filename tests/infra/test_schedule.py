@@ -124,6 +124,7 @@ def test_the_bucket_gets_the_dag_file_and_the_projects_schedule_and_nothing_else
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
         "schedule.py",
         "slackwater_operators.py",
+        "slackwater_stages.py",
         ".airflowignore",
         "schedule.json",
     }
