@@ -2,8 +2,8 @@
 
 A DAG starts one state machine and waits for its end. The state machine does all work and retries transient failures
 itself. The tasks wait without a worker, and fail with the cause of the execution. The DAG of a pipeline has a task for
-each stage (decision 42), that of a monitoring one for each late day (decision 17). The last task of each DAG stops the
-execution if a person has stopped the DAG run. A published day adds an event to the asset of its table,
+each stage (decision 42), that of a monitoring one for each late day (decision 17). The task `stop` stops the execution
+if a person has stopped the DAG run. A published day adds an event to the asset of its table,
 `slackwater://slackwater/TABLE`, whose host is the prefix of the deployment.
 
 The deployment writes `schedule.json` from the checked project. `slackwater.project.schedule` documents its fields.
@@ -29,7 +29,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, get_parsing_context
 from airflow.timetables.trigger import CronTriggerTimetable
 from slackwater_operators import LateDayOperator, LateDaysOperator, RunStateMachineOperator, StopOperator
-from slackwater_stages import EndRunOperator, StageOperator, StartRunOperator
+from slackwater_stages import PublishOperator, StageOperator, StartRunOperator
 
 # A run that was triggered without a logical date counts from the instant at which it was triggered.
 INSTANT = "(dag_run.logical_date or dag_run.run_after)"
@@ -114,19 +114,24 @@ try:
                 **aws,
             }
             first = "start" if entry["work"] == "process" else entry["work"]
+            # Airflow takes the result of a run from its last tasks. What is not needed is skipped.
+            end = EmptyOperator(task_id="end", trigger_rule="none_failed")
             stop = StopOperator(
                 task_id="stop", execution_arn=execution_of(first), restarts=entry["work"] == "process", **aws
-            ).as_teardown()
+            ).as_teardown(on_failure_fail_dagrun=True)
             if entry["work"] == "process":
                 tasks: list[Any] = [StartRunOperator(task_id=first, **machine)]
                 for layer in entry["stages"]:
                     before, tasks = tasks, []
                     for stage in layer:
-                        # A stage that is kept is skipped, and so are all if nothing has changed.
                         task = StageOperator(task_id=f"run_{stage}", stage=stage, trigger_rule="none_failed", **aws)
                         before >> task
                         tasks.append(task)
-                tasks >> EndRunOperator(task_id="end", table=table, trigger_rule="none_failed", **aws) >> stop
+                (
+                    tasks
+                    >> PublishOperator(task_id="publish", table=table, trigger_rule="none_failed", **aws)
+                    >> [end, stop]
+                )
                 continue
             started = RunStateMachineOperator(
                 task_id=first,
@@ -135,7 +140,7 @@ try:
                 waiter_max_attempts=int(MAX_WAIT.total_seconds()) // POLL_SECONDS,
                 **machine,
             )
-            started >> stop
+            started >> [end, stop]
             if entry["work"] == "monitor":
                 late_days = LateDaysOperator(
                     task_id="late_days",
@@ -147,10 +152,8 @@ try:
                 days = LateDayOperator.partial(
                     task_id="late_day", map_index_template="{{ task.day['date'] }}", retries=0
                 ).expand(day=late_days.output)
-                # Airflow takes the result of a run from its last tasks. Without late days, `late_day` is skipped.
-                end = EmptyOperator(task_id="end", trigger_rule="none_failed")
                 started >> late_days
-                [started, days] >> end
+                days >> end
 except OSError as error:
     raise FileNotFoundError(f"{schedule_path}: cannot be read ({error.strerror}): {REMEDY}") from error
 except (ValueError, KeyError, TypeError, AttributeError) as error:

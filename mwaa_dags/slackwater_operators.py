@@ -104,7 +104,10 @@ class StopOperator(AwsBaseOperator[NumberedExecutionHook]):
         self.restarts = restarts
 
     def execute(self, context: Any) -> str:
-        """Return the status of the execution: `RUNNING` if it was stopped now."""
+        """Return the status of the execution. Raises `AirflowFailException` if it was stopped.
+
+        The tasks after the stopped one are skipped, and without a failed task at its end the run would succeed.
+        """
         if not self.execution_arn:
             return "not started"
         arn = self.hook.latest_execution(self.execution_arn) if self.restarts else self.execution_arn
@@ -112,7 +115,7 @@ class StopOperator(AwsBaseOperator[NumberedExecutionHook]):
         if status == "RUNNING":
             cause = f"the DAG run {context['dag_run'].run_id} was stopped in Airflow"
             self.hook.conn.stop_execution(executionArn=arn, error="Stopped", cause=cause)
-            self.log.info("Stopped %s", arn)
+            raise AirflowFailException(f"stopped {arn}")
         return status
 
 

@@ -90,8 +90,8 @@ class StageOperator(FollowOperator):
         return {"execution_arn": description["executionArn"], "seconds": seconds}
 
 
-class EndRunOperator(FollowOperator):
-    """Wait for the end of the execution. If it has published the day, it adds an event to the asset `table`."""
+class PublishOperator(FollowOperator):
+    """Wait until the day is published, or unchanged. A published day adds an event to the asset `table`."""
 
     def __init__(self, *, table: str, **kwargs: Any) -> None:
         super().__init__(outlets=outlets(table), **kwargs)

@@ -86,6 +86,7 @@ def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
         "task": task.task_id,
         "outlets": {other.task_id: alias.name for other in dag.tasks for alias in other.outlets},
         "after": {other.task_id: sorted(other.upstream_task_ids) for other in dag.tasks if other is not task},
+        "last": sorted(other.task_id for other in dag.leaves),
         "teardowns": [other.task_id for other in dag.teardowns],
         "deferrable": task.deferrable,
         "longest": task.waiter_delay * task.waiter_max_attempts,

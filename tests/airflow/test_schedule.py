@@ -258,9 +258,9 @@ def test_only_a_run_and_the_list_of_late_days_can_publish_a_table(inspected):
     outlets = {dag_id: dag["outlets"] for dag_id, dag in inspected["example"]["dags"].items()}
     assert outlets == {
         "pull_flights": {},
-        "process_daily_delays": {"end": "slackwater://slackwater/daily_delays"},
+        "process_daily_delays": {"publish": "slackwater://slackwater/daily_delays"},
         "monitor_daily_delays": {"late_days": "slackwater://slackwater/daily_delays"},
-        "process_weekly_delays": {"end": "slackwater://slackwater/weekly_delays"},
+        "process_weekly_delays": {"publish": "slackwater://slackwater/weekly_delays"},
         "monitor_weekly_delays": {"late_days": "slackwater://slackwater/weekly_delays"},
     }
 
@@ -297,17 +297,21 @@ def test_a_pipeline_has_a_task_for_each_stage_in_the_order_of_its_state_machine(
         "run_hourly": ["start"],
         "run_daily": ["start"],
         "run_highest": ["run_daily", "run_hourly"],
-        "end": ["run_highest"],
-        "stop": ["end"],
+        "publish": ["run_highest"],
+        "end": ["publish"],
+        "stop": ["publish"],
     }
     one = inspected["example"]["dags"]["process_daily_delays"]["after"]
-    assert one == {"run_delays_by_carrier": ["start"], "end": ["run_delays_by_carrier"], "stop": ["end"]}
+    last = {"publish": ["run_delays_by_carrier"], "end": ["publish"], "stop": ["publish"]}
+    assert one == {"run_delays_by_carrier": ["start"], **last}
 
 
 def test_the_last_task_stops_the_execution_whatever_has_become_of_the_others(dags):
     for dag in dags.values():
         # Airflow runs teardown tasks after failed ones, and in runs that are marked as failed.
         assert dag["teardowns"] == ["stop"]
+        # The result of a run is that of its last tasks.
+        assert dag["last"] == ["end", "stop"]
 
 
 def test_no_state_machine_ends_in_a_status_unknown_to_the_provider():

@@ -20,7 +20,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 ExecutorSafeguard.test_mode = True
 sys.path.insert(0, "dags")
 from slackwater_operators import RunStateMachineOperator, StopOperator
-from slackwater_stages import EndRunOperator, StageOperator, StartRunOperator, stage_seconds
+from slackwater_stages import PublishOperator, StageOperator, StartRunOperator, stage_seconds
 
 class AlreadyExists(Exception):
     pass
@@ -77,7 +77,7 @@ def run(kind, case):
     machine["state_machine_input"] = {"date": "d"}
     operator = {
         "stage": lambda: StageOperator(stage="a", **options),
-        "end": lambda: EndRunOperator(table="slackwater://p/t", **options),
+        "publish": lambda: PublishOperator(table="slackwater://p/t", **options),
         "stop": lambda: StopOperator(execution_arn=case["arn"], restarts=True, **options),
         "stop check": lambda: StopOperator(execution_arn=case["arn"], restarts=False, **options),
         "start": lambda: StartRunOperator(**machine, **options),
@@ -170,12 +170,12 @@ CASES = {
     "cleared while it runs": ("stage", of({"status": "RUNNING", "history": RUNNING}, **{"try": 2})),
     "cleared after a success": ("stage", of({"status": "SUCCEEDED", "history": DONE}, **{"try": 2})),
     "after another stage was cleared": ("stage", of(ERROR, {"status": "RUNNING", "history": DONE})),
-    "published": ("end", of({"status": "SUCCEEDED", "output": json.dumps(PUBLISHED)})),
+    "published": ("publish", of({"status": "SUCCEEDED", "output": json.dumps(PUBLISHED)})),
     "nothing to publish": (
-        "end",
+        "publish",
         of({"status": "SUCCEEDED", "output": json.dumps({**PUBLISHED, "outcome": "unchanged"})}),
     ),
-    "not published": ("end", of(ERROR)),
+    "not published": ("publish", of(ERROR)),
     "stopped": ("stop", of({"status": "RUNNING"}, arn="arn:execution:m:run-1")),
     "stopped, second": ("stop", of(ERROR, {"status": "RUNNING"}, arn="arn:execution:m:run-1")),
     "stopped check": (
@@ -240,7 +240,7 @@ def test_a_cleared_stage_starts_nothing_if_nothing_has_failed_or_start_was_clear
     assert results["after another stage was cleared"]["result"]["execution_arn"] == "arn:execution:m:run-2"
 
 
-def test_the_end_of_a_run_adds_an_event_if_the_day_was_published(results):
+def test_a_run_adds_an_event_if_it_has_published_the_day(results):
     event = {"date": "2013-03-08", "version": 2, "run_id": "r-1"}
     assert (results["published"]["result"]["outcome"], results["published"]["events"]) == ("published", [event])
     assert results["nothing to publish"]["result"]["outcome"] == "unchanged"
@@ -251,6 +251,8 @@ def test_the_latest_execution_is_stopped_if_it_still_runs(results):
     cause = "the DAG run manual-1 was stopped in Airflow"
     for name, execution in (("stopped", "run-1"), ("stopped, second", "run-2"), ("stopped check", "arrival-1f")):
         assert results[name]["stopped"] == [[f"arn:execution:m:{execution}", "Stopped", cause]]
+        # Or the run, whose other tasks are skipped, would succeed.
+        assert results[name]["result"] == f"AirflowFailException: stopped arn:execution:m:{execution}"
     assert (results["ended"]["result"], results["ended"]["stopped"]) == ("SUCCEEDED", [])
     assert (results["not started"]["result"], results["not started"]["stopped"]) == ("not started", [])
 
