@@ -42,7 +42,7 @@ class FollowOperator(AwsBaseOperator[NumberedExecutionHook]):
         """Return the result once it is there."""
         started = context["ti"].xcom_pull(task_ids="start")
         execution_arn = self.hook.latest_execution(started["execution_arn"])
-        # Airflow does not retry a failed run, so a task with more tries than `start` was cleared without it.
+        # A failed run is not retried, so a task with more tries than `start` was cleared without it.
         if context["ti"].try_number > started["try_number"]:
             execution_arn = self.hook.start_again(execution_arn)
         return self.look(context, execution_arn=execution_arn)
