@@ -26,12 +26,13 @@ def no_network(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def schedule() -> str:
-    """Return the content of `schedule.json`: a run and a monitoring for each pipeline."""
+    """Return the content of `schedule.json`: a run with three stages and a monitoring for each pipeline."""
     tasks = []
     for index in range(PIPELINES):
         common = {"subject": f"pipeline_{index}", "description": "", "cron": f"{index % PARTS} 4 * * *", "input": {}}
         common |= {"timezone": "America/New_York", "buffer_hours": 2, "days_before": 1, "max_active_runs": 1}
         process = {"work": "process", "state_machine": f"pipeline-{index}", "date_key": "date"}
+        process["stages"] = [["checked", "weather"], ["joined"]]
         tasks += [common | process, common | {"work": "monitor", "state_machine": "monitor-days", "date_key": "as_of"}]
     return json.dumps({"tasks": tasks})
 
@@ -45,7 +46,7 @@ def main() -> None:
         os.environ["AIRFLOW__SLACKWATER__SCHEDULE"] = str(file)
         os.environ["AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX"] = "arn:aws:states:r:a:stateMachine:slackwater-"
         sys.path.append(str(DAGS))
-        import slackwater_operators  # noqa: F401, PLC0415 - the imports of the DAG file, which are not measured
+        import slackwater_stages  # noqa: F401, PLC0415 - the imports of the DAG file, which are not measured
         from airflow.models.dagbag import DagBag  # noqa: PLC0415
 
         sys.addaudithook(no_network)

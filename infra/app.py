@@ -84,7 +84,10 @@ def add_stacks(
     add_alarms(app, monitoring, parts, topics=monitoring.topics, divided=count_alarms(settings, project) > most_alarms)
     for kind in ("pipeline", "source") if settings.subject_dashboards else ():
         SubjectDashboardsStack(app, kind, parts)
-    if schedule_stack := _SCHEDULES.get(settings.schedule):
+    schedule_stack = _SCHEDULES.get(settings.schedule)
+    if schedule_stack is ScheduleStack and settings.airflow_environment:
+        schedule_stack = None  # the environment exists
+    if schedule_stack:
         schedule = schedule_stack(app, parts)
         # Nothing is started before the state machines exist, or without the queue for what cannot be started.
         for stack in (processing, late, monitoring):

@@ -102,6 +102,9 @@ class Settings(BaseModel):
     airflow_zones: types.Zones = ()
     """Two availability zones for `schedule=airflow`, such as `eu-west-1a,eu-west-1b`; by default, two that AWS chooses.
     MWAA does not offer every zone. Choose before the first deployment: an environment keeps its subnets."""
+    airflow_environment: Annotated[str, Field(pattern=r"^([a-zA-Z][0-9a-zA-Z_-]{0,79})?$")] = ""
+    """With `schedule=airflow`: an Airflow environment that exists, and has the DAGs. The deployment then creates none.
+    The local cloud sets it: `slackwater airflow up` runs this Airflow."""
 
     alarm_emails: types.EmailAddresses = ()
     """Who gets an e-mail when an alarm fires that somebody has to look at now."""

@@ -8,9 +8,11 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from slackwater.aws.clients import SHORT_CONFIG
+from slackwater.aws.executions.airflow import CheckRuns
+from slackwater.aws.function import warn
 from slackwater.aws.function_resources import FunctionResources, function_resources
 from slackwater.aws.resources import utc_now
-from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.late.check.arrival_checks import ArrivalChecks, StartsMonitoring
 
 logger = Logger()
 
@@ -21,11 +23,23 @@ def arrival_checks(resources: FunctionResources) -> ArrivalChecks:
         project=resources.project,
         table=resources.run_table,
         executions=resources.state_machines,
-        start=partial(resources.state_machines.start_once, resources.settings.monitor_machine),
+        start=starts_monitoring(resources),
         send_later=resources.arrivals,
         update_table=resources.update_raw_table,
         wake_source=resources.wake_requests.wake_source,
         now=utc_now,
+    )
+
+
+def starts_monitoring(resources: FunctionResources) -> StartsMonitoring:
+    """Return what starts a check: the state machine, or Airflow if the deployment has it as its scheduler."""
+    start = partial(resources.state_machines.start_once, resources.settings.monitor_machine)
+    if "airflow_environment" not in vars(resources.settings):
+        return start
+    return CheckRuns(
+        airflow=resources.airflow,
+        start=start,
+        on_fallback=lambda name, reason: warn("the check is no DAG run", check=name, reason=reason),
     )
 
 

@@ -1,9 +1,10 @@
 """Slackwater's schedule in Airflow: one DAG for each task in `schedule.json`.
 
 A DAG starts one state machine and waits for its end. The state machine does all work and retries transient failures
-itself. The Airflow task starts the machine, waits in the triggerer, and fails with the cause of the execution. The DAG
-of a monitoring then shows each late day as a task (decision 17). A published day adds an event to the asset of its
-table, `slackwater://slackwater/TABLE`, whose host is the prefix of the deployment.
+itself. The tasks wait without a worker, and fail with the cause of the execution. The DAG of a pipeline has a task for
+each stage (decision 42), that of a monitoring one for each late day (decision 17). The task `stop` stops the execution
+if a person has stopped the DAG run. A published day adds an event to the asset of its table,
+`slackwater://slackwater/TABLE`, whose host is the prefix of the deployment.
 
 The deployment writes `schedule.json` from the checked project. `slackwater.project.schedule` documents its fields.
 The slackwater library is not installed where Airflow runs.
@@ -19,6 +20,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow.configuration import conf
@@ -26,24 +28,18 @@ from airflow.providers.amazon.aws.links.step_function import StateMachineExecuti
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, get_parsing_context
 from airflow.timetables.trigger import CronTriggerTimetable
-from slackwater_operators import LateDayOperator, LateDaysOperator, RunStateMachineOperator
+from slackwater_operators import LateDayOperator, LateDaysOperator, RunStateMachineOperator, StopOperator
+from slackwater_stages import LONGEST_WAIT, PublishOperator, StageOperator, StartRunOperator, WaitOperator
 
 # A run that was triggered without a logical date counts from the instant at which it was triggered.
 INSTANT = "(dag_run.logical_date or dag_run.run_after)"
 # The buffer is subtracted in UTC, so it is a number of elapsed hours even when the clocks change.
 DATE = f"{{{{ ({INSTANT} - buffer).astimezone(timezone).date() - days_before }}}}"
 # The end of the execution's name. The operator adds the number of the execution.
-SCHEDULED_TIME = f"{{{{ {INSTANT}.strftime('%Y%m%dT%H%M%SZ') }}}}"
-# The operator stores the ARN for its link before it waits, so it is there after a failure too.
-MONITORING = (
-    f"{{{{ ti.xcom_pull(task_ids='monitor', key='{StateMachineExecutionsDetailsLink.key}')['execution_arn'] }}}}"
-)
-
-# These retries repeat a start that failed, not an execution that failed: Airflow 3.0.6 fails the later tries of a
-# deferred task with the first event of its trigger (apache/airflow#62845). Clear the task to run it again.
+SCHEDULED_TIME = f"{INSTANT}.strftime('%Y%m%dT%H%M%SZ')"
+# These retries repeat a start that failed, not an execution that failed. Clear the task to run it again.
 START_RETRIES = 2
 POLL_SECONDS = 10
-MAX_WAIT = timedelta(hours=24)  # a run may wait for Spark capacity for hours, after it has waited for its inputs
 
 schedule_path = Path(conf.get("slackwater", "schedule", fallback=str(Path(__file__).with_name("schedule.json"))))
 REMEDY = (
@@ -65,6 +61,19 @@ def task_name(work: str, subject: str) -> str:
     """Return the beginning of the names of a task's executions, as `slackwater.project.scheduled_starts` does."""
     name = f"{work}-{subject}"
     return name if len(name) <= 60 else f"{name[:51]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"  # noqa: PLR2004
+
+
+def execution_name(work: str, subject: str) -> str:
+    """Return the template of the name of a run's executions. A run that arriving data has started gives its own."""
+    scheduled = f"'{task_name(work, subject)}-' ~ {SCHEDULED_TIME}"
+    return f"{{{{ run_id if run_id.startswith('arrival-') else {scheduled} }}}}"
+
+
+def execution_of(task_id: str) -> str:
+    """Return the template of the ARN of the execution that a task has started; it is empty if it has started none."""
+    # The operator stores the ARN for its link before it waits, so it is there after a failure too.
+    link = f"ti.xcom_pull(task_ids='{task_id}', key='{StateMachineExecutionsDetailsLink.key}')"
+    return f"{{{{ ({link} or {{}}).get('execution_arn', '') }}}}"
 
 
 # Airflow reads a file of translations for each timetable, so DAGs with the same times share one.
@@ -92,35 +101,62 @@ try:
             },
         ):
             table = f"slackwater://{deployment}/{entry['subject']}"
+            aws: dict[str, Any] = {
+                "aws_conn_id": None,  # the environment's own role
+                "botocore_config": {"retries": {"mode": "standard", "max_attempts": 10}},
+                "retries": START_RETRIES,
+            }
+            machine = {
+                "state_machine_arn": state_machine_prefix + entry["state_machine"],
+                "name": execution_name(entry["work"], entry["subject"]),
+                "state_machine_input": {**entry["input"], entry["date_key"]: DATE},
+                **aws,
+            }
+            first = "start" if entry["work"] == "process" else entry["work"]
+            # Airflow takes the result of a run from its last tasks. What is not needed is skipped.
+            end = EmptyOperator(task_id="end", trigger_rule="none_failed")
+            stop = StopOperator(
+                task_id="stop", execution_arn=execution_of(first), restarts=entry["work"] == "process", **aws
+            ).as_teardown(on_failure_fail_dagrun=True)
+            if entry["work"] == "process":
+                tasks: list[Any] = [StartRunOperator(task_id=first, **machine)]
+                if entry["wait_hours"]:
+                    longest = timedelta(hours=entry["wait_hours"]) + LONGEST_WAIT
+                    tasks[0] >> (waits := WaitOperator(task_id="wait_for_inputs", longest=longest, **aws))
+                    tasks = [waits]
+                for layer in entry["stages"]:
+                    before, tasks = tasks, []
+                    for stage in layer:
+                        task = StageOperator(task_id=f"run_{stage}", stage=stage, trigger_rule="none_failed", **aws)
+                        before >> task
+                        tasks.append(task)
+                (
+                    tasks
+                    >> PublishOperator(task_id="publish", table=table, trigger_rule="none_failed", **aws)
+                    >> [end, stop]
+                )
+                continue
             started = RunStateMachineOperator(
-                task_id=entry["work"],
-                table=table if entry["work"] == "process" else None,
-                state_machine_arn=state_machine_prefix + entry["state_machine"],
-                name=f"{task_name(entry['work'], entry['subject'])}-{SCHEDULED_TIME}",
-                state_machine_input={**entry["input"], entry["date_key"]: DATE},
+                task_id=first,
                 deferrable=True,
                 waiter_delay=POLL_SECONDS,
-                waiter_max_attempts=(int(MAX_WAIT.total_seconds()) + entry["wait_hours"] * 3600) // POLL_SECONDS,
-                aws_conn_id=None,  # the environment's own role
-                botocore_config={"retries": {"mode": "standard", "max_attempts": 10}},
-                retries=START_RETRIES,
+                waiter_max_attempts=int(LONGEST_WAIT.total_seconds()) // POLL_SECONDS,
+                **machine,
             )
+            started >> [end, stop]
             if entry["work"] == "monitor":
                 late_days = LateDaysOperator(
                     task_id="late_days",
-                    execution_arn=MONITORING,
+                    execution_arn=execution_of(first),
                     table=table,
                     trigger_rule="all_done",
-                    aws_conn_id=None,
-                    retries=START_RETRIES,
+                    **aws,
                 )
                 days = LateDayOperator.partial(
                     task_id="late_day", map_index_template="{{ task.day['date'] }}", retries=0
                 ).expand(day=late_days.output)
-                # Airflow takes the result of a run from its last tasks. Without late days, `late_day` is skipped.
-                end = EmptyOperator(task_id="end", trigger_rule="none_failed")
                 started >> late_days
-                [started, days] >> end
+                days >> end
 except OSError as error:
     raise FileNotFoundError(f"{schedule_path}: cannot be read ({error.strerror}): {REMEDY}") from error
 except (ValueError, KeyError, TypeError, AttributeError) as error:

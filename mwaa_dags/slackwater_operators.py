@@ -1,4 +1,4 @@
-"""Operators that start the state machines and show what they have done. They decide nothing and process no data."""
+"""Operators that start and stop the state machines and show what they have done. They process no data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from airflow.exceptions import AirflowFailException
+from airflow.exceptions import AirflowException, AirflowFailException
 from airflow.providers.amazon.aws.hooks.step_function import StepFunctionHook
 from airflow.providers.amazon.aws.operators.base_aws import AwsBaseOperator
 from airflow.providers.amazon.aws.operators.step_function import StepFunctionStartExecutionOperator
@@ -16,7 +16,10 @@ from airflow.sdk import Asset, AssetAlias, BaseOperator
 
 
 class NumberedExecutionHook(StepFunctionHook):
-    """Starts the executions of a task one after the other: `NAME-1`, `NAME-2`, ..."""
+    """Starts the executions of a task one after the other: `NAME-1`, `NAME-2`, ...
+
+    The first one of a check that arriving data has started is `NAME`: so it is called too if Airflow does not answer.
+    """
 
     def start_execution(
         self,
@@ -31,7 +34,7 @@ class NumberedExecutionHook(StepFunctionHook):
         """
         execution_arn = state_machine_arn.replace(":stateMachine:", ":execution:")
         for number in count(1):
-            numbered = f"{name}-{number}"
+            numbered = f"{name}" if number == 1 and f"{name}".startswith("arrival-") else f"{name}-{number}"
             document = {**state_machine_input, "correlation_id": numbered}
             try:
                 started: str = super().start_execution(state_machine_arn, numbered, document, is_redrive_execution)
@@ -45,28 +48,75 @@ class NumberedExecutionHook(StepFunctionHook):
                 return started
         raise AssertionError("unreachable: count() has no end")
 
+    def latest_execution(self, execution_arn: str) -> str:
+        """Return the ARN of the execution with the highest number, of those of the same task."""
+        base, _, number = execution_arn.rpartition("-")
+        for following in count(int(number) + 1):
+            try:
+                self.describe_execution(f"{base}-{following}")
+            except self.conn.exceptions.ExecutionDoesNotExist:
+                return f"{base}-{following - 1}"
+        raise AssertionError("unreachable: count() has no end")
+
+    def start_again(self, execution_arn: str) -> str:
+        """Start the next execution if this one has failed or was stopped; return the ARN of the latest one."""
+        description = self.describe_execution(execution_arn)
+        if description["status"] in {"RUNNING", "SUCCEEDED"}:
+            return execution_arn
+        name = description["name"].rpartition("-")[0]
+        return self.start_execution(description["stateMachineArn"], name, json.loads(description["input"]))
+
 
 class RunStateMachineOperator(StepFunctionStartExecutionOperator):
     """Start a state machine and wait for its end, or for the execution that an earlier try of the task has started.
 
-    `name` is the same for all tries of a task. With `table`, an execution that has published a day adds an event to
-    that asset.
+    `name` is the same for all tries of a task. `days` in the configuration of the DAG run are added to the input.
     """
 
     aws_hook_class = NumberedExecutionHook
+    input: dict[str, Any]
 
-    def __init__(self, *, table: str | None = None, **kwargs: Any) -> None:
-        super().__init__(outlets=_outlets(table), **kwargs)
-        self.table = table
+    def execute(self, context: Any) -> Any:
+        """Start the execution, and return its ARN once it has succeeded."""
+        if days := (context["dag_run"].conf or {}).get("days"):
+            self.input = {**self.input, "days": days}
+        return super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any] | None = None) -> Any:
-        """Return the ARN of the execution once it has succeeded. Raises `AirflowException` if it has failed."""
-        execution_arn = super().execute_complete(context, event)
-        if self.table:
-            output = json.loads(self.hook.describe_execution(execution_arn)["output"])
-            if output["outcome"] == "published":
-                _add_event(context, self.table, output["run"])
-        return execution_arn
+        """Return the ARN of the execution once it has succeeded. Raises `AirflowFailException` if it has failed."""
+        try:
+            return super().execute_complete(context, event)
+        except AirflowException as error:
+            # Not retried: Airflow 3.0.6 would fail the retries with the first event (apache/airflow#62845).
+            raise AirflowFailException(str(error)) from error
+
+
+class StopOperator(AwsBaseOperator[NumberedExecutionHook]):
+    """Stop the execution that a task has started if it still runs: somebody has marked the run or a task as failed."""
+
+    aws_hook_class = NumberedExecutionHook
+    template_fields: Sequence[str] = aws_template_fields("execution_arn")
+
+    def __init__(self, *, execution_arn: str, restarts: bool, **kwargs: Any) -> None:
+        """`execution_arn` may be empty. With `restarts`, tasks after the first one may have started the next one."""
+        super().__init__(**kwargs)
+        self.execution_arn = execution_arn
+        self.restarts = restarts
+
+    def execute(self, context: Any) -> str:
+        """Return the status of the execution. Raises `AirflowFailException` if it was stopped.
+
+        The tasks after the stopped one are skipped, and without a failed task at its end the run would succeed.
+        """
+        if not self.execution_arn:
+            return "not started"
+        arn = self.hook.latest_execution(self.execution_arn) if self.restarts else self.execution_arn
+        status: str = self.hook.describe_execution(arn)["status"]
+        if status == "RUNNING":
+            cause = f"the DAG run {context['dag_run'].run_id} was stopped in Airflow"
+            self.hook.conn.stop_execution(executionArn=arn, error="Stopped", cause=cause)
+            raise AirflowFailException(f"stopped {arn}")
+        return status
 
 
 class LateDaysOperator(AwsBaseOperator[StepFunctionHook]):
@@ -80,7 +130,7 @@ class LateDaysOperator(AwsBaseOperator[StepFunctionHook]):
     template_fields: Sequence[str] = aws_template_fields("execution_arn")
 
     def __init__(self, *, execution_arn: str, table: str, **kwargs: Any) -> None:
-        super().__init__(outlets=_outlets(table), **kwargs)
+        super().__init__(outlets=outlets(table), **kwargs)
         self.execution_arn = execution_arn
         self.table = table
 
@@ -97,7 +147,7 @@ class LateDaysOperator(AwsBaseOperator[StepFunctionHook]):
                     for day in days:
                         # A day that was only compared, or only notified of, has no attempt.
                         if day["outcome"] == "published" and "attempt" in day:
-                            _add_event(context, self.table, day)
+                            add_event(context, self.table, day)
                     return days
         raise AirflowFailException(f"{self.execution_arn} ended before its late days were done: see the task before")
 
@@ -117,12 +167,13 @@ class LateDayOperator(BaseOperator):
         return self.day
 
 
-def _outlets(table: str | None) -> list[AssetAlias]:
+def outlets(table: str) -> list[AssetAlias]:
+    """Return the outlets of a task that adds events to the asset of a table."""
     # Through an alias a task may add no event or several; as a plain outlet, a table would get one from each success.
-    return [AssetAlias(table)] if table else []
+    return [AssetAlias(table)]
 
 
-def _add_event(context: Any, table: str, run: dict[str, Any]) -> None:
+def add_event(context: Any, table: str, run: dict[str, Any]) -> None:
     """Add an event to the table's asset: which version of which day was published."""
     extra = {"date": run["date"], "version": run["attempt"], "run_id": run["run_id"]}
     context["outlet_events"][AssetAlias(table)].add(Asset(table), extra=extra)

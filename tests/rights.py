@@ -262,8 +262,8 @@ _AIRFLOW_LOGS = "log-group:airflow-slackwater-schedule-*"
 AIRFLOW: dict[str, tuple[str, ...]] = {
     "Airflow": (
         _STARTS,
-        f"states:DescribeExecution {' '.join(f'execution:slackwater-{name}:*' for name in _SCHEDULED)}",
-        "states:GetExecutionHistory execution:slackwater-monitor-days:*",
+        f"states:DescribeExecution,StopExecution {' '.join(f'execution:slackwater-{name}:*' for name in _SCHEDULED)}",
+        f"states:GetExecutionHistory {' '.join(f'execution:slackwater-{name}:*' for name in _SCHEDULED[1:])}",
         # What the user guide of MWAA lists.
         "airflow:PublishMetrics environment/slackwater-schedule",
         "s3:GetObject*,GetBucket*,List* Dags Dags/*",
@@ -285,6 +285,8 @@ AIRFLOW: dict[str, tuple[str, ...]] = {
     "NetworkRejectedIAM": ("logs:CreateLogStream,PutLogEvents,DescribeLogStreams NetworkLogs",),
 }
 """The roles of the schedule with `schedule=airflow`."""
+STARTING_DAG_RUNS = {"checkarrivals": ("airflow:InvokeRestApi role/slackwater-schedule/User",)}
+"""What the setting `schedule=airflow` adds."""
 REMOVING_ARROW_FILES = {"recordrun": ("s3:ListBucket,DeleteObject Exchange/arrow/*",)}
 """What the setting `intermediate_days: 0` adds."""
 ROLES = {**FUNCTIONS, **JOBS, **MACHINES}

@@ -96,7 +96,10 @@ class EventBridgeScheduleStack(FunctionStack):
             self._schedule(task, skipped, suffix="-dst", for_skipped_time=True)
 
     def _schedule(self, task: ScheduledTask, expression: str, *, suffix: str, for_skipped_time: bool = False) -> None:
-        start: dict[str, object] = {"task": task.model_dump(mode="json"), "scheduled_at": _SCHEDULED_AT}
+        start: dict[str, object] = {
+            "task": task.model_dump(mode="json", exclude={"stages"}),
+            "scheduled_at": _SCHEDULED_AT,
+        }
         if for_skipped_time:
             start["for_skipped_time"] = True
         name = f"{task_name(task)}{suffix}"

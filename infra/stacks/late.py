@@ -11,6 +11,7 @@ from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.state_machine import StateMachine, allow_executions, allow_jobs, machine_role, pass_role
+from infra.settings import Scheduler
 from infra.stacks.base import FunctionStack, Parts
 from infra.stacks.processing import COMPARE_MB, ProcessingStack
 from infra.stacks.storage import StorageStack
@@ -113,6 +114,13 @@ class LateStack(FunctionStack):
         grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         grants.use_queue(function.role, self.arrivals.queue, "SendMessage")
         grants.allow(function.role, ["states:StartExecution"], [self.monitor.arn])
+        if self.settings.schedule is Scheduler.AIRFLOW:
+            # By its name: the environment is created after the state machines that it starts.
+            environment = self.settings.airflow_environment or self.settings.named("schedule")
+            function.function.add_environment("AIRFLOW_ENVIRONMENT", environment)
+            # The least role of Airflow that may start DAG runs.
+            role = self.format_arn(service="airflow", resource="role", resource_name=f"{environment}/User")
+            grants.allow(function.role, ["airflow:InvokeRestApi"], [role])
         return function
 
     def _compare_versions(self) -> LibraryFunction:

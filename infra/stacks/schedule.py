@@ -18,7 +18,7 @@ from constructs import Construct
 from infra.constructs.common import accept, accept_wildcards, log_group, outputs, states_arn
 from infra.constructs.permissions import grants
 from infra.stacks.base import DeploymentStack, Parts
-from slackwater.project.schedule import MONITOR_MACHINE, ProjectSchedule, schedule_json, schedule_of
+from slackwater.project.schedule import PULL_MACHINE, ProjectSchedule, schedule_json, schedule_of
 
 AIRFLOW = "3.0.6"
 SCHEDULE_FILE = "schedule.json"
@@ -128,7 +128,7 @@ class ScheduleStack(DeploymentStack):
         return {"securityGroupIds": [members.security_group_id], "subnetIds": subnets}
 
     def _role(self, bucket: s3.Bucket, schedule: ProjectSchedule) -> iam.Role:
-        """Create the role of the environment: it may start and describe executions of the scheduled state machines.
+        """Create the role of the environment: it may start, follow and stop executions of the scheduled state machines.
 
         Its other permissions are those that MWAA's user guide lists for an execution role whose queue is encrypted with
         an AWS owned key.
@@ -148,8 +148,9 @@ class ScheduleStack(DeploymentStack):
             machine = self.settings.named(name)
             grants.allow(role, ["states:StartExecution"], [states_arn(self, "stateMachine", machine)])
             grants.describe_executions(role, machine)
-        if MONITOR_MACHINE in schedule.state_machines:  # its histories show the late days
-            grants.read_histories(role, self.settings.named(MONITOR_MACHINE))
+            grants.stop_executions(role, machine)
+            if name != PULL_MACHINE:  # histories show stages and late days
+                grants.read_histories(role, machine)
         self._allow_bucket(role, bucket)
         self._allow_logs_and_queue(role, arn)
         return role

@@ -42,12 +42,12 @@ def record_reads() -> list[str]:
     return paths
 
 
-def rendered(dag: DAG, instant: str | None, templates: Environment) -> dict[str, Any]:
+def rendered(dag: DAG, instant: str | None, templates: Environment, run_id: str = "any") -> dict[str, Any]:
     """Return what a worker would send to Step Functions for a run at that instant."""
     task = copy.copy(dag.roots[0])
     run = DagRun(
         dag_id=dag.dag_id,
-        run_id="any",
+        run_id=run_id,
         logical_date=datetime.fromisoformat(instant) if instant else None,
         run_after=RUN_AFTER,
         start_date=RUN_AFTER,
@@ -86,9 +86,12 @@ def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
         "task": task.task_id,
         "outlets": {other.task_id: alias.name for other in dag.tasks for alias in other.outlets},
         "after": {other.task_id: sorted(other.upstream_task_ids) for other in dag.tasks if other is not task},
+        "last": sorted(other.task_id for other in dag.leaves),
+        "teardowns": [other.task_id for other in dag.teardowns],
         "deferrable": task.deferrable,
         "longest": task.waiter_delay * task.waiter_max_attempts,
         "retries": task.retries,
+        "of_arrival": rendered(dag, None, templates, "arrival-0f"),
         "rendered": [rendered(dag, instant, templates) for instant in instants],
     }
 

@@ -63,8 +63,7 @@ class Running:
         try:
             wait_until(lambda: self._state(dag_id, run) in {"success", "failed"})
         except AssertionError as error:
-            tasks = self.request("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances")["task_instances"]
-            states = {task["task_id"]: (task["state"], task["try_number"]) for task in tasks}
+            states = {task["task_id"]: (task["state"], task["try_number"]) for task in self.tasks(dag_id, run)}
             health = self.request("GET", "/monitor/health")
             raise AssertionError(f"{dag_id} {run}: {states}\n{health}\n{self._log_end()}") from error
         return self._state(dag_id, run)
@@ -77,6 +76,21 @@ class Running:
     def _state(self, dag_id: str, run: str) -> str:
         return str(self.request("GET", f"/dags/{dag_id}/dagRuns/{run}")["state"])
 
+    def tasks(self, dag_id: str, run: str) -> list[dict[str, Any]]:
+        """Return the tasks of a run."""
+        answer = self.request("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances")
+        return list(answer["task_instances"])
+
+    def wait_for(self, dag_id: str, run: str, task: str, state: str, *, attempt: int = 1) -> None:
+        """Wait until an attempt of a task is in a state."""
+        path = f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}"
+
+        def reached() -> bool:
+            instance = self.request("GET", path)
+            return (instance["state"], instance["try_number"]) == (state, attempt)
+
+        wait_until(reached)
+
     def attempts(self, dag_id: str, run: str, task: str) -> list[int]:
         """Return the numbers of a task's recorded attempts, in their order."""
         tries = self.request("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/tries")["task_instances"]
@@ -86,28 +100,17 @@ class Running:
         """Return the log of one attempt, as the user interface shows it."""
         return str(self.request("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}"))
 
-    def clear(self, dag_id: str, run: str) -> None:
-        """Run the failed tasks of a run again."""
-        self.request("POST", f"/dags/{dag_id}/clearTaskInstances", dag_run_id=run, dry_run=False, only_failed=True)
+    def clear(self, dag_id: str, run: str, *, only_failed: bool = True, tasks: list[str] | None = None) -> None:
+        """Run the failed tasks of a run again, or all, or these."""
+        more = {"task_ids": tasks} if tasks else {}
+        path = f"/dags/{dag_id}/clearTaskInstances"
+        self.request("POST", path, dag_run_id=run, dry_run=False, only_failed=only_failed, **more)
 
     def clear_waiting(self, dag_id: str, run: str, task: str) -> None:
         """Run a task again as soon as it waits for its execution; return when it waits once more."""
-        path = f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}"
-
-        def waits(attempt: int) -> bool:
-            instance = self.request("GET", path)
-            return (instance["state"], instance["try_number"]) == ("deferred", attempt)
-
-        wait_until(lambda: waits(1))
-        self.request(
-            "POST",
-            f"/dags/{dag_id}/clearTaskInstances",
-            dag_run_id=run,
-            task_ids=[task],
-            dry_run=False,
-            only_failed=False,
-        )
-        wait_until(lambda: waits(2))
+        self.wait_for(dag_id, run, task, "deferred")
+        self.clear(dag_id, run, only_failed=False, tasks=[task])
+        self.wait_for(dag_id, run, task, "deferred", attempt=2)
 
 
 @contextmanager

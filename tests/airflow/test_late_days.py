@@ -86,12 +86,6 @@ def started(statuses):
     operator.hook.__dict__.update(conn=states, get_conn=lambda: states)
     return [operator.hook.start_execution(operator.state_machine_arn, operator.name, operator.input), states.started]
 
-def finished(output, event):
-    states = States({}, output)
-    operator = RunStateMachineOperator(task_id="run", state_machine_arn="m", table="slackwater://p/t", aws_conn_id=None)
-    operator.hook.__dict__.update(conn=states, get_conn=lambda: states)
-    return outcome(operator, "execute_complete", event)
-
 def days(history):
     pages = SimpleNamespace(paginate=lambda **_: [{"events": page} for page in history])
     operator = LateDaysOperator(task_id="days", execution_arn="arn", table="slackwater://p/t", aws_conn_id=None)
@@ -103,7 +97,6 @@ results = {
     "days": [days(history) for history in request["histories"]],
     "each": [outcome(LateDayOperator(task_id="d", day=day))[0] for day in request["each"]],
     "started": [started(statuses) for statuses in request["statuses"]],
-    "finished": [finished(*execution) for execution in request["finished"]],
 }
 sys.__stdout__.write("\\n" + json.dumps(results))
 """
@@ -112,19 +105,10 @@ sys.__stdout__.write("\\n" + json.dumps(results))
 @pytest.fixture(scope="module")
 def results(parser) -> dict[str, Any]:
     """What the operators return and raise, by one process: importing Airflow takes far longer than all of them."""
-    run = {"date": "2013-03-01", "attempt": 2, "run_id": "r-1", "pipeline": "t"}
-    succeeded, failed = (
-        {"status": status, "execution_arn": "arn:execution:m:run-1"} for status in ("success", "error")
-    )
     request = {
         "histories": [[[ENDED, {"type": "FailStateEntered"}], [DONE]], [[ENDED]]],
         "each": [PUBLISHED, FAILED, NOT_COMPARED],
         "statuses": [{}, {"run-1": "RUNNING"}, {"run-1": "FAILED"}, {"run-1": "ABORTED", "run-2": "RUNNING"}],
-        "finished": [
-            ({"outcome": "published", "run": run}, succeeded),
-            ({"outcome": "unchanged", "run": run}, succeeded),
-            ({}, failed),
-        ],
     }
     completed = parser.python("-c", PROGRAM, stdin=json.dumps(request))
     assert completed.returncode == 0, completed.stderr
@@ -159,12 +143,3 @@ def test_a_try_joins_the_running_execution_or_starts_the_next_one(results):
     assert joined == ["arn:execution:m:run-1", []]
     assert second == ["arn:execution:m:run-2", [["run-2", {"date": "d", "correlation_id": "run-2"}]]]
     assert joined_second == ["arn:execution:m:run-2", []]
-
-
-def test_only_an_execution_that_has_published_a_day_adds_an_event(results):
-    published, unchanged, not_run = results["finished"]
-    event = ["slackwater://p/t", {"date": "2013-03-01", "version": 2, "run_id": "r-1"}]
-    assert published == ["arn:execution:m:run-1", [event]]
-    assert unchanged == ["arn:execution:m:run-1", []]
-    assert not_run[0].startswith("AirflowException: Trigger error")
-    assert not_run[1] == []

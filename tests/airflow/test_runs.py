@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from http import HTTPStatus
 from operator import itemgetter
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
 
 from examples.nyc_flights.feed import flights_files, to_ndjson, weather_of_day
+from slackwater.aws.clients import AIRFLOW_CONFIG
+from slackwater.aws.executions.airflow import AirflowEnvironment, CheckRuns
+from slackwater.aws.executions.state_machines import StateMachines
+from slackwater.local.layout import AIRFLOW, Layout
 from tests.airflow.running import running, wait_until
 from tests.cloud.queued_jobs import occupied_application
 from tests.independent import COLUMNS, assert_same_table, daily_delays
@@ -21,7 +31,8 @@ DAY = date(2013, 11, 3)
 NEXT_DAY = DAY + timedelta(days=1)
 PULL, PROCESS, MONITOR = f"{NEXT_DAY}T06:15:00+00:00", f"{NEXT_DAY}T08:00:00+00:00", f"{NEXT_DAY}T10:00:00+00:00"
 """When the DAGs of that day are scheduled."""
-BROKEN = f"{DAY}T03:00:00+00:00"
+BROKEN, STOPPED = f"{DAY}T03:00:00+00:00", f"{NEXT_DAY}T03:00:00+00:00"
+STAGE = "run_delays_by_carrier"
 LATE_HOUR = datetime(2013, 11, 3, 20, tzinfo=UTC)
 
 
@@ -36,13 +47,18 @@ def executions(cloud, pipeline, instant) -> list[str]:
     return [execution["status"] for execution in listed if execution["name"].startswith(start)]
 
 
-def monitored_days(cloud, instant) -> list[str]:
-    """Return the days that the monitoring of that instant has worked on, as its execution reports them."""
-    states, machine = cloud.client("stepfunctions"), cloud.outputs()["MonitorMachineArn"]
-    start = f"monitor-daily_delays-{datetime.fromisoformat(instant):%Y%m%dT%H%M%SZ}-"
-    listed = states.list_executions(stateMachineArn=machine)["executions"]
-    [arn] = [execution["executionArn"] for execution in listed if execution["name"].startswith(start)]
-    return [day["date"] for day in json.loads(states.describe_execution(executionArn=arn)["output"])["days"]]
+def checks(cloud, name) -> dict[str, str]:
+    """Return the statuses of the executions of `monitor-days` whose names begin with `name`, by name."""
+    machine = cloud.outputs()["MonitorMachineArn"]
+    listed = cloud.client("stepfunctions").list_executions(stateMachineArn=machine)["executions"]
+    return {each["name"]: each["status"] for each in listed if each["name"].startswith(name)}
+
+
+def monitored_days(cloud, name) -> list[str]:
+    """Return the days that an execution of `monitor-days` has worked on, as it reports them."""
+    arn = f"{cloud.outputs()['MonitorMachineArn'].replace(':stateMachine:', ':execution:')}:{name}"
+    described = cloud.client("stepfunctions").describe_execution(executionArn=arn)
+    return [day["date"] for day in json.loads(described["output"])["days"]]
 
 
 def runs_of_the_day(cloud):
@@ -62,6 +78,19 @@ def weather_of_the_day():
 def airflow(home):
     with running(home) as airflow:
         yield airflow
+
+
+@pytest.fixture(scope="module")
+def mwaa(cloud, airflow, home) -> Iterator[AirflowEnvironment]:
+    """The Airflow environment as the local cloud shows it to functions."""
+    file = Layout(cloud.root).airflow
+    file.parent.mkdir(exist_ok=True)
+    shutil.copyfile(home.folder / file.name, file)
+    session = boto3.session.Session("test", "test", region_name=cloud.environment["AWS_REGION"])
+    # As AWS_DISABLE_HOST_PREFIX_INJECTION, which functions have.
+    config = AIRFLOW_CONFIG.merge(Config(inject_host_prefix=False))
+    yield AirflowEnvironment(session.client("mwaa", endpoint_url=cloud.endpoint, config=config), AIRFLOW)
+    file.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +115,20 @@ def processed(cloud, airflow, pulled, weather_of_the_day, tmp_path_factory) -> s
     folder = tmp_path_factory.mktemp("weather")
     (folder / "weather.ndjson").write_text(to_ndjson(weather_of_the_day[0]))
     cloud.json("push", "weather", str(folder / "weather.ndjson"))
-    with occupied_application(cloud, folder):  # so that the execution lasts until the cleared task waits for it, too
-        run = airflow.start("process_daily_delays", PROCESS)
-        airflow.clear_waiting("process_daily_delays", run, "process")
+    with occupied_application(cloud, folder):  # so that the executions last until they are cleared and stopped
+        run, stopped = airflow.start("process_daily_delays", PROCESS), airflow.start("process_broken", STOPPED)
+        airflow.clear_waiting("process_daily_delays", run, STAGE)
+        airflow.wait_for("process_broken", stopped, "run_wrong", "deferred")
+        airflow.request("PATCH", f"/dags/process_broken/dagRuns/{stopped}", state="failed")
+        assert airflow.end("process_broken", stopped) == "failed"
+        states = {task["task_id"]: task["state"] for task in airflow.tasks("process_broken", stopped)}
+        assert states == {
+            "start": "success",
+            "run_wrong": "failed",
+            **dict.fromkeys(("publish", "end"), "skipped"),
+            "stop": "failed",
+        }
+        assert executions(cloud, "broken", STOPPED) == ["ABORTED"]
     return airflow.end("process_daily_delays", run)
 
 
@@ -109,46 +149,67 @@ def test_the_process_dag_publishes_the_day_before_in_one_execution_although_its_
     assert flights == cloud.query("SELECT count(*) FROM raw.flights WHERE month = 11 AND day = 3")
     assert executions(cloud, "daily_delays", PROCESS) == ["SUCCEEDED"]
     [run] = airflow.request("GET", "/dags/process_daily_delays/dagRuns")["dag_runs"]
-    path = f"/dags/process_daily_delays/dagRuns/{run['dag_run_id']}/taskInstances/process"
-    assert airflow.request("GET", path)["try_number"] == 2
+    tasks = airflow.tasks("process_daily_delays", run["dag_run_id"])
+    assert {task["task_id"]: (task["state"], task["try_number"]) for task in tasks} == {
+        "start": ("success", 1),
+        STAGE: ("success", 2),
+        "publish": ("success", 1),
+        "end": ("success", 1),
+        "stop": ("success", 1),
+    }
+    path = f"/dags/process_daily_delays/dagRuns/{run['dag_run_id']}/taskInstances/{STAGE}/xcomEntries/return_value"
+    assert airflow.request("GET", path)["value"]["seconds"] > 0
 
 
-def test_a_failed_execution_fails_its_task_with_the_error_and_starts_again_when_the_task_is_cleared(
-    cloud, airflow, broken
-):
+def test_a_stage_that_fails_has_the_error_and_runs_again_when_it_is_cleared(cloud, airflow, broken):
     assert airflow.end("process_broken", broken) == "failed"
-    attempts = airflow.attempts("process_broken", broken, "process")
-    assert attempts[-1] == 3
-    # Airflow 3.0.6 sometimes keeps no record of an attempt before the last.
-    for attempt in attempts:
-        log = airflow.log("process_broken", broken, "process", attempt)
-        assert "Step function failed: FAILED - RunFailed - DefinitionError: pipeline broken: steps.wrong" in log
-        assert "no_such_column" in log
-    # The two retries repeat the result of the first attempt and start nothing: apache/airflow#62845.
+    states = {task["task_id"]: task["state"] for task in airflow.tasks("process_broken", broken)}
+    not_run = dict.fromkeys(("publish", "end"), "upstream_failed")
+    assert states == {"start": "success", "run_wrong": "failed", **not_run, "stop": "success"}
+    # A failed execution is not repeated by itself.
+    assert airflow.attempts("process_broken", broken, "run_wrong") == [1]
+    log = airflow.log("process_broken", broken, "run_wrong", 1)
+    assert "FAILED: RunFailed: DefinitionError: pipeline broken: steps.wrong" in log
+    assert "no_such_column" in log
     assert executions(cloud, "broken", BROKEN) == ["FAILED"]
     airflow.clear("process_broken", broken)
     wait_until(lambda: executions(cloud, "broken", BROKEN) == ["FAILED", "FAILED"])
+    assert airflow.end("process_broken", broken) == "failed"
 
 
-def test_the_monitor_dag_runs_a_late_day_again(cloud, airflow, processed, weather_of_the_day, tmp_path):
+def test_a_run_that_waits_for_its_inputs_is_deferred_and_waits_again_when_it_is_cleared(cloud, airflow):
+    """No day of the week is published."""
+    dag, now = "process_weekly_delays", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S+00:00}"
+    run = airflow.start(dag, now)
+    for attempt in (1, 2):
+        airflow.wait_for(dag, run, "wait_for_inputs", "deferred", attempt=attempt)
+        assert sorted(executions(cloud, "weekly_delays", now)) == ["ABORTED"] * (attempt - 1) + ["RUNNING"]
+        airflow.request("PATCH", f"/dags/{dag}/dagRuns/{run}", state="failed")
+        assert airflow.end(dag, run) == "failed"
+        if attempt == 1:
+            airflow.clear(dag, run, only_failed=False, tasks=["wait_for_inputs", "stop"])
+    assert executions(cloud, "weekly_delays", now) == ["ABORTED", "ABORTED"]
+
+
+@pytest.mark.usefixtures("processed")
+def test_a_run_of_the_monitor_dag_with_days_runs_a_late_day_again(cloud, airflow, mwaa, weather_of_the_day, tmp_path):
     file = tmp_path / "late.ndjson"
     file.write_text(to_ndjson(weather_of_the_day[1]))
     cloud.json("push", "weather", str(file))
-    monitored = airflow.start("monitor_daily_delays", MONITOR)
-    assert airflow.end("monitor_daily_delays", monitored) == "success"
-    instances = airflow.request("GET", f"/dags/monitor_daily_delays/dagRuns/{monitored}/taskInstances")
+    # As the function starts it; with a logical date, because the day is long ago.
+    run = {"dag_run_id": "arrival-0f", "logical_date": MONITOR, "conf": {"days": [DAY.isoformat()]}}
+    assert mwaa.request("POST", "/dags/monitor_daily_delays/dagRuns", run)[0] == HTTPStatus.OK
+    assert airflow.end("monitor_daily_delays", "arrival-0f") == "success"
     shown = {
-        instance["rendered_map_index"]: instance["state"]
-        for instance in instances["task_instances"]
-        if instance["task_id"] == "late_day"
+        task["rendered_map_index"]: task["state"]
+        for task in airflow.tasks("monitor_daily_delays", "arrival-0f")
+        if task["task_id"] == "late_day"
     }
-    # The monitoring may also work on days of other tests whose notification is due.
-    days = monitored_days(cloud, MONITOR)
-    assert DAY.isoformat() in days
-    assert shown == dict.fromkeys(days, "success")
+    assert shown == {DAY.isoformat(): "success"}
+    assert monitored_days(cloud, "arrival-0f") == [DAY.isoformat()]
     attempts = runs_of_the_day(cloud)
     assert [run["state"] for run in attempts] == ["published", "published"]
-    assert {run["correlation_id"].split("-")[0] for run in attempts} == {"process", "monitor"}
+    assert {run["correlation_id"].split("-")[0] for run in attempts} == {"process", "arrival"}
     published = cloud.query(
         f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{DAY}' ORDER BY origin, carrier"
     )
@@ -168,3 +229,27 @@ def reported(airflow) -> list[dict[str, Any]]:
     values = [airflow.request("GET", path.format(run))["value"] for run in done]
     days = [day for value in values for day in value]
     return sorted((day for day in days if day["date"] == DAY.isoformat()), key=itemgetter("version"))
+
+
+def test_a_check_of_new_data_is_a_dag_run_that_runs_again_when_it_is_cleared_and_needs_no_airflow(cloud, airflow, mwaa):
+    machine, today = cloud.outputs()["MonitorMachineArn"], datetime.now(UTC).date().isoformat()
+    start = partial(StateMachines(cloud.client("stepfunctions")).start_once, machine)
+    reasons: list[str] = []
+    check = CheckRuns(airflow=mwaa, start=start, on_fallback=lambda _, reason: reasons.append(reason))
+
+    def begin(name: str) -> None:
+        check(name=name, payload={"pipeline": "weekly_delays", "days": [today], "correlation_id": name})
+
+    begin("arrival-1f")
+    begin("arrival-1f")  # a batch is delivered again
+    assert reasons == []
+    [run] = airflow.request("GET", "/dags/monitor_weekly_delays/dagRuns")["dag_runs"]
+    assert (run["dag_run_id"], run["note"]) == ("arrival-1f", f"New data of {today}")
+    assert airflow.end("monitor_weekly_delays", "arrival-1f") == "success"
+    assert checks(cloud, "arrival-1f") == {"arrival-1f": "SUCCEEDED"}
+    airflow.clear("monitor_weekly_delays", "arrival-1f", only_failed=False)
+    wait_until(lambda: checks(cloud, "arrival-1f").get("arrival-1f-2") == "SUCCEEDED")
+    Layout(cloud.root).airflow.unlink()  # as if Airflow had ended
+    begin("arrival-2f")
+    assert "ResourceNotFoundException" in reasons[0]
+    wait_until(lambda: checks(cloud, "arrival-2f") == {"arrival-2f": "SUCCEEDED"})

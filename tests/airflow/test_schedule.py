@@ -31,6 +31,15 @@ steps:
   highest: {step: sql, depends_on: [tides], with: {query: "SELECT port, max(metres) AS m FROM tides GROUP BY port"}}
 publish: {step: highest, key: [date, port]}
 """
+STAGES = """
+pipeline: heights
+sources: [tides]
+steps:
+  hourly: {step: sql, exchange: true, depends_on: [tides], with: {query: "SELECT port, metres AS m FROM tides"}}
+  daily: {step: sql, exchange: true, depends_on: [tides], with: {query: "SELECT port, metres AS d FROM tides"}}
+  highest: {step: sql, depends_on: [hourly, daily], with: {query: "SELECT port, m FROM hourly JOIN daily USING (port)"}}
+publish: {step: highest, key: [date, port]}
+"""
 LONG_NAMED = PIPELINE.replace("pipeline: heights", f"pipeline: {'heights_' * 7}")
 PULL = "pull: {url: 'http://tides.example', files: 'tides-{date}.csv'}\n"
 CHATHAM_PULL = f"{PULL.rstrip()[:-1]}, timezone: Pacific/Chatham, schedule: '*/20 6-22/2 * * MON-FRI'}}\n"
@@ -107,6 +116,7 @@ def projects(tmp_path_factory) -> dict[str, Path]:
         "defaults": write_project(folder / "defaults"),
         "all settings": write_project(folder / "all", source=SOURCE + CHATHAM_PULL, pipeline=PIPELINE + CHATHAM % 30),
         "push only": write_project(folder / "push", source=f"{SOURCE}push: {{}}\n", pipeline=LONG_NAMED + CHATHAM % 0),
+        "stages": write_project(folder / "stages", pipeline=STAGES),
     }
 
 
@@ -240,13 +250,17 @@ def test_executions_are_named_as_by_the_other_scheduler(dags, project):
     assert all(len(f"{name}-99") <= 80 for name in expected.values()), "Step Functions accepts no longer names"
 
 
+def test_the_execution_of_a_check_that_data_has_started_has_the_name_of_its_dag_run(dags):
+    assert {dag["of_arrival"]["name"] for dag in dags.values()} == {"arrival-0f"}
+
+
 def test_only_a_run_and_the_list_of_late_days_can_publish_a_table(inspected):
     outlets = {dag_id: dag["outlets"] for dag_id, dag in inspected["example"]["dags"].items()}
     assert outlets == {
         "pull_flights": {},
-        "process_daily_delays": {"process": "slackwater://slackwater/daily_delays"},
+        "process_daily_delays": {"publish": "slackwater://slackwater/daily_delays"},
         "monitor_daily_delays": {"late_days": "slackwater://slackwater/daily_delays"},
-        "process_weekly_delays": {"process": "slackwater://slackwater/weekly_delays"},
+        "process_weekly_delays": {"publish": "slackwater://slackwater/weekly_delays"},
         "monitor_weekly_delays": {"late_days": "slackwater://slackwater/weekly_delays"},
     }
 
@@ -260,21 +274,47 @@ def test_500_pipelines_read_no_more_files_than_one_and_a_worker_creates_only_the
 
 def test_dags_wait_for_hours_without_a_worker_and_are_never_caught_up(dags):
     for dag_id, dag in dags.items():
-        task, _, of = dag_id.partition("_")
-        assert (dag["operator"], dag["task"], dag["deferrable"]) == ("RunStateMachineOperator", task, True)
+        work, _, of = dag_id.partition("_")
+        first = ("StartRunOperator", "start") if work == "process" else ("RunStateMachineOperator", work)
+        assert (dag["operator"], dag["task"]) == first
         assert (dag["catchup"], dag["paused"], dag["retries"]) == (False, False, 2)
-        # A week waits for its days for 24 hours at most.
+        # The tasks after `start` wait for the run.
+        assert (dag["deferrable"], dag["longest"]) == ((False, 1800) if work == "process" else (True, 24 * 3600))
+        # A week waits for its days.
         waits = dag_id == "process_weekly_delays"
-        assert dag["longest"] == (48 if waits else 24) * 3600
-        assert dag["max_active_runs"] == (3 if waits else 2 if task == "process" else 1)
-        assert dag["tags"] == sorted(["slackwater", task, of])
+        assert ("wait_for_inputs" in dag["after"]) == waits
+        assert dag["max_active_runs"] == (3 if waits else {"process": 2, "monitor": 16, "pull": 1}[work])
+        assert dag["tags"] == sorted(["slackwater", work, of])
         assert f"`{of}`" in dag["doc"]
 
 
 def test_a_monitoring_shows_its_late_days_and_fails_with_them(dags):
-    for dag_id, dag in dags.items():
-        shown = {"late_days": ["monitor"], "late_day": ["late_days"], "end": ["late_day", "monitor"]}
-        assert dag["after"] == (shown if dag_id.startswith("monitor_") else {})
+    shown = {"late_days": ["monitor"], "late_day": ["late_days"], "end": ["late_day", "monitor"], "stop": ["monitor"]}
+    monitors = [dag for dag_id, dag in dags.items() if dag_id.startswith("monitor_")]
+    assert [dag["after"] for dag in monitors] == [shown] * len(monitors)
+
+
+def test_a_pipeline_has_a_task_for_each_stage_in_the_order_of_its_state_machine(inspected):
+    after = inspected["stages"]["dags"]["process_heights"]["after"]
+    assert after == {
+        "run_hourly": ["start"],
+        "run_daily": ["start"],
+        "run_highest": ["run_daily", "run_hourly"],
+        "publish": ["run_highest"],
+        "end": ["publish"],
+        "stop": ["publish"],
+    }
+    one = inspected["example"]["dags"]["process_daily_delays"]["after"]
+    last = {"publish": ["run_delays_by_carrier"], "end": ["publish"], "stop": ["publish"]}
+    assert one == {"run_delays_by_carrier": ["start"], **last}
+
+
+def test_the_last_task_stops_the_execution_whatever_has_become_of_the_others(dags):
+    for dag in dags.values():
+        # Airflow runs teardown tasks after failed ones, and in runs that are marked as failed.
+        assert dag["teardowns"] == ["stop"]
+        # The result of a run is that of its last tasks.
+        assert dag["last"] == ["end", "stop"]
 
 
 def test_no_state_machine_ends_in_a_status_unknown_to_the_provider():

@@ -20,12 +20,22 @@ from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
 from tests.infra.assembly import Assembly
 from tests.infra.rights import granted
-from tests.rights import AIRFLOW, EVENTBRIDGE, FUNCTIONS, JOBS, MACHINES, REMOVING_ARROW_FILES, ROLES, calls
+from tests.rights import (
+    AIRFLOW,
+    EVENTBRIDGE,
+    FUNCTIONS,
+    JOBS,
+    MACHINES,
+    REMOVING_ARROW_FILES,
+    ROLES,
+    STARTING_DAG_RUNS,
+    calls,
+)
 
 pytestmark = pytest.mark.infra
 
-# What the settings of the fixture `scheduled` add: jars in S3, and `intermediate_days: 0`.
-_MORE = REMOVING_ARROW_FILES | dict.fromkeys(JOBS, ("s3:GetObject code/iceberg.jar",))
+# What the settings of the fixture `scheduled` add: jars in S3, `intermediate_days: 0`, and Airflow.
+_MORE = REMOVING_ARROW_FILES | STARTING_DAG_RUNS | dict.fromkeys(JOBS, ("s3:GetObject code/iceberg.jar",))
 
 
 @pytest.mark.parametrize(("of", "schedule", "more"), [("assembly", EVENTBRIDGE, {}), ("scheduled", AIRFLOW, _MORE)])

@@ -16,8 +16,8 @@ from infra.settings import Settings
 from infra.stacks.schedule import AIRFLOW, ScheduleStack
 from slackwater.project.project import Project
 from slackwater.project.schedule import ProjectSchedule, schedule_of
-from tests.infra.assembly import Assembly, parts_of, settings_of
-from tests.infra.rights import resource_name, short
+from tests.infra.assembly import Assembly, parts_of, settings_of, synthesised
+from tests.infra.rights import granted, resource_name, short
 
 pytestmark = pytest.mark.infra
 
@@ -85,6 +85,22 @@ def test_the_dags_get_the_beginning_of_the_state_machines_arns(schedule: Assembl
     assert resource_name(options["slackwater.state_machine_prefix"]).endswith(":stateMachine:slackwater-")
 
 
+def test_late_data_starts_dag_runs_in_the_environment(scheduled: Assembly, assembly: Assembly) -> None:
+    variables = scheduled.one("AWS::Lambda::Function", "checkarrivals")["Environment"]["Variables"]
+    assert variables["AIRFLOW_ENVIRONMENT"] == _STACK
+    without = assembly.one("AWS::Lambda::Function", "checkarrivals")["Environment"]["Variables"]
+    assert set(variables) - set(without) == {"AIRFLOW_ENVIRONMENT"}
+
+
+def test_an_environment_that_exists_is_used_and_none_is_created(tmp_path: Path) -> None:
+    settings = {"schedule": "airflow", "airflow_environment": "ours"}
+    deployed = synthesised(tmp_path, **settings)
+    assert _STACK not in deployed.templates
+    variables = deployed.one("AWS::Lambda::Function", "checkarrivals")["Environment"]["Variables"]
+    assert variables["AIRFLOW_ENVIRONMENT"] == "ours"
+    assert ("airflow:InvokeRestApi", "role/ours/User") in granted(deployed)["checkarrivals"]
+
+
 def test_the_queues_key_is_used_through_the_queue_only(schedule: Assembly) -> None:
     statements = schedule.one("AWS::IAM::Policy", "AirflowRole")["PolicyDocument"]["Statement"]
     [keys] = [statement for statement in statements if "kms:Decrypt" in statement["Action"]]
@@ -108,6 +124,7 @@ def test_the_bucket_gets_the_dag_file_and_the_projects_schedule_and_nothing_else
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
         "schedule.py",
         "slackwater_operators.py",
+        "slackwater_stages.py",
         ".airflowignore",
         "schedule.json",
     }

@@ -164,6 +164,12 @@ def describe_executions(role: Grantee, machines: str) -> None:
     allow(role, ["states:DescribeExecution"], [executions], wildcard="Executions are named when they start.")
 
 
+def stop_executions(role: Grantee, machines: str) -> None:
+    """Let `role` stop executions of the state machines whose full names match `machines`."""
+    executions = states_arn(role, "execution", f"{machines}:*")
+    allow(role, ["states:StopExecution"], [executions], wildcard="Executions are named when they start.")
+
+
 def read_histories(role: Grantee, machines: str) -> None:
     """Let `role` read the histories of executions of the state machines whose full names match `machines`."""
     executions = states_arn(role, "execution", f"{machines}:*")

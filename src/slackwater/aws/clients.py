@@ -38,6 +38,8 @@ SHORT_CONFIG = CONFIG.merge(
 )
 # For calls that a later call makes up for.
 SINGLE_CONFIG = SHORT_CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
+# For Airflow's REST API: MWAA answers within 10 seconds, or refuses.
+AIRFLOW_CONFIG = SINGLE_CONFIG.merge(Config(read_timeout=11))
 # For calls after which a function has to answer within a second.
 BRIEF_CONFIG = SINGLE_CONFIG.merge(Config(connect_timeout=0.3, read_timeout=0.5))
 # For people's programs, which wait: a large answer may take minutes to arrive. `standard` also has a budget: a client

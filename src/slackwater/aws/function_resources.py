@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aws_lambda_powertools import Logger
 from botocore.config import Config
 
-from slackwater.aws.clients import CONFIG, SINGLE_CONFIG, Clients
+from slackwater.aws.clients import AIRFLOW_CONFIG, CONFIG, SINGLE_CONFIG, Clients
 from slackwater.aws.emf import put_metric
 from slackwater.aws.function import warn
 from slackwater.aws.queue import ArrivalQueue, SqsEventQueue
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from slackwater.aws.executions.airflow import AirflowEnvironment
     from slackwater.aws.wake_requests import WakeRequests
     from slackwater.late.changes.outbox import Outbox
     from slackwater.late.ledger import Ledger
@@ -81,6 +82,13 @@ class FunctionResources(Resources):
         if self.project.is_waited_for(report.source):
             # A report may say of earlier hours that nothing was sent in them: of any that a run waits for.
             self.wake_requests.wake_source(report.source)
+
+    @cached_property
+    def airflow(self) -> AirflowEnvironment:
+        """The REST API of the Airflow environment that is the scheduler of the deployment."""
+        from slackwater.aws.executions.airflow import AirflowEnvironment
+
+        return AirflowEnvironment(Clients(AIRFLOW_CONFIG)("mwaa"), self.settings.airflow_environment)
 
     @cached_property
     def outbox(self) -> Outbox:

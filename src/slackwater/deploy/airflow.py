@@ -68,6 +68,11 @@ class AirflowHome:
         return self.folder / "airflow.log"
 
     @property
+    def api(self) -> Path:
+        """URL and login of the REST API while Airflow runs: the local cloud reads them (`slackwater.local.layout`)."""
+        return self.folder / "api.json"
+
+    @property
     def password(self) -> str:
         """The generated password of the user `admin`; empty if Airflow signs in everybody."""
         file = self.folder / _PASSWORDS
@@ -153,9 +158,13 @@ def started(home: AirflowHome, environment: Mapping[str, str]) -> Iterator[subpr
             start_new_session=True,  # Ctrl-C reaches this process only, which then stops the whole group
         )
     try:
-        _wait_until_ready(process, home.log, environment["AIRFLOW__API__BASE_URL"])
+        url = environment["AIRFLOW__API__BASE_URL"]
+        _wait_until_ready(process, home.log, url)
+        home.api.touch(mode=0o600)
+        home.api.write_text(json.dumps({"url": url, "user": "admin", "password": home.password}), encoding="utf-8")
         yield process
     finally:
+        home.api.unlink(missing_ok=True)
         _stop(process)
 
 

@@ -80,7 +80,7 @@ def check_deployment(
             "functions' Python": lambda: _runtimes(clients, prefix, today),
             "resources": lambda: _resources(clients, stacks),
             "old versions": lambda: check_old_versions(clients, database=deployment.warehouse_database),
-            "schedule": lambda: _schedule(stacks, prefix),
+            "schedule": lambda: _schedule(stacks, prefix, deployment.schedule),
             "permission to operate": lambda: _operator(clients, caller, deployment),
         }
     )
@@ -135,9 +135,11 @@ def _resources(clients: Clients, stacks: Iterable[str]) -> Finding:
     return warning(found, "divide the project into two, each with a prefix of its own")
 
 
-def _schedule(stacks: Iterable[str], prefix: str) -> Finding:
+def _schedule(stacks: Iterable[str], prefix: str, scheduler: str) -> Finding:
     if f"{prefix}-schedule" in set(stacks):
         return ok(f"the stack {prefix}-schedule starts pulls, runs and checks")
+    if scheduler == "airflow":
+        return ok("an Airflow environment that is not part of the deployment starts pulls, runs and checks")
     return warning(
         "no scheduler is deployed: nothing starts by itself",
         "if no scheduler of your own does it, remove the setting schedule=none and deploy (docs/schedule.md)",

@@ -52,6 +52,7 @@ class LocalCloud:
             "lambda_python": layout.PYTHON,
             "spark_python": layout.PYTHON,
             "architecture": layout.ARCHITECTURE,
+            "airflow_environment": layout.AIRFLOW,
         }
         return layout.environment(self.endpoint, self.region) | {
             "SLACKWATER_SET": " ".join(f"{name}={value}" for name, value in settings.items())

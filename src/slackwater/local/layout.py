@@ -13,6 +13,8 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 """The Python that runs functions and, unless they name another one, Spark jobs."""
 ARCHITECTURE = "arm64" if platform.machine().lower() in {"arm64", "aarch64"} else "x86_64"
 """The processor that runs functions and Spark jobs, in Lambda's notation."""
+AIRFLOW = "local"
+"""The name of the Airflow environment that `slackwater airflow up` runs."""
 # The emulator's public keys of the account's root user, who may do everything.
 ROOT_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 STATUS_PATH = "/_slackwater/status"
@@ -33,6 +35,7 @@ class Layout:
         self.objects = self.base / "s3"
         self.jars = self.base / "jars"  # the parts of EMR's image that PyPI's Spark lacks
         self.jobs = self.base / "emr"  # one folder per job run
+        self.airflow = self.base / "airflow" / "api.json"  # URL and login of a running Airflow
 
 
 def environment(endpoint: str, region: str = REGION) -> dict[str, str]:
@@ -42,4 +45,6 @@ def environment(endpoint: str, region: str = REGION) -> dict[str, str]:
         **ROOT_CREDENTIALS,
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
+        # MWAA's SDK calls `env.` before the host of the endpoint, which is an address here.
+        "AWS_DISABLE_HOST_PREFIX_INJECTION": "true",
     }

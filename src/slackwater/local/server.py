@@ -27,6 +27,7 @@ from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.store import EmrStore
 from slackwater.local.fork_server import ForkServers
 from slackwater.local.services import (
+    airflow,
     composite_alarms,
     permissions,
     queues,
@@ -70,8 +71,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     emulator.name_services()
     emulator.read_objects_in_parts()
     _remove_leftovers(files.jobs)
-    rest_apis.register(endpoint)
-    web_acls.register()
+    _register_apis(endpoint, files)
     forks = ForkServers()
     lambda_workers.register(_unpacked("layers"), forks, cores=os.cpu_count() or 1)
     for service in (permissions, queues, recursive_loops, tables, task_tokens):
@@ -120,6 +120,13 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
         job_runs.stop_all(_JOB_SECONDS)
         drivers.close()
         _remove_leftovers(files.jobs)
+
+
+def _register_apis(endpoint: str, files: layout.Layout) -> None:
+    """Extend the services of REST APIs: API Gateway, its web ACLs, and Airflow's."""
+    rest_apis.register(endpoint)
+    web_acls.register()
+    airflow.register(files.airflow)
 
 
 def _unpacked(name: str) -> Unpacked:

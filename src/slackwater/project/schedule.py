@@ -17,6 +17,7 @@ from pydantic import Field
 
 from slackwater.errors import SlackwaterError
 from slackwater.model import Cron, Model, TimeZone
+from slackwater.pipeline.graph import layers, stages
 from slackwater.project.project import Project, load_project
 
 # Names of the state machines that a schedule starts, without the prefix of the deployment.
@@ -60,6 +61,8 @@ class ScheduledTask(Model):
     """For how many hours, at most, an execution waits for its inputs before it runs."""
     max_active_runs: Annotated[int, Field(gt=0)] = 1
     """How many executions of this task may run, or wait, at the same time."""
+    stages: tuple[tuple[str, ...], ...] = ()
+    """Of a pipeline, the names of its stages, in the order in which they run; those of one layer run in parallel."""
 
 
 class ProjectSchedule(Model):
@@ -109,6 +112,7 @@ def schedule_of(project: Project) -> ProjectSchedule:
             wait_hours=ceil(waits / timedelta(hours=1)),
             # Two, so that a day that takes longer than a day does not delay the next one; and each day that may wait.
             max_active_runs=2 + ceil(waits / timedelta(days=1)),
+            stages=tuple(tuple(stage.name for stage in layer) for layer in layers(stages(pipeline))),
         )
         monitor = ScheduledTask(
             work=ScheduledWork.MONITOR,
@@ -120,6 +124,8 @@ def schedule_of(project: Project) -> ProjectSchedule:
             timezone=pipeline.timezone,
             input={"pipeline": name},
             date_key="as_of",
+            # Checks that arriving data starts do not wait for each other, as with the other schedulers.
+            max_active_runs=16,
         )
         tasks += [process, monitor]
     return ProjectSchedule(tasks=tuple(tasks))

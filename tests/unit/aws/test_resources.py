@@ -23,6 +23,7 @@ from lambdas import (
 )
 from slackwater.aws import warehouse
 from slackwater.aws.clients import CONFIG, Clients
+from slackwater.aws.executions.airflow import CheckRuns
 from slackwater.aws.function_resources import function_resources
 from slackwater.aws.resources import Resources
 from tests.example_project import example_project
@@ -71,7 +72,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(boto3.session.Session, "client", client)
     monkeypatch.setattr(warehouse, "open_catalog_to_write", lambda: None)
-    for name in set().union(*VARIABLES.values()):
+    for name in set().union(*VARIABLES.values(), {"AIRFLOW_ENVIRONMENT"}):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
 
@@ -91,6 +92,15 @@ def test_the_variables_of_a_function_suffice_for_what_it_uses(monkeypatch: pytes
     resources = function_resources.__wrapped__(**settings)
     for use in USES[function]:
         assert (use if callable(use) else attrgetter(use))(resources) is not None
+
+
+@pytest.mark.usefixtures("aws")
+def test_checks_are_dag_runs_if_the_deployment_names_an_airflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*VARIABLES["check-arrivals"], "AIRFLOW_ENVIRONMENT"):
+        monkeypatch.setenv(name, "s3://assets/project.json")
+    checks = check_arrivals.arrival_checks(function_resources.__wrapped__())
+    assert isinstance(checks.start, CheckRuns)
+    assert checks.start.airflow.name == "s3://assets/project.json"
 
 
 @pytest.mark.usefixtures("aws")

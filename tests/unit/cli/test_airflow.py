@@ -18,6 +18,7 @@ from slackwater.deploy import airflow
 from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud
 from slackwater.local.cloud import LocalCloud
+from slackwater.local.layout import Layout
 from tests.example_project import EXAMPLE
 
 pytestmark = pytest.mark.unit
@@ -163,6 +164,19 @@ def test_every_process_has_ended_after_ctrl_c_or_kill(files, tmp_path, number):
     assert process.returncode == 0
     assert home.log.read_text() == "stopped in order\n"
     assert_ended(int((tmp_path / "component.pid").read_text()))
+
+
+def test_the_local_cloud_finds_airflow_while_it_runs(files, tmp_path):
+    project = tmp_path / "project"
+    home = airflow.AirflowHome(folder=project / ".slackwater" / "airflow", program=install(files), dags=files)
+    home.folder.mkdir(parents=True)
+    environment = home.environment(airflow.free_url(None), prefix="", cloud={})
+    with airflow.started(home, environment):
+        file = Layout(project).airflow
+        url = environment["AIRFLOW__API__BASE_URL"]
+        assert json.loads(file.read_text()) == {"url": url, "user": "admin", "password": "secret"}
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert not file.exists()
 
 
 def test_a_second_ctrl_c_stops_processes_that_do_not_end(files, tmp_path, monkeypatch):

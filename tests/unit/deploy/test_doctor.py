@@ -274,6 +274,7 @@ MORE_FAULTS = [
     ("stacks", deployed(only=STACKS[:2]), "failed", "slackwater-late is missing", ""),
     ("stacks", deployed(status="ROLLBACK_COMPLETE"), "failed", "slackwater-storage is ROLLBACK_COMPLETE", ""),
     ("vCPU quota", {"emr-serverless:GetApplication": LARGE}, "failed", "up to 64", ""),
+    ("schedule", deployed(only=STACKS, outputs=OUTPUTS | {"Schedule": "airflow"}), "ok", "an Airflow environment", ""),
     # An account without a plan.
     ("account plan", {"freetier:GetAccountPlanState": "ResourceNotFoundException"}, "not checked", "", ""),
     ("account plan", {"freetier:GetAccountPlanState": "UnknownOperationException"}, "not checked", "", ""),

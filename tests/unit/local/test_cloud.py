@@ -84,6 +84,7 @@ def test_the_environment_names_endpoint_credentials_and_region():
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_DISABLE_HOST_PREFIX_INJECTION": "true",
     }
 
 
@@ -92,7 +93,7 @@ def test_a_deployment_to_a_local_cloud_names_the_python_and_the_processor_of_thi
     monkeypatch.setattr("slackwater.local.layout.ARCHITECTURE", "arm64")
     started = cloud.LocalCloud("http://127.0.0.1:1", pid=1, region="us-east-1", account="0", started_at="")
     words = started.environment()["SLACKWATER_SET"].split()
-    assert {"lambda_python=3.12", "spark_python=3.12", "architecture=arm64"} < set(words)
+    assert {"lambda_python=3.12", "spark_python=3.12", "architecture=arm64", "airflow_environment=local"} < set(words)
 
 
 def states(monkeypatch, **services):

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 from ministack import app
-from ministack.core import iam_actions, iam_evaluator, lambda_runtime, persistence, responses, router
+from ministack.core import concurrency, iam_actions, iam_evaluator, lambda_runtime, persistence, responses, router
 from ministack.services import (
     apigateway_v1,
     cloudwatch,
@@ -20,6 +20,7 @@ from ministack.services import (
     dynamodb,
     iam,
     lambda_svc,
+    mwaa,
     s3,
     sns,
     sqs,
@@ -99,6 +100,8 @@ SIGNATURES = {
     sqs._build_send_sys_attrs: "now sys_attrs_input",
     dynamodb._index_key_empty_reason: "table item update_expr",
     dynamodb._batch_get_item: "data",
+    mwaa._invoke_rest_api: "method path headers body query_params",
+    concurrency.run_offloop: "fn ...",
 }
 """The parameters of each function that slackwater.local calls or replaces; ... stands for more of them."""
 

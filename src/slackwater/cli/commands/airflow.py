@@ -25,7 +25,8 @@ def up(
 ) -> None:
     """Run Airflow with the project's DAGs and the local cloud, until Ctrl-C.
 
-    Deploy with --set schedule=none, or the tasks start twice: from Airflow and from EventBridge Scheduler.
+    Deploy with --set schedule=airflow: then checks that arriving data starts are DAG runs too. With EventBridge
+    Scheduler, the default, all tasks would start twice.
     """
     from slackwater.deploy import airflow
     from slackwater.local import cloud

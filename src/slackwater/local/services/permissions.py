@@ -142,7 +142,10 @@ def _name_resources_as_aws() -> None:
     @replaces(module("core.iam_actions"), "extract_resource_arn")
     def extract_resource(extract: Any, service: str, *request: Any) -> str:
         arn: str = extract(service, *request)
-        _, _, headers, body, _, region, account = request
+        _, path, headers, body, _, region, account = request
+        if service == "airflow" and path.startswith("/restapi/"):
+            # MWAA accepts any Airflow role; `User` is the least that may start DAG runs.
+            return f"arn:aws:airflow:{region}:{account}:role/{path.rpartition('/')[2]}/User"
         if service == "glue":
             operation = headers.get("x-amz-target", "").rpartition(".")[2]
             return glue_resource(operation, body, f"arn:aws:glue:{region}:{account}:") or arn
