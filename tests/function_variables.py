@@ -4,12 +4,18 @@ from __future__ import annotations
 
 _COSTS = ("APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB")
 VARIABLES = {
-    "receive-events": {"RAW_BUCKET", "TOKEN_TABLE", "FILE_TABLE", "STATE_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"},
+    "receive-events": {
+        *("RAW_BUCKET", "TOKEN_TABLE", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI"),
+        *("EVENT_QUEUE_URL", "STATE_QUEUE_URL"),
+    },
     "store-events": {"RAW_BUCKET", "PROJECT_URI"},
-    "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
+    "list-files": {
+        *("EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"),
+        "STATE_QUEUE_URL",
+    },
     "fetch-file": {
         *("RAW_BUCKET", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL"),
-        "JOB_NETWORK",
+        *("JOB_NETWORK", "STATE_QUEUE_URL"),
     },
     "update-raw-tables": {"RAW_BUCKET", "RAW_DATABASE", "WAREHOUSE_BUCKET", "FILE_TABLE", "PROJECT_URI"},
     "remove-stale": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "RAW_TABLES_FUNCTION"},
@@ -20,8 +26,9 @@ VARIABLES = {
     "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS", "ARRIVAL_QUEUE_URL", *_COSTS},
     "check-days": {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "PROJECT_URI"),
-        *("ARRIVAL_QUEUE_URL", "CHANGE_TOPIC", "RAW_TABLES_FUNCTION", *_COSTS),
+        *("ARRIVAL_QUEUE_URL", "STATE_QUEUE_URL", "CHANGE_TOPIC", "RAW_TABLES_FUNCTION", *_COSTS),
     },
+    "fold-state": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI"},
     "check-arrivals": {"RUN_TABLE", "PROJECT_URI", "MONITOR_MACHINE", "ARRIVAL_QUEUE_URL", "RAW_TABLES_FUNCTION"},
     "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
     "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC", *_COSTS},

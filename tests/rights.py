@@ -69,7 +69,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "dynamodb:GetItem TokenTable",
         "dynamodb:UpdateItem FileTable",
         "dynamodb:BatchWriteItem StateTable",
-        "sqs:SendMessage EventBufferQueue",
+        "sqs:SendMessage EventBufferQueue StatesQueue",
     ),
     "storeevents": (
         _PROJECT,
@@ -81,6 +81,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:PutObject Exchange/pulls/*",
         "dynamodb:BatchGetItem,PutItem FileTable",
         "dynamodb:BatchGetItem,BatchWriteItem StateTable",
+        "sqs:SendMessage StatesQueue",
         "dynamodb:Query FileTable/index/due FileTable/index/not-taken FileTable/index/dated",
     ),
     "fetchfile": (
@@ -89,7 +90,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:PutObject Raw/raw/* Raw/sideline/* Raw/landing/*",
         "dynamodb:BatchGetItem,PutItem,UpdateItem FileTable",
         "dynamodb:BatchWriteItem StateTable",
-        "sqs:SendMessage ArrivalsQueue",
+        "sqs:SendMessage ArrivalsQueue StatesQueue",
     ),
     "updaterawtables": (
         _PROJECT,
@@ -136,8 +137,18 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         # The monitorings are those that have claimed a message about changed tables.
         f"states:DescribeExecution {_RUNS} execution:slackwater-monitor-days:*",
         *(row.format(f"{_RUNS} {_COMPARISONS}") for row in _COSTS),
-        "sqs:SendMessage ArrivalsQueue",
+        "sqs:SendMessage ArrivalsQueue StatesQueue",
         "sns:Publish Changes",
+    ),
+    "foldstate": (
+        _PROJECT,
+        "s3:ListBucket,GetObject Raw/raw/*",
+        # Its lists of files lead to no message: only objects of the raw bucket do.
+        "s3:PutObject Exchange/state/*",
+        "dynamodb:BatchGetItem FileTable",
+        "dynamodb:GetItem,BatchGetItem,Query,PutItem,UpdateItem,BatchWriteItem StateTable",
+        "events:PutEvents event-bus/default",
+        "sqs:ReceiveMessage,DeleteMessage,GetQueueAttributes StatesQueue",
     ),
     "checkarrivals": (
         *(_PROJECT, _UPDATE_TABLES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -45,12 +46,23 @@ class Killed(RuntimeError):
     """The process has ended."""
 
 
+CALLS = (
+    *("head", "put_parts", "folded", "states", "coverage", "all_facts", "contents", "get"),
+    *("put_state", "put", "extend", "put_announced", "put_folded"),
+)
+"""What a process calls. The bus is a list, which a message extends."""
+
+
 class Fault(NamedTuple):
-    """What happens before or after a call of a process, counted from 1 over all its ports."""
+    """What happens before or after the call of a method with this number, counted from 1."""
 
     type: str = "none"
-    call: int = 0
+    method: str = ""
+    number: int = 0
     after: bool = False
+
+
+NO_FAULT = Fault()
 
 
 class OneSource:
@@ -112,16 +124,16 @@ class World:
         messages, self.queue = self.queue, []
         self.handle(messages)
 
-    def handle(self, messages: Sequence[str], fault: Fault | None = None) -> None:
+    def handle(self, messages: Sequence[str], fault: Fault = NO_FAULT) -> None:
         """Handle messages as the function does. Those that fail, or whose process ends, are in the queue again."""
         named = {str(number): body for number, body in enumerate(messages)}
         try:
-            failed: Iterable[str] = fold_messages(named, self._folder(fault or Fault())).failed
+            failed: Iterable[str] = fold_messages(named, self.folder(fault)).failed
         except Killed:
             failed = named
         self.queue += [named[id_] for id_ in failed]
 
-    def _folder(self, fault: Fault) -> PeriodFolder:
+    def folder(self, fault: Fault = NO_FAULT) -> PeriodFolder:
         def happen() -> None:
             if fault.type == "killed":
                 raise Killed
@@ -130,7 +142,7 @@ class World:
             if fault.type == "overtaken":
                 self.handle_all()
 
-        calls = [0]
+        calls: Counter[str] = Counter()
         store, table, files, bus = (
             _Port(port, calls, fault, happen) for port in (self.store, self.table, self.cache, self.changes)
         )
@@ -182,15 +194,15 @@ class World:
 
 
 class _Port:
-    def __init__(self, port: Any, calls: list[int], fault: Fault, happen: Callable[[], None]) -> None:
+    def __init__(self, port: Any, calls: Counter[str], fault: Fault, happen: Callable[[], None]) -> None:
         self._port, self._calls, self._fault, self._happen = port, calls, fault, happen
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            self._calls[0] += 1
-            is_now = self._calls[0] == self._fault.call
+            self._calls[name] += 1
+            is_now = (name, self._calls[name]) == (self._fault.method, self._fault.number)
             if is_now and not self._fault.after:
                 self._happen()
             answer = method(*arguments, **named)

@@ -153,7 +153,11 @@ def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:
 
 @pytest.mark.parametrize(
     ("queue", "function", "batch"),
-    [("EventBufferQueue", "storeevents", (1000, 5)), ("ArrivalsQueue", "checkarrivals", (10_000, 300))],
+    [
+        ("EventBufferQueue", "storeevents", (1000, 5)),
+        ("ArrivalsQueue", "checkarrivals", (10_000, 300)),
+        ("StatesQueue", "foldstate", (10_000, 20)),
+    ],
 )
 def test_messages_are_retried_one_by_one_before_they_become_dead_letters(
     assembly: Assembly, queue: str, function: str, batch: tuple[int, int]
@@ -307,7 +311,7 @@ def test_only_a_tagged_role_may_delete_raw_objects_and_one_role_has_the_tag(asse
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.properties("AWS::Logs::LogGroup").values()
-    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (21, {30})
+    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (22, {30})
 
 
 def test_jobs_name_only_the_jars_of_the_settings(assembly: Assembly, scheduled: Assembly) -> None:

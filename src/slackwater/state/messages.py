@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter
@@ -47,10 +49,19 @@ def hours_changed(source: str, hours: Iterable[datetime], *, listing: bool = Fal
     return HoursChanged(source=source, hours=tuple(names), listing=listing)
 
 
-def partitions_changed(source: str, partitions: Iterable[Partition], *, listing: bool = False) -> HoursChanged:
+def partitions_changed(source: str, partitions: Iterable[Partition]) -> HoursChanged:
     """Return the message about these partitions."""
-    names = sorted({f"{partition.date}T{partition.hour}" for partition in partitions})
-    return HoursChanged(source=source, hours=tuple(names), listing=listing)
+    return HoursChanged(source=source, hours=_names(partitions))
+
+
+def listed_by_day(source: str, partitions: Iterable[Partition]) -> Iterator[HoursChanged]:
+    """Yield the messages about these partitions, one for each UTC date: their objects are listed."""
+    for _, group in groupby(sorted(partitions), key=attrgetter("date")):
+        yield HoursChanged(source=source, hours=_names(group), listing=True)
+
+
+def _names(partitions: Iterable[Partition]) -> tuple[str, ...]:
+    return tuple(sorted({f"{partition.date}T{partition.hour}" for partition in partitions}))
 
 
 def hour_of(name: str) -> datetime:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
+from math import ceil
 
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, PeriodCounts, WindowCount, count_state
 from slackwater.state.facts import HOUR
-from slackwater.state.fold import PeriodState, WindowState
+from slackwater.state.fold import PeriodState, WindowState, periods_with
 
 
 def rolled_up(source: Source, states: Iterable[PeriodState], start: datetime, end: datetime) -> list[PeriodCounts]:
@@ -33,11 +34,11 @@ def _periods(source: Source, windows: list[WindowState], start: datetime, end: d
     for _, group in groupby(windows, key=lambda window: _hour(window.start)):
         inside = list(group)
         if inside[0].start > reached:
-            yield _unknown(reached, inside[0].start)
+            yield from _unknown(source, reached, inside[0].start)
         reached = inside[-1].end
         yield _counts(source, inside)
     if reached < end:
-        yield _unknown(reached, end)
+        yield from _unknown(source, reached, end)
 
 
 def _counts(source: Source, windows: list[WindowState]) -> PeriodCounts:
@@ -58,8 +59,12 @@ def _counts(source: Source, windows: list[WindowState]) -> PeriodCounts:
     )
 
 
-def _unknown(start: datetime, end: datetime) -> PeriodCounts:
-    return PeriodCounts(start, end, (), 0, 0, CountState.UNKNOWN)
+def _unknown(source: Source, start: datetime, end: datetime) -> Iterator[PeriodCounts]:
+    """Yield the periods of a time without windows."""
+    first = start.replace(minute=0, second=0, microsecond=0)
+    hours = [first + number * HOUR for number in range(ceil((end - first) / HOUR))]
+    for period in periods_with(source, hours):
+        yield PeriodCounts(max(period.start, start), min(period.end, end), (), 0, 0, CountState.UNKNOWN)
 
 
 def _hour(instant: datetime) -> int:
