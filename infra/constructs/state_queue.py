@@ -24,8 +24,9 @@ _VISIBILITY_TIMEOUT = Duration.minutes(31)
 _RETENTION = Duration.days(4)
 _WINDOW = Duration.seconds(20)
 _BATCH_SIZE = 10_000
-# The least that a mapping allows: two processes that fold the same hours compute them again.
-_MAX_CONCURRENCY = 2
+# A mapping allows at least 2, and a new account 10 functions. Each computes about 50 hours a second.
+_MIN_CONCURRENCY, _MAX_CONCURRENCY = 2, 10
+_SOURCES_FOR_ONE = 1_000
 # A pattern has 2,048 characters at most, and the name of a source 63.
 _SOURCES = 20
 # An account has 300 rules. More sources share one rule, for all objects.
@@ -104,7 +105,7 @@ class StateQueue(Construct):
             self.queue,
             batch_size=_BATCH_SIZE,
             window=_WINDOW,
-            concurrency=_MAX_CONCURRENCY,
+            concurrency=min(max(_MIN_CONCURRENCY, len(self._counted) // _SOURCES_FOR_ONE), _MAX_CONCURRENCY),
             # Lambda asks the queue several times a minute, which costs 0.1 USD a month.
             enabled=bool(self._counted),
         )

@@ -22,7 +22,7 @@ from slackwater.runs.periods.changes import LISTS
 
 # Lambda gives a function with 1,769 MB a whole vCPU. A check is the work of one processor (docs/benchmarks.md).
 _CHECK_MB = 1769
-_FOLD_MB = 1024
+_FOLD_MB = 1769
 
 
 class LateStack(FunctionStack):

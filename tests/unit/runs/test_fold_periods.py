@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from slackwater.aws.dynamodb.period_table import _record
+from slackwater.model import json_schema
 from slackwater.runs.day import partition_of
+from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.state_messages import fold_messages
 from slackwater.state.completeness import CountState
 from slackwater.state.facts import HOUR
@@ -20,6 +23,7 @@ from tests.state_world import Fault, World
 
 pytestmark = pytest.mark.unit
 
+CONTRACT = Path(__file__).resolve().parents[3] / "docs" / "contracts" / "period-changed.schema.json"
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -193,3 +197,9 @@ def test_a_state_of_400_kilobytes_is_out_of_reach():
     world.handle_all()
     [found] = world.table.stored.values()
     assert len(_record(found._replace(distinct=Distinct("d" * 16, (10**11,) * 300)))) < 10_000
+
+
+def test_the_contract_in_docs_is_up_to_date():
+    assert CONTRACT.read_text(encoding="utf-8") == json_schema(PeriodChanged), (
+        "write it again: python -m slackwater.runs.periods.changes > docs/contracts/period-changed.schema.json"
+    )

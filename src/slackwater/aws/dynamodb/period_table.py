@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from slackwater.aws.dynamodb.requests import read_items
@@ -18,6 +18,8 @@ from slackwater.state.fold import Distinct, PeriodState, WindowState
 
 _STATE = "state"
 _FOLDED = "folded"
+_LETTERS = {CountState.UNKNOWN: "u", CountState.SHORT: "s", CountState.COMPLETE: "c", CountState.SURPLUS: "p"}
+_STATES = {letter: state for state, letter in _LETTERS.items()}
 
 
 class DynamoPeriodTable(DynamoStateTable):
@@ -116,9 +118,9 @@ def _key(source: str, start: datetime) -> dict[str, Any]:
 
 
 def _record(state: PeriodState) -> str:
-    """Return the state as JSON, about 700 bytes for an hour."""
+    """Return the state as JSON. That of an hour has about 600 bytes: an item of 1 KB costs one write unit."""
     windows = [
-        [instant_key(item.start), instant_key(item.end), item.sent, item.stored, item.rejected, item.state]
+        [_minutes(item.start - state.start), _minutes(item.end - item.start), *item[2:5], _LETTERS[item.state]]
         for item in state.windows
     ]
     return json.dumps(
@@ -135,18 +137,25 @@ def _record(state: PeriodState) -> str:
     )
 
 
+def _minutes(duration: timedelta) -> int:
+    return duration // timedelta(minutes=1)
+
+
 def _state(source: str, item: dict[str, Any]) -> PeriodState:
     record = json.loads(item["record"]["S"])
-    distinct = record["distinct"]
+    distinct, start = record["distinct"], parsed(record["start"])
+
+    def window(stored: list[Any]) -> WindowState:
+        begin, length, sent, has, rejected, letter = stored
+        since = start + timedelta(minutes=begin)
+        return WindowState(since, since + timedelta(minutes=length), sent, has, rejected, _STATES[letter])
+
     return PeriodState(
         source=source,
-        start=parsed(record["start"]),
+        start=start,
         end=parsed(record["end"]),
         state=CountState(record["state"]),
-        windows=tuple(
-            WindowState(parsed(start), parsed(end), sent, stored, rejected, CountState(state))
-            for start, end, sent, stored, rejected, state in record["windows"]
-        ),
+        windows=tuple(map(window, record["windows"])),
         facts=record["facts"],
         parts=record["parts"],
         distinct=Distinct(distinct[0], tuple(distinct[1])) if distinct else None,

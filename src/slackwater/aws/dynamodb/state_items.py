@@ -41,6 +41,11 @@ class StateItems:
 
     def _put_all(self, what: str, items: Sequence[dict[str, Any]]) -> None:
         groups = [items[start : start + _MAX_PUTS] for start in range(0, len(items), _MAX_PUTS)]
+        if len(groups) <= 1:
+            # Most calls: a pool costs more than the request takes to prepare.
+            for group in groups:
+                self._put_group(what, group)
+            return
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(lambda group: self._put_group(what, group), groups))  # `list` raises the first error
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-from slackwater.model import Record
+from slackwater.model import Record, json_schema
 from slackwater.runs.periods.read_parts import PartReader
 from slackwater.state.completeness import CountState
 from slackwater.state.facts import HOUR, HourFacts
@@ -93,3 +94,7 @@ def save_list(
     # Also if it exists: it expires some time after it was written.
     store.put(uri, json.dumps({"source": source, "files": files}, separators=(",", ":")).encode())
     return uri
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json_schema(PeriodChanged))

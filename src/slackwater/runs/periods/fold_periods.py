@@ -91,22 +91,27 @@ class PeriodFolder:
         if the table cannot be read, or a message not be sent; periods that fail for another reason stop no others.
         """
         definition = self.project.source(source)
-        covered, known = self.table.coverage(source), self.table.folded(source)
-        uncovered = _between(known, covered) if covered else set()
-        periods = periods_with(definition, {*hours, *uncovered})
-        folded, failed = self._fold_all(definition, periods)
+        # First the states, then the facts: whoever stores a state later has read no fewer facts than its writer.
+        periods = periods_with(definition, hours)
+        before = self._states(definition, periods)
+        known, covered = self.table.folded(source), self.table.coverage(source)
+        uncovered = _between(known, covered).difference(hours) if covered else set()
+        if uncovered:
+            periods = periods_with(definition, {*hours, *uncovered})
+            before = self._states(definition, periods)
+        coverage = self.table.coverage(source) if uncovered else covered
+        folded, failed = self._fold_all(periods, {state.start: state for state in before}, coverage)
         changed = self._announce(folded)
-        if covered and covered != known and not uncovered.intersection(failed):
-            # Last: until then, each call computes the hours that it says nothing about.
+        if covered and _touched(covered) != _touched(known) and not uncovered.intersection(failed):
+            # Last: until then, each call computes these hours. Within an hour, it would say nothing new.
             self.table.put_folded(source, covered)
         return SourceFold(changed, failed)
 
-    def _fold_all(self, source: Source, periods: Sequence[Period]) -> tuple[list[Folded], dict[datetime, str]]:
+    def _fold_all(
+        self, periods: Sequence[Period], before: Mapping[datetime, PeriodState], coverage: Coverage | None
+    ) -> tuple[list[Folded], dict[datetime, str]]:
         """Compute and store the states of periods; return them, and why hours failed."""
-        found, failed = list[Folded](), dict[datetime, str]()
-        before = {state.start: state for state in self._states(source, periods)}
-        # After the states, and before the facts: what is stored then is in one of the two.
-        coverage = self.table.coverage(source.source)
+        failed = dict[datetime, str]()
 
         def fold_one(period: Period) -> Folded | None:
             try:
@@ -115,9 +120,12 @@ class PeriodFolder:
                 failed.update(dict.fromkeys(period.hours, str(error)))
                 return None
 
-        with ThreadPoolExecutor(_THREADS) as pool:
-            found = [each for each in pool.map(fold_one, periods) if each]
-        return found, failed
+        if len(periods) == 1:  # the usual case
+            found = [fold_one(periods[0])]
+        else:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                found = list(pool.map(fold_one, periods))
+        return [each for each in found if each], failed
 
     def _states(self, source: Source, periods: Sequence[Period]) -> list[PeriodState]:
         return self.table.states(source.source, [period.start for period in periods])
@@ -205,6 +213,11 @@ def _between(known: Coverage | None, covered: Coverage) -> set[datetime]:
     if known is None:
         return set(_hours(covered.first, covered.through))
     return {*_hours(covered.first, known.first), *_hours(known.through, covered.through)}
+
+
+def _touched(covered: Coverage | None) -> list[datetime]:
+    """Return the hours in which the time begins and ends."""
+    return [instant.replace(minute=0, second=0, microsecond=0) for instant in covered or ()]
 
 
 def _hours(start: datetime, end: datetime) -> Iterable[datetime]:

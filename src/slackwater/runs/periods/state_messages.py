@@ -16,6 +16,8 @@ from slackwater.state.facts import Part
 from slackwater.state.messages import HoursChanged, hour_of, read_message
 
 _READERS = 16
+# Sources at the same time.
+_SOURCES = 8
 
 
 class MessagesFolded(NamedTuple):
@@ -45,27 +47,37 @@ def fold_messages(messages: Mapping[str, str], folder: PeriodFolder) -> Messages
 
     A message that fails stops no other one.
     """
-    work, failed, objects, changed = defaultdict[str, _Work](_Work), dict[str, str](), 0, 0
+    work, failed = defaultdict[str, _Work](_Work), dict[str, str]()
     for id_, body in messages.items():
         try:
             _add(work, id_, body)
         except ValueError as error:
             failed[id_] = f"the message is not readable: {error}"
-    for source, of_source in work.items():
-        if not _has_counts(source, folder):
-            continue
-        try:
-            objects += _put_parts(source, of_source, folder, failed)
-            result = folder.fold(source, of_source.hours)
-        except SlackwaterError as error:
-            failed.update(dict.fromkeys(of_source.all, str(error)))
-            continue
-        changed += result.changed
-        for hour, reason in result.failed.items():
-            # Those of the batch that ask for no hour are about reports, which cover all hours.
-            about = of_source.hours.get(hour) or of_source.all
-            failed.update(dict.fromkeys(about, reason))
-    return MessagesFolded(failed, objects, changed)
+    counted = [(source, of_source) for source, of_source in work.items() if _has_counts(source, folder)]
+
+    def fold(item: tuple[str, _Work]) -> MessagesFolded:
+        return _fold(*item, folder)
+
+    # Most of the time of a source is waiting for DynamoDB.
+    with ThreadPoolExecutor(_SOURCES) as pool:
+        results = list(pool.map(fold, counted))
+    for result in results:
+        failed.update(result.failed)
+    return MessagesFolded(failed, sum(result.objects for result in results), sum(result.changed for result in results))
+
+
+def _fold(source: str, work: _Work, folder: PeriodFolder) -> MessagesFolded:
+    """Do what the messages about a source ask for."""
+    failed, objects = dict[str, str](), 0
+    try:
+        objects = _put_parts(source, work, folder, failed)
+        result = folder.fold(source, work.hours)
+    except SlackwaterError as error:
+        return MessagesFolded(dict.fromkeys(work.all, str(error)), objects, 0)
+    for hour, reason in result.failed.items():
+        # Those of the batch that ask for no hour are about reports, which cover all hours.
+        failed.update(dict.fromkeys(work.hours.get(hour) or work.all, reason))
+    return MessagesFolded(failed, objects, result.changed)
 
 
 def _add(work: Mapping[str, _Work], id_: str, body: str) -> None:
