@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from benchmarks import arrival, check, day, exchange, freeze, hop, late, pipeline, pull, push, size
+from benchmarks import arrival, check, day, exchange, freeze, hop, late, pipeline, pull, push, size, state
 
 PARTS = {
     "exchange": exchange,
@@ -29,6 +29,7 @@ PARTS = {
     "freeze": freeze,
     "push": push,
     "pull": pull,
+    "state": state,
 }
 _TWO_CORES = ("exchange", "hop", "day", "pipeline", "size", "late", "arrival", "pull")
 

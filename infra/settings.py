@@ -20,7 +20,7 @@ from slackwater.project.project import describe_validation_error
 _CONTEXT = "slackwater:"
 # The permissions of a deployment `acme` include `acme-pipeline-*`, its queues `acme-arrivals-dead-letters`, and its
 # alarms `acme-event-dead-letters`.
-_NAME_BEGINNINGS = ("pipeline", "schedule", "arrivals", "arrival", "event")
+_NAME_BEGINNINGS = ("pipeline", "schedule", "arrivals", "arrival", "event", "states", "state")
 
 
 class Architecture(StrEnum):

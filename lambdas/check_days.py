@@ -43,6 +43,7 @@ def monitor(resources: FunctionResources) -> Monitor:
         event_counts=resources.once.event_counts,
         costs=resources.once.costs,
         update_table=resources.update_raw_table,
+        fold_states=resources.once.fold_states,
         put_metric=put_metric,
         warn=warn,
     )

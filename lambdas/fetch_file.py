@@ -19,6 +19,7 @@ from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.receiver.pull.large_files import FunctionFetcher, LargeFileJob
+from slackwater.state.messages import partitions_changed
 
 logger = Logger()
 
@@ -66,6 +67,10 @@ def report_fetched(source: str, fetched: FetchResult) -> None:
     with best_effort("days wait for the daily check"):
         messages = file_committed(source, fetched.partitions, time=utc_now())
         function_resources(SHORT_CONFIG).arrivals([(message.model_dump_json(), 0) for message in messages])
+    resources = function_resources(SHORT_CONFIG)
+    if fetched.partitions and resources.project.source(source).counts:
+        with best_effort("the states of hours wait for the daily check"):
+            resources.send_state(partitions_changed(source, fetched.partitions))
 
 
 @with_correlation_id(logger)

@@ -57,9 +57,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             accept_removed=request.accept_removed,
         )
         dates = list(lookback_dates(source, request.as_of, now))
-        reports = read_count_files(source, dates, partner=partner, state=resources.state_table, now=now)
-    if reports.read and resources.project.is_waited_for(source.source):
-        resources.wake_requests.wake_source(source.source)
+        state, put_report = resources.state_table, resources.put_report
+        reports = read_count_files(source, dates, partner=partner, state=state, put_report=put_report, now=now)
     # Not the correlation id alone: one client may pull a source twice at the same time.
     name = f"{request.correlation_id}-{uuid4().hex}"
     uri = work_list_uri(bucket, source.source, name)

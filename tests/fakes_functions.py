@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from slackwater.aws.function_resources import FunctionResources
-from slackwater.aws.queue import ArrivalQueue
+from slackwater.aws.queue import MessageQueue
 from slackwater.aws.wake_requests import WakeRequests
 from slackwater.runs.cost_recorder import RecordedCosts
 
@@ -31,7 +31,7 @@ class NoCosts:
 def resources_of(settings: dict[str, Any] | None = None, **fakes: Any) -> FunctionResources:
     """Return the resources of a function with these settings, in which the fakes are."""
     resources = FunctionResources(SimpleNamespace(**settings or {}), None)
-    defaults = {"once": resources, "arrivals": ArrivalQueue(None, ""), "costs": NoCosts()}
+    defaults = {"once": resources, "arrivals": MessageQueue(None, ""), "costs": NoCosts()}
     defaults["wake_requests"] = WakeRequests(None, "")
     vars(resources).update({**defaults, "update_raw_table": lambda *_: None, **fakes})
     return resources

@@ -26,7 +26,7 @@ from slackwater.receiver.push.tokens import Token, token_hash
 from slackwater.sources.definition import Source
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.partitions import Partition, object_uri
-from slackwater.storage import StoredObject
+from slackwater.storage import ObjectHead, StoredObject
 
 RECEIVED = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
 
@@ -120,6 +120,12 @@ class MemoryStore:
 
     def get_range(self, uri: str, start: int, length: int) -> bytes:
         return self.objects[uri][0][start : start + length]
+
+    def head(self, uri: str) -> ObjectHead | None:
+        if uri not in self.objects:
+            return None
+        body, metadata = self.objects[uri]
+        return ObjectHead(hashlib.sha256(body).hexdigest(), metadata, len(body), self.modified.get(uri, RECEIVED))
 
     def metadata(self, uri: str) -> Mapping[str, str]:
         if uri not in self.objects:

@@ -51,7 +51,9 @@ class FolderStore:
             return None
         kept = self._metadata(uri)
         metadata = json.loads(kept.read_text()) if kept.exists() else {}
-        return ObjectHead(f"{path.stat().st_mtime_ns}-{path.stat().st_size}", metadata)
+        found = path.stat()
+        modified = datetime.fromtimestamp(found.st_mtime, UTC)
+        return ObjectHead(f"{found.st_mtime_ns}-{found.st_size}", metadata, found.st_size, modified)
 
     def put_if_match(self, uri: str, body: bytes, *, etag: str, metadata: Mapping[str, str]) -> bool:
         head = self.head(uri)

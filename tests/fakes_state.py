@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from slackwater.state.facts import Coverage, HourFacts, HourReport, RejectedEvents, Report
+from slackwater.state.facts import Coverage, HourFacts, HourReport, Part, RejectedEvents, Report
+from slackwater.state.fold import PeriodState
 from tests.fakes_receiver import Fuse
 
 
@@ -57,6 +58,51 @@ class MemoryState:
 
     def put_file(self, source: str, path: str, listed: str, *, at: datetime) -> None:
         self.files[source, path] = listed
+
+
+class MemoryPeriods(MemoryState):
+    """A `PeriodTable` in dictionaries, with the same condition on versions."""
+
+    def __init__(self, fuse: Fuse | None = None) -> None:
+        super().__init__(fuse)
+        self.parts: dict[tuple[str, datetime, str], Part] = {}
+        self.stored: dict[tuple[str, datetime], PeriodState] = {}
+        self.covered_when_folded: dict[str, Coverage] = {}
+
+    def put_parts(self, source: str, parts: Mapping[datetime, Sequence[Part]]) -> None:
+        for hour, of_hour in parts.items():
+            for part in of_hour:
+                self.fuse.burn("put_parts")
+                self.parts[source, hour, part.name] = part
+
+    def all_facts(self, source: str, hours: Iterable[datetime]) -> Mapping[datetime, HourFacts]:
+        return {
+            hour: facts._replace(parts=tuple(item for key, item in self.parts.items() if key[:2] == (source, hour)))
+            for hour, facts in self.facts(source, hours).items()
+        }
+
+    def states(self, source: str, starts: Iterable[datetime]) -> list[PeriodState]:
+        return [self.stored[source, start] for start in sorted(set(starts)) if (source, start) in self.stored]
+
+    def put_state(self, state: PeriodState) -> bool:
+        self.fuse.burn("put_state")
+        before = self.stored.get((state.source, state.start))
+        if (before.version if before else 0) != state.version - 1:
+            return False
+        self.stored[state.source, state.start] = state
+        return True
+
+    def put_announced(self, state: PeriodState) -> None:
+        self.fuse.burn("put_announced")
+        stored = self.stored[state.source, state.start]
+        self.stored[state.source, state.start] = stored._replace(announced=max(stored.announced, state.version))
+
+    def folded(self, source: str) -> Coverage | None:
+        return self.covered_when_folded.get(source)
+
+    def put_folded(self, source: str, coverage: Coverage) -> None:
+        self.fuse.burn("put_folded")
+        self.covered_when_folded[source] = coverage
 
 
 STATE_TABLE: dict[str, Any] = {

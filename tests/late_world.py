@@ -344,7 +344,8 @@ class LateWorld(World):
             checker=checker, tables=TableNotifier(table=table, outbox=tables),
             definitions=DefinitionNotifier(project=self.project, table=table, outbox=definitions),
             arrivals=lambda messages: None, event_counts=MemoryEventCounts(), costs=NoCosts(),
-            update_table=lambda *_: None, put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
+            update_table=lambda *_: None, fold_states=lambda *_: None,
+            put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
         )  # fmt: skip
 
     def _outbox(self, process: Process, report_unknown_outcome: Callable[[str], None]) -> Outbox:

@@ -64,13 +64,13 @@ def _job_of(pipeline: str, *, sources: tuple[str, ...] = (), upstream: str = "")
 
 _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "receiveevents": (
-        *(_PROJECT, _WAKE_RUNS),
+        _PROJECT,
         "s3:ListBucket,GetObject,PutObject Raw/receipts/*",
         "s3:PutObject Raw/raw/* Raw/sideline/*",
         "dynamodb:GetItem TokenTable",
         "dynamodb:UpdateItem FileTable",
         "dynamodb:BatchWriteItem StateTable",
-        "sqs:SendMessage EventBufferQueue",
+        "sqs:SendMessage EventBufferQueue StatesQueue",
     ),
     "storeevents": (
         _PROJECT,
@@ -78,10 +78,11 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "sqs:ReceiveMessage,DeleteMessage,GetQueueAttributes EventBufferQueue",
     ),
     "listfiles": (
-        *(_PROJECT, _WAKE_RUNS),
+        _PROJECT,
         "s3:PutObject Exchange/pulls/*",
         "dynamodb:BatchGetItem,PutItem FileTable",
         "dynamodb:BatchGetItem,BatchWriteItem StateTable",
+        "sqs:SendMessage StatesQueue",
         "dynamodb:Query FileTable/index/due FileTable/index/not-taken FileTable/index/dated",
     ),
     "fetchfile": (
@@ -90,7 +91,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:PutObject Raw/raw/* Raw/sideline/* Raw/landing/*",
         "dynamodb:BatchGetItem,PutItem,UpdateItem FileTable",
         "dynamodb:BatchWriteItem StateTable",
-        "sqs:SendMessage ArrivalsQueue",
+        "sqs:SendMessage ArrivalsQueue StatesQueue",
     ),
     "updaterawtables": (
         _PROJECT,
@@ -146,8 +147,18 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         # The monitorings are those that have claimed a message about changed tables.
         f"states:DescribeExecution {_RUNS} execution:slackwater-monitor-days:*",
         *(row.format(f"{_RUNS} {_COMPARISONS}") for row in _COSTS),
-        "sqs:SendMessage ArrivalsQueue",
+        "sqs:SendMessage ArrivalsQueue StatesQueue",
         "sns:Publish Changes",
+    ),
+    "foldstate": (
+        *(_PROJECT, _WAKE_RUNS),
+        "s3:ListBucket,GetObject Raw/raw/*",
+        # Its lists of files lead to no message: only objects of the raw bucket do.
+        "s3:PutObject Exchange/state/*",
+        "dynamodb:BatchGetItem FileTable",
+        "dynamodb:GetItem,BatchGetItem,Query,PutItem,UpdateItem,BatchWriteItem StateTable",
+        "events:PutEvents event-bus/default",
+        "sqs:ReceiveMessage,DeleteMessage,GetQueueAttributes StatesQueue",
     ),
     "checkarrivals": (
         *(_PROJECT, _UPDATE_TABLES, _WAKE_RUNS),

@@ -88,6 +88,10 @@ _QUEUES = (
         ("Age of the oldest new object without a check", OLDEST_SECONDS, "arrivals"),
         ("New objects without a check", WAITING, "arrival-dead-letters"),
     ),
+    (
+        ("Age of the oldest message without a state", OLDEST_SECONDS, "states"),
+        ("Messages without a state", WAITING, "state-dead-letters"),
+    ),
 )
 # CloudWatch shows so many metrics on a dashboard.
 _MAX_METRICS = 2500

@@ -73,7 +73,14 @@ def allow_service(queue: sqs.Queue, service: str, sources: str | Sequence[str]) 
 
 
 def feed(
-    function: LibraryFunction, id_: str, queue: sqs.Queue, *, batch_size: int, window: Duration, concurrency: int
+    function: LibraryFunction,
+    id_: str,
+    queue: sqs.Queue,
+    *,
+    batch_size: int,
+    window: Duration,
+    concurrency: int,
+    enabled: bool = True,
 ) -> None:
     """Invoke the function with batches of messages. It reports failed messages in `batchItemFailures`.
 
@@ -89,6 +96,7 @@ def feed(
         max_batching_window=window,
         max_concurrency=concurrency,
         report_batch_item_failures=True,
+        enabled=None if enabled else False,  # the default of AWS
     )
 
 

@@ -20,6 +20,7 @@ from infra.constructs.arrivals import ARRIVALS
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.state_machine import StateMachine
+from infra.constructs.state_queue import STATES
 from infra.settings import Settings
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.retries import Machine, with_retries
@@ -90,6 +91,7 @@ class FunctionStack(DeploymentStack):
         name: str,
         *,
         sends_arrivals: bool = False,
+        sends_states: bool = False,
         updates_raw_tables: bool = False,
         wakes_runs: bool = False,
         **options: Any,
@@ -97,9 +99,9 @@ class FunctionStack(DeploymentStack):
         """Create a `LibraryFunction`. It may read the project if its environment has `PROJECT_URI`.
 
         With `sends_arrivals`, it may send messages to the queue of arrivals. With the setting `collect_minutes` 0 it
-        gets no queue: days wait for the daily check. With `updates_raw_tables`, it may invoke the function that lets
-        the Iceberg tables of raw events follow the listing. With `wakes_runs`, it may invoke the function that
-        evaluates what runs wait for, if any pipeline waits.
+        gets no queue: days wait for the daily check. With `sends_states`, it may send messages to the queue of states.
+        With `updates_raw_tables`, it may invoke the function that lets the Iceberg tables of raw events follow the
+        listing. With `wakes_runs`, it may invoke the function that evaluates what runs wait for, if any pipeline waits.
         """
         function = LibraryFunction(self.library, name, **options)
         if "PROJECT_URI" in options["environment"]:
@@ -111,6 +113,11 @@ class FunctionStack(DeploymentStack):
             grants.use_queue(function.role, queue, "SendMessage")
             url = queue.queue_url if self.settings.collect_minutes else ""
             function.function.add_environment("ARRIVAL_QUEUE_URL", url)
+        if sends_states:
+            arn = self.format_arn(service="sqs", resource=self.settings.named(STATES))
+            queue = sqs.Queue.from_queue_arn(function, "States", arn)
+            grants.use_queue(function.role, queue, "SendMessage")
+            function.function.add_environment("STATE_QUEUE_URL", queue.queue_url)
         if updates_raw_tables:
             updater = self._allow_invocation(function, UPDATE_RAW_TABLES)
             function.function.add_environment("RAW_TABLES_FUNCTION", updater)

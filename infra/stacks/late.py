@@ -11,6 +11,7 @@ from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
 from infra.constructs.state_machine import StateMachine, allow_executions, allow_jobs, machine_role, pass_role
+from infra.constructs.state_queue import FOLD_TIMEOUT, StateQueue
 from infra.settings import Scheduler
 from infra.stacks.base import FunctionStack, Parts
 from infra.stacks.processing import COMPARE_MB, ProcessingStack
@@ -18,9 +19,11 @@ from infra.stacks.storage import StorageStack
 from slackwater.late.pending import PENDING
 from slackwater.pipeline.definition import LEDGER_TABLE
 from slackwater.project.schedule import BACKFILL_MACHINE, COMPARE_MACHINE, MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
+from slackwater.runs.periods.changes import LISTS
 
 # Lambda gives a function with 1,769 MB a whole vCPU. A check is the work of one processor (docs/benchmarks.md).
 _CHECK_MB = 1769
+_FOLD_MB = 1769
 
 
 class LateStack(FunctionStack):
@@ -49,6 +52,8 @@ class LateStack(FunctionStack):
         self.backfill = self._backfill()
         self.arrivals = Arrivals(self, "Arrivals", settings=settings, raw=storage.raw)
         self.arrivals.feed(self._check_arrivals())
+        self.states = StateQueue(self, "States", settings=settings, project=project, raw=storage.raw)
+        self.states.feed(self._fold_state())
         outputs(
             self,
             {
@@ -68,6 +73,7 @@ class LateStack(FunctionStack):
         function = self.function(
             "check_days",
             sends_arrivals=True,
+            sends_states=True,
             updates_raw_tables=True,
             description="Compares the inputs that published days have read with their current inputs",
             environment={
@@ -121,6 +127,36 @@ class LateStack(FunctionStack):
             # The least role of Airflow that may start DAG runs.
             role = self.format_arn(service="airflow", resource="role", resource_name=f"{environment}/User")
             grants.allow(function.role, ["airflow:InvokeRestApi"], [role])
+        return function
+
+    def _fold_state(self) -> LibraryFunction:
+        storage = self._storage
+        function = self.function(
+            "fold_state",
+            wakes_runs=True,
+            description="Computes the states of the periods of sources that report how many events they have sent",
+            environment={
+                **storage.variables("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE"),
+                "PROJECT_URI": self.project.s3_object_url,
+            },
+            timeout=FOLD_TIMEOUT,
+            memory_mb=_FOLD_MB,
+            # Duplicate ids of a large hour are compared on disk.
+            disk_mb=4096,
+        )
+        counted = [name for name, source in self.parts.project.sources.items() if source.counts]
+        grants.find_objects(function.role, storage.raw, "raw/")
+        grants.decrypt_sources(function.role, storage.source_keys, counted)
+        # No event of this bucket leads to a message.
+        grants.write_objects(function.role, storage.exchange, LISTS)
+        grants.use_items(function.role, storage.file_table, "BatchGetItem")
+        grants.use_items(
+            function.role,
+            storage.state_table,
+            *("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"),
+        )
+        bus = self.format_arn(service="events", resource="event-bus", resource_name="default")
+        grants.allow(function.role, ["events:PutEvents"], [bus])
         return function
 
     def _compare_versions(self) -> LibraryFunction:

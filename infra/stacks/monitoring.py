@@ -14,6 +14,7 @@ from infra.constructs.arrivals import dead_arrivals
 from infra.constructs.common import outputs
 from infra.constructs.operators import Dashboard
 from infra.constructs.queues import DeadLetters
+from infra.constructs.state_queue import dead_states
 from infra.settings import Scheduler
 from infra.stacks.base import DeploymentStack, Parts
 from infra.stacks.eventbridge_schedule import START_FUNCTION
@@ -51,6 +52,8 @@ class MonitoringStack(DeploymentStack):
             "event-dead-letters": storage.buffer.dead_letters.queue_name,
             "arrivals": late.arrivals.name,
             "arrival-dead-letters": dead_arrivals(late.arrivals.name),
+            "states": late.states.name,
+            "state-dead-letters": dead_states(late.states.name),
         }
         Alarms(self, "Alarms", settings=settings, project=project, topics=self.topics, queues=queues)
         self.dashboard = Dashboard(

@@ -48,7 +48,7 @@ class ReceiverStack(FunctionStack):
             issuer = {"OIDC_ISSUER": settings.oidc_issuer, "OIDC_AUDIENCE": settings.oidc_audience, **self._outbound}
         function = self.function(
             "receive_events",
-            wakes_runs=True,
+            sends_states=True,
             description="Accepts pushed events and writes raw partitions; accepts reports of how many were sent",
             environment={
                 **self._raw,
@@ -84,7 +84,7 @@ class ReceiverStack(FunctionStack):
     def _list_files(self) -> LibraryFunction:
         function = self.function(
             "list_files",
-            wakes_runs=True,
+            sends_states=True,
             description="Lists a partner's files and writes the work list of those to fetch",
             environment={
                 **self._storage.variables("EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE"),
@@ -105,6 +105,7 @@ class ReceiverStack(FunctionStack):
         function = self.function(
             "fetch_file",
             sends_arrivals=True,
+            sends_states=True,
             description="Fetches one file of a partner and writes raw partitions",
             environment={
                 **self._raw,

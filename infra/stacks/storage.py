@@ -22,6 +22,7 @@ from infra.stacks.base import DeploymentStack, Parts
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
+from slackwater.runs.periods.changes import LISTS
 from slackwater.runs.record import ARROW_FILES
 from slackwater.sources.kms_keys import format_source_keys
 
@@ -58,7 +59,7 @@ class StorageStack(DeploymentStack):
         # (https://repost.aws/knowledge-center/s3-lifecycle-rule-delay). The least is one day.
         expirations = {
             ARROW_FILES: arrow_days,
-            **dict.fromkeys(("pulls/", "logs/", "projects/"), settings.exchange_days),
+            **dict.fromkeys(("pulls/", "logs/", "projects/", LISTS), settings.exchange_days),
         }
         self.raw = self._bucket(
             "Raw",

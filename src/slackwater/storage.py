@@ -35,6 +35,10 @@ class ObjectHead(NamedTuple):
     etag: str
     metadata: Mapping[str, str]
     """User metadata."""
+    size: int
+    """Bytes."""
+    modified: datetime
+    """UTC."""
 
 
 class ObjectStore(Protocol):
@@ -60,7 +64,7 @@ class ObjectStore(Protocol):
         """Delete an object if it has this ETag (`If-Match`). Returns whether it was deleted."""
 
     def head(self, uri: str) -> ObjectHead | None:
-        """Return the ETag and the user metadata of an object; None if there is no object."""
+        """Return what the store keeps with an object; None if there is no object."""
 
     def get(self, uri: str) -> bytes:
         """Return the content of an object. Raises `ObjectMissing`."""

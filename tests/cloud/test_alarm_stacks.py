@@ -20,7 +20,13 @@ pytestmark = pytest.mark.cloud
 
 PREFIX = "moves"
 SETTINGS = Settings(prefix=PREFIX)
-QUEUES = {name: name for name in ("dead-letters", "events", "event-dead-letters", "arrivals", "arrival-dead-letters")}
+QUEUES = {
+    name: name
+    for name in (
+        *("dead-letters", "events", "event-dead-letters"),
+        *("arrivals", "arrival-dead-letters", "states", "state-dead-letters"),
+    )
+}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ import duckdb
 import httpx
 import pytest
 
+from tests.cloud.alarms.drill import until
+
 pytestmark = pytest.mark.cloud
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
@@ -49,7 +51,52 @@ def token(cloud) -> str:
 
 
 @pytest.fixture(scope="module")
-def counted(cloud, partner, token, tmp_path_factory):
+def announced(cloud):
+    """Collect the events about the source in a queue; states are computed without waiting for more messages."""
+    sqs, events, functions = cloud.client("sqs"), cloud.client("events"), cloud.client("lambda")
+    url = sqs.create_queue(QueueName="period-changes")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    pattern = {"detail-type": ["Slackwater Period Changed"], "detail": {"source": ["beacons"]}}
+    rule = events.put_rule(Name="period-changes", EventPattern=json.dumps(pattern))["RuleArn"]
+    allowed = {
+        "Effect": "Allow",
+        "Principal": {"Service": "events.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": arn,
+        "Condition": {"ArnEquals": {"aws:SourceArn": rule}},
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+    events.put_targets(Rule="period-changes", Targets=[{"Id": "queue", "Arn": arn}])
+    [mapping] = functions.list_event_source_mappings(FunctionName="slackwater-fold-state")["EventSourceMappings"]
+    seconds = mapping["MaximumBatchingWindowInSeconds"]
+    functions.update_event_source_mapping(UUID=mapping["UUID"], MaximumBatchingWindowInSeconds=1)
+    # The deployment has the setting `collect_minutes` 0: the bucket sends no events, and the rule passes none.
+    s3, raw = cloud.client("s3"), cloud.outputs()["RawBucket"]
+    before = s3.get_bucket_notification_configuration(Bucket=raw)
+    before.pop("ResponseMetadata")
+    events.enable_rule(Name="slackwater-states-0")
+    s3.put_bucket_notification_configuration(Bucket=raw, NotificationConfiguration={"EventBridgeConfiguration": {}})
+    details: list[dict[str, object]] = []
+
+    def collect() -> list[dict[str, object]]:
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+            details.extend(json.loads(message["Body"])["detail"] for message in messages)
+            for message in messages:
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return details
+
+    yield collect
+    s3.put_bucket_notification_configuration(Bucket=raw, NotificationConfiguration=before)
+    events.disable_rule(Name="slackwater-states-0")
+    functions.update_event_source_mapping(UUID=mapping["UUID"], MaximumBatchingWindowInSeconds=seconds)
+    events.remove_targets(Rule="period-changes", Ids=["queue"])
+    events.delete_rule(Name="period-changes")
+    sqs.delete_queue(QueueUrl=url)
+
+
+@pytest.fixture(scope="module")
+def counted(cloud, partner, token, announced, tmp_path_factory):
     """Events that are pushed twice with a report, and a file with its counts, of which 7 events are missing."""
     folder = tmp_path_factory.mktemp("beacons")
     first, again = folder / "first.ndjson", folder / "again.ndjson"
@@ -134,3 +181,39 @@ def test_a_corrected_report_decides_and_events_that_come_complete_the_hour(cloud
     for _ in range(2):
         assert httpx.post(f"{url}counts", json=report, headers=headers, timeout=60).status_code == 202
     assert {item["state"] for item in cloud.json("counts", "beacons", "--date", DATE)["periods"]} == {"complete"}
+
+
+def test_states_follow_and_changes_are_announced_with_their_files(cloud, counted, announced):
+    keys = ("start", "state", "sent", "stored", "rejected")
+
+    def rows(periods) -> list[list[object]]:
+        return [[period[key] for key in keys] for period in periods]
+
+    # A run would compare the same numbers: those of the listing, without duplicates.
+    expected = rows(cloud.json("counts", "beacons", "--date", DATE)["periods"])
+
+    def states() -> list[list[object]]:
+        [document] = cloud.json("state", "beacons", "--from", DATE, "--to", DATE)
+        return rows(document["periods"])
+
+    until(lambda: states() == expected)
+    assert states() == expected
+    query = f"SELECT sum(stored)::BIGINT FROM state WHERE source = 'beacons' AND start::DATE = '{DATE}'"
+    assert cloud.json("query", query)["rows"] == [[sum(period[3] for period in expected)]]
+
+    def newest() -> dict[object, dict[str, object]]:
+        found: dict[object, dict[str, object]] = {}
+        for detail in announced():
+            before = found.get(detail["start"])
+            if before is None or before["version"] <= detail["version"]:
+                found[detail["start"]] = detail
+        return found
+
+    until(lambda: rows(newest().values()) and sorted(rows(newest().values())) == sorted(expected))
+    assert sorted(rows(newest().values())) == sorted(expected)
+    s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
+    first = newest()[expected[0][0]]
+    at, _, key = str(first["files"]).removeprefix("s3://").partition("/")
+    listed = json.loads(s3.get_object(Bucket=at, Key=key)["Body"].read())["files"]
+    stored = s3.list_objects_v2(Bucket=bucket, Prefix=f"raw/source=beacons/date={DATE}/hour=00/")["Contents"]
+    assert [item["uri"] for item in listed] == [f"s3://{bucket}/{item['Key']}" for item in stored]

@@ -39,6 +39,7 @@ def short(resource: Any) -> str:
     name = re.sub(r"^arn:AWS::Partition:(s3:::)?|AWS::Region:", "", f"{without_hash(logical_id)}{slash}{key}")
     # Some stacks refer to this queue and to this function by name.
     name = re.sub(r"^.*AWS::AccountId:", "", name).replace("slackwater-arrivals", "ArrivalsQueue")
+    name = name.replace("slackwater-states", "StatesQueue")
     for function in ("update-raw-tables", "await-inputs"):  # invoked by their names from other stacks
         name = name.replace(f"function:slackwater-{function}", f"{function.replace('-', '')}Function")
     return name

@@ -200,7 +200,10 @@ def test_a_second_dashboard_shows_what_does_not_fit_the_first_one(
 ) -> None:
     monkeypatch.setattr("infra.constructs.operators._MAX_METRICS", 60)
     stack = Stack(App(), "stack")
-    names = ("dead-letters", "events", "event-dead-letters", "arrivals", "arrival-dead-letters")
+    names = (
+        *("dead-letters", "events", "event-dead-letters"),
+        *("arrivals", "arrival-dead-letters", "states", "state-dead-letters"),
+    )
     more: dict[str, Any] = {"alarms": ["any"], "functions": ["f"], "machines": ["m"], "application_id": "id"}
     queues = dict.fromkeys(names, "any")
     Dashboard(stack, "Overview", settings=Settings(), project=project, queues=queues, **more)

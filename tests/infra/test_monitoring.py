@@ -31,6 +31,8 @@ _QUEUES = {
     "dead-letters": ("slackwater-dead-letters", "ApproximateNumberOfMessagesVisible", 1, "ignore"),
     "arrivals-waiting": ("slackwater-arrivals", "ApproximateAgeOfOldestMessage", 2400, "notBreaching"),
     "arrival-dead-letters": ("slackwater-arrivals-dead-letters", "ApproximateNumberOfMessagesVisible", 1, "ignore"),
+    "states-waiting": ("slackwater-states", "ApproximateAgeOfOldestMessage", 4200, "notBreaching"),
+    "state-dead-letters": ("slackwater-states-dead-letters", "ApproximateNumberOfMessagesVisible", 1, "ignore"),
     "events-waiting": ("EventBufferQueue", "ApproximateAgeOfOldestMessage", 600, "notBreaching"),
     "event-dead-letters": ("EventBufferDeadLetters", "ApproximateNumberOfMessagesVisible", 1, "ignore"),
 }
@@ -273,7 +275,7 @@ def test_every_queue_is_monitored(assembly: Assembly) -> None:
 
 def _queue(name: Any) -> str:
     """The fixed name of a queue, or the logical id without hash of a queue whose name is generated."""
-    fixed = r"slackwater-(?:dead-letters|arrivals(?:-dead-letters)?)"
+    fixed = r"slackwater-(?:dead-letters|(?:arrivals|states)(?:-dead-letters)?)"
     [queue] = re.findall(rf"{fixed}|EventBufferQueue|EventBufferDeadLetters", resource_name(name))
     return str(queue)
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.infra
 
 def queue(name: str) -> str:
     """A queue, which has several names."""
-    [found] = re.findall(r"arrivals|eventbuffer|dead-letters", name.lower())
+    [found] = re.findall(r"arrivals|states|eventbuffer|dead-letters", name.lower())
     return str(found)
 
 
@@ -26,9 +26,9 @@ def next_of(assembly: Assembly) -> dict[str, set[str]]:
         made = set(calls(rows))
         following[function] = {queue(name) for action, name in made if action == "sqs:SendMessage"}
         following[function] |= {name for action, name in made if action == "lambda:InvokeFunction"}
-        # The rule of EventBridge sends an event of each written object.
+        # Rules of EventBridge send an event of each written object.
         if any(action == "s3:PutObject" and name.startswith("Raw/") for action, name in made):
-            following[function].add("arrivals")
+            following[function] |= {"arrivals", "states"}
     for mapping in assembly.properties("AWS::Lambda::EventSourceMapping").values():
         function = function_name(mapping["FunctionName"]["Ref"])
         following.setdefault(queue(resource_name(mapping["EventSourceArn"])), set()).add(function)

@@ -23,7 +23,7 @@ def test_raw_objects_keep_their_versions_and_exchanged_files_expire(assembly: As
     raw, exchange = assembly.one("AWS::S3::Bucket", "Raw"), assembly.one("AWS::S3::Bucket", "Exchange")
     # Without its receipt, a batch that is sent again could be stored twice.
     assert not [rule for rule in raw["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule]
-    assert expirations(exchange) == dict.fromkeys(("arrow/", "pulls/", "logs/", "projects/"), 30)
+    assert expirations(exchange) == dict.fromkeys(("arrow/", "pulls/", "logs/", "projects/", "state/"), 30)
     # With `intermediate_days: 0`, runs of the next day, which take a day themselves, can keep stages of failed runs.
     assert expirations(scheduled.one("AWS::S3::Bucket", "Exchange"))["arrow/"] == 2
     functions = [each.one("AWS::Lambda::Function", "freezeinputs") for each in (assembly, scheduled)]

@@ -18,6 +18,8 @@ from slackwater.project.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
 _MAX_MINUTES_WAITING = 10
 # By then two attempts to start the checks have failed: each 17 minutes, after 5 minutes of collecting.
 _MAX_ARRIVAL_MINUTES = 40
+# By then two attempts to compute the states have failed: each 31 minutes.
+_MAX_STATE_MINUTES = 70
 
 
 RULES = (
@@ -78,6 +80,25 @@ RULES = (
         "them in five attempts. The daily check detects late data of the window only. Look: the log of "
         "check-arrivals, and a message of the dead-letter queue of the arrivals. Fix the cause, then redrive the "
         "dead-letter queue.",
+    ),
+    AlarmRule(
+        name="states-waiting",
+        metric=OLDEST_SECONDS,
+        of="states",
+        severity=Severity.WARNING,
+        threshold=_MAX_STATE_MINUTES * 60,
+        description=f"New objects or reports of sources with counts have waited in the queue of states for "
+        f"{_MAX_STATE_MINUTES} minutes or more: `slackwater state` lacks them. Look: the log of fold-state shows why. "
+        "Fix the cause; they are retried automatically.",
+    ),
+    AlarmRule(
+        name="state-dead-letters",
+        metric=WAITING,
+        of="state-dead-letters",
+        severity=Severity.WARNING,
+        description="Objects or reports of sources with counts could not be put into the queue of states, or the "
+        "states of their hours not be computed in five attempts. Look: the log of fold-state, and a message of the "
+        "dead-letter queue of the states. Fix the cause, then redrive the dead-letter queue.",
     ),
     AlarmRule(
         name="stale-objects",

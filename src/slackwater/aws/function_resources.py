@@ -14,12 +14,13 @@ from botocore.config import Config
 
 from slackwater.aws.clients import AIRFLOW_CONFIG, CONFIG, SINGLE_CONFIG, Clients
 from slackwater.aws.emf import put_metric
-from slackwater.aws.function import warn
-from slackwater.aws.queue import ArrivalQueue, SqsEventQueue
+from slackwater.aws.function import best_effort, warn
+from slackwater.aws.queue import MessageQueue, SqsEventQueue
 from slackwater.aws.resources import Resources, utc_now
+from slackwater.state.messages import hours_changed, listed_by_day
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from slackwater.aws.executions.airflow import AirflowEnvironment
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from slackwater.receiver.push.request import EventsApi
     from slackwater.receiver.push.tokens import Tokens
     from slackwater.runs.cost_recorder import CostRecorder
-    from slackwater.sources.partitions import UpdateTable
+    from slackwater.runs.periods.fold_periods import PeriodFolder
+    from slackwater.sources.partitions import Partition, UpdateTable
     from slackwater.state.facts import RejectedEvents, Report
+    from slackwater.state.messages import HoursChanged
     from slackwater.state.waits import Waits
 
 
@@ -44,9 +47,23 @@ class FunctionResources(Resources):
         return FunctionResources(self.settings, Clients(SINGLE_CONFIG))
 
     @cached_property
-    def arrivals(self) -> ArrivalQueue:
+    def arrivals(self) -> MessageQueue:
         """The queue of arrivals. The URL is empty if only the daily check finds late data."""
-        return ArrivalQueue(self.clients("sqs"), self.settings.arrival_queue_url)
+        return MessageQueue(self.clients("sqs"), self.settings.arrival_queue_url)
+
+    @cached_property
+    def state_messages(self) -> MessageQueue:
+        """The queue of states."""
+        return MessageQueue(self.clients("sqs"), self.settings.state_queue_url, "queue of states")
+
+    def send_state(self, message: HoursChanged, *, seconds: int = 0) -> None:
+        """Have the states of these hours computed after so many seconds. Raises `CloudError`."""
+        self.state_messages([(message.model_dump_json(), seconds)])
+
+    def fold_states(self, source: str, partitions: Collection[Partition]) -> None:
+        """Have the states of hours computed from the listing. An error is only logged: the daily check asks again."""
+        with best_effort("the states of hours wait for the next daily check", source=source):
+            self.state_messages([(message.model_dump_json(), 0) for message in listed_by_day(source, partitions)])
 
     @cached_property
     def update_raw_table(self) -> UpdateTable:
@@ -76,13 +93,6 @@ class FunctionResources(Resources):
 
         return WakeRequests(self.clients, self.settings.await_inputs_function)
 
-    def put_report(self, report: Report) -> None:
-        """Store a report, and have the runs evaluated that wait for its source. Raises `CloudError`."""
-        self.state_table.put_report(report)
-        if self.project.is_waited_for(report.source):
-            # A report may say of earlier hours that nothing was sent in them: of any that a run waits for.
-            self.wake_requests.wake_source(report.source)
-
     @cached_property
     def airflow(self) -> AirflowEnvironment:
         """The REST API of the Airflow environment that is the scheduler of the deployment."""
@@ -111,9 +121,21 @@ class FunctionResources(Resources):
 
         return Receiver(raw_writer=self.raw_writer, now=utc_now, put_rejected=self._put_rejected)
 
+    def put_report(self, report: Report) -> None:
+        """Store a report, and have the states of its hours computed. Raises `CloudError`."""
+        self.state_table.put_report(report)
+        self.send_state(hours_changed(report.source, (start.replace(minute=0) for start in report.counts)))
+
     def _put_rejected(self, source: str, rejected: Mapping[datetime, RejectedEvents]) -> None:
         # Opened when it is used: the function that stores queued events rejects none, and does not know the table.
         self.state_table.put_rejected(source, rejected)
+        self.send_state(hours_changed(source, rejected))
+
+    def put_rejected_rows(self, source: str, rejected: Mapping[datetime, RejectedEvents]) -> None:
+        """Store the rejected rows of a pulled file. Their states are computed when the file is committed."""
+        super().put_rejected_rows(source, rejected)
+        # The longest delay of SQS: as long as this function may run.
+        self.send_state(hours_changed(source, rejected), seconds=900)
 
     @cached_property
     def accepted_tokens(self) -> Tokens:
@@ -149,6 +171,28 @@ class FunctionResources(Resources):
             put_report=self.put_report,
             now=utc_now,
         )
+
+    @cached_property
+    def period_folder(self) -> PeriodFolder:
+        """Computes, stores and announces the states of periods."""
+        from slackwater.aws.bus import EventBus
+        from slackwater.runs.periods.fold_periods import PeriodFolder
+        from slackwater.runs.periods.read_parts import PartReader
+
+        return PeriodFolder(
+            project=self.project,
+            table=self.period_table,
+            files=self.file_cache,
+            parts=PartReader(self.store, self.settings.raw_bucket),
+            exchange_bucket=self.settings.exchange_bucket,
+            put_changes=EventBus(self.clients("events")).put_changes,
+            on_changed=self._wake_runs,
+        )
+
+    def _wake_runs(self, source: str, hours: Sequence[datetime]) -> None:
+        """Have the runs evaluated that wait for these hours of a source."""
+        if self.project.is_waited_for(source):
+            self.wake_requests.wake_source(source, hours)
 
     @cached_property
     def costs(self) -> CostRecorder:

@@ -92,14 +92,15 @@ class S3ObjectStore:
             return _condition_holds(lambda: self._s3.delete_object(Bucket=bucket, Key=key, IfMatch=f'"{etag}"'))
 
     def head(self, uri: str) -> ObjectHead | None:
-        """Return the object's ETag and user metadata; None if there is no object."""
+        """Return what S3 keeps with the object; None if there is no object."""
         bucket, key = split_uri(uri)
         try:
             with translated(f"read the metadata of {uri}"):
                 response = self._s3.head_object(Bucket=bucket, Key=key)
         except ObjectMissing:
             return None
-        return ObjectHead(response["ETag"].strip('"'), response["Metadata"])
+        size, modified = response["ContentLength"], response["LastModified"]
+        return ObjectHead(response["ETag"].strip('"'), response["Metadata"], size, modified)
 
     def _put_parts(
         self, uri: str, blocks: Callable[[], Iterable[bytes]], metadata: Mapping[str, str] | None, **condition: str

@@ -29,14 +29,15 @@ class SqsEventQueue:
 
 
 @dataclass(frozen=True)
-class ArrivalQueue:
-    """The queue of arrivals with this URL, whose messages lead to checks of days.
+class MessageQueue:
+    """The queue of arrivals with this URL, whose messages lead to checks of days; or the queue of states.
 
     Without a URL, nothing is sent: the deployment has only the daily check.
     """
 
     sqs: Any
     url: str
+    name: str = "queue of arrivals"
 
     def __call__(self, messages: Sequence[tuple[str, int]]) -> None:
         """Send messages: the body of each, and after how many seconds it is received, at most 900.
@@ -45,7 +46,7 @@ class ArrivalQueue:
         """
         if not self.url:
             return
-        with translated("send messages to the queue of arrivals"):
+        with translated(f"send messages to the {self.name}"):
             for first in range(0, len(messages), _BATCH):
                 # Far below SQS's limit of 1 MiB for all of them: the longest part of a body is the key of an object.
                 entries = [
@@ -54,7 +55,7 @@ class ArrivalQueue:
                 ]
                 response = self.sqs.send_message_batch(QueueUrl=self.url, Entries=entries)
                 for failed in response.get("Failed", []):
-                    raise CloudError(f"could not send a message to the queue of arrivals: {failed['Code']}")
+                    raise CloudError(f"could not send a message to the {self.name}: {failed['Code']}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,11 @@ from slackwater.project.project import Project
 from slackwater.sources.kms_keys import parse_source_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
     from slackwater.aws.dynamodb.file_cache import DynamoFileCache
+    from slackwater.aws.dynamodb.period_table import DynamoPeriodTable
     from slackwater.aws.dynamodb.run_table import DynamoRunTable
     from slackwater.aws.dynamodb.state_table import DynamoStateTable
     from slackwater.aws.dynamodb.tokens import TokenTable
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from slackwater.runs.inputs.source_counts import CountsReader
     from slackwater.runs.waits.evaluation import InputEvaluator
     from slackwater.sources.definition import Source
+    from slackwater.state.facts import RejectedEvents
 
 
 class Resources:
@@ -93,12 +97,23 @@ class Resources:
                 cache=self.file_cache,
                 raw_writer=self.raw_writer,
                 now=utc_now,
-                put_rejected=self.state_table.put_rejected,
+                put_rejected=self.put_rejected_rows,
                 # The UUID makes each attempt an owner of its own: a retry may overlap with the attempt that it repeats.
                 owner=f"{correlation_id}/{uuid4()}",
                 lease=lease,
             )
             return fetcher.fetch(item)
+
+    def put_rejected_rows(self, source: str, rejected: Mapping[datetime, RejectedEvents]) -> None:
+        """Store the rejected rows of a pulled file, by the UTC hour of their timestamps. Raises `CloudError`."""
+        self.state_table.put_rejected(source, rejected)
+
+    @cached_property
+    def period_table(self) -> DynamoPeriodTable:
+        """The states of periods, beside the facts."""
+        from slackwater.aws.dynamodb.period_table import DynamoPeriodTable
+
+        return DynamoPeriodTable(self.clients("dynamodb"), self.settings.state_table)
 
     @cached_property
     def state_table(self) -> DynamoStateTable:

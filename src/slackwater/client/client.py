@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from slackwater.client.counts import DayCounts
     from slackwater.client.push import Event
     from slackwater.client.sender import PushTotals
+    from slackwater.client.states import SourceStates
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
 
@@ -153,10 +154,33 @@ class Client(LateClient):
         """
         from slackwater.client.counts import DayCounter
 
-        if not self.settings.state_table:
-            raise NotDeployed("the deployed version stores no counts: run slackwater deploy")
+        self._require_state_table()
         counter = DayCounter(reader=self.counts_reader, inputs=self.inputs)
         return counter.counts(self.project.source(source), iso_date(date))
+
+    def states(
+        self, source: str | None = None, *, first: Date | None = None, last: Date | None = None
+    ) -> list[SourceStates]:
+        """Return the states of the hours of a source, or of all with `counts`: by default of today, UTC.
+
+        They are those that were computed when something was last stored or reported, some seconds after that; `counts`
+        computes them now. Raises `UnknownName`, `InputError` for a source without `counts` or a wrong date,
+        `NotDeployed`, `CloudError`.
+        """
+        from slackwater.client.states import source_states
+        from slackwater.state.reports import counts_of
+
+        self._require_state_table()
+        end = date_type.fromisoformat(iso_date(last, name="last")) if last else utc_now().date()
+        start = date_type.fromisoformat(iso_date(first, name="first")) if first else end
+        if source:
+            counts_of(self.project.source(source))
+        found = [definition for name, definition in sorted(self.project.sources.items()) if source in {None, name}]
+        return [source_states(self.period_table, each, start, end) for each in found if each.counts]
+
+    def _require_state_table(self) -> None:
+        if not self.settings.state_table:
+            raise NotDeployed("the deployed version stores no counts: run slackwater deploy")
 
     def pull(
         self, source: str, *, as_of: Date | None = None, accept_removed: int = 0, on_progress: OnProgress = ignore

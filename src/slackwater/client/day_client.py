@@ -19,6 +19,8 @@ from slackwater.errors import InputError
 from slackwater.runs.record import DayRecord, Run, RunRecord
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from slackwater.client.days.attempts import Attempt
     from slackwater.client.days.backfill import BackfillResult, OnDay
     from slackwater.client.days.backfill_plan import BackfillPlan
@@ -297,10 +299,16 @@ class DayClient(ClientResources):
         """Return the version of a day that a run has published. It is read when its rows are asked for."""
         return PublishedTable(pipeline=run.pipeline, date=run.date, tag=run.tag, warehouse=self.warehouse)
 
+    def _states_table(self) -> pa.Table:
+        from slackwater.client.states import states_table
+
+        return states_table(self.period_table, self.project.sources.values(), utc_now().date())
+
     def query(self, sql: str, *, date: Date | None = None, version: int | None = None) -> QueryResult:
         """Return the result of one SQL statement of DuckDB, which may only read.
 
-        A published table has the name of its pipeline, and the events of a source are the table `raw.SOURCE`. With
+        A published table has the name of its pipeline, the events of a source are the table `raw.SOURCE`, and the
+        states of the hours of sources with `counts`, of the last 31 days, are the table `state`. With
         `version` of the day `date`, the statement reads the table of one pipeline as it was when that version was
         published: all of its days. Raises `InputError` for wrong SQL, or a version that does not exist any more.
         """
@@ -312,5 +320,11 @@ class DayClient(ClientResources):
             name, record, number = named[0], self.day(*named[:2]), named[2]
             tags = self.warehouse.tags(record.pipeline)
             of_pipeline[name] = readable_version(record, self.runs(name, record.date), tags, number).tag
-        tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache, tags=of_pipeline)
+        tables = CloudTables(
+            project=self.project,
+            warehouse=self.warehouse,
+            files=self.file_cache,
+            tags=of_pipeline,
+            states=self._states_table,
+        )
         return run_query(sql, tables=tables, pipelines=names, sources=self.project.sources)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ _SETTINGS = (
     "SET lock_configuration = true",
 )
 _PARTITION_COLUMNS = ("date", "hour")
+STATE_TABLE = "state"
+"""The states of the hours of sources."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,8 @@ class CloudTables:
     files: FileCache
     tags: Mapping[str, str] = field(default_factory=dict)
     """By pipeline: the Iceberg tag of the version as of which its table is read. All other tables are read as now."""
+    states: Callable[[], Any]
+    """Returns the states of the hours of sources."""
 
     def published(self, pipeline: str) -> Any | None:
         """Return the pipeline's published table, or the ledger, or None if nothing has been written to it yet."""
@@ -82,6 +86,9 @@ def run_query(sql: str, *, tables: CloudTables, pipelines: Iterable[str], source
             unpublished.append(name)
         else:
             connection.register(name, published)
+    # Not by its name alone, which is also that of many columns.
+    if STATE_TABLE not in pipelines and re.search(rf"\b(from|join)\s+{STATE_TABLE}\b", sql, re.IGNORECASE):
+        connection.register(STATE_TABLE, tables.states())
     if _names_in(sql, ["raw"]):
         connection.execute("CREATE SCHEMA raw")
         for name in _names_in(sql, sources):
@@ -102,7 +109,7 @@ def run_query(sql: str, *, tables: CloudTables, pipelines: Iterable[str], source
                 raise InputError("the ledger is empty: a monitoring writes to it when data is late") from error
             if f"name {name} " in message.lower():
                 raise InputError(f"{name} has not been published yet: slackwater run {name} --date DATE") from error
-        known = [*sorted(pipelines), LEDGER_TABLE, *(f"raw.{name}" for name in sorted(sources))]
+        known = [*sorted(pipelines), LEDGER_TABLE, STATE_TABLE, *(f"raw.{name}" for name in sorted(sources))]
         raise InputError(f"{message} (tables: {', '.join(known)})") from error
 
 

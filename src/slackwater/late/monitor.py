@@ -61,6 +61,8 @@ class Monitor:
     event_counts: EventCounts
     costs: CostRecorder
     update_table: UpdateTable
+    fold_states: UpdateTable
+    """Has the states of hours computed again from the listing, some time later."""
     put_metric: PutsMetric
     warn: Warns
 
@@ -130,10 +132,13 @@ class Monitor:
             self.arrivals(list(checks))
 
     def update_tables(self, report: CheckReport, definition: Pipeline) -> None:
-        """Have the raw tables of the pipeline's sources follow the listing of the window, also without any event."""
+        """Have raw tables and states of the pipeline's sources follow the listing of the window, without any event."""
         window = check_window(definition, report.as_of, report.checked_at)
+        partitions = {partition for day in window for partition in day.partitions()}
         for source in definition.sources:
-            self.update_table(source, {partition for day in window for partition in day.partitions()})
+            self.update_table(source, partitions)
+            if self.checker.project.source(source).counts:
+                self.fold_states(source, partitions)
 
     def notify_of_tables(self, report: CheckReport, definition: Pipeline, *, execution: str) -> None:
         """Notify people of changed days of tables with `on_change: notify`, at most 10 times.

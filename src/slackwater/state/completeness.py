@@ -131,9 +131,9 @@ def period_counts(
     is unknown.
     """
     wanted, periods = sorted(hours), list[PeriodCounts]()
-    for start, end, inside in _periods(source, wanted):
+    for start, end, inside in periods_of(source, wanted):
         is_whole = (end - start) / HOUR == len(inside)
-        windows = tuple(_windows(source, start, end, facts, coverage))
+        windows = tuple(windows_of(source, start, end, facts, coverage))
         rejected = sum(
             sum(item.bins)
             for hour in inside
@@ -142,7 +142,8 @@ def period_counts(
         )
         held = sum(stored.get(hour, 0) for hour in inside)
         is_known = is_whole and all(window.is_known for window in windows)
-        state = _state(source, windows, held + rejected) if is_known else CountState.UNKNOWN
+        sent = sum(window.sent or 0 for window in windows)
+        state = count_state(source, sent, held + rejected) if is_known else CountState.UNKNOWN
         periods.append(PeriodCounts(start, end, windows, held, rejected, state))
     return periods
 
@@ -151,13 +152,10 @@ def total_counts(source: Source, periods: Iterable[PeriodCounts]) -> SourceCount
     """Return the totals of periods. Missing events of one period are not made up for by a surplus of another."""
     periods = list(periods)
     known = [period for period in periods if period.state is not CountState.UNKNOWN]
-    states = {period.state for period in periods}
-    # No period at all is no proof of anything.
-    order = (CountState.SHORT, CountState.UNKNOWN, CountState.SURPLUS, CountState.COMPLETE)
     return SourceCounts(
         source=source.source,
         unit="day" if counts_of(source).window == "day" else "hour",
-        state=next((state for state in order if state in states), CountState.UNKNOWN),
+        state=total_state(period.state for period in periods),
         sent=sum(period.sent or 0 for period in known),
         stored=sum(period.stored for period in known),
         rejected=sum(period.rejected for period in known),
@@ -168,13 +166,21 @@ def total_counts(source: Source, periods: Iterable[PeriodCounts]) -> SourceCount
     )
 
 
+def total_state(states: Iterable[CountState]) -> CountState:
+    """Return the state of several periods together, also of several sources: of the worst one, unknown without any."""
+    found = set(states)
+    # No period at all is no proof of anything.
+    order = (CountState.SHORT, CountState.UNKNOWN, CountState.SURPLUS, CountState.COMPLETE)
+    return next((state for state in order if state in found), CountState.UNKNOWN)
+
+
 def fact_hours(source: Source, hours: Iterable[datetime]) -> set[datetime]:
     """Return the UTC hours whose facts say what was sent and rejected in these hours: also those where days begin."""
     wanted = set(hours)
-    return wanted.union(start for start, _, _ in _periods(source, sorted(wanted)))
+    return wanted.union(start for start, _, _ in periods_of(source, sorted(wanted)))
 
 
-def _periods(source: Source, hours: list[datetime]) -> Iterator[tuple[datetime, datetime, list[datetime]]]:
+def periods_of(source: Source, hours: list[datetime]) -> Iterator[tuple[datetime, datetime, list[datetime]]]:
     """Yield start and end of each period, with those of the hours, in order, that are in it."""
     if counts_of(source).window != "day":
         yield from ((hour, hour + HOUR, [hour]) for hour in hours)
@@ -186,7 +192,7 @@ def _periods(source: Source, hours: list[datetime]) -> Iterator[tuple[datetime, 
         yield start, window_end(start, "day", source.pull_timezone), inside
 
 
-def _windows(
+def windows_of(
     source: Source,
     start: datetime,
     end: datetime,
@@ -216,8 +222,8 @@ def _deciding(newest_first: Iterable[HourReport], window: str, minute: int) -> H
     return next((item for item in newest_first if item.window == window and minute in item.counts), None)
 
 
-def _state(source: Source, windows: Iterable[WindowCount], present: int) -> CountState:
-    sent = sum(window.sent or 0 for window in windows)
+def count_state(source: Source, sent: int, present: int) -> CountState:
+    """Return the state of a time whose events have all been sent; `present` are the events stored or rejected."""
     if present > sent:
         return CountState.SURPLUS
     # Integers: in floating point, 99,995 of 100,000 events could be less than 99.995 percent.

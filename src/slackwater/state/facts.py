@@ -45,11 +45,25 @@ class RejectedEvents(NamedTuple):
     """Events without a readable timestamp, in the hour in which they were received. They count in no window."""
 
 
+class Part(NamedTuple):
+    """One object of raw events of a UTC hour."""
+
+    name: str
+    """The name of the object in its partition, without `.parquet`."""
+    bins: tuple[int, ...]
+    """Events by five minutes: 12 numbers."""
+    bytes: int
+    written: datetime
+    """When the object was written, UTC."""
+
+
 class HourFacts(NamedTuple):
     """All facts about one UTC hour."""
 
     reports: tuple[HourReport, ...] = ()
     rejected: tuple[RejectedEvents, ...] = ()
+    parts: tuple[Part, ...] = ()
+    """Only where the states of periods are computed: all others count what they list."""
 
 
 def file_origin(content: str, digest: str) -> str:

@@ -65,12 +65,17 @@ def repeated_at_once(cloud, function):
         sqs.set_queue_attributes(QueueUrl=url, Attributes=known)
 
 
-@causes("event-dead-letters", "arrival-dead-letters")
+@causes("event-dead-letters", "arrival-dead-letters", "state-dead-letters")
 def test_alarms_fire_for_events_and_arrivals_that_cannot_be_handled_in_five_attempts(cloud, state, messages, runbook):
     sqs, outputs = cloud.client("sqs"), cloud.outputs()
     events = outputs["EventDeadLetterQueueUrl"]
     arrivals = sqs.get_queue_url(QueueName="slackwater-arrivals-dead-letters")["QueueUrl"]
-    functions = {"event-dead-letters": "store-events", "arrival-dead-letters": "check-arrivals"}
+    states = sqs.get_queue_url(QueueName="slackwater-states-dead-letters")["QueueUrl"]
+    functions = {
+        "event-dead-letters": "store-events",
+        "arrival-dead-letters": "check-arrivals",
+        "state-dead-letters": "fold-state",
+    }
     with ExitStack() as stack:
         for alarm, function in functions.items():
             reset_alarm(cloud, alarm)
@@ -84,10 +89,14 @@ def test_alarms_fire_for_events_and_arrivals_that_cannot_be_handled_in_five_atte
     assert "a test" in received
     assert "message not handled" in log
     assert '"ApproximateNumberOfMessagesNotVisible": "1"' in left
-    for url in (events, arrivals):
+    _, _, received, log, _ = runbook("state-dead-letters")
+    assert "a test" in received
+    assert "the message is not readable" in log
+    for url in (events, arrivals, states):
         sqs.purge_queue(QueueUrl=url)
     assert until(lambda: messages.of(PAGE, "events"))
     assert until(lambda: messages.of(WARNING, "arrival-dead-letters"))
+    assert until(lambda: messages.of(WARNING, "state-dead-letters"))
 
 
 @contextmanager
@@ -103,11 +112,15 @@ def unread(cloud, function):
         functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
 
 
-@causes("events-waiting", "arrivals-waiting")
+@causes("events-waiting", "arrivals-waiting", "states-waiting")
 def test_alarms_fire_for_events_and_arrivals_that_wait(cloud, state, messages, runbook):
     sqs, cloudwatch, urls = cloud.client("sqs"), cloud.client("cloudwatch"), list[str]()
     pages = len(messages.of(PAGE, "events"))
-    waiting = (("events-waiting", "store-events", 10), ("arrivals-waiting", "check-arrivals", 40))
+    waiting = (
+        ("events-waiting", "store-events", 10),
+        ("arrivals-waiting", "check-arrivals", 40),
+        ("states-waiting", "fold-state", 70),
+    )
     with ExitStack() as stack:
         for alarm, function, minutes in waiting:
             [deployed] = cloudwatch.describe_alarms(AlarmNames=[f"slackwater-{alarm}"])["MetricAlarms"]
@@ -123,5 +136,6 @@ def test_alarms_fire_for_events_and_arrivals_that_wait(cloud, state, messages, r
             assert until(lambda of=alarm: state(of) == "ALARM")
             runbook(alarm)
     assert until(lambda: messages.of(WARNING, "arrivals-waiting"))
+    assert until(lambda: messages.of(WARNING, "states-waiting"))
     # The dead letters of the test before have the same cause, if it has run.
     assert until(lambda: len(messages.of(PAGE, "events")) == max(pages, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import botocore.session
 import pytest
@@ -20,7 +21,6 @@ from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import publication_uri
 from slackwater.state.conditions import Evaluation, Outcome
 from slackwater.state.facts import HOUR
-from slackwater.state.reports import new_report
 from slackwater.state.waits import DayKey, WaitingRun, Waits
 from tests.fakes_check import PIPELINE, PUBLICATION
 from tests.fakes_functions import resources_of, use_resources
@@ -181,16 +181,15 @@ def test_a_run_that_has_published_wakes_the_runs_that_wait_for_its_day():
     assert wakes.asked == [(PIPELINE, DATE)]
 
 
-def test_a_report_wakes_the_runs_that_wait_for_its_source():
+def test_a_changed_hour_wakes_the_runs_that_wait_for_its_source():
     world, wakes = counted_world(), Wakes()
-    report = new_report(
-        world.project.sources["flights"], as_of=NOON, through=START + HOUR, counts={START: 1}, principal="push:acme"
-    )
     for project in (world.project, waiting(world, inputs={"flights": "complete"}).project):
-        resources = resources_of(project=project, state_table=world.state, wake_requests=wakes)
-        resources.put_report(report)
-    assert wakes.asked == [("flights", None)]
-    assert len(world.state.facts("flights", [START])[START].reports) == 2
+        resources = resources_of(
+            {"raw_bucket": "raw", "exchange_bucket": "exchange"}, project=project, wake_requests=wakes,
+            period_table=None, file_cache=None, store=None, clients=Mock(),
+        )  # fmt: skip
+        resources.period_folder.on_changed("flights", [START])
+    assert wakes.asked == [("flights", [START])]
 
 
 def test_objects_that_arrive_wake_the_runs_that_wait_for_their_hours():

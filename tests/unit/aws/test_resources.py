@@ -32,10 +32,10 @@ from tests.function_variables import VARIABLES
 pytestmark = pytest.mark.unit
 
 USES = {
-    "receive-events": ("events_api", "event_counts", "state_table", "wake_requests"),
+    "receive-events": ("events_api", "event_counts", "state_table", "state_messages"),
     "store-events": ("project", "receiver"),
     "list-files": (
-        *("project", "store", "file_cache", "state_table", "wake_requests"),
+        *("project", "store", "file_cache", "state_table", "state_messages"),
         *("settings.exchange_bucket", "settings.outbound_allow"),
     ),
     "fetch-file": (
@@ -45,6 +45,7 @@ USES = {
         "state_table",
         "event_counts",
         "arrivals",
+        "state_messages",
         "settings.outbound_allow",
     ),
     "update-raw-tables": ("raw_tables",),
@@ -52,7 +53,8 @@ USES = {
     "freeze-inputs": (freeze_inputs.freezer,),
     "await-inputs": ("waits",),
     "record-run": (record_run.recorder,),
-    "check-days": (check_days.monitor,),
+    "check-days": (check_days.monitor, "state_messages"),
+    "fold-state": ("period_folder",),
     "check-arrivals": (check_arrivals.arrival_checks,),
     "compare-versions": (compare_versions.versions,),
     "notify-change": (notify_change.notifier, "costs"),

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.dynamodb import state_table
+from slackwater.aws.dynamodb import state_items
 from slackwater.aws.dynamodb.state_table import DynamoStateTable
 from slackwater.errors import CloudError, Throttled
 from slackwater.state.facts import HOUR, RejectedEvents
@@ -90,7 +90,7 @@ def test_a_report_that_ends_half_way_makes_no_window_empty(table, each_dynamodb)
 
 
 def test_unprocessed_items_are_sent_again(table, monkeypatch):
-    monkeypatch.setattr(state_table.time, "sleep", lambda _: None)
+    monkeypatch.setattr(state_items.time, "sleep", lambda _: None)
     real, left = table._dynamodb.batch_write_item, [3]
 
     def some(RequestItems):  # noqa: N803

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.unit
 COMMANDS = [
     "local up", "local down", "local status", "local env", "plan", "deploy", "destroy", "doctor", "source validate",
     "pipeline validate", "dev", "test", "token create", "token list", "token revoke", "push", "pull", "files list",
-    "files give-up", "counts", "sideline list", "sideline show", "buffer status", "buffer redrive", "run", "stop",
-    "runs", "refs", "history", "rollback", "why", "late list", "late release", "late keep", "late suggest",
+    "files give-up", "counts", "state", "sideline list", "sideline show", "buffer status", "buffer redrive", "run",
+    "stop", "runs", "refs", "history", "rollback", "why", "late list", "late release", "late keep", "late suggest",
     "monitor", "diff", "cost", "logs", "query",
 ]  # fmt: skip
 RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-10"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -14,19 +16,23 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from slackwater.aws.warehouse import Warehouse
 from slackwater.client.sql import CloudTables, run_query
+from slackwater.client.states import states_table
 from slackwater.project.project import Project
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition
+from slackwater.state.facts import Coverage, HourFacts, Part
+from slackwater.state.fold import fold, periods_with
 from slackwater.storage import StoredObject
 from tests.fakes_receiver import Clock, MemoryFileCache, a_source, begin_file, store_file
 from tests.fakes_spark import FolderStore
-from tests.fakes_state import MemoryState
+from tests.fakes_state import MemoryPeriods, MemoryState
 from tests.pushing import pushed_body
 from tests.reading import counted_events, stored_events
 
 pytestmark = pytest.mark.unit
 
+NOW = datetime(2026, 1, 2, 3, tzinfo=UTC)
 SCHEMA = pa.schema([("origin", pa.string()), ("hour", pa.int64()), ("added_later", pa.float64())])
 
 
@@ -94,7 +100,9 @@ class Cloud:
         files = SubTreeFileSystem(str(folder), LocalFileSystem())
         warehouse = Warehouse(catalog=None, files=files, store=self.store, database="w", raw_bucket="raw")
         project = Project(sources={"things": self.source}, pipelines={})
-        self.tables = CloudTables(project=project, warehouse=warehouse, files=self.files)
+        self.states = MemoryPeriods()
+        states = partial(states_table, self.states, project.sources.values(), NOW.date())
+        self.tables = CloudTables(project=project, warehouse=warehouse, files=self.files, states=states)
 
     def push(self, events):
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
@@ -135,3 +143,16 @@ def test_a_query_reads_one_version_of_a_file_while_the_file_is_replaced(tmp_path
     assert cloud.query("SELECT count FROM raw.things") == [(0,)]
     store_file(cloud.files, "things", "x.csv", "after", [hour])
     assert cloud.query("SELECT count FROM raw.things") == [(1,)]
+
+
+def test_a_query_reads_the_states_of_hours(tmp_path):
+    cloud = Cloud(tmp_path, counts={"window": "1h"})
+    [period] = periods_with(cloud.source, [NOW.replace(hour=2)])
+    facts = {period.start: HourFacts(parts=(Part("a", (7, *[0] * 11), 1, NOW),))}
+    state = fold(period, facts, Coverage(period.start, NOW), distinct=None)
+    cloud.states.put_state(state._replace(version=1))
+    rows = cloud.query("SELECT source, start, state, stored, surplus, missing, version FROM state")
+    assert rows == [("things", datetime(2026, 1, 2, 2, tzinfo=UTC), "surplus", 7, 7, 0, 1)]
+    # A column of that name opens no table.
+    cloud.tables = replace(cloud.tables, states=pytest.fail)
+    assert cloud.query("SELECT 1 AS state WHERE state = 1") == [(1,)]

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from lambdas import check_arrivals
-from slackwater.aws.queue import ArrivalQueue
+from slackwater.aws.queue import MessageQueue
 from slackwater.costs.cost import RunCost
 from slackwater.errors import CloudError, Throttled
 from slackwater.late.arrival_messages import day_deferred
@@ -231,7 +231,7 @@ class Sqs:
 
 def test_messages_are_sent_in_batches_of_ten():
     sqs = Sqs()
-    send = ArrivalQueue(sqs, "url")
+    send = MessageQueue(sqs, "url")
     send([])
     assert sqs.sent == []
     send([(str(number), number) for number in range(21)])
@@ -243,7 +243,7 @@ def test_messages_are_sent_in_batches_of_ten():
 
 def test_without_a_queue_nothing_is_sent():
     sqs = Sqs()
-    ArrivalQueue(sqs, "")([("body", 0)])
+    MessageQueue(sqs, "")([("body", 0)])
     assert sqs.sent == []
 
 

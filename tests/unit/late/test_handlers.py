@@ -19,7 +19,9 @@ from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.cost_recorder import RecordedCosts
 from slackwater.runs.pipeline_records import ArrivalHistory, CountedRerun, RerunUsage
 from slackwater.runs.record import publication_uri
+from slackwater.sources.counts import Counts
 from slackwater.sources.partitions import Partition
+from slackwater.state.messages import read_message
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World
 from tests.fakes_functions import NoCosts, resources_of, use_resources
 from tests.fakes_notification import TopicFake, a_comparison
@@ -119,6 +121,19 @@ def test_a_check_of_the_window_lets_the_tables_of_its_sources_follow_and_one_of_
     # The window of seven days and the current one, from midnight in New York to midnight, in daylight saving time.
     first, last = Partition("2013-03-06", "05"), Partition("2013-03-14", "03")
     assert (updated["flights"][0], updated["flights"][-1], len(updated["flights"])) == (first, last, 8 * 24 - 1)
+
+
+def test_a_check_of_the_window_has_the_states_of_sources_with_counts_computed_again(world, check, resources):
+    sent = []
+    vars(resources)["state_messages"] = sent.extend
+    counted = world.project.sources["flights"].model_copy(update={"counts": Counts(window="1h")})
+    world.project = world.project.model_copy(update={"sources": {**world.project.sources, "flights": counted}})
+    check(days=["2013-03-10"])
+    assert sent == []
+    check()
+    messages = [read_message(body) for body, _ in sent]
+    assert {(message.source, message.listing) for message in messages} == {("flights", True)}
+    assert [len(message.hours) for message in messages] == [19, *[24] * 7, 4]
 
 
 def test_a_check_of_the_current_day_puts_levels(world, check, metrics):

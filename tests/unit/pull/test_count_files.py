@@ -36,7 +36,9 @@ class World:
 
     def read(self):
         dates = list(lookback_dates(self.source, None, NOW))
-        return read_count_files(self.source, dates, partner=self.partner, state=self.state, now=NOW)
+        return read_count_files(
+            self.source, dates, partner=self.partner, state=self.state, put_report=self.state.put_report, now=NOW
+        )
 
     def sent(self) -> list[tuple[str, int]]:
         reports = self.state.facts("things", [HOUR])[HOUR].reports

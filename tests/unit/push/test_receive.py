@@ -60,7 +60,7 @@ class TestEvents:
             "_event_time": noon,
             "_received_at": RECEIVED,
         }
-        assert setup.store.metadata(uri) == {"rows": "1"}
+        assert setup.store.metadata(uri) == {"rows": "1", "windows": ",".join(["1", *"0" * 11])}
         assert uri.startswith("s3://raw/raw/source=things/date=2013-03-08/hour=12/")
         assert len(uri.rpartition("/")[2]) == 32 + len("-1.parquet")
 

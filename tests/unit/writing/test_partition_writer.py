@@ -39,6 +39,10 @@ def write(folder: Path, blocks: list[pa.Table], **options: object) -> dict[tuple
     assert [file.partition for file in files] == sorted(file.partition for file in files)
     ids_by_hour = {tuple(file.partition): pq.read_table(file.path)["id"].to_pylist() for file in files}
     assert [file.rows for file in files] == [len(ids) for ids in ids_by_hour.values()]
+    minutes = [[at.minute for at in pq.read_table(file.path)[EVENT_TIME].to_pylist()] for file in files]
+    assert [file.bins for file in files] == [
+        tuple(sum(minute // 5 == number for minute in of_file) for number in range(12)) for of_file in minutes
+    ]
     return ids_by_hour
 
 

@@ -4,7 +4,10 @@
 |---|---|---|
 | `SOURCE#2026-01-01T15` | `report#AS_OF#ID` | through, window, counts by minute, principal |
 | `SOURCE#2026-01-01T15` | `rejected#ORIGIN` | bins of five minutes, unplaced |
+| `SOURCE#2026-01-01T15` | `part#OBJECT` | bins of five minutes, bytes, written |
+| `SOURCE#2026-01-01T15` | `state` | the state of the period that begins with the hour, version, announced |
 | `SOURCE#reports` | `from#INSTANT#AS_OF#ID`, `through#INSTANT#AS_OF#ID` | |
+| `SOURCE#reports` | `folded` | what the reports covered when hours without numbers were computed |
 | `SOURCE#files` | `PATH` | how the file was listed when its report was read |
 
 The facts about an hour have one partition key, so that one Query reads them all. It takes 1,000 writes a second, which
@@ -14,39 +17,31 @@ instant of all reports are found by the order of the keys, whatever their number
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from slackwater.aws.dynamodb.requests import read_items
+from slackwater.aws.dynamodb.state_items import THREADS, StateItems, hour_key, instant_key, item, parsed
 from slackwater.aws.failures import translated
-from slackwater.errors import Throttled
-from slackwater.state.facts import HOUR, KEPT, Coverage, HourFacts, HourReport, RejectedEvents, Report
+from slackwater.state.facts import Coverage, HourFacts, HourReport, Part, RejectedEvents, Report
 
-# BatchWriteItem accepts 25 puts. It returns some of them unprocessed when it is throttled.
-_MAX_PUTS = 25
-_REPEATS = 10
-# Hours that are read, or groups of items that are written, at the same time.
-_THREADS = 16
+AFTER_REPORTS = "report$"
+"""A sort key behind all facts: `$` is the character after `#`."""
 
 
-class DynamoStateTable:
+class DynamoStateTable(StateItems):
     """`slackwater.state.facts.StateTable` over DynamoDB, with the files that have reports."""
-
-    def __init__(self, dynamodb: Any, table: str) -> None:
-        self._dynamodb = dynamodb
-        self._table = table
 
     def put_report(self, report: Report) -> None:
         """Store what a report says about each hour, and then the time that it covers."""
         by_hour: dict[datetime, dict[int, int]] = {}
         for start, count in report.counts.items():
             by_hour.setdefault(start.replace(minute=0), {})[start.minute] = count
-        key = f"{_instant(report.as_of)}#{report.id}"
+        key = f"{instant_key(report.as_of)}#{report.id}"
         common = {
-            "through": {"S": _instant(report.through)},
+            "through": {"S": instant_key(report.through)},
             "window": {"S": report.window},
             "principal": {"S": report.principal},
         }
@@ -54,8 +49,8 @@ class DynamoStateTable:
         self._put_all(
             what,
             [
-                _item(
-                    _hour_key(report.source, hour),
+                item(
+                    hour_key(report.source, hour),
                     f"report#{key}",
                     expires=hour,
                     counts={"M": {f"{minute:02d}": {"N": str(count)} for minute, count in counts.items()}},
@@ -68,7 +63,7 @@ class DynamoStateTable:
         self._put_all(
             what,
             [
-                _item(f"{report.source}#reports", f"{name}#{_instant(instant)}#{key}", expires=instant)
+                item(f"{report.source}#reports", f"{name}#{instant_key(instant)}#{key}", expires=instant)
                 for name, instant in (("from", report.covers_from), ("through", report.through))
             ],
         )
@@ -78,8 +73,8 @@ class DynamoStateTable:
         self._put_all(
             f"store the rejected events of {source}",
             [
-                _item(
-                    _hour_key(source, hour),
+                item(
+                    hour_key(source, hour),
                     f"rejected#{events.origin}",
                     expires=hour,
                     bins={"L": [{"N": str(count)} for count in events.bins]},
@@ -94,12 +89,11 @@ class DynamoStateTable:
         wanted = sorted(set(hours))
 
         def read(hour: datetime) -> HourFacts:
-            items = list(self._items(_hour_key(source, hour), what=f"the facts of {source}"))
-            reports = (_report(item) for item in items if item["sk"]["S"].startswith("report#"))
-            rejected = (_rejected(item) for item in items if item["sk"]["S"].startswith("rejected#"))
-            return HourFacts(tuple(reports), tuple(rejected))
+            # Not the objects, of which an hour may have thousands.
+            found = self._items(hour_key(source, hour), "rejected#", AFTER_REPORTS, what=f"the facts of {source}")
+            return facts_of(found)
 
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             return dict(zip(wanted, pool.map(read, wanted), strict=True))
 
     def coverage(self, source: str) -> Coverage | None:
@@ -115,7 +109,7 @@ class DynamoStateTable:
                     ConsistentRead=True,
                     Limit=1,
                 )
-            ends += [_parsed(item["sk"]["S"].split("#")[1]) for item in page["Items"]]
+            ends += [parsed(item["sk"]["S"].split("#")[1]) for item in page["Items"]]
         return Coverage(*ends) if len(ends) == 2 else None  # noqa: PLR2004
 
     def read_files(self, source: str, paths: Sequence[str]) -> dict[str, str]:
@@ -128,66 +122,30 @@ class DynamoStateTable:
         """Record that the report of a file was read at that time, and how the file was listed."""
         self._put_all(
             f"record a file with counts of {source}",
-            [_item(f"{source}#files", path, expires=at, listed={"S": listed})],
+            [item(f"{source}#files", path, expires=at, listed={"S": listed})],
         )
 
-    def _items(self, key: str, *, what: str) -> Iterator[dict[str, Any]]:
-        with translated(f"read {what}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="pk = :pk",
-                ExpressionAttributeValues={":pk": {"S": key}},
-                ConsistentRead=True,
-            )
-            for page in pages:
-                yield from page["Items"]
 
-    def _put_all(self, what: str, items: Sequence[dict[str, Any]]) -> None:
-        groups = [items[start : start + _MAX_PUTS] for start in range(0, len(items), _MAX_PUTS)]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(lambda group: self._put_group(what, group), groups))  # `list` raises the first error
-
-    def _put_group(self, what: str, items: Sequence[dict[str, Any]]) -> None:
-        request: Any = [{"PutRequest": {"Item": item}} for item in items]
-        for repeat in range(_REPEATS):
-            with translated(what):
-                response = self._dynamodb.batch_write_item(RequestItems={self._table: request})
-            request = response.get("UnprocessedItems", {}).get(self._table)
-            if not request:
-                return
-            time.sleep(min(0.05 * 2**repeat, 2))
-        raise Throttled(f"could not {what}: DynamoDB leaves items unprocessed")
-
-
-def _item(pk: str, sk: str, *, expires: datetime, **attributes: Any) -> dict[str, Any]:
-    """Return an item that DynamoDB deletes `KEPT` after the hour of `expires`: the same for the same fact."""
-    return {
-        "pk": {"S": pk},
-        "sk": {"S": sk},
-        "expires": {"N": str(int((expires + HOUR + KEPT).timestamp()))},
-        **attributes,
-    }
-
-
-def _hour_key(source: str, hour: datetime) -> str:
-    return f"{source}#{hour.astimezone(UTC):%Y-%m-%dT%H}"
-
-
-def _instant(instant: datetime) -> str:
-    # Always with microseconds, so that keys sort by time.
-    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
-
-
-def _parsed(value: str) -> datetime:
-    return datetime.fromisoformat(value)
+def facts_of(items: Iterable[dict[str, Any]]) -> HourFacts:
+    """Return the facts in the items of an hour."""
+    reports, rejected, parts = list[HourReport](), list[RejectedEvents](), list[Part]()
+    for found in items:
+        kind = found["sk"]["S"].partition("#")[0]
+        if kind == "report":
+            reports.append(_report(found))
+        elif kind == "rejected":
+            rejected.append(_rejected(found))
+        else:
+            parts.append(_part(found))
+    return HourFacts(tuple(reports), tuple(rejected), tuple(parts))
 
 
 def _report(item: dict[str, Any]) -> HourReport:
     _, as_of, id_ = item["sk"]["S"].split("#")
     return HourReport(
-        as_of=_parsed(as_of),
+        as_of=parsed(as_of),
         id=id_,
-        through=_parsed(item["through"]["S"]),
+        through=parsed(item["through"]["S"]),
         window=item["window"]["S"],
         counts={int(minute): int(count["N"]) for minute, count in item["counts"]["M"].items()},
         principal=item["principal"]["S"],
@@ -197,3 +155,12 @@ def _report(item: dict[str, Any]) -> HourReport:
 def _rejected(item: dict[str, Any]) -> RejectedEvents:
     bins = tuple(int(count["N"]) for count in item["bins"]["L"])
     return RejectedEvents(item["sk"]["S"].removeprefix("rejected#"), bins, int(item["unplaced"]["N"]))
+
+
+def _part(item: dict[str, Any]) -> Part:
+    return Part(
+        name=item["sk"]["S"].removeprefix("part#"),
+        bins=tuple(int(count["N"]) for count in item["bins"]["L"]),
+        bytes=int(item["bytes"]["N"]),
+        written=parsed(item["written"]["S"]),
+    )

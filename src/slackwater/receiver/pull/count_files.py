@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import NamedTuple, Protocol
 
 from slackwater.errors import FileVanished, PartnerError
 from slackwater.receiver.connectors.connector import Connector, ListedFile
 from slackwater.sources.definition import Source
-from slackwater.state.facts import StateTable
+from slackwater.state.facts import Report
 from slackwater.state.reports import MAX_BYTES, ReportRefused, read_report
 
 MAX_FILE_BYTES = MAX_BYTES
@@ -27,8 +27,8 @@ class CountFiles(NamedTuple):
     """Why files were not read, with their names: at most 5."""
 
 
-class CountTable(StateTable, Protocol):
-    """A table of facts that also knows which files were read."""
+class CountTable(Protocol):
+    """A table that knows which files were read."""
 
     def read_files(self, source: str, paths: Sequence[str]) -> dict[str, str]:
         """Return, by path, how files were listed when their reports were read. Raises `CloudError`."""
@@ -41,7 +41,13 @@ NO_COUNT_FILES = CountFiles(0)
 
 
 def read_count_files(
-    source: Source, dates: Sequence[date], *, partner: Connector, state: CountTable, now: datetime
+    source: Source,
+    dates: Sequence[date],
+    *,
+    partner: Connector,
+    state: CountTable,
+    put_report: Callable[[Report], None],
+    now: datetime,
 ) -> CountFiles:
     """Store the reports in the new and changed files with counts of these dates; nothing without `counts.files`.
 
@@ -70,7 +76,7 @@ def read_count_files(
         except (PartnerError, ReportRefused) as error:
             refused.append(f"{name}: {error}"[:_MOST_CHARACTERS])
             continue
-        state.put_report(report)
+        put_report(report)
         # Afterwards: a pull that ends in between reads the file again, which changes nothing.
         state.put_file(source.source, name, listed, at=now)
         read += 1

@@ -24,6 +24,8 @@ from slackwater.receiver.writing.duplicate_ids import duplicate_rows
 from slackwater.receiver.writing.partitioning import PARQUET, row_indexes, split_by_hour
 from slackwater.receiver.writing.raw_writer import PartitionFile
 from slackwater.receiver.writing.spill_file import SpillFile
+from slackwater.receiver.writing.windows import hour_bins, windows_in
+from slackwater.sources.event_schema import EVENT_TIME
 from slackwater.sources.partitions import Partition
 
 # Hours of one file. The file cache lists the objects of a file in one item, and DynamoDB limits an item to 400 KB.
@@ -55,6 +57,7 @@ class PartitionWriter:
         self._buffer: list[pa.Table] = []
         self._buffered_bytes = 0
         self._rows: dict[Partition, int] = defaultdict(int)
+        self._bins: dict[Partition, tuple[int, ...]] = {}
         self._spill: SpillFile[Partition] = SpillFile(folder / "spill.arrow")
         self._files: dict[Partition, tuple[_AppendOnlyFile, pq.ParquetWriter]] = {}
 
@@ -90,10 +93,12 @@ class PartitionWriter:
             for table in _row_groups(chain(self._spill.tables(partition), buffered.get(partition, []))):
                 self._write(partition, table)
             self._close(partition)
-            path, rows = self._path(partition), self._rows[partition]
-            if self._id_column:
-                rows = _drop_duplicates(path, self._id_column)
-            files.append(PartitionFile(partition, path, rows))
+            path, rows, bins = self._path(partition), self._rows[partition], self._bins[partition]
+            if self._id_column and (dropped := _drop_duplicates(path, self._id_column)):
+                rows -= dropped
+                with path.open("rb") as file:
+                    bins = windows_in(file, uri=path.name)
+            files.append(PartitionFile(partition, path, rows, bins))
         return files
 
     def _take_buffer(self) -> Iterator[tuple[Partition, pa.Table]]:
@@ -112,6 +117,10 @@ class PartitionWriter:
 
     def _write(self, partition: Partition, table: pa.Table) -> None:
         """Transform the events and append them to the file of their partition as one row group."""
+        bins = hour_bins(table[EVENT_TIME])
+        if before := self._bins.get(partition):
+            bins = tuple(map(int.__add__, before, bins))
+        self._bins[partition] = bins
         table = self._transform(table)
         if partition not in self._files:
             sink = _AppendOnlyFile(self._path(partition))
@@ -144,7 +153,7 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _drop_duplicates(path: Path, id_column: str) -> int:
-    """Keep the first event of each id in the Parquet file at `path`; return the number of events left."""
+    """Keep the first event of each id in the Parquet file at `path`; return the number of events dropped."""
     with pq.ParquetFile(path) as file:
         rows: int = file.metadata.num_rows
         # One bit for each row, in the format of Arrow's boolean arrays.
@@ -154,7 +163,7 @@ def _drop_duplicates(path: Path, id_column: str) -> int:
             for row in table["row"].to_pylist():
                 duplicates[row >> 3] |= 1 << (row & 7)
         if not count:
-            return rows
+            return 0
         kept = pc.invert(pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(duplicates)]))
         start, rewritten = 0, path.with_suffix(".rewritten")
         # One row group at a time, so that memory stays bounded.
@@ -164,7 +173,7 @@ def _drop_duplicates(path: Path, id_column: str) -> int:
                 writer.write_table(table.filter(kept.slice(start, table.num_rows)))
                 start += table.num_rows
     rewritten.replace(path)
-    return rows - count
+    return count
 
 
 def _numbered_ids(file: pq.ParquetFile, id_column: str) -> Iterator[pa.Table]:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from slackwater.receiver.writing.partitioning import PARQUET, HourSplit
 from slackwater.receiver.writing.rejected_hours import count_bins, metadata_of
 from slackwater.receiver.writing.rejects import rejects_uri, to_jsonl
+from slackwater.receiver.writing.windows import hour_bins, windows_metadata
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EVENT_TIME
 from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri
@@ -35,6 +36,8 @@ class PartitionFile(NamedTuple):
     partition: Partition
     path: Path
     rows: int
+    bins: tuple[int, ...]
+    """The events by five minutes of the hour."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,8 @@ class RawWriter:
         """
         ids, new = sorted(set(batch_ids)), list[int]()
 
-        def put(partition: Partition, rows: int, body: bytes) -> int:
+        def put(partition: Partition, bins: tuple[int, ...], body: bytes) -> int:
+            rows = sum(bins)
             # The name depends on the batches, not on the events, and `source` is the definition in their receipts: a
             # retry finds the objects of the first attempt even if the source's definition has changed in between. The
             # number of events is that of the first attempt, too (`slackwater.receiver.push.receive.Receipt.rows`).
@@ -72,13 +76,15 @@ class RawWriter:
             uri = object_uri(
                 self.raw_bucket, source.source, partition, object_name(name, rows) if has_named_rows else name
             )
-            if not self.store.put_new(uri, body, metadata={ROWS: str(rows)}):
+            if not self.store.put_new(uri, body, metadata={ROWS: str(rows), **windows_metadata(bins)}):
                 return 0
             new.append(rows)
             return rows
 
         # Encode before the threads start: encoding needs the processor, and the threads are only for waiting for S3.
-        encoded = [(partition, table.num_rows, encode_parquet(table)) for partition, table in split.runs()]
+        encoded = [
+            (partition, hour_bins(table[EVENT_TIME]), encode_parquet(table)) for partition, table in split.runs()
+        ]
         try:
             with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
                 return sum(pool.map(lambda part: put(*part), encoded))
@@ -94,7 +100,7 @@ class RawWriter:
 
         def put(file: PartitionFile) -> None:
             uri = object_uri(self.raw_bucket, source.source, file.partition, object_name(origin, file.rows))
-            self.store.put_new_file(uri, file.path, metadata={ROWS: str(file.rows)})
+            self.store.put_new_file(uri, file.path, metadata={ROWS: str(file.rows), **windows_metadata(file.bins)})
 
         with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
             list(pool.map(put, files))  # `list` raises the first error of the threads

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.receiver.writing.windows import bin_numbers
 from slackwater.sources.rejected_events import hours_metadata
 from slackwater.state.facts import BINS, HOUR, RejectedEvents
 from slackwater.state.reports import AHEAD, MAX_AGE
 
 _BIN = HOUR / BINS
-_BIN_US = _BIN // timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What Python's datetime can hold.
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC) - _EPOCH, datetime.max.replace(tzinfo=UTC) - _EPOCH
@@ -22,10 +22,7 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC) - _EPOCH, datetime.max.replace(
 
 def count_bins(timestamps: pa.ChunkedArray) -> Counter[int | None]:
     """Return the number of events by five minutes since 1970; None has those without a timestamp."""
-    microseconds = timestamps.cast(pa.int64())
-    # Integer division of Arrow rounds towards zero, and timestamps may be before 1970.
-    bins = pc.floor(pc.divide(microseconds.cast(pa.float64(), safe=False), float(_BIN_US))).cast(pa.int64())
-    counts = pc.value_counts(bins)
+    counts = pc.value_counts(bin_numbers(timestamps))
     return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
 
 

@@ -45,7 +45,7 @@ class CountsReader:
             wanted = {hour for hour in wanted if coverage and hour >= coverage.first.replace(minute=0)}
         facts = self.state.facts(source.source, wanted)
         origins = {item.origin for hour in facts.values() for item in hour.rejected}
-        current = self._current(source, origins)
+        current = current_origins(source.source, origins, files=self.files)
         return period_counts(
             source, hours, facts=facts, coverage=coverage, stored=stored, is_current=current.__contains__
         )
@@ -68,16 +68,15 @@ class CountsReader:
         counts = self.of_day(pipeline, day, manifest)
         return tuple(total_counts(self.project.source(name), periods) for name, periods in counts.items())
 
-    def _current(self, source: Source, origins: Iterable[str]) -> frozenset[str]:
-        """Return those of the origins of rejected events that count: of a file, only what readers see of it now."""
-        of_files = {origin: content for origin in origins if (content := content_of(origin))}
-        contents = self.files.contents(source.source, {content for content, _ in of_files.values()})
-        seen = {
-            (content.id, content.committed.digest)
-            for content in contents
-            if content.committed and not content.is_removed
-        }
-        return frozenset(origin for origin in origins if origin not in of_files or of_files[origin] in seen)
+
+def current_origins(source: str, origins: Iterable[str], *, files: FileCache) -> frozenset[str]:
+    """Return those of the origins of rejected events that count: of a file, only what readers see of it now."""
+    of_files = {origin: content for origin in origins if (content := content_of(origin))}
+    contents = files.contents(source, {content for content, _ in of_files.values()})
+    seen = {
+        (content.id, content.committed.digest) for content in contents if content.committed and not content.is_removed
+    }
+    return frozenset(origin for origin in origins if origin not in of_files or of_files[origin] in seen)
 
 
 def rows_by_hour(objects: Iterable[InputObject]) -> Mapping[datetime, int]:

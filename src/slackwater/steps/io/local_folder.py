@@ -66,7 +66,10 @@ class LocalFolder:
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return an empty ETag and no metadata; None if there is no file."""
-        return ObjectHead("", {}) if _path(uri).is_file() else None
+        if not (path := _path(uri)).is_file():
+            return None
+        found = path.stat()
+        return ObjectHead("", {}, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
     def get(self, uri: str) -> bytes:
         """Return the content of a file. Raises `ObjectMissing`."""

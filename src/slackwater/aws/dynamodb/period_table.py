@@ -1,0 +1,164 @@
+"""The objects and the states of periods in the state table, whose keys `state_table` describes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+from slackwater.aws.dynamodb.requests import read_items
+from slackwater.aws.dynamodb.state_items import THREADS, hour_key, instant_key, item, parsed
+from slackwater.aws.dynamodb.state_table import AFTER_REPORTS, DynamoStateTable, facts_of
+from slackwater.aws.failures import translated, unless_refused
+from slackwater.state.completeness import CountState
+from slackwater.state.facts import Coverage, HourFacts, Part
+from slackwater.state.fold import Distinct, PeriodState, WindowState
+
+_STATE = "state"
+_FOLDED = "folded"
+_LETTERS = {CountState.UNKNOWN: "u", CountState.SHORT: "s", CountState.COMPLETE: "c", CountState.SURPLUS: "p"}
+_STATES = {letter: state for state, letter in _LETTERS.items()}
+
+
+class DynamoPeriodTable(DynamoStateTable):
+    """`slackwater.state.periods.PeriodTable` over DynamoDB."""
+
+    def put_parts(self, source: str, parts: Mapping[datetime, Sequence[Part]]) -> None:
+        """Store objects by their UTC hour."""
+        self._put_all(
+            f"store the objects of {source}",
+            [
+                item(
+                    hour_key(source, hour),
+                    f"part#{part.name}",
+                    expires=hour,
+                    bins={"L": [{"N": str(count)} for count in part.bins]},
+                    bytes={"N": str(part.bytes)},
+                    written={"S": instant_key(part.written)},
+                )
+                for hour, of_hour in parts.items()
+                for part in of_hour
+            ],
+        )
+
+    def all_facts(self, source: str, hours: Iterable[datetime]) -> Mapping[datetime, HourFacts]:
+        """Return the facts about UTC hours with their objects. The reads are consistent."""
+        wanted = sorted(set(hours))
+
+        def read(hour: datetime) -> HourFacts:
+            return facts_of(self._items(hour_key(source, hour), "part#", AFTER_REPORTS, what=f"the facts of {source}"))
+
+        if len(wanted) == 1:
+            return {wanted[0]: read(wanted[0])}
+        with ThreadPoolExecutor(THREADS) as pool:
+            return dict(zip(wanted, pool.map(read, wanted), strict=True))
+
+    def states(self, source: str, starts: Iterable[datetime]) -> list[PeriodState]:
+        """Return the stored states of the periods that begin then, in order. The reads are consistent."""
+        keys = [_key(source, start) for start in dict.fromkeys(starts)]
+        found = read_items(self._dynamodb, self._table, keys, what=f"the states of {source}", ConsistentRead=True)
+        return sorted((_state(source, each) for each in found), key=lambda state: state.start)
+
+    def put_state(self, state: PeriodState) -> bool:
+        """Store a state if the stored one has the version before; return whether it was stored."""
+        found = item(
+            hour_key(state.source, state.start),
+            _STATE,
+            expires=state.end,
+            version={"N": str(state.version)},
+            announced={"N": str(state.announced)},
+            record={"S": _record(state)},
+        )
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
+        if state.version > 1:
+            condition = {
+                "ConditionExpression": "version = :before",
+                "ExpressionAttributeValues": {":before": {"N": str(state.version - 1)}},
+            }
+        with translated(f"store the state of {state.source}"):
+            stored = unless_refused(
+                "ConditionalCheckFailedException",
+                lambda: self._dynamodb.put_item(TableName=self._table, Item=found, **condition),
+            )
+        return stored is not None
+
+    def put_announced(self, state: PeriodState) -> None:
+        """Record that the message about this version was sent."""
+        with translated(f"record a message about {state.source}"):
+            unless_refused(
+                "ConditionalCheckFailedException",
+                lambda: self._dynamodb.update_item(
+                    TableName=self._table,
+                    Key=_key(state.source, state.start),
+                    UpdateExpression="SET announced = :version",
+                    ConditionExpression="announced < :version",
+                    ExpressionAttributeValues={":version": {"N": str(state.version)}},
+                ),
+            )
+
+    def folded(self, source: str) -> Coverage | None:
+        """Return the last `put_folded`."""
+        key = {"pk": {"S": f"{source}#reports"}, "sk": {"S": _FOLDED}}
+        with translated(f"read the state of {source}"):
+            found = self._dynamodb.get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
+        return Coverage(parsed(found["first"]["S"]), parsed(found["through"]["S"])) if found else None
+
+    def put_folded(self, source: str, coverage: Coverage) -> None:
+        """Record that the states of all hours follow from what the reports cover."""
+        ends = {name: {"S": instant_key(instant)} for name, instant in coverage._asdict().items()}
+        self._put_all(
+            f"store the state of {source}", [item(f"{source}#reports", _FOLDED, expires=coverage.through, **ends)]
+        )
+
+
+def _key(source: str, start: datetime) -> dict[str, Any]:
+    return {"pk": {"S": hour_key(source, start)}, "sk": {"S": _STATE}}
+
+
+def _record(state: PeriodState) -> str:
+    """Return the state as JSON. That of an hour has about 600 bytes: an item of 1 KB costs one write unit."""
+    windows = [
+        [_minutes(item.start - state.start), _minutes(item.end - item.start), *item[2:5], _LETTERS[item.state]]
+        for item in state.windows
+    ]
+    return json.dumps(
+        {
+            "start": instant_key(state.start),
+            "end": instant_key(state.end),
+            "state": state.state,
+            "windows": windows,
+            "facts": state.facts,
+            "parts": state.parts,
+            "distinct": state.distinct,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _minutes(duration: timedelta) -> int:
+    return duration // timedelta(minutes=1)
+
+
+def _state(source: str, item: dict[str, Any]) -> PeriodState:
+    record = json.loads(item["record"]["S"])
+    distinct, start = record["distinct"], parsed(record["start"])
+
+    def window(stored: list[Any]) -> WindowState:
+        begin, length, sent, has, rejected, letter = stored
+        since = start + timedelta(minutes=begin)
+        return WindowState(since, since + timedelta(minutes=length), sent, has, rejected, _STATES[letter])
+
+    return PeriodState(
+        source=source,
+        start=start,
+        end=parsed(record["end"]),
+        state=CountState(record["state"]),
+        windows=tuple(map(window, record["windows"])),
+        facts=record["facts"],
+        parts=record["parts"],
+        distinct=Distinct(distinct[0], tuple(distinct[1])) if distinct else None,
+        version=int(item["version"]["N"]),
+        announced=int(item["announced"]["N"]),
+    )

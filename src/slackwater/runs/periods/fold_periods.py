@@ -1,0 +1,227 @@
+"""Fold the states of periods: what the messages of the queue of states lead to.
+
+For each source with `counts` whose facts may have changed, in this order:
+
+1. Read the objects that the messages name, and store them as facts. To store one twice changes nothing.
+2. Read the states of the periods, then what the reports cover, then all facts; compute the states.
+3. Store each state if the stored one is still that of step 2; otherwise do step 2 again. The facts are part of a
+   state's digest, so each of them leads to a new version, which a process that has not read it does not replace.
+4. Send messages about what is new, have the runs looked at that wait for these hours, and record both.
+
+A process may end between any two writes. Its messages are then delivered again, and a state whose message was not
+recorded is announced again, also if nothing has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from slackwater.errors import SlackwaterError, Unavailable
+from slackwater.project.project import Project
+from slackwater.receiver.pull.file_cache import FileCache
+from slackwater.runs.inputs.consistent_listing import consistent_listing
+from slackwater.runs.inputs.source_counts import current_origins
+from slackwater.runs.periods.changes import PutsChanges, period_changed, save_list
+from slackwater.runs.periods.count_ids import distinct_bins
+from slackwater.runs.periods.read_parts import PartReader
+from slackwater.sources.definition import Source
+from slackwater.state.completeness import CountState
+from slackwater.state.facts import HOUR, Coverage, HourFacts, Part
+from slackwater.state.fold import Distinct, Period, PeriodState, fold, is_news, periods_with
+from slackwater.state.periods import PeriodTable
+from slackwater.storage import StoredObject
+
+_THREADS = 16
+# How often a state is computed when other processes are faster.
+_ATTEMPTS = 10
+# Entries that PutEvents accepts. Each has about 2 KB, and all together may have 256 KB.
+_MAX_ENTRIES = 10
+
+
+class Folded(NamedTuple):
+    """The state of a period and the facts that it follows from."""
+
+    period: Period
+    state: PeriodState
+    facts: Mapping[datetime, HourFacts]
+
+
+class SourceFold(NamedTuple):
+    """What was done for one source."""
+
+    changed: int
+    """Periods about which a message was sent."""
+    failed: Mapping[datetime, str]
+    """Why hours could not be computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeriodFolder:
+    """Computes, stores and announces the states of periods."""
+
+    project: Project
+    table: PeriodTable
+    files: FileCache
+    parts: PartReader
+    exchange_bucket: str
+    put_changes: PutsChanges
+    on_changed: Callable[[str, Sequence[datetime]], None]
+    """Called with a source and the UTC hours of its changed periods, after their states are stored. May be called
+    again for the same change."""
+
+    def put_parts(self, source: str, parts: Mapping[datetime, Sequence[Part]]) -> None:
+        """Store objects by their UTC hour. Raises `CloudError`."""
+        self.table.put_parts(source, parts)
+
+    def unknown_objects(self, source: str, hours: Collection[datetime]) -> list[tuple[datetime, str]]:
+        """List the objects of these hours, and return hour and name of those that are no facts yet."""
+        wanted = sorted(hours)
+        listed, facts = self.parts.list(source, wanted), self.table.all_facts(source, wanted)
+        known = {(hour, part.name) for hour, found in facts.items() for part in found.parts}
+        return [(hour, name) for hour, names in listed.items() for name in names if (hour, name) not in known]
+
+    def fold(self, source: str, hours: Collection[datetime]) -> SourceFold:
+        """Compute, store and announce the states of the periods with these UTC hours of a source with `counts`.
+
+        Also those of hours that reports cover since the last call, although they do not name them. Raises `CloudError`
+        if the table cannot be read, or a message not be sent; periods that fail for another reason stop no others.
+        """
+        definition = self.project.source(source)
+        # First the states, then the facts: whoever stores a state later has read no fewer facts than its writer.
+        periods = periods_with(definition, hours)
+        before = self._states(definition, periods)
+        known, covered = self.table.folded(source), self.table.coverage(source)
+        uncovered = _between(known, covered).difference(hours) if covered else set()
+        if uncovered:
+            periods = periods_with(definition, {*hours, *uncovered})
+            before = self._states(definition, periods)
+        coverage = self.table.coverage(source) if uncovered else covered
+        folded, failed = self._fold_all(periods, {state.start: state for state in before}, coverage)
+        changed = self._announce(folded)
+        if covered and _touched(covered) != _touched(known) and not uncovered.intersection(failed):
+            # Last: until then, each call computes these hours. Within an hour, it would say nothing new.
+            self.table.put_folded(source, covered)
+        return SourceFold(changed, failed)
+
+    def _fold_all(
+        self, periods: Sequence[Period], before: Mapping[datetime, PeriodState], coverage: Coverage | None
+    ) -> tuple[list[Folded], dict[datetime, str]]:
+        """Compute and store the states of periods; return them, and why hours failed."""
+        failed = dict[datetime, str]()
+
+        def fold_one(period: Period) -> Folded | None:
+            try:
+                return self._fold(period, before.get(period.start), coverage)
+            except SlackwaterError as error:
+                failed.update(dict.fromkeys(period.hours, str(error)))
+                return None
+
+        if len(periods) == 1:  # the usual case
+            found = [fold_one(periods[0])]
+        else:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                found = list(pool.map(fold_one, periods))
+        return [each for each in found if each], failed
+
+    def _states(self, source: Source, periods: Sequence[Period]) -> list[PeriodState]:
+        return self.table.states(source.source, [period.start for period in periods])
+
+    def _fold(self, period: Period, before: PeriodState | None, coverage: Coverage | None) -> Folded:
+        """Compute and store the state of one period; `before` is its stored state."""
+        source = period.source
+        for _ in range(_ATTEMPTS):
+            facts = self._facts(period)
+            state = fold(period, facts, coverage, distinct=before.distinct if before else None)
+            if state.needs_ids:
+                distinct = Distinct(state.parts, self._distinct(period, facts))
+                state = fold(period, facts, coverage, distinct=distinct)
+            if before and before.facts == state.facts:
+                return Folded(period, before, facts)
+            version = before.version + 1 if before else 1
+            is_told = not is_news(before, state) and (before is None or before.announced == before.version)
+            announced = version if is_told else before.announced if before else 0
+            state = state._replace(version=version, announced=announced)
+            if self.table.put_state(state):
+                return Folded(period, state, facts)
+            before = next(iter(self._states(source, [period])), None)
+            coverage = self.table.coverage(source.source)
+        raise Unavailable(f"other processes keep changing the state of {source.source} at {period.start:%Y-%m-%dT%H}")
+
+    def _facts(self, period: Period) -> dict[datetime, HourFacts]:
+        """Return the facts about the hours of a period that count: of pulled files, what readers see now."""
+        source = period.source
+        facts: Mapping[datetime, HourFacts] = {}
+        places: dict[str, tuple[datetime, Part]] = {}
+
+        def list_objects() -> Iterable[StoredObject]:
+            nonlocal facts
+            facts = self.table.all_facts(source.source, period.hours)
+            places.clear()
+            for hour, found in facts.items():
+                places.update({self.parts.uri(source.source, hour, part.name): (hour, part) for part in found.parts})
+            return [StoredObject(uri, part.bytes, "", part.written) for uri, (_, part) in sorted(places.items())]
+
+        listing = consistent_listing(source, list_objects, files=self.files)
+        counted: dict[datetime, list[Part]] = {hour: [] for hour in period.hours}
+        for item in listing.objects:
+            if not listing.is_removed(item.uri):
+                hour, part = places[item.uri]
+                counted[hour].append(part)
+        origins = {item.origin for found in facts.values() for item in found.rejected}
+        current = current_origins(source.source, origins, files=self.files)
+        return {
+            hour: HourFacts(
+                found.reports, tuple(item for item in found.rejected if item.origin in current), tuple(counted[hour])
+            )
+            for hour, found in facts.items()
+        }
+
+    def _distinct(self, period: Period, facts: Mapping[datetime, HourFacts]) -> tuple[int, ...]:
+        column = period.source.id_column
+        if column is None:  # `needs_ids` says otherwise
+            raise ValueError(period.source.source)
+        return tuple(
+            count
+            for hour in period.hours
+            for count in distinct_bins(self.parts, period.source.source, column, hour, facts[hour].parts)
+        )
+
+    def _announce(self, folded: Sequence[Folded]) -> int:
+        """Send and record the messages about states that are not announced; return their number."""
+        due = [each for each in folded if each.state.announced < each.state.version]
+        for start in range(0, len(due), _MAX_ENTRIES):
+            group = due[start : start + _MAX_ENTRIES]
+            self.put_changes([period_changed(each.state, self._list(each)) for each in group])
+            self.on_changed(group[0].period.source.source, [hour for each in group for hour in each.period.hours])
+            for each in group:
+                self.table.put_announced(each.state)
+        return len(due)
+
+    def _list(self, folded: Folded) -> str | None:
+        """Store the list of the files of a state that is known."""
+        if folded.state.state is CountState.UNKNOWN:
+            return None
+        return save_list(folded.period, folded.state, folded.facts, reader=self.parts, bucket=self.exchange_bucket)
+
+
+def _between(known: Coverage | None, covered: Coverage) -> set[datetime]:
+    """Return the UTC hours that reports cover, and did not cover before."""
+    if known is None:
+        return set(_hours(covered.first, covered.through))
+    return {*_hours(covered.first, known.first), *_hours(known.through, covered.through)}
+
+
+def _touched(covered: Coverage | None) -> list[datetime]:
+    """Return the hours in which the time begins and ends."""
+    return [instant.replace(minute=0, second=0, microsecond=0) for instant in covered or ()]
+
+
+def _hours(start: datetime, end: datetime) -> Iterable[datetime]:
+    hour = start.replace(minute=0, second=0, microsecond=0)
+    while hour < end:
+        yield hour
+        hour += HOUR

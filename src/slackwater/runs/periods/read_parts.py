@@ -1,0 +1,74 @@
+"""Read the facts about raw objects: how many events each has in each five minutes of its hour."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from datetime import datetime
+
+from slackwater.receiver.writing.windows import read_windows, windows_in
+from slackwater.runs.day import start_of
+from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.sources.partitions import Partition, object_uri, source_partition
+from slackwater.state.facts import Part
+from slackwater.storage import ObjectFile, ObjectStore, split_uri
+
+_SUFFIX = ".parquet"
+# Larger objects are read one row group at a time.
+_MAX_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """Reads the objects of the raw bucket."""
+
+    store: ObjectStore
+    raw_bucket: str
+
+    def read(self, source: str, hour: datetime, name: str) -> Part | None:
+        """Return what an object of a partition holds, from its metadata; None if there is none.
+
+        Of an object that was written before its metadata had its windows, the timestamps are read. Raises `CloudError`,
+        and `ObjectInvalid` for an object that the receiver has not written.
+        """
+        uri = self.uri(source, hour, name)
+        head = self.store.head(uri)
+        if head is None:
+            return None
+        bins = read_windows(head.metadata)
+        if bins is None:
+            with open_object(self.store, uri, head.size) as file:
+                bins = windows_in(file, uri=uri)
+        return Part(name, bins, head.size, head.modified)
+
+    def list(self, source: str, hours: list[datetime]) -> dict[datetime, list[str]]:
+        """Return the names of the objects in the partitions of these UTC hours."""
+        found: dict[datetime, list[str]] = {hour: [] for hour in hours}
+        partitions = {_partition(hour) for hour in hours}
+        for stored in objects_of_partitions(source, partitions, store=self.store, raw_bucket=self.raw_bucket):
+            if place := place_of(split_uri(stored.uri)[1]):
+                found[place[1]].append(place[2])
+        return found
+
+    def uri(self, source: str, hour: datetime, name: str) -> str:
+        """Return the URI of an object."""
+        return object_uri(self.raw_bucket, source, _partition(hour), name)
+
+
+def open_object(store: ObjectStore, uri: str, size: int) -> io.IOBase:
+    """Open an object of the store; a large one is read in parts."""
+    return ObjectFile(store, uri, size=size) if size > _MAX_BYTES else io.BytesIO(store.get(uri))
+
+
+def place_of(key: str) -> tuple[str, datetime, str] | None:
+    """Return source, UTC hour and name of an object of a partition; None for any other key."""
+    found = source_partition(key)
+    if found is None or not key.endswith(_SUFFIX):
+        return None
+    source, partition = found
+    return source, start_of(partition), key.rpartition("/")[2].removesuffix(_SUFFIX)
+
+
+def _partition(hour: datetime) -> Partition:
+    date, _, of_day = hour.isoformat()[:13].partition("T")
+    return Partition(date, of_day)

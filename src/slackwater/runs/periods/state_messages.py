@@ -1,0 +1,128 @@
+"""Handle the messages of the queue of states: those about one source are handled together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from slackwater.errors import SlackwaterError, UnknownName
+from slackwater.runs.periods.fold_periods import PeriodFolder
+from slackwater.runs.periods.read_parts import place_of
+from slackwater.state.facts import Part
+from slackwater.state.messages import HoursChanged, hour_of, read_message
+
+_READERS = 16
+# Sources at the same time.
+_SOURCES = 8
+
+
+class MessagesFolded(NamedTuple):
+    """What was done about the messages of one batch."""
+
+    failed: Mapping[str, str]
+    """Ids of the messages that have to be delivered again, with the reason."""
+    objects: int
+    """Objects that are facts now."""
+    changed: int
+    """Periods about which a message was sent."""
+
+
+@dataclass
+class _Work:
+    """The messages about one source."""
+
+    objects: dict[tuple[datetime, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By hour and name of an object: the ids of the messages about it."""
+    hours: dict[datetime, set[str]] = field(default_factory=lambda: defaultdict(set))
+    listed: set[datetime] = field(default_factory=set)
+    all: set[str] = field(default_factory=set)
+
+
+def fold_messages(messages: Mapping[str, str], folder: PeriodFolder) -> MessagesFolded:
+    """Do what messages, by id, ask for. Those about sources without `counts`, and about other objects, are left out.
+
+    A message that fails stops no other one.
+    """
+    work, failed = defaultdict[str, _Work](_Work), dict[str, str]()
+    for id_, body in messages.items():
+        try:
+            _add(work, id_, body)
+        except ValueError as error:
+            failed[id_] = f"the message is not readable: {error}"
+    counted = [(source, of_source) for source, of_source in work.items() if _has_counts(source, folder)]
+
+    def fold(item: tuple[str, _Work]) -> MessagesFolded:
+        return _fold(*item, folder)
+
+    # Most of the time of a source is waiting for DynamoDB.
+    with ThreadPoolExecutor(_SOURCES) as pool:
+        results = list(pool.map(fold, counted))
+    for result in results:
+        failed.update(result.failed)
+    return MessagesFolded(failed, sum(result.objects for result in results), sum(result.changed for result in results))
+
+
+def _fold(source: str, work: _Work, folder: PeriodFolder) -> MessagesFolded:
+    """Do what the messages about a source ask for."""
+    failed, objects = dict[str, str](), 0
+    try:
+        objects = _put_parts(source, work, folder, failed)
+        result = folder.fold(source, work.hours)
+    except SlackwaterError as error:
+        return MessagesFolded(dict.fromkeys(work.all, str(error)), objects, 0)
+    for hour, reason in result.failed.items():
+        # Those of the batch that ask for no hour are about reports, which cover all hours.
+        failed.update(dict.fromkeys(work.hours.get(hour) or work.all, reason))
+    return MessagesFolded(failed, objects, result.changed)
+
+
+def _add(work: Mapping[str, _Work], id_: str, body: str) -> None:
+    """Add a message to the work of its source. Raises `ValueError` for text that is no message."""
+    message = read_message(body)
+    if isinstance(message, HoursChanged):
+        hours = [hour_of(name) for name in message.hours]
+        of_source = work[message.source]
+        for hour in hours:
+            of_source.hours[hour].add(id_)
+        of_source.listed.update(hours if message.listing else ())
+        of_source.all.add(id_)
+    elif place := place_of(message.key):
+        source, hour, name = place
+        work[source].objects[hour, name].add(id_)
+        work[source].hours[hour].add(id_)
+        work[source].all.add(id_)
+
+
+def _has_counts(source: str, folder: PeriodFolder) -> bool:
+    try:
+        return folder.project.source(source).counts is not None
+    except UnknownName:  # it was removed from the project
+        return False
+
+
+def _put_parts(source: str, work: _Work, folder: PeriodFolder, failed: dict[str, str]) -> int:
+    """Store the objects of a source as facts; return their number. Adds messages whose objects cannot be read."""
+    wanted = {place: set(ids) for place, ids in work.objects.items()}
+    if work.listed:
+        for place in folder.unknown_objects(source, work.listed):
+            wanted.setdefault(place, set()).update(work.hours[place[0]])
+
+    def read(place: tuple[datetime, str]) -> Part | SlackwaterError | None:
+        try:
+            return folder.parts.read(source, *place)
+        except SlackwaterError as error:
+            return error
+
+    parts = defaultdict[datetime, list[Part]](list)
+    with ThreadPoolExecutor(_READERS) as pool:
+        for (place, ids), part in zip(wanted.items(), pool.map(read, wanted), strict=True):
+            if isinstance(part, SlackwaterError):
+                failed.update(dict.fromkeys(ids, str(part)))
+            elif part:  # or it was deleted
+                parts[place[0]].append(part)
+    folder.put_parts(source, parts)
+    return sum(len(found) for found in parts.values())

@@ -1,0 +1,71 @@
+"""Any time is a function of windows: 10 minutes, hours, local days, dates of several regions. None is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import groupby
+from math import ceil
+
+from slackwater.sources.definition import Source
+from slackwater.state.completeness import CountState, PeriodCounts, WindowCount, count_state
+from slackwater.state.facts import HOUR
+from slackwater.state.fold import PeriodState, WindowState, periods_with
+
+
+def rolled_up(source: Source, states: Iterable[PeriodState], start: datetime, end: datetime) -> list[PeriodCounts]:
+    """Return the counts of the time from `start` to `end`, UTC: for each UTC hour in it, those of its windows in it.
+
+    A window that is longer than an hour, or that begins in an earlier one, is a period of its own: it counts as a
+    whole. A time without windows is unknown. `slackwater.state.completeness.total_counts` sums them, and
+    `total_state` those of several sources.
+
+    A local day of 23, 24 or 25 hours is the time between its midnights. Where they are within UTC hours, windows of
+    five minutes give its exact numbers, and hours those of all hours that it touches.
+    """
+    windows = sorted(
+        {window for state in states for window in state.windows if window.start < end > start < window.end}
+    )
+    return list(_periods(source, windows, start, end))
+
+
+def _periods(source: Source, windows: list[WindowState], start: datetime, end: datetime) -> Iterator[PeriodCounts]:
+    reached = start
+    for _, group in groupby(windows, key=lambda window: _hour(window.start)):
+        inside = list(group)
+        if inside[0].start > reached:
+            yield from _unknown(source, reached, inside[0].start)
+        reached = inside[-1].end
+        yield _counts(source, inside)
+    if reached < end:
+        yield from _unknown(source, reached, end)
+
+
+def _counts(source: Source, windows: list[WindowState]) -> PeriodCounts:
+    """Return the counts of the windows of one hour, which follow each other."""
+    is_known = all(window.state is not CountState.UNKNOWN for window in windows)
+    stored, rejected = sum(window.stored for window in windows), sum(window.rejected for window in windows)
+    sent = sum(window.sent or 0 for window in windows)
+    return PeriodCounts(
+        start=windows[0].start,
+        end=windows[-1].end,
+        windows=tuple(
+            WindowCount(window.start, window.sent, is_known=window.state is not CountState.UNKNOWN)
+            for window in windows
+        ),
+        stored=stored,
+        rejected=rejected,
+        state=count_state(source, sent, stored + rejected) if is_known else CountState.UNKNOWN,
+    )
+
+
+def _unknown(source: Source, start: datetime, end: datetime) -> Iterator[PeriodCounts]:
+    """Yield the periods of a time without windows."""
+    first = start.replace(minute=0, second=0, microsecond=0)
+    hours = [first + number * HOUR for number in range(ceil((end - first) / HOUR))]
+    for period in periods_with(source, hours):
+        yield PeriodCounts(max(period.start, start), min(period.end, end), (), 0, 0, CountState.UNKNOWN)
+
+
+def _hour(instant: datetime) -> int:
+    return int(instant.timestamp() // HOUR.total_seconds())

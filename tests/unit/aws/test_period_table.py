@@ -1,0 +1,126 @@
+"""The states of periods over two implementations of DynamoDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from botocore.exceptions import ClientError
+
+from slackwater.aws.dynamodb.period_table import DynamoPeriodTable
+from slackwater.errors import CloudError
+from slackwater.runs.periods.fold_periods import PeriodFolder
+from slackwater.runs.periods.read_parts import PartReader
+from slackwater.state.facts import HOUR, Coverage, HourFacts, Part, RejectedEvents
+from slackwater.state.fold import Distinct, PeriodState, fold, periods_with
+from slackwater.state.reports import new_report
+from tests.fakes_dynamodb import LocalDynamoDB
+from tests.fakes_receiver import MemoryFileCache, MemoryStore, a_source
+from tests.fakes_state import STATE_TABLE
+from tests.state_world import OneSource
+
+pytestmark = pytest.mark.unit
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SOURCE = a_source(counts={"window": "5m"})
+PARTS = tuple(Part(f"{number:032x}-12", (1,) * 12, 100, START + timedelta(microseconds=number)) for number in range(60))
+
+
+@pytest.fixture
+def table(each_dynamodb: LocalDynamoDB) -> Iterator[DynamoPeriodTable]:
+    with each_dynamodb.table("state", **STATE_TABLE) as name:
+        yield DynamoPeriodTable(each_dynamodb.client, name)
+
+
+def a_state(version: int = 1) -> PeriodState:
+    [period] = periods_with(SOURCE, [START])
+    state = fold(period, {START: HourFacts(parts=PARTS)}, Coverage(START, START + HOUR), distinct=None)
+    return state._replace(version=version, distinct=Distinct(state.parts, (5,) * 12))
+
+
+def test_objects_are_facts_beside_those_that_counts_read(table):
+    table.put_rejected("things", {START: RejectedEvents("batch", (1,) * 12, 0)})
+    for _ in range(2):
+        table.put_parts("things", {START: PARTS, START + HOUR: PARTS[:1]})
+    found = table.all_facts("things", [START, START + HOUR, START + 2 * HOUR])
+    assert sorted(found[START].parts) == sorted(PARTS)
+    assert found[START + HOUR].parts == PARTS[:1]
+    assert found[START + 2 * HOUR] == ((), (), ())
+    assert table.facts("things", [START])[START] == found[START]._replace(parts=())
+
+
+def test_a_state_is_stored_once_for_each_version(table):
+    assert table.states("things", [START]) == []
+    first = a_state()
+    assert table.put_state(first)
+    assert not table.put_state(first._replace(parts="other"))
+    assert table.put_state(first._replace(version=2))
+    assert not table.put_state(first._replace(version=4))
+    assert table.states("things", [START, START + HOUR, START]) == [first._replace(version=2)]
+    # Neither the facts of the hour nor the coverage of reports are states.
+    assert table.facts("things", [START])[START] == ((), (), ())
+    assert table.coverage("things") is None
+
+
+def test_a_message_is_recorded_for_the_newest_version_only(table):
+    state = a_state()
+    assert table.put_state(state)
+    assert table.put_state(state._replace(version=2))
+    for version in (2, 1, 2):
+        table.put_announced(state._replace(version=version))
+    assert [each.announced for each in table.states("things", [START])] == [2]
+
+
+def test_what_reports_covered_is_kept_apart_from_the_reports(table):
+    assert table.folded("things") is None
+    report = new_report(SOURCE, as_of=START, through=START, counts={START: 1}, principal="push:acme")
+    table.put_report(report)
+    covered = table.coverage("things")
+    table.put_folded("things", Coverage(START, START + HOUR))
+    assert table.folded("things") == Coverage(START, START + HOUR)
+    assert table.coverage("things") == covered
+
+
+def test_an_hour_of_the_last_years_can_be_stored(table):
+    last = datetime(9999, 12, 31, 23, tzinfo=UTC)
+    table.put_parts("things", {last: PARTS[:1]})
+    assert table.all_facts("things", [last])[last].parts == PARTS[:1]
+
+
+def test_a_function_that_ends_at_any_request_or_is_throttled_leaves_what_the_next_call_completes(table, each_dynamodb):
+    """Between any two requests to DynamoDB: the process ends, or the table is throttled."""
+    changes = []
+    folder = PeriodFolder(
+        project=OneSource(SOURCE),
+        table=table,
+        files=MemoryFileCache(),
+        parts=PartReader(MemoryStore(), "raw"),
+        exchange_bucket="exchange",
+        put_changes=changes.extend,
+        on_changed=lambda *_: None,
+    )
+    at = START + HOUR
+    table.put_report(new_report(SOURCE, as_of=at, through=at, counts={START: 60}, principal="push:acme"))
+    for requests in range(40):
+        calls = []
+
+        def fail(operation: str, calls: list[str] = calls, most: int = requests) -> None:
+            calls.append(operation)
+            if len(calls) > most:
+                raise ClientError({"Error": {"Code": "ProvisionedThroughputExceededException"}}, operation)
+
+        each_dynamodb.before = fail
+        try:
+            folder.put_parts("things", {START: PARTS})
+            failed = folder.fold("things", [START]).failed
+            if not failed:
+                break
+        except CloudError:
+            pass
+        finally:
+            each_dynamodb.before = lambda _: None
+    assert requests > 8
+    [state] = table.states("things", [START])
+    assert (state.state, state.stored, state.sent, state.version, state.announced) == ("surplus", 720, 60, 1, 1)
+    assert {(change.version, change.stored) for change in changes} == {(1, 720)}

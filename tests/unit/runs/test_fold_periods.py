@@ -1,0 +1,205 @@
+"""The states of hours: what counts, when ids are read, what is announced, and which messages are delivered again."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from slackwater.aws.dynamodb.period_table import _record
+from slackwater.model import json_schema
+from slackwater.runs.day import partition_of
+from slackwater.runs.periods.changes import PeriodChanged
+from slackwater.runs.periods.state_messages import fold_messages
+from slackwater.state.completeness import CountState
+from slackwater.state.facts import HOUR
+from slackwater.state.fold import Distinct
+from slackwater.state.messages import hours_changed, listed_by_day, partitions_changed, read_message
+from slackwater.state.reports import new_report
+from tests.fakes_receiver import a_source
+from tests.state_world import Fault, World
+
+pytestmark = pytest.mark.unit
+
+CONTRACT = Path(__file__).resolve().parents[3] / "docs" / "contracts" / "period-changed.schema.json"
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def a_world(**source) -> World:
+    return World(a_source(**{"counts": {"window": "5m"}, **source}), now=START + 2 * HOUR)
+
+
+def report(world: World, counts: dict[int, int], *, through: int = 60, as_of: int = 90) -> None:
+    sent = {START + timedelta(minutes=minute): count for minute, count in counts.items()}
+    at, until = (START + timedelta(minutes=minutes) for minutes in (as_of, through))
+    made = new_report(world.source, as_of=at, through=until, counts=sent, principal="push:acme")
+    world.table.put_report(made)
+    world.send_hours({start.replace(minute=0) for start in sent})
+
+
+def push(world: World, *rows, hour: datetime = START) -> str:
+    uri = world.write(hour, rows, f"{world.number:032x}-{len(rows)}", None)
+    world.send_event_of(uri)
+    return uri
+
+
+def state(world: World):
+    return world.table.stored["things", START]
+
+
+def test_a_window_is_unknown_then_short_then_complete_and_then_surplus():
+    world = a_world()
+    push(world, (0, "a"), (7, "b"))
+    world.handle_all()
+    assert (state(world).state, world.changes) == (CountState.UNKNOWN, [])
+    report(world, {0: 1, 5: 2}, through=10)
+    world.handle_all()
+    assert [window.state for window in state(world).windows[:3]] == ["complete", "short", "unknown"]
+    assert (state(world).state, world.changes[-1].files) == ("unknown", None)
+    report(world, {0: 1, 5: 2}, through=60, as_of=91)
+    world.handle_all()
+    assert (state(world).state, state(world).missing) == ("short", 1)
+    push(world, (8, "c"))
+    world.handle_all()
+    assert (state(world).state, state(world).windows[5].sent) == ("complete", 0)
+    push(world, (8, "d"))
+    world.handle_all()
+    assert (state(world).state, state(world).surplus) == ("surplus", 1)
+    versions = [change.version for change in world.changes]
+    assert versions == sorted(set(versions))
+    assert [change.state for change in world.changes] == ["unknown", "short", "complete", "surplus"]
+    assert set(world.woken) == {START}
+
+
+def test_a_report_covers_hours_that_it_does_not_name():
+    world = a_world()
+    push(world, (0, "a"), hour=START + 3 * HOUR)
+    report(world, {0: 0}, through=300)
+    world.handle_all()
+    states = {start: each.state for (_, start), each in world.table.stored.items()}
+    assert states == {START + number * HOUR: ("surplus" if number == 3 else "complete") for number in range(5)}
+
+
+def test_the_list_has_exactly_the_files_that_count():
+    world = a_world()
+    uris = sorted([push(world, (0, "a")), push(world, (0, "b"), (1, "c"))])
+    report(world, {0: 3})
+    world.handle_all()
+    [change] = world.changes
+    listed = json.loads(world.store.get(change.files))
+    assert [item["uri"] for item in listed["files"]] == uris
+    assert sorted(item["events"] for item in listed["files"]) == [1, 2]
+    # No event of the bucket of lists leads to a message, and none is below `raw/`.
+    assert change.files.startswith("s3://exchange/state/things/2026-01-01T12/")
+
+
+def test_ids_are_read_once_when_the_number_with_duplicates_is_large_enough(monkeypatch):
+    world = a_world(event_id="id")
+    reads = []
+    real = world.store.get
+    monkeypatch.setattr(world.store, "get", lambda uri: reads.append(uri) or real(uri))
+    push(world, (0, "a"), (7, "b"))
+    push(world, (0, "a"))
+    report(world, {0: 2, 5: 2})
+    world.handle_all()
+    # The first window seems to be complete, and is short by the event that came twice.
+    assert [window.state for window in state(world).windows[:2]] == ["short", "short"]
+    assert (state(world).stored, len(reads)) == (2, 2)
+    world.send_hours([START])
+    report(world, {0: 1, 5: 1}, as_of=91)
+    world.handle_all()
+    assert (state(world).state, len(reads)) == ("complete", 2)
+
+
+def test_no_ids_are_read_while_the_hour_is_open(monkeypatch):
+    world = a_world(event_id="id")
+    monkeypatch.setattr(world.store, "get", pytest.fail)
+    push(world, (0, "a"))
+    push(world, (0, "b"))
+    report(world, {0: 2}, through=5)
+    world.handle_all()
+    assert (state(world).state, state(world).windows[0].state) == ("unknown", "unknown")
+
+
+def test_objects_of_sources_without_counts_and_other_keys_are_left_out():
+    world = a_world(counts=None)
+    push(world, (0, "a"))
+    folder = world.folder()
+    keys = ["raw/source=things/date=2026-02-30/hour=05/x.parquet", "landing/source=things/x", "raw/source=things/x"]
+    bodies = {
+        str(number): json.dumps({"id": "e", "key": key, "time": "2026-01-01T00:00:00Z"})
+        for number, key in enumerate(keys)
+    }
+    assert fold_messages({"pushed": world.queue[0], **bodies}, folder).failed == {}
+    assert not world.table.stored
+    assert not world.table.parts
+
+
+def test_only_messages_that_fail_are_delivered_again():
+    world = a_world()
+    push(world, (0, "a"))
+    bad = push(world, (0, "b"), hour=START + HOUR)
+    world.store.objects[bad] = (b"no Parquet", {})
+    gone = push(world, (0, "c"))
+    world.store.delete([gone])
+    messages = {"good": world.queue[0], "bad": world.queue[1], "gone": world.queue[2], "text": "{}"}
+    result = fold_messages(messages, world.folder())
+    assert result.failed.keys() == {"bad", "text"}
+    assert "has no timestamps" in result.failed["bad"]
+    assert (result.objects, state(world).stored) == (1, 1)
+
+
+def test_the_daily_check_finds_objects_without_events():
+    world = a_world()
+    uri = push(world, (0, "a"))
+    world.queue.clear()
+    days = list(listed_by_day("things", [partition_of(START), partition_of(START + 14 * HOUR)]))
+    assert [(message.hours, message.listing) for message in days] == [
+        (("2026-01-01T12",), True),
+        (("2026-01-02T02",), True),
+    ]
+    world.queue = [message.model_dump_json() for message in days]
+    world.handle_all()
+    assert state(world).stored == 1
+    assert uri in world.store.objects
+
+
+def test_messages_are_read_as_they_were_made():
+    for message in (hours_changed("things", [START]), partitions_changed("things", [partition_of(START)])):
+        assert read_message(message.model_dump_json()) == message
+        assert message.hours == ("2026-01-01T12",)
+    assert hours_changed("things", []).hours == ()
+    for text in ("", "[]", '{"source": "things", "hours": ["2026-01-01T24"]}'):
+        with pytest.raises(ValueError, match="validation error"):
+            read_message(text)
+
+
+@pytest.mark.parametrize("method", ["states", "coverage", "all_facts", "contents", "put_state"])
+@pytest.mark.parametrize("after", [False, True])
+def test_no_fact_is_lost_when_another_process_computes_the_same_hour(method, after):
+    world = a_world()
+    report(world, {0: 2})
+    world.handle_all()
+    for minute in (0, 1):
+        push(world, (minute, None))
+    first, world.queue = world.queue[0], world.queue[1:]
+    world.handle([first], Fault("overtaken", method, 1, after))
+    world.handle_all()
+    assert (state(world).state, state(world).stored) == ("complete", 2)
+
+
+def test_a_state_of_400_kilobytes_is_out_of_reach():
+    """The largest item is that of a day of 25 hours with ids: DynamoDB allows 400 KB."""
+    world = a_world(counts={"window": "day"}, timestamp={"field": "at", "timezone": "America/New_York"})
+    push(world, (0, "a"))
+    world.handle_all()
+    [found] = world.table.stored.values()
+    assert len(_record(found._replace(distinct=Distinct("d" * 16, (10**11,) * 300)))) < 10_000
+
+
+def test_the_contract_in_docs_is_up_to_date():
+    assert CONTRACT.read_text(encoding="utf-8") == json_schema(PeriodChanged), (
+        "write it again: python -m slackwater.runs.periods.changes > docs/contracts/period-changed.schema.json"
+    )
