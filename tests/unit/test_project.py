@@ -58,6 +58,19 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
         project.source("food")
 
 
+def test_days_that_are_waited_for_are_read_as_those_that_may_be_missing():
+    project = load_project(Path("examples/nyc_flights"))
+
+    def digest(missing):
+        weekly = project.pipelines["weekly_delays"]
+        table = weekly.tables["days"].model_copy(update={"missing": missing})
+        changed = weekly.model_copy(update={"tables": {"days": table}})
+        return project.model_copy(update={"pipelines": {"weekly_delays": changed}}).definition_digest("weekly_delays")
+
+    assert digest("wait") == digest("empty")
+    assert digest("wait") != digest("error")
+
+
 def test_the_definition_digest_follows_graph_shapes_and_code_and_nothing_else(tmp_path):
     def digest(job="1", sql="1", join="1", **changes):
         code = CodeDigests(job=job, steps={"sql": sql, "join": join})
@@ -70,6 +83,8 @@ def test_the_definition_digest_follows_graph_shapes_and_code_and_nothing_else(tm
     assert digest(pipeline=PIPELINE | {"publish": {**PIPELINE["publish"], "hour": "v"}}) == same
     assert digest(pipeline=PIPELINE | {"publish": {**PIPELINE["publish"], "key": ["date", "v"]}}) != same
     assert digest(pipeline=PIPELINE | {"timezone": "Europe/Rome"}) != same
+    waits = {"when": {"inputs": {"feed": "complete"}}}
+    assert digest(source=SOURCE | {"counts": {"window": "1h"}}, pipeline=PIPELINE | waits) == same
     assert digest(job="2") != same
     assert digest(sql="2") != same
     assert digest(join="2") == same, "the pipeline does not use this step"

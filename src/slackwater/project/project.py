@@ -135,6 +135,12 @@ class Project(Model):
 
     def _written(self, pipeline: str) -> str:
         definition = self.pipeline(pipeline)
+        # A run reads a day that it waits for in vain as one that may be missing.
+        read = {
+            name: item.model_copy(update={"missing": "empty"}) if item.missing == "wait" else item
+            for name, item in definition.published_tables.items()
+        }
+        definition = definition.model_copy(update={"tables": {**definition.tables, **read}})
         written = definition.model_dump_json(by_alias=True, exclude=_OPERATIONAL_KEYS)
         return "\n".join((written, *(self.source_shape(name) for name in sorted(definition.sources))))
 

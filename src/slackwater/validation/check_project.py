@@ -14,7 +14,13 @@ from slackwater.problems import Problem
 from slackwater.sources.definition import Source
 from slackwater.sources.file_format import Parquet
 from slackwater.sources.strptime_format import strptime_format
-from slackwater.validation.graph import graph_problems, rename_problems, table_problems, with_meant_names
+from slackwater.validation.graph import (
+    count_problems,
+    graph_problems,
+    rename_problems,
+    table_problems,
+    with_meant_names,
+)
 from slackwater.validation.structure import Structure, check_structure, rule_problems
 from slackwater.validation.yaml_file import FileProblem, YamlFile
 
@@ -152,12 +158,10 @@ def _check_pipelines(
 ) -> dict[str, _CheckedPipeline]:
     """Return the pipelines in the files, by the names of the files."""
     checked = {path.stem: _check_pipeline(YamlFile(path, path.read_bytes())) for path in paths}
+    uncounted = {name for name, source in sources.items() if source.definition and source.definition.counts is None}
     for one in checked.values():
-        for problem in (
-            *_name_problems(one, sources, checked),
-            *_timezone_problems(one, sources),
-            *_count_problems(one.content, sources),
-        ):
+        named, waiting = _name_problems(one, sources, checked), count_problems(one.content, uncounted)
+        for problem in (*named, *_timezone_problems(one, sources), *waiting):
             one.file.report(problem)
     for name, problem in rename_problems({name: one.content for name, one in checked.items()}):
         checked[name].file.report(problem)
@@ -218,15 +222,6 @@ def _timezone_problems(checked: _CheckedPipeline, sources: Mapping[str, _Checked
             )
             yield Problem(path=("timezone",), at_key=True, message=message)
             return
-
-
-def _count_problems(pipeline: Pipeline, sources: Mapping[str, _CheckedSource]) -> Iterator[Problem]:
-    """Yield a problem for each source that a pipeline wants complete, and that takes no counts."""
-    for name, wanted in pipeline.when.inputs.items():
-        definition = sources[name].definition if name in sources else None
-        if definition and wanted == "complete" and definition.counts is None:
-            message = f"{name} takes no counts: add `counts: {{window: 1h}}` to sources/{name}.yaml"
-            yield Problem(path=("when", "inputs", name), message=message)
 
 
 def _check_name(file: YamlFile, key: str, structure: Structure[_Definition]) -> None:

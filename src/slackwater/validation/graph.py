@@ -81,6 +81,14 @@ def table_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Pro
         yield cycle[0], Problem(path=path, message=f"pipelines read each other: {' -> '.join([*cycle, cycle[0]])}")
 
 
+def count_problems(pipeline: Pipeline, uncounted: Collection[str]) -> Iterator[Problem]:
+    """Yield a problem for each source that a pipeline wants complete; `uncounted` are the sources without counts."""
+    for name, wanted in pipeline.when.inputs.items():
+        if wanted == "complete" and name in uncounted:
+            message = f"{name} takes no counts: add `counts: {{window: 1h}}` to sources/{name}.yaml"
+            yield Problem(path=("when", "inputs", name), message=message)
+
+
 def rename_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Problem]]:
     """Yield a pipeline's name and its problem for each former name that another pipeline has, or the pipeline itself.
 

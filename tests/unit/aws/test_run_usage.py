@@ -158,6 +158,18 @@ def test_a_repeated_call_of_a_task_is_another_transition():
     assert (usage.transitions, usage.lambda_seconds) == (2, 3)
 
 
+def test_a_run_pays_for_the_evaluation_of_its_inputs_and_not_for_the_time_that_it_waits():
+    history, wait = History(), "Wait for the inputs"
+    for end in ("TaskTimedOut", "TaskSucceeded"):
+        history.enter(wait).scheduled("lambda").add(
+            "TaskSubmitted", after=2, taskSubmittedEventDetails={"output": "{}"}
+        )
+        history.add(end, after=898).exit(wait)
+    waited, plain = read(history.freeze(seconds=2).job("j1")), read(a_run())
+    assert waited.lambda_seconds == plain.lambda_seconds + 4
+    assert waited.transitions == plain.transitions + 2
+
+
 def test_two_attempts_of_one_execution_pay_their_own_jobs():
     history = a_run("j1", end="Failed").function("Record the failure", seconds=1)
     history.enter("Decide whether to retry", "Choice").exit("Decide whether to retry", kind="Choice")

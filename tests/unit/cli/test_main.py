@@ -120,6 +120,12 @@ def test_help_of_every_command_has_examples_that_can_be_parsed_and_accepts_json_
         (["run", "daily_delays", "--date", "2013-03-08", "--stale"], "--stale needs a range of days: --from and --to"),
         ([*RANGE, "--date", "2013-03-08"], "--date and --from, --to exclude each other: run one day, or a range"),
         ([*RANGE, "--force"], "--force and --from, --to exclude each other"),
+        ([*RANGE, "--wait"], "--wait and --from, --to exclude each other"),
+        (
+            ["run", "--select", "a+", "--date", "2013-03-08", "--wait"],
+            "--select and --wait exclude each other: run one",
+        ),
+        (["run", "new.yaml", "--date", "2013-03-08", "--wait"], "--wait needs the name of a deployed pipeline"),
         ([*RANGE, "--parallel", "0"], "'--parallel': Input should be greater than or equal to 1"),
         ([*RANGE, "--parallel", "41"], "'--parallel': Input should be less than or equal to 40"),
         ([*RANGE, "--from", "2013-3-1"], "--from: '2013-3-1' is not a date such as 2013-03-08"),

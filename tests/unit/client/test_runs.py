@@ -12,7 +12,7 @@ import pytest
 from slackwater import Client
 from slackwater.arrow.reference import ArrowReference
 from slackwater.aws.executions.job_logs import JobLogs
-from slackwater.aws.executions.state_machines import StateMachines
+from slackwater.aws.executions.state_machines import StateMachines, StateView
 from slackwater.client.days import runs
 from slackwater.client.days.runs import RunSeconds, run_result
 from slackwater.errors import CloudError, InputError, PullFailed, RunFailed, StillRunning, UnknownName
@@ -97,6 +97,23 @@ def test_every_run_has_a_name_of_its_own_and_the_correlation_id_of_the_client():
     assert first.execution != second.execution
 
 
+def test_a_run_waits_for_its_inputs_if_a_person_asks_for_it():
+    states = FakeStates()
+    client(states).run("weekly_delays", "2013-03-10")
+    client(states).run("weekly_delays", "2013-03-10", wait_for_inputs=True)
+    assert [json.loads(call["input"]).get("wait") for call in states.started] == [None, True]
+
+
+def test_waiting_for_inputs_is_no_work_of_a_run():
+    begin, hour = BEGIN, timedelta(hours=1)
+    states = [
+        StateView(name="Wait for the inputs", entered=begin, service="lambda", exited=begin + hour),
+        StateView(name="Run all", entered=begin + hour, service="emr-serverless", exited=begin + hour * 1.005),
+    ]
+    seconds = runs.run_seconds(3600 + 18 + 2, states, work=10)
+    assert seconds == RunSeconds(total=3620, spark_start=8, spark_work=10, orchestration=2)
+
+
 def test_a_pull_is_started_with_its_date():
     states = FakeStates()
     for as_of in (None, "2013-03-12", date(2013, 3, 12)):
@@ -121,6 +138,7 @@ def test_a_pull_that_fails_has_its_totals(monkeypatch):
     [
         (lambda c: c.run("nothing", "2013-03-10"), UnknownName, "no pipeline 'nothing'"),
         (lambda c: c.run("daily_delays", "20130310"), InputError, "^date: '20130310' is not a date"),
+        (lambda c: c.run("daily_delays", "2013-03-10", wait_for_inputs=True), InputError, "waits for nothing"),
         (lambda c: c.run("daily_delays", BEGIN), InputError, "^date: datetime.* is not a date"),
         (lambda c: c.pull("weather"), InputError, "'weather' is not pulled"),
         (lambda c: c.pull("flights", as_of="today"), InputError, "^as_of: 'today' is not a date"),
