@@ -43,7 +43,7 @@ def test_the_example_has_a_task_for_its_pulled_source_and_two_for_each_pipeline(
         ("monitor", "weekly_delays", "monitor-days", "as_of", {"pipeline": "weekly_delays"}),
     ]
     assert [(task.buffer_hours, task.days_before, task.wait_hours, task.max_active_runs) for task in tasks] == [
-        (0, 0, 0, 1), (2, 1, 0, 2), (0, 0, 0, 1), (0, 1, 24, 3), (0, 0, 0, 1),
+        (0, 0, 0, 1), (2, 1, 0, 2), (0, 0, 0, 16), (0, 1, 24, 3), (0, 0, 0, 16),
     ]  # fmt: skip
 
 
