@@ -172,7 +172,7 @@ def test_other_read_only_statements_are_executed(sql):
         ("SELECT origin::INT FROM raw.weather", "Could not convert"),
         (
             "SELECT * FROM nowhere",
-            r"nowhere does not exist.*\(tables: daily_delays, never_run, ledger, raw.flights, raw.weather\)",
+            r"nowhere does not exist.*\(tables: daily_delays, never_run, ledger, state, raw.flights, raw.weather\)",
         ),
         ("SELECT * FROM raw.nowhere", "nowhere does not exist"),
         ("SELECT * FROM secret", "secret does not exist"),
