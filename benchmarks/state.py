@@ -37,7 +37,7 @@ from slackwater.storage import ObjectHead, split_uri
 SOURCES = 10_000
 _HOUR = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _NOW = _HOUR + timedelta(minutes=30)
-_LATENCY = 0.005
+_LATENCY = 0.015
 _BINS = (1_000,) + (0,) * 11
 # USD for a unit or a request: DynamoDB's units, HEAD and PUT of S3, a custom event, and a message of SQS as it is sent,
 # received and deleted.

@@ -80,11 +80,11 @@ def feed(
     batch_size: int,
     window: Duration,
     concurrency: int,
-    enabled: bool = True,
+    enabled: bool | None = None,
 ) -> None:
     """Invoke the function with batches of messages. It reports failed messages in `batchItemFailures`.
 
-    Lambda sends fewer messages where a batch would exceed its limit of 6 MB.
+    Lambda sends fewer messages where a batch would exceed its limit of 6 MB. Without `enabled`, CloudFormation decides.
     """
     grants.use_queue(function.role, queue, "ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
     lambda_.EventSourceMapping(
@@ -96,7 +96,7 @@ def feed(
         max_batching_window=window,
         max_concurrency=concurrency,
         report_batch_item_failures=True,
-        enabled=None if enabled else False,  # the default of AWS
+        enabled=enabled,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime
 from hashlib import md5
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from tests.pauses import record_pauses
 pytestmark = pytest.mark.unit
 
 URI = "s3://raw/landing/a.csv"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def refused(code: str) -> ClientError:
@@ -120,7 +122,7 @@ class VersionedS3:
     def head_object(self, *, Bucket, Key):  # noqa: N803
         if self.etag is None:
             raise refused("404")
-        return {"ETag": self.etag, "Metadata": {"attempt": "1"}}
+        return {"ETag": self.etag, "Metadata": {"attempt": "1"}, "ContentLength": 1, "LastModified": NOW}
 
     def put_object(self, *, Bucket, Key, Body, Metadata, IfMatch):  # noqa: N803
         self._check(IfMatch)

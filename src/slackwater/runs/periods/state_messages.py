@@ -17,7 +17,7 @@ from slackwater.state.messages import HoursChanged, hour_of, read_message
 
 _READERS = 16
 # Sources at the same time.
-_SOURCES = 8
+_SOURCES = 16
 
 
 class MessagesFolded(NamedTuple):
