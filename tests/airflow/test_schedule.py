@@ -3,156 +3,25 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project, load_project
-from slackwater.project.schedule import ProjectSchedule, ScheduledWork, schedule_json, schedule_of
+from slackwater.project.schedule import schedule_of
 from slackwater.project.scheduled_starts import ScheduledStart
 from slackwater.runs.day import day_of
 from tests.airflow.home import BIN, ROOT, STATE_MACHINE_PREFIX
+from tests.airflow.projects import FAULTS, INSTANTS, NEW_YORK
 
 pytestmark = pytest.mark.airflow
-
-SOURCE = """
-source: tides
-timestamp: {field: at}
-fields: {at: timestamp, port: string, metres: double}
-"""
-PIPELINE = """
-pipeline: heights
-sources: [tides]
-steps:
-  highest: {step: sql, depends_on: [tides], with: {query: "SELECT port, max(metres) AS m FROM tides GROUP BY port"}}
-publish: {step: highest, key: [date, port]}
-"""
-STAGES = """
-pipeline: heights
-sources: [tides]
-steps:
-  hourly: {step: sql, exchange: true, depends_on: [tides], with: {query: "SELECT port, metres AS m FROM tides"}}
-  daily: {step: sql, exchange: true, depends_on: [tides], with: {query: "SELECT port, metres AS d FROM tides"}}
-  highest: {step: sql, depends_on: [hourly, daily], with: {query: "SELECT port, m FROM hourly JOIN daily USING (port)"}}
-publish: {step: highest, key: [date, port]}
-"""
-LONG_NAMED = PIPELINE.replace("pipeline: heights", f"pipeline: {'heights_' * 7}")
-PULL = "pull: {url: 'http://tides.example', files: 'tides-{date}.csv'}\n"
-CHATHAM_PULL = f"{PULL.rstrip()[:-1]}, timezone: Pacific/Chatham, schedule: '*/20 6-22/2 * * MON-FRI'}}\n"
-CHATHAM = "timezone: Pacific/Chatham\nschedule: {process: '30 1 1,15 * *', monitor: '0 2 * 1-6 *', buffer_hours: %s}\n"
-"""Islands 12:45 or 13:45 hours before UTC."""
-
-NEW_YORK = {
-    "2013-03-09T08:00": "2013-03-08",
-    "2013-03-10T06:59": "2013-03-08",
-    "2013-03-10T07:00": "2013-03-09",  # 3:00 of the day that has 23 hours, two hours after midnight
-    "2013-03-11T05:59": "2013-03-09",
-    "2013-03-11T07:00": "2013-03-10",
-    "2013-11-03T06:00": "2013-11-02",  # 1:00 for the second time, two hours after midnight
-    "2013-11-03T08:00": "2013-11-02",
-    "2013-11-04T06:59": "2013-11-02",
-    "2013-11-04T08:00": "2013-11-03",  # the usual time, after the day that has 25 hours
-}
-"""The day that the example processes, by instants in UTC."""
-
 
 REMEDY = (
     "deploy the project again (slackwater deploy), write the file with "
     "`python -m slackwater.project.schedule PROJECT_DIR`"
 )
-FAULTS = {
-    "": "not a valid schedule (JSONDecodeError: ",
-    "[]": "not a valid schedule (TypeError: ",
-    "null": "not a valid schedule (TypeError: ",
-    "{}": "not a valid schedule (KeyError: 'tasks')",
-    '{"tasks": [{"work": "pull"}]}': "not a valid schedule (KeyError: 'subject')",
-    '{"tasks": ["pull"]}': "not a valid schedule (TypeError: ",
-}
-
-
-def hours_around(*dates: str) -> list[datetime]:
-    """Return an instant every five hours of three days from each date."""
-    starts = [datetime.fromisoformat(date).replace(tzinfo=UTC) for date in dates]
-    return [start + timedelta(hours=5 * count) for start in starts for count in range(15)]
-
-
-INSTANTS = hours_around("2013-03-09", "2013-11-02", "2013-04-06", "2013-09-28")
-"""Around the daylight saving changes in New York and on the Chatham Islands."""
-
-
-def write_project(folder: Path, *, source: str = SOURCE + PULL, pipeline: str = PIPELINE) -> Path:
-    """Write a project of one source and one pipeline; return its folder."""
-    for folder_name, content in (("sources", source), ("pipelines", pipeline)):
-        name = content.split()[1]
-        (folder / folder_name).mkdir(parents=True)
-        (folder / folder_name / f"{name}.yaml").write_text(content)
-    return folder
-
-
-def schedule_file(path: Path, project: Path) -> Path:
-    """Write the schedule of a project folder as the deployment does."""
-    path.write_text(schedule_json(load_project(project)))
-    return path
-
-
-def schedule_of_copies(project: Path, count: int) -> str:
-    """Return the schedule of a project that has each pipeline of this one so many times."""
-    tasks = [task for task in schedule_of(load_project(project)).tasks if task.work != ScheduledWork.PULL]
-    subjects = [(task, f"{task.subject}_{index}") for index in range(count) for task in tasks]
-    copies = tuple(task.model_copy(update={"subject": subject}) for task, subject in subjects)
-    return ProjectSchedule(tasks=copies).model_dump_json()
-
-
-@pytest.fixture(scope="module")
-def projects(tmp_path_factory) -> dict[str, Path]:
-    """The example, a project that uses all defaults, and two that override every one."""
-    folder = tmp_path_factory.mktemp("projects")
-    return {
-        "example": ROOT / "examples" / "nyc_flights",
-        "defaults": write_project(folder / "defaults"),
-        "all settings": write_project(folder / "all", source=SOURCE + CHATHAM_PULL, pipeline=PIPELINE + CHATHAM % 30),
-        "push only": write_project(folder / "push", source=f"{SOURCE}push: {{}}\n", pipeline=LONG_NAMED + CHATHAM % 0),
-        "stages": write_project(folder / "stages", pipeline=STAGES),
-    }
-
-
-@pytest.fixture(scope="module")
-def schedules(projects, tmp_path_factory) -> dict[str, Path]:
-    """The schedules of the projects, malformed ones, and the path of a missing one, by name."""
-    folder = tmp_path_factory.mktemp("schedules")
-    paths = {name: schedule_file(folder / f"{name}.json", project) for name, project in projects.items()}
-    for index, content in enumerate(FAULTS):
-        paths[content] = folder / f"fault-{index}.json"
-        paths[content].write_text(content)
-    paths["unknown timezone"] = folder / "timezone.json"
-    paths["unknown timezone"].write_text(paths["example"].read_text().replace("America/New_York", "Mars/X"))
-    paths["missing"] = folder / "none.json"
-    return paths
-
-
-@pytest.fixture(scope="module")
-def inspected(parser, schedules, tmp_path_factory) -> dict[str, Any]:
-    """What Airflow loads with each schedule, every task rendered for every instant, by one process.
-
-    Also of a project with 1 and with 500 copies of a pipeline, and of these by a worker; without any instant.
-    """
-    instants = [f"{instant}:00+00:00" for instant in NEW_YORK] + [instant.isoformat() for instant in INSTANTS]
-    environments = {name: {"AIRFLOW__SLACKWATER__SCHEDULE": str(path)} for name, path in schedules.items()}
-    environments["no prefix"] = environments["example"] | {"AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX": ""}
-    loads = {name: (environment, [None, *instants]) for name, environment in environments.items()}
-    folder = tmp_path_factory.mktemp("copies")
-    project = write_project(folder / "project")
-    one, many = (folder / f"{count}.json" for count in (1, 500))
-    one.write_text(schedule_of_copies(project, 1))
-    many.write_text(schedule_of_copies(project, 500))
-    loads["1 copy"], loads["500 copies"] = (({"AIRFLOW__SLACKWATER__SCHEDULE": str(path)}, []) for path in (one, many))
-    worker = {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": "monitor_heights_7", "AIRFLOW__SLACKWATER__SCHEDULE": str(many)}
-    loads["worker"] = worker, []
-    return dict(zip(loads, parser.inspect(list(loads.values())), strict=True))
 
 
 @pytest.fixture(params=["example", "defaults", "all settings", "push only"])

@@ -169,6 +169,8 @@ def machine_attempts(
         for verb in ("describe_execution", "get_execution_history", "stop_execution"):
             arguments = {"executionArn": arn("states", execution)}
             yield Attempt("stepfunctions", verb, arguments, f"states:{verb.title().replace('_', '')}", execution)
+    version = {"Name": "local", "Method": "GET", "Path": "/version"}
+    yield Attempt("mwaa", "invoke_rest_api", version, "airflow:InvokeRestApi", "role/local/User")
     yield Attempt("stepfunctions", "delete_state_machine", {"stateMachineArn": arn("states", machine)})
     application = {"applicationId": outputs["ApplicationId"]}
     # EMR Serverless refuses the option `--none`.

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import botocore.session
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.cloud.rights import (
@@ -103,7 +104,9 @@ class RoleClients:
         if service not in self._clients:
             region = self._cloud.environment["AWS_REGION"]
             endpoint = self._cloud.endpoint
-            self._clients[service] = self._session.create_client(service, region_name=region, endpoint_url=endpoint)
+            self._clients[service] = self._session.create_client(
+                service, region_name=region, endpoint_url=endpoint, config=Config(inject_host_prefix=False)
+            )
         return self._clients[service]
 
 

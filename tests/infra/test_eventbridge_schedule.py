@@ -40,7 +40,10 @@ def _task(schedule: dict[str, Any]) -> ScheduledTask:
 
 def test_every_scheduled_task_has_a_schedule_in_its_timezone(stack: Assembly, project: Project) -> None:
     tasks, schedules = schedule_of(project).tasks, _schedules(stack)
-    assert [_task(schedule) for schedule in schedules.values()] == list(tasks)
+    # Airflow alone shows stages.
+    assert [_task(schedule) for schedule in schedules.values()] == [
+        task.model_copy(update={"stages": ()}) for task in tasks
+    ]
     assert {
         name: (schedule["ScheduleExpression"], schedule["ScheduleExpressionTimezone"])
         for name, schedule in schedules.items()
