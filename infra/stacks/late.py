@@ -65,6 +65,8 @@ class LateStack(FunctionStack):
                 "ChangeTopicArn": self.changes.topic_arn,
                 "ArrivalQueueUrl": self.arrivals.queue.queue_url,
                 "ArrivalDeadLetterQueueUrl": self.arrivals.dead_letters.queue_url,
+                "StateQueueUrl": self.states.queue.queue_url,
+                "StateDeadLetterQueueUrl": self.states.dead_letters.queue_url,
             },
         )
 

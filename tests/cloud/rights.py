@@ -129,7 +129,7 @@ def table_attempts(outputs: dict[str, str]) -> Iterator[Attempt]:
 def message_attempts(outputs: dict[str, str], arn: Callable[[str, str], str]) -> Iterator[Attempt]:
     """Calls to queues, topics, secrets and logs. Empty messages are refused after IAM has allowed them."""
     receive = {"MaxNumberOfMessages": 1, "VisibilityTimeout": 0}
-    for name, output in (("EventBufferQueue", "Event"), ("ArrivalsQueue", "Arrival")):
+    for name, output in (("EventBufferQueue", "Event"), ("ArrivalsQueue", "Arrival"), ("StatesQueue", "State")):
         queue = {"QueueUrl": outputs[f"{output}QueueUrl"]}
         yield Attempt("sqs", "send_message", {**queue, "MessageBody": ""}, "sqs:SendMessage", name)
         yield Attempt("sqs", "send_message_batch", {**queue, "Entries": []}, "sqs:SendMessage", name)

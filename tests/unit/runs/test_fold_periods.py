@@ -190,6 +190,29 @@ def test_no_fact_is_lost_when_another_process_computes_the_same_hour(method, aft
     assert (state(world).state, state(world).stored) == ("complete", 2)
 
 
+def test_a_report_that_changes_no_number_is_a_new_version(monkeypatch):
+    """Otherwise a process that has not read it would replace the state of one that has."""
+    world = a_world()
+    push(world, (0, None), (1, None))
+    report(world, {0: 2})
+    world.handle_all()
+    report(world, {0: 3}, as_of=95)
+    messages, world.queue = world.queue, []
+    read, overtakes = world.table.all_facts, [True]
+
+    def read_then_overtake(source, hours):
+        facts = read(source, hours)
+        if overtakes and overtakes.pop():
+            # Newer than the report that this process has read, and the numbers are again those that are stored.
+            report(world, {0: 2}, as_of=99)
+            world.handle_all()
+        return facts
+
+    monkeypatch.setattr(world.table, "all_facts", read_then_overtake)
+    world.handle(messages)
+    assert (state(world).state, state(world).sent) == ("complete", 2)
+
+
 def test_a_state_of_400_kilobytes_is_out_of_reach():
     """The largest item is that of a day of 25 hours with ids: DynamoDB allows 400 KB."""
     world = a_world(counts={"window": "day"}, timestamp={"field": "at", "timezone": "America/New_York"})

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from slackwater.errors import SlackwaterError, Unavailable
 from slackwater.project.project import Project
@@ -40,6 +40,8 @@ _THREADS = 16
 _ATTEMPTS = 10
 # Entries that PutEvents accepts. Each has about 2 KB, and all together may have 256 KB.
 _MAX_ENTRIES = 10
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class Folded(NamedTuple):
@@ -120,12 +122,7 @@ class PeriodFolder:
                 failed.update(dict.fromkeys(period.hours, str(error)))
                 return None
 
-        if len(periods) == 1:  # the usual case
-            found = [fold_one(periods[0])]
-        else:
-            with ThreadPoolExecutor(_THREADS) as pool:
-                found = list(pool.map(fold_one, periods))
-        return [each for each in found if each], failed
+        return [each for each in _map(fold_one, periods) if each], failed
 
     def _states(self, source: Source, periods: Sequence[Period]) -> list[PeriodState]:
         return self.table.states(source.source, [period.start for period in periods])
@@ -195,10 +192,10 @@ class PeriodFolder:
         due = [each for each in folded if each.state.announced < each.state.version]
         for start in range(0, len(due), _MAX_ENTRIES):
             group = due[start : start + _MAX_ENTRIES]
-            self.put_changes([period_changed(each.state, self._list(each)) for each in group])
+            lists = _map(self._list, group)
+            self.put_changes([period_changed(each.state, uri) for each, uri in zip(group, lists, strict=True)])
             self.on_changed(group[0].period.source.source, [hour for each in group for hour in each.period.hours])
-            for each in group:
-                self.table.put_announced(each.state)
+            _map(lambda each: self.table.put_announced(each.state), group)
         return len(due)
 
     def _list(self, folded: Folded) -> str | None:
@@ -206,6 +203,14 @@ class PeriodFolder:
         if folded.state.state is CountState.UNKNOWN:
             return None
         return save_list(folded.period, folded.state, folded.facts, reader=self.parts, bucket=self.exchange_bucket)
+
+
+def _map(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+    """Return the results of a function that waits for the cloud. Most calls have one item, and need no threads."""
+    if len(items) <= 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(function, items))
 
 
 def _between(known: Coverage | None, covered: Coverage) -> set[datetime]:
