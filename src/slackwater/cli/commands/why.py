@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.names import shown
+from slackwater.cli.names import shown, shown_in
 from slackwater.cli.options import PipelineName, date_option
 from slackwater.client.arguments import check_begun
 from slackwater.formatting import counted, timestamp
@@ -32,7 +32,7 @@ def why(
     """
     check_begun(date, session.project.pipeline(pipeline).timezone, name="--date")
     answer = session.client.why(pipeline, date)
-    return Result(answer.model_dump(mode="json"), "\n".join(_lines(answer)))
+    return Result(answer.model_dump(mode="json"), "\n".join(map(shown_in, _lines(answer))))
 
 
 def _lines(day: Why) -> Iterator[str]:
