@@ -23,6 +23,9 @@ def why(
     pipeline: PipelineName,
     date: Annotated[str, date_option(text="The day, in the pipeline's timezone.")],
     *,
+    as_of: Annotated[
+        str | None, date_option(text="Explain what a check of this day decides, as `monitor --as-of`. Default: today.")
+    ] = None,
     session: Session,
 ) -> Result:
     """Explain a day: why it runs again, waits, or stays as it is.
@@ -30,8 +33,11 @@ def why(
     Shows what is published and from what, what has come since, which rule of docs/late-data.md decides about the day,
     when it is looked at again, and what would run it now. Nothing runs, and nothing is recorded.
     """
-    check_begun(date, session.project.pipeline(pipeline).timezone, name="--date")
-    answer = session.client.why(pipeline, date)
+    timezone = session.project.pipeline(pipeline).timezone
+    check_begun(date, timezone, name="--date")
+    if as_of:
+        check_begun(as_of, timezone, name="--as-of")
+    answer = session.client.why(pipeline, date, as_of=as_of)
     return Result(answer.model_dump(mode="json"), "\n".join(map(shown_in, _lines(answer))))
 
 
