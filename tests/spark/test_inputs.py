@@ -28,7 +28,7 @@ class Partitions:
 
     def __init__(self, spark, store, input_bytes, **source):
         self.spark, self.store, self.clock, self.input_bytes = spark, store, Clock(), input_bytes
-        self.source = a_source(**source)
+        self.source, self.first_received = a_source(**source), {}
 
     def push(self, *events):
         """Take one batch; the next one is received a minute later."""
@@ -41,7 +41,17 @@ class Partitions:
         objects = self.store.list(f"s3://raw/raw/source={self.source.source}/")
         uris = [f"file://{self.store.path(item.uri)}" for item in objects]
         of_day = Day(date(2013, 3, 8), **{**DAY, **day})
-        return read_source(self.spark, self.source, uris, input_bytes=self.input_bytes, day=of_day, store=self.store)
+        return read_source(
+            self.spark,
+            self.source,
+            uris,
+            input_bytes=self.input_bytes,
+            day=of_day,
+            store=self.store,
+            first_received={
+                uri: self.first_received[name] for uri in uris for name in self.first_received if name in uri
+            },
+        )
 
     def ids(self, **day):
         return sorted((row["id"], row["count"]) for row in self.read(**day).collect())
@@ -75,6 +85,17 @@ def test_the_uri_of_the_object_decides_between_events_received_at_the_same_time(
     assert [row["count"] for row in source.read().where("id = 'a'").collect()] == [
         min(duplicates, key=lambda row: row["_object"])["count"]
     ]
+
+
+def test_an_object_of_a_changed_file_counts_from_its_first_content_on(partitions):
+    """Of two objects whose files begin at the same time, the later one counts."""
+    source, began = partitions(), Clock().time
+    source.push(event("c", count=1))
+    source.push(event("a", count=2), event("b", count=2))
+    source.push(event("a", count=3), event("b", count=3), event("c", count=3))
+    corrected = {row["_object"] for row in stored_events(source.store, source.source) if row["count"] == 3}
+    source.first_received = dict.fromkeys((uri.rpartition("/")[2] for uri in corrected), began)
+    assert source.ids() == [("a", 3), ("b", 3), ("c", 3)]
 
 
 def test_an_id_in_two_hours_is_two_events(partitions):

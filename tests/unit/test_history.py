@@ -187,3 +187,22 @@ def test_an_unreadable_history_stops_the_deployment_with_the_remedy(account):
     account.store.put(account.history.uri, b"{")
     with pytest.raises(CloudError, match=r"s3://raw/definitions\.json is not readable .* restore its previous version"):
         account.deploy(things(x="int64"))
+
+
+def test_what_a_check_would_refuse_is_found_without_writing(account):
+    before = account.remembered()
+    (problem,) = account.history.problems(things(x="string"), deployed=account.deployed)
+    assert problem.startswith("sources/things.yaml: x: the stored partitions have it as int64")
+    assert account.history.problems(things(x="int64", y="double"), deployed=account.deployed) == ()
+    assert account.remembered() == before
+
+
+def test_a_refusal_names_the_present_file_of_a_renamed_pipeline(account):
+    renamed = things(x="int64")
+    totals = renamed.pipelines["totals"]
+    publish = totals.publish.model_copy(update={"key": ("other",)})
+    renamed = renamed.model_copy(
+        update={"pipelines": {"totals": totals.model_copy(update={"publish": publish})}, "names": {"totals": "sums"}}
+    )
+    (problem,) = account.history.problems(renamed, deployed=account.deployed)
+    assert problem.startswith("pipelines/sums.yaml: publish.key: ")

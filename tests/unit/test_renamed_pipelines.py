@@ -90,6 +90,7 @@ def test_a_plan_names_the_rename_and_nothing_becomes_stale(folder):
         "kept": {},
         "lost": {},
         "lacking": {},
+        "refused": (),
     }  # fmt: skip
     third = load_definitions(rename(folder, NEW, "third", first=OLD))
     assert plan_lines(make_plan(third, after, table)) == [

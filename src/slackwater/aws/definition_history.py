@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from slackwater.aws.failures import translated, unless_refused
-from slackwater.errors import CloudError, ObjectMissing
+from slackwater.errors import CloudError, DefinitionError, ObjectMissing
 from slackwater.project.history import DefinitionHistory
 from slackwater.project.project import Project
 from slackwater.sources.partitions import source_prefix
@@ -36,18 +36,27 @@ class HistoryStore:
         table are dropped from the history. Raises `DefinitionError` that names each problem, and `CloudError`.
         """
         stored = self._read()
+        history = self._with_data(stored, deployed)
+        if problems := history.problems(project):
+            raise DefinitionError("\n".join(problems))
+        # Before the deployment: if it fails halfway, some functions may already write data by the new definitions.
+        if (new := history.including(project)) != stored:
+            self.store.put(self.uri, new.model_dump_json().encode())
+
+    def problems(self, project: Project, *, deployed: Project | None) -> tuple[str, ...]:
+        """Return why `check` would refuse the project, and write nothing. Raises `CloudError`."""
+        return self._with_data(self._read(), deployed).problems(project)
+
+    def _with_data(self, stored: DefinitionHistory, deployed: Project | None) -> DefinitionHistory:
+        """Return the history of the definitions that have data, with those of the deployed project."""
         history = stored.including(deployed) if deployed else stored
         current = deployed.sources if deployed else {}
-        history = DefinitionHistory(
+        return DefinitionHistory(
             sources={
                 name: columns for name, columns in history.sources.items() if name in current or self._has_objects(name)
             },
             pipelines={name: key for name, key in history.pipelines.items() if self._has_table(name)},
         )
-        history.check(project)
-        # Before the deployment: if it fails halfway, some functions may already write data by the new definitions.
-        if (new := history.including(project)) != stored:
-            self.store.put(self.uri, new.model_dump_json().encode())
 
     def _read(self) -> DefinitionHistory:
         try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from slackwater.aws.clients import SINGLE_CONFIG, Clients, default_session
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import ObjectMissing
+from slackwater.sources.event_schema import TIMESTAMP
 from slackwater.sources.partitions import source_prefix
 
 if TYPE_CHECKING:
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 
     from slackwater.storage import ObjectStore, StoredObject
 
-_LOCATION_COLUMNS = (pa.field("_date", pa.string()), pa.field("_hour", pa.string()), pa.field("_object", pa.int64()))
+_LOCATION_COLUMNS = (
+    pa.field("_date", pa.string()),
+    pa.field("_hour", pa.string()),
+    pa.field("_object", pa.int64()),
+    pa.field("_first_received_at", TIMESTAMP),
+)
 _EPOCH = date(1970, 1, 1)
 # Iceberg's names for the settings of Arrow's S3 file system.
 _ICEBERG_PROPERTIES = {
@@ -129,15 +135,23 @@ class Warehouse:
         objects = self.store.list(source_prefix(self.raw_bucket, source))
         return (item for item in objects if item.uri.endswith(".parquet"))
 
-    def partitions(self, uris: Sequence[str], schema: pa.Schema) -> ds.Dataset:
-        """Return the events of a source's objects, whose `uris` are sorted, in `schema` with three more columns.
+    def partitions(
+        self, uris: Sequence[str], schema: pa.Schema, *, first_received: Mapping[str, datetime]
+    ) -> ds.Dataset:
+        """Return the events of a source's objects, whose `uris` are sorted, in `schema` with four more columns.
 
-        `_date` and `_hour` are the UTC partition as strings, and `_object` is the index of the object in `uris`.
+        `_date` and `_hour` are the UTC partition as strings, `_object` is the index of the object in `uris`, and
+        `_first_received_at` its value in `first_received`, or null.
         """
         locations = [
             (ds.field("_date") == _part(uri, "date"))
             & (ds.field("_hour") == _part(uri, "hour"))
             & (ds.field("_object") == index)
+            & (
+                ds.field("_first_received_at") == pa.scalar(first_received[uri], TIMESTAMP)
+                if uri in first_received
+                else ds.field("_first_received_at").is_null()
+            )
             for index, uri in enumerate(uris)
         ]
         return self._files(uris, pa.schema([*schema, *_LOCATION_COLUMNS]), locations)

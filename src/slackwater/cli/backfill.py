@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import typer
 
@@ -18,9 +19,12 @@ from slackwater.cli.running import backfill_command
 from slackwater.client.days.backfill import BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
 from slackwater.client.results import ExecutionView
-from slackwater.errors import RunFailed
+from slackwater.errors import RunFailed, SlackwaterError
 from slackwater.formatting import counted, duration, rounded_usd
 from slackwater.progress import ProgressBoard, TaskState
+
+if TYPE_CHECKING:
+    from slackwater.client.client import Client
 
 # Days without rows that the line about them names.
 _NAMED = 3
@@ -51,7 +55,7 @@ def run_backfill(
         with ExitStack() as stack:
 
             def on_plan(plan: BackfillPlan) -> None:
-                print_note("\n".join(plan_lines(plan)), style="bold")
+                print_note("\n".join([*plan_lines(plan), *late_lines(client, plan)]), style="bold")
                 stack.enter_context(board)
 
             result = client.backfill(
@@ -112,6 +116,30 @@ def plan_lines(plan: BackfillPlan) -> list[str]:
                 "behind them"
             )
     return lines
+
+
+def late_lines(client: Client, plan: BackfillPlan) -> list[str]:
+    """Return a line about the published days that do not run and have late data, with the commands that run them.
+
+    Of these, the days are compared that a check has in its window after the last day of the range.
+    """
+    published = [day for day, kind in plan.days.items() if kind is DayKind.PUBLISHED]
+    if not published:
+        return []
+    timezone = client.project.pipeline(plan.pipeline).timezone
+    today = datetime.now(UTC).astimezone(ZoneInfo(timezone)).date()
+    as_of = min(date.fromisoformat(published[-1]) + timedelta(days=1), today).isoformat()
+    try:
+        decisions = client.check(plan.pipeline, as_of=as_of).days
+    except SlackwaterError as error:
+        return [f"  whether published days have late data is unknown: {error}"]
+    late = [day.date for day in decisions if day.date in published and any(item.changes for item in day.sources)]
+    if not late:
+        return []
+    name, has = shown(plan.pipeline), "has" if len(late) == 1 else "have"
+    by_check = f"slackwater monitor {name} --as-of {as_of} runs those that reach a threshold"
+    days = counted(len(late), "published day")
+    return [f"  {days} {has} late data: {by_check}; or slackwater run {name} --date {late[0]}"]
 
 
 def estimate_text(estimate: Estimate | None, *, parallel: int) -> str:

@@ -71,7 +71,8 @@ def changes_line(plan: Plan, project: Path | None) -> str:
     `project` is the option `--project` of the commands.
     """
     parts = (f"the files differ from what is deployed: {_named(plan)}", *_stale(plan, "stale then"), *_lacking(plan))
-    return f"{'; '.join(parts)}. To apply: {'; '.join(commands(plan, project))}"
+    apply = "" if plan.lacking else f". To apply: {'; '.join(commands(plan, project))}"
+    return f"{'; '.join(parts)}{apply}"
 
 
 def _named(plan: Plan) -> str:
@@ -156,6 +157,7 @@ def plan_lines(plan: Plan) -> list[str]:
     ]
     lines += [f"  kept     {_days(dates)} of {name}, which a person has kept" for name, dates in plan.kept.items()]
     lines += [f"  fails    {text}" for text in _lacking(plan)]
+    lines += [f"  refused  {text}" for text in plan.refused]
     return lines
 
 
@@ -167,6 +169,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "kept": plan.kept,
         "lost": {name: days._asdict() for name, days in plan.lost.items()},
         "lacking": plan.lacking,
+        "refused": plan.refused,
     }
 
 

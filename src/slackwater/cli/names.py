@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -18,6 +19,17 @@ def use_names(names: Mapping[str, str]) -> None:
 def shown(pipeline: str) -> str:
     """Return the present name of a pipeline, which may be given by its stored name."""
     return _names.get().get(pipeline, pipeline)
+
+
+def shown_in(text: str) -> str:
+    """Return a text of a record with the present names of pipelines, where it certainly names one.
+
+    That is after a command, at its begin before a date, and in the path of a definition.
+    """
+    for stored, present in _names.get().items():
+        text = re.sub(rf"(\bslackwater(?: [a-z]+){{1,2}} |\bpipelines/){stored}\b", rf"\g<1>{present}", text)
+        text = re.sub(rf"^{stored}(?= (?:for )?\d{{4}}-)", present, text)
+    return text
 
 
 def with_present_names(document: Any) -> Any:

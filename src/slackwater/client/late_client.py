@@ -77,11 +77,11 @@ class LateClient(DayClient):
         checker, stored = self._dry_checker_of(pipeline), self.project.stored_name(pipeline)
         return checker.check(pipeline=stored, as_of=optional_date(as_of))
 
-    def why(self, pipeline: str, date: Date) -> Why:
+    def why(self, pipeline: str, date: Date, *, as_of: Date | None = None) -> Why:
         """Return why a day is as it is: what is published, what has come since, and what a check decides about it.
 
-        Nothing is written. Raises `UnknownName`, `NotDeployed`, and `InputError` for a date that is none or has not
-        begun.
+        `as_of` is the day of the check, by default today. Nothing is written. Raises `UnknownName`, `NotDeployed`, and
+        `InputError` for a date that is none or has not begun, and for a day after `as_of`.
         """
         from slackwater.client.why import Explainer
 
@@ -94,7 +94,7 @@ class LateClient(DayClient):
             waits=self.wait_table.waits,
             collect_minutes=deployment.collect_minutes,
         )
-        return explainer.why(stored, day)
+        return explainer.why(stored, day, as_of=optional_date(as_of))
 
     def _dry_checker_of(self, pipeline: str) -> Checker:
         """Return the checker that writes nothing. Raises `UnknownName`, `NotDeployed`."""

@@ -43,6 +43,8 @@ class Plan:
     """By removed pipeline."""
     lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By pipeline that changes: columns of its published table that its rows certainly lack."""
+    refused: tuple[str, ...] = ()
+    """Why a deployment is refused: definitions that do not fit the stored data, each with the remedy."""
 
     @property
     def removed(self) -> list[DefinitionChange]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from slackwater.client.waiting import InputWait, ReadsWaits, input_wait
+from slackwater.errors import InputError
 from slackwater.formatting import counted, timestamp
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.missing import missing_late_data
@@ -104,15 +105,21 @@ class Explainer:
     collect_minutes: int
     """For how long new objects are collected before their days are checked; 0 if they lead to no check."""
 
-    def why(self, pipeline: str, date: str) -> Why:
-        """Explain a day, an ISO date that has begun, of a deployed pipeline. Raises `CloudError`, `ObjectInvalid`."""
+    def why(self, pipeline: str, date: str, *, as_of: str | None = None) -> Why:
+        """Explain a day of a deployed pipeline; `date` and `as_of`, by default today, are ISO dates that have begun.
+
+        Raises `InputError` for a day after `as_of`, `CloudError`, `ObjectInvalid`.
+        """
         checker, definition = self.checker, self.checker.project.pipeline(pipeline)
         day, now = day_of(parse_date(date), definition.timezone), checker.now()
-        first = check_window(definition, None, now)[0]
+        if as_of is not None and date > as_of:
+            raise InputError(f"as_of: {as_of} is before the day {date}")
+        is_simulated = as_of is not None and day.date < check_window(definition, None, now)[0].date
+        first = check_window(definition, as_of, now)[0]
         # Of an earlier day: what a check would decide that still had the day in its window.
         is_older = day.date < first.date
-        as_of = (day.date + timedelta(days=1)).isoformat() if is_older else None
-        report = checker.check(pipeline=pipeline, as_of=as_of, dates=[date])
+        of_check = (day.date + timedelta(days=1)).isoformat() if is_older else as_of
+        report = checker.check(pipeline=pipeline, as_of=of_check, dates=[date])
         decision = next(item for item in report.days if item.date == date)
         record = checker.table.day(pipeline, date)
         published = self._published(definition, record)
@@ -134,7 +141,13 @@ class Explainer:
             wait=wait,
             next_look=_end_of_wait(wait)
             if wait and wait.runs
-            else self._next_look(definition, day, decision, before_window=first if is_older else None),
+            else self._next_look(
+                definition,
+                day,
+                decision,
+                before_window=first if is_older else None,
+                simulated=as_of if is_simulated else None,
+            ),
             run_now=tuple(self._run_now(definition, decision)),
         )
 
@@ -153,21 +166,37 @@ class Explainer:
         )
 
     def _next_look(
-        self, definition: Pipeline, day: Day, decision: DayDecision, *, before_window: Day | None
+        self,
+        definition: Pipeline,
+        day: Day,
+        decision: DayDecision,
+        *,
+        before_window: Day | None,
+        simulated: str | None,
     ) -> NextLook:
-        """Return when the day is looked at again. `before_window` is the first day of the window after an older day."""
+        """Return when the day is looked at again.
+
+        `before_window` is the first day of the window after an older day. `simulated` is the day as of which a check
+        has the day in its window, if the checks of today do not have it.
+        """
         if decision.rule is DecisionRule.RUNNING:
             return NextLook(at=None, text="when its run has ended")
         if decision.attempt is None:
             return self._first_run(definition, day)
         if before_window:
             since = f"begins on {before_window.date} (late.window_days {definition.late.window_days})"
-            return NextLook(at=None, text=f"no check looks at the day: it is before the window, which {since}")
+            by_hand = f"slackwater monitor {definition.pipeline} --as-of {day.date + timedelta(days=1)}"
+            text = f"no check looks at the day: it is before the window, which {since}, except {by_hand}"
+            return NextLook(at=None, text=text)
+        limit = decision.figures.not_before if decision.figures and decision.decision is LateDecision.DEFER else None
+        if simulated:
+            since = f" after {timestamp(limit)}: limits count real time" if limit else ""
+            by_hand = f"slackwater monitor {definition.pipeline} --as-of {simulated}"
+            return NextLook(at=limit, text=f"only by hand: {by_hand}{since}")
         times = list[tuple[datetime, str]]()
         after = max(self.checker.now(), day.end)
         if self.is_scheduled and (daily := next_time(definition.schedule.monitor, definition.timezone, after=after)):
             times.append((daily, "by the schedule"))
-        limit = decision.figures.not_before if decision.figures and decision.decision is LateDecision.DEFER else None
         if self.collect_minutes and limit:
             times.append((limit, "when the limit ends"))
         if self.collect_minutes and decision.ages_at:

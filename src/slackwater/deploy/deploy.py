@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -163,19 +163,23 @@ def check_definitions(project: Project, *, prefix: str, on_note: OnNote = to_std
         deployed = None
     if deployed:
         check_renames(project, deployed)
-    history = HistoryStore(
-        store=store,
+    _history(storage).check(project, deployed=deployed)
+
+
+def _history(storage: Mapping[str, str]) -> HistoryStore:
+    """Return the history of definitions; `storage` are the outputs of the stack that has the buckets."""
+    return HistoryStore(
+        store=S3ObjectStore(client("s3")),
         glue=client("glue"),
         raw_bucket=storage["RawBucket"],
         warehouse_database=storage["WarehouseDatabase"],
     )
-    history.check(project, deployed=deployed)
 
 
 def plan_deployment(project: Project, *, prefix: str) -> Plan | None:
-    """Return what a deployment of the project changes; None if the deployed project has an older format.
+    """Return what a deployment of the project changes, and whether it is refused.
 
-    Raises `CloudError`.
+    None if the deployed project has an older format. Raises `CloudError`.
     """
     cloudformation = client("cloudformation")
     storage = deployed_storage(cloudformation, prefix=prefix)
@@ -187,12 +191,13 @@ def plan_deployment(project: Project, *, prefix: str) -> Plan | None:
     except NotDeployed:
         return None
     database, tables = storage["WarehouseDatabase"], GlueTables(client)
-    return make_plan(
+    plan = make_plan(
         project,
         deployed,
         DynamoRunTable(client("dynamodb"), storage["RunTable"]),
         table_columns=lambda name: tables.columns(database, name),
     )
+    return replace(plan, refused=_history(storage).problems(project, deployed=deployed))
 
 
 def stop_changed_application(assembly: Path, *, stack: str, on_note: OnNote = to_stderr) -> None:

@@ -24,7 +24,7 @@ from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.inputs.table_inputs import published_days
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA
+from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA, RECEIVED_AT, TIMESTAMP
 from slackwater.sources.partitions import partition_value
 from slackwater.steps.files import ProjectFiles
 from slackwater.storage import ObjectFile, StoredObject
@@ -100,10 +100,20 @@ class Deployed:
             missing -= found[item.uri].num_rows
         if missing == self._rows:
             raise InputError(f"no event of {day.date} is stored in {resources.connection.cloud}")
+        for uri, events in found.items():
+            if first := listing.first_received_at(uri):
+                column = pa.repeat(pa.scalar(first, TIMESTAMP), len(events))
+                found[uri] = events.set_column(events.column_names.index(RECEIVED_AT), RECEIVED_AT, column)
+
+        def position(uri: str) -> tuple[object, ...]:
+            receipt = listing.receipt(uri)
+            return -receipt.received_at.timestamp() if receipt else 0.0, uri
+
         try:
-            # In order of URI, which decides between events that were received at the same time. Objects that were
-            # written before a column was defined lack it.
-            return pa.concat_tables([found[uri] for uri in sorted(found)], promote_options="default"), len(found)
+            # Their order decides between events that were received at the same time (`is_first_of_its_id`). Objects
+            # that were written before a column was defined lack it.
+            ordered = [found[uri] for uri in sorted(found, key=position)]
+            return pa.concat_tables(ordered, promote_options="default"), len(found)
         except pa.ArrowException as error:
             raise ObjectInvalid(f"objects of {source.source} have columns of several types: {error}") from error
 

@@ -72,8 +72,8 @@ class DefinitionHistory(Model):
             pipelines[name] = tuple(dict.fromkeys([*pipelines.get(name, ()), *pipeline.publish.key]))
         return DefinitionHistory(sources=sources, pipelines=pipelines)
 
-    def check(self, project: Project) -> None:
-        """Raise `DefinitionError` when a definition does not fit its data; the message names each problem.
+    def problems(self, project: Project) -> tuple[str, ...]:
+        """Return why definitions do not fit their data, each with its file and the remedy.
 
         The types of published columns are not defined here: the publishing job compares them with the table.
         """
@@ -81,14 +81,13 @@ class DefinitionHistory(Model):
         try:
             check_evolution(project.sources, self.sources)
         except DefinitionError as error:
-            problems.append(str(error))
+            problems += str(error).splitlines()
         for name in sorted(project.pipelines.keys() & self.pipelines.keys()):
             key = project.pipelines[name].publish.key
             if missing := [column for column in self.pipelines[name] if column not in key]:
                 problems.append(
-                    f"pipelines/{name}.yaml: publish.key: the rows of the published table are identified with "
-                    f"{', '.join(missing)}: keep it in the key (other columns may be added), or start a pipeline with "
-                    "another name"
+                    f"pipelines/{project.present_name(name)}.yaml: publish.key: the rows of the published table are "
+                    f"identified with {', '.join(missing)}: keep it in the key (other columns may be added), or start "
+                    "a pipeline with another name"
                 )
-        if problems:
-            raise DefinitionError("\n".join(problems))
+        return tuple(problems)

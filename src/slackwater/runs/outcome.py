@@ -186,10 +186,11 @@ class RunRecorder:
             stages = finished_stages(run, store=self.store)
             changes = {"state": RunState.FAILED, "ended_at": self.now(), "error": failure.reason, "stages": stages}
             ended = record.model_copy(update=changes)
-            self.table.save(self._failed_day(released(day, run), ended, failure), ended)
+            has_ended = _failed_job(error, cause) is not None
+            self.table.save(self._failed_day(released(day, run), ended, failure, job_has_ended=has_ended), ended)
         return failure._replace(is_new=record.state is RunState.RUNNING)
 
-    def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure) -> DayRecord:
+    def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure, *, job_has_ended: bool) -> DayRecord:
         """Return the day after a failed run: on hold if another run with the same inputs would fail as well."""
         if record.rollback:
             # Its job refuses a version only before it commits.
@@ -202,8 +203,9 @@ class RunRecorder:
             return held(day, hold)
         # The last stage's job may have started, if all other stages are finished: it may have committed before it
         # failed, so the table may hold the rows of this run. A rollback has only the last stage, and stores no names.
-        others = stage_names(record.run, store=self.store)[:-1]
-        may_have_published = {item.stage for item in record.stages}.issuperset(others)
+        # It commits the rows that it has written for its stage: without these, a job that has ended has not committed.
+        names, finished = stage_names(record.run, store=self.store), {item.stage for item in record.stages}
+        may_have_published = finished.issuperset(names if job_has_ended else names[:-1])
         return day.model_copy(update={"outcome_unknown": day.outcome_unknown or may_have_published})
 
     def _published(self, record: RunRecord) -> bool:
@@ -261,13 +263,18 @@ def _has_lost_workers(error: str, cause: str) -> bool:
     A job that somebody stopped, or that ran too long, is cancelled and has not failed. One that could not be started
     with its arguments, files or classes would fail again.
     """
+    job = _failed_job(error, cause)
+    return job is not None and not _NOT_STARTED.search(str(job.get("StateDetails")))
+
+
+def _failed_job(error: str, cause: str) -> dict[str, object] | None:
+    """Return what Step Functions says about a Spark job that has failed; None if none has."""
     try:
         job = json.loads(cause)
     except ValueError:
-        return False
-    if error != "States.TaskFailed" or not isinstance(job, dict) or job.get("State") != "FAILED":
-        return False
-    return not _NOT_STARTED.search(str(job.get("StateDetails")))
+        return None
+    is_failed = error == "States.TaskFailed" and isinstance(job, dict) and job.get("State") == "FAILED"
+    return job if is_failed else None
 
 
 def failure_message(error: str, cause: str) -> str:

@@ -7,10 +7,10 @@ The driver reads a small source itself; executors read all others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 
 import pyarrow as pa
@@ -52,6 +52,7 @@ SMALL_BYTES, SMALL_ROWS = 2 * 1024 * 1024, 100_000
 _READERS = 8
 # Columns with the position of an event: the object, and the row in it.
 _OBJECT, _ROW = "_object", "_row"
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 _TYPES: dict[FieldType, DataType] = {
     FieldType.STRING: StringType(),
@@ -107,6 +108,7 @@ class FrozenInputs:
             input_bytes=self.size([name]),
             day=None if self._is_whole(name) else self._day,
             store=self.store,
+            first_received={item.uri: item.first_received_at for item in objects if item.first_received_at},
         )
 
     def size(self, names: Iterable[str]) -> int:
@@ -139,12 +141,15 @@ def read_source(
     input_bytes: int,
     day: Day | None,
     store: ObjectStore,
+    first_received: Mapping[str, datetime] | None = None,
 ) -> DataFrame:
     """Return the events of exactly the objects at `uris`: those of the day, or all of them if it is None.
 
     `input_bytes` is the size of all objects. The columns are the source's own, in order: the receiver's columns
     (`_event_time`, `_received_at`, ...) are dropped. If the source has an id column, each id counts once in its
-    partition. Without objects the frame is empty. Raises `ObjectMissing` if an object no longer exists.
+    partition; `first_received` are the times at which the first contents of changed files were received, by the URIs of
+    their objects (`slackwater.sources.first_by_id`). Without objects the frame is empty. Raises `ObjectMissing` if an
+    object no longer exists.
     """
     if not uris:
         # From an empty list, Spark would create it with Python workers.
@@ -156,7 +161,7 @@ def read_source(
     if source.id_column:
         # Duplicates are dropped before the events of other days: where a day begins or ends within an hour, the first
         # event of an id may belong to the other day, and then its duplicates do not count in this one.
-        events = _drop_duplicates(events, source.id_column)
+        events = _drop_duplicates(events, source.id_column, first_received or {})
     if day:
         event_time = sf.col(EVENT_TIME)
         events = events.where((event_time >= sf.lit(day.start)) & (event_time < sf.lit(day.end)))
@@ -217,7 +222,7 @@ def _read_by_driver(spark: SparkSession, source: Source, uris: Sequence[str], st
     for uri, file in zip(uris, files, strict=True):
         events = file.read(columns=names)
         if source.id_column:
-            events = events.append_column(_OBJECT, pa.repeat(uri, len(events)))
+            events = events.append_column(_OBJECT, pa.repeat(_name_of(uri), len(events)))
             events = events.append_column(_ROW, pa.array(range(len(events)), pa.int64()))
         tables.append(events)
     # Objects that were written before a column was defined lack it.
@@ -253,9 +258,22 @@ def _no_longer_exists(uri: str) -> ObjectMissing:
     return ObjectMissing(f"{uri} is in the input manifest of this run, but no longer exists")
 
 
-def _drop_duplicates(events: DataFrame, id_column: str) -> DataFrame:
+def _name_of(uri: str) -> str:
+    """Return the name of an object, as `_metadata.file_name` does."""
+    return uri.rpartition("/")[2]
+
+
+def _drop_duplicates(events: DataFrame, id_column: str, first_received: Mapping[str, datetime]) -> DataFrame:
     """Return the first received event of each id and partition, and all events without an id."""
     # `date_trunc` would use the timezone of the session, but partitions are UTC hours.
     hour = f"floor(unix_seconds({EVENT_TIME}) / 3600)"
-    is_first = is_first_of_its_id(quoted(id_column), partition=[hour], position=[_OBJECT, _ROW])
+    # Objects of one name are of one content, in several hours.
+    times = {_name_of(uri): at for uri, at in first_received.items()}
+    entries = (f"'{name}', timestamp_micros({(at - _EPOCH) // _MICROSECOND})" for name, at in times.items())
+    is_first = is_first_of_its_id(
+        quoted(id_column),
+        partition=[hour],
+        position=[_OBJECT, _ROW],
+        first_received=f"map({', '.join(entries)})[{_OBJECT}]" if times else "",
+    )
     return events.withColumn("_is_first", sf.expr(is_first)).where("_is_first")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from slackwater.problems import Path, Problem, unknown_name
+from slackwater.sources.event_schema import BATCH_ID, EVENT_TIME, EXTRA, RECEIVED_AT
 
 Columns = tuple[str, ...]
 """The names of the columns of a frame, in order."""
@@ -36,8 +37,7 @@ class InputColumns:
         columns, of = self[index], self.name(index)
         for path, name in names.items():
             if columns is not None and name not in columns:
-                message = f"no column {name!r} in {of}"
-                self.problems.append(unknown_name(message, name, columns, path=path, at_key=at_key))
+                self.problems.append(missing_column(name, of, columns, path=path, at_key=at_key))
 
     def require_new(
         self, index: int, names: Sequence[str], *, path: Path, remedy: str = "rename or delete it in a step before"
@@ -52,6 +52,14 @@ class InputColumns:
     def name(self, index: int) -> str:
         """Return the name of the input at this position."""
         return list(self.by_name)[index]
+
+
+def missing_column(name: str, of: str, columns: Iterable[str], *, path: Path, at_key: bool = False) -> Problem:
+    """Return the problem of a name that is none of the columns of the input `of`."""
+    message = f"no column {name!r} in {of}"
+    if name.lower() in {EVENT_TIME, RECEIVED_AT, BATCH_ID, EXTRA}:
+        message += ": stored events have it for queries, and steps do not see it: use a field of the source"
+    return unknown_name(message, name, columns, path=path, at_key=at_key)
 
 
 def each(names: Sequence[str], *path: str | int) -> dict[Path, str]:

@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
 from slackwater.problems import Path, Problem, unknown_name
-from slackwater.steps.input_columns import Columns
+from slackwater.steps.input_columns import Columns, missing_column
 from slackwater.steps.sql_functions import FUNCTIONS_WITHOUT_BRACKETS
 from slackwater.steps.sql_groups import group_problems, time_windows
 from slackwater.steps.sql_rules import position_of
@@ -223,8 +223,7 @@ def _is_missing(column: exp.Column, columns: Columns) -> bool:
 
 
 def _unknown_column(column: exp.Column, table: str, columns: Columns, sql: str, path: Path) -> Problem:
-    names = dict.fromkeys(columns)
-    problem = unknown_name(f"no column {column.name!r} in {table}", column.name, names, path=path)
+    problem = missing_column(column.name, table, dict.fromkeys(columns), path=path)
     return replace(problem, position=position_of(column, sql))
 
 

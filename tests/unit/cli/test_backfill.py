@@ -14,6 +14,7 @@ from slackwater.client.days.backfill import BackfilledDay, BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate
 from tests.example_project import PROJECT
 from tests.fakes_cli import BEGIN, use_client
+from tests.unit.cli.test_changes import FILES
 
 pytestmark = pytest.mark.unit
 
@@ -53,8 +54,13 @@ def a_view(status, **more):
 def backfilling(monkeypatch):
     """Let the command use a client whose backfill has this result, or is interrupted. Return the arguments it got."""
 
-    def backfilling(result=None, plan=None):
+    def backfilling(result=None, plan=None, late=()):
         calls = []
+
+        def check(_, *, as_of):
+            days = ("2013-03-10", "2013-03-11")
+            decided = [SimpleNamespace(date=day, sources=[SimpleNamespace(changes=day in late)]) for day in days]
+            return SimpleNamespace(days=decided)
 
         def backfill(*arguments, on_plan, on_day, **options):
             calls.append((arguments, options))
@@ -66,7 +72,7 @@ def backfilling(monkeypatch):
             on_day("2013-03-09", a_view("FAILED" if result.failure else "SUCCEEDED"))
             return result
 
-        use_client(monkeypatch, SimpleNamespace(backfill=backfill, correlation_id="c"))
+        use_client(monkeypatch, SimpleNamespace(backfill=backfill, check=check, correlation_id="c", project=FILES))
         return calls
 
     return backfilling
@@ -97,6 +103,15 @@ def test_the_plan_is_printed_before_the_days_run_and_their_outcomes_afterwards(c
         "2013-03-10  claimed  claimed",
         "1 day left to other executions, which run them now (slackwater runs daily_delays --date 2013-03-10)",
     ]
+
+
+def test_published_days_with_late_data_are_counted_with_the_commands_that_run_them(printed_by, backfilling):
+    """The other day with late data is claimed by another execution."""
+    backfilling(a_result(DONE, FIXED), late=("2013-03-10", "2013-03-11"))
+    assert (
+        "\n  1 published day has late data: slackwater monitor daily_delays --as-of 2013-03-12 runs those that reach a "
+        "threshold; or slackwater run daily_delays --date 2013-03-11\n"
+    ) in printed_by(*RANGE).err
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_a_command_names_lacking_columns_in_its_line(monkeypatch, printed_by):
     table = published(DEPLOYED, *DAYS)
     client = a_client(FILES, run_table=table, deployed=DEPLOYED, table_columns=lambda _: columns)
     use_client(monkeypatch, client)
-    assert f"of daily_delays; {LACK}. To apply: slackwater deploy" in printed_by("runs", DAILY, *PROJECT).err
+    assert printed_by("runs", DAILY, *PROJECT).err.endswith(f"of daily_delays; {LACK}\n")
 
 
 def test_columns_are_compared_only_if_those_of_the_rows_are_certain():

@@ -29,7 +29,7 @@ def deployed(monkeypatch):
     """Let an account have a deployment of the project that a test gives. Returns the calls of the deployment."""
     account, calls = Aws(), []
 
-    def deployed(project=None, table=None):
+    def deployed(project=None, table=None, *, refused=(), columns=COLUMNS):
         objects = {} if project is None else {"s3://assets/project.json": project.model_dump_json(by_alias=True)}
         storage = None if project is None else {"RunTable": "runs", "WarehouseDatabase": "warehouse"}
         for name, value in {
@@ -38,7 +38,8 @@ def deployed(monkeypatch):
             "deployed_project": lambda *_, **__: next(iter(objects), None),
             "S3ObjectStore": lambda _: FakeObjects(objects),
             "DynamoRunTable": lambda *_: table or DictRunTable(),
-            "GlueTables": lambda _: SimpleNamespace(columns=lambda *_: COLUMNS),
+            "GlueTables": lambda _: SimpleNamespace(columns=lambda *_: columns),
+            "_history": lambda _: SimpleNamespace(problems=lambda *_, **__: refused),
             "deploy": lambda *_, **__: calls.append("deploy") or result,
         }.items():
             monkeypatch.setattr(deploy_module, name, value)
@@ -82,7 +83,24 @@ def test_the_document_has_the_same(deployed, document_of):
         "kept": {},
         "lost": {OTHER: {"published": 1, "on_hold": 0}},
         "lacking": {},
+        "refused": [],
     }
+
+
+def test_what_a_deployment_refuses_is_listed_with_exit_code_1_and_nothing_is_built(deployed, printed_by):
+    text = "sources/flights.yaml: dep_delay: the stored partitions have it as double, which cannot become int64"
+    calls = deployed(DEPLOYED, refused=(text,))
+    shown = printed_by("plan", *PROJECT, code=1)
+    assert shown.out.splitlines() == ["  changed  pipelines/daily_delays.yaml", f"  refused  {text}"]
+    assert text in printed_by("deploy", *PROJECT, code=2).err
+    assert calls == []
+
+
+def test_a_plan_after_which_every_day_would_fail_is_not_recommended(deployed, printed_by):
+    deployed(DEPLOYED, published(DEPLOYED, *DAYS), columns=(*COLUMNS, "seats"))
+    shown = printed_by("plan", *PROJECT).out
+    assert "  fails    pipelines/daily_delays.yaml: the published table has the column seats" in shown
+    assert "to apply" not in shown
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ DAY = "2013-03-10"
 def why(monkeypatch, printed_by):
     """Return what `slackwater why` prints about a day of a world."""
 
-    def why(world, date=DAY, *, schedule="eventbridge", collect_minutes=5):
+    def why(world, date=DAY, *, schedule="eventbridge", collect_minutes=5, as_of=()):
         connect(monkeypatch, world, schedule=schedule, collect_minutes=collect_minutes)
-        return printed_by("why", PIPELINE, "--date", date, *PROJECT).out
+        return printed_by("why", PIPELINE, "--date", date, *as_of, *PROJECT).out
 
     return why
 
@@ -71,8 +71,8 @@ def test_a_day_with_late_data_is_explained(why, document_of):
 def test_a_version_without_inputs_ends_with_its_rows(why, monkeypatch):
     explain = Client.why
 
-    def answer(client, *arguments):
-        found = explain(client, *arguments)
+    def answer(client, *arguments, **options):
+        found = explain(client, *arguments, **options)
         return found.model_copy(update={"published": found.published.model_copy(update={"inputs": ()})})
 
     monkeypatch.setattr(Client, "why", answer)
@@ -172,6 +172,31 @@ def test_a_day_before_the_window_is_decided_about_and_says_that_no_check_looks_a
     shown = why(world)
     assert "decision      rerun, by the rule grown" in shown
     assert "next check    no check looks at the day: it is before the window, which begins on 2013-04-13" in shown
+    assert "except slackwater monitor daily_delays --as-of 2013-03-11\n" in shown
+
+
+def test_as_of_a_day_the_answer_is_that_of_its_check(why, document_of):
+    world = five_days()
+    world.publish(DAY, force=True)
+    world.add("flights", DAY, "20", name="late", rows=500)
+    as_of = ["--as-of", "2013-03-12"]
+    # The window of today has the day.
+    assert "the limit ends" in why(world, as_of=as_of)
+    world.time = datetime(2013, 4, 20, 18, tzinfo=UTC)
+    world.publish("2013-03-09", force=True)
+    world.add("flights", "2013-03-09", "20", name="late", rows=500)
+    shown = why(world, "2013-03-09", as_of=as_of)
+    assert "decision      defer, by the rule cool_down" in shown
+    assert (
+        "  next check    only by hand: slackwater monitor daily_delays --as-of 2013-03-12 after 2013-04-20 19:00 UTC: "
+        "limits count real time\n"
+    ) in shown
+
+
+def test_as_of_a_day_before_is_refused(why, printed_by):
+    why(five_days())
+    shown = printed_by("why", PIPELINE, "--date", DAY, "--as-of", "2013-03-09", *PROJECT, code=2)
+    assert "as_of: 2013-03-09 is before the day 2013-03-10" in shown.err
 
 
 def test_the_current_day_that_is_published_already_waits_for_its_end(why):

@@ -23,6 +23,7 @@ WEATHER = pa.table(
         "_date": ["2013-03-09", "2013-03-09"],
         "_hour": ["00", "01"],
         "_object": [0, 1],
+        "_first_received_at": pa.nulls(2, pa.timestamp("us", "UTC")),
     }
 )
 
@@ -92,6 +93,7 @@ def test_filters_and_columns_reach_the_files(tmp_path, ids):
             ("_date", pa.string()),
             ("_hour", pa.string()),
             ("_object", pa.int64()),
+            ("_first_received_at", pa.timestamp("us", "UTC")),
         ]
     )
     partitions = ds.FileSystemDataset.from_paths(
@@ -110,10 +112,12 @@ def test_filters_and_columns_reach_the_files(tmp_path, ids):
         execute("SELECT n FROM raw.weather", tables)
 
 
-def duplicates(name, rows):
+def duplicates(name, rows, first_received=()):
     """Events of a source: hour, object, id, time of receipt, and a string that identifies the event."""
     columns = ["_hour", "_object", name, "_received_at", "copy"]
     table = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows])
+    first = pa.array(first_received or [None] * len(rows), pa.timestamp("us", "UTC"))
+    table = table.append_column("_first_received_at", first)
     return table.append_column("_date", pa.array(["2013-03-09"] * len(rows)))
 
 
@@ -141,6 +145,22 @@ def test_the_first_received_event_of_an_id_counts_in_its_partition(ids):
     ]
     assert execute("FROM raw.weather", tables).columns == ["hour", "key", "_received_at", "copy", "date"]
     assert len(execute("FROM raw.weather", Tables(weather=duplicates("key", events))).rows) == len(events)
+
+
+def test_a_changed_file_keeps_its_order_among_the_events_with_an_id():
+    times = [datetime(2013, 3, 9, hour, tzinfo=UTC) for hour in (1, 2, 3)]
+    events = [
+        ("00", 0, "a", times[1], "repeated"),
+        ("00", 1, "a", times[2], "corrected"),
+        ("00", 2, "b", times[0], "a copy of the first content"),
+        ("00", 3, "b", times[2], "corrected"),
+        ("00", 4, "c", times[0], "first"),
+        ("00", 5, "c", times[2], "corrected"),
+    ]
+    first_received = [None, times[0], None, times[0], None, times[1]]
+    tables = Tables("key", weather=duplicates("key", events, first_received))
+    result = execute("SELECT key, copy FROM raw.weather ORDER BY ALL", tables)
+    assert result.rows == [("a", "corrected"), ("b", "corrected"), ("c", "first")]
 
 
 def test_values_have_python_types():

@@ -66,13 +66,16 @@ def warehouse(tmp_path):
 
 
 def events(warehouse, source):
-    return warehouse.partitions([item.uri for item in warehouse.objects(source)], SCHEMA)
+    """The events; the file of the first object has changed."""
+    uris = [item.uri for item in warehouse.objects(source)]
+    return warehouse.partitions(uris, SCHEMA, first_received=dict.fromkeys(uris[:1], NOW))
 
 
 def test_events_come_with_their_partitions_beside_their_own_fields(warehouse):
     table = events(warehouse, "weather").to_table()
-    assert table.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object"]
-    assert table.sort_by("origin").to_pylist() == [
+    assert table.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object", "_first_received_at"]
+    assert table.sort_by("origin")["_first_received_at"].to_pylist() == [NOW, NOW, None]
+    assert table.drop(["_first_received_at"]).sort_by("origin").to_pylist() == [
         {"origin": "EWR", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": 0},
         {"origin": "JFK", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": 0},
         {"origin": "LGA", "hour": 7, "added_later": None, "_date": "2013-03-09", "_hour": "00", "_object": 1},
@@ -88,7 +91,7 @@ def test_a_filter_by_partition_opens_no_other_file(warehouse):
 def test_a_source_without_events_has_its_columns(warehouse):
     table = events(warehouse, "flights").to_table()
     assert table.num_rows == 0
-    assert table.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object"]
+    assert table.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object", "_first_received_at"]
 
 
 class Cloud:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -113,6 +114,21 @@ def test_stages_that_different_attempts_have_finished_are_kept_together(world):
 )
 def test_a_run_that_fails_before_its_last_stage_leaves_the_outcome_known(world, finished, may_have_published):
     world.fail(*finished)
+    assert world.table.day(PIPELINE, DATE).outcome_unknown is may_have_published
+
+
+@pytest.mark.parametrize(
+    ("state", "finished", "may_have_published"),
+    [("FAILED", ALL[:3], False), ("FAILED", ALL, True), ("CANCELLED", ALL[:3], True)],
+)
+def test_a_last_job_that_has_failed_before_its_stage_was_written_has_not_published(
+    world, state, finished, may_have_published
+):
+    """A job that was cancelled may go on for a while."""
+    run, _ = world.start()
+    for stage in finished:
+        store_stage(world.store, run, stage, rows=1, files=2)
+    world.recorder.record_failure(run, error="States.TaskFailed", cause=json.dumps({"State": state}))
     assert world.table.day(PIPELINE, DATE).outcome_unknown is may_have_published
 
 

@@ -117,6 +117,13 @@ MISTAKES = {
         "sum(amont)",
         f"19:52  {QUERY}no column 'amont' in checked_orders (did you mean amount?)",
     ),
+    "a query reads a column that only stored events have": Mistake(
+        PIPELINE,
+        "sum(amount)",
+        "max_by(amount, _received_at)",
+        f"19:63  {QUERY}no column '_received_at' in checked_orders: stored events have it for queries, and steps do "
+        "not see it: use a field of the source (did you mean ordered_at?)",
+    ),
     "a query reads no input": Mistake(
         PIPELINE,
         "FROM checked_orders",

@@ -12,7 +12,7 @@ import typer
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.options import option
 from slackwater.cli.output import print_note, print_text
-from slackwater.errors import InputError
+from slackwater.errors import DefinitionError, InputError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def deploy(
     print_note(f"deploying to {workspace.target_name(cloud, **check_credentials(workspace))}")
     plan = plan_deployment(project, prefix=prefix)
     if plan:
+        if plan.refused:
+            raise DefinitionError("\n".join(plan.refused))
         print_note("\n".join(plan_lines(plan)))
         confirm_removals(plan, yes=yes, may_ask=sys.stdin.isatty() and not session.as_json)
     result = deploy_stacks(workspace, settings, on_note=print_note)

@@ -11,7 +11,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.names import shown
+from slackwater.cli.names import shown, shown_in
 from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.errors import RunFailed, SlackwaterError
@@ -125,7 +125,8 @@ def print_decisions(report: CheckReport) -> None:
     for (decision, reasons, _), group in groupby(report.days, key=_same_line):
         same = list(group)
         dates = same[0].date if len(same) == 1 else f"{same[0].date} to {same[-1].date}"
-        rows += [(dates, decision, reasons[0]), *(("", "", reason) for reason in reasons[1:])]
+        first, *others = map(shown_in, reasons)
+        rows += [(dates, decision, first), *(("", "", reason) for reason in others)]
     print_table(("date", "decision", "reason"), rows)
     if report.older:
         days = counted(len(report.older), "day")
@@ -150,16 +151,16 @@ def print_day_outcomes(result: MonitorResult) -> None:
             show_comparison(day.comparison)
         if day.message:
             print_text("")
-            print_text(f"Notification: {day.message.subject}", style="bold green")
+            print_text(f"Notification: {shown_in(day.message.subject)}", style="bold green")
             # Its body has the report that was just printed.
             if day.comparison is None:
-                print_text(indent(day.message.body.rstrip(), "  "))
+                print_text(indent(shown_in(day.message.body.rstrip()), "  "))
         elif day.failed_step:
             # After the run, the reason begins with the outcome.
             failed = "failed: " if day.failed_step == "run" else ""
-            print_text(f"{name}: {failed}{day.reason}", style="red")
+            print_text(f"{name}: {failed}{shown_in(day.reason)}", style="red")
         elif day.reason:
-            print_text(f"No notification: {day.reason}", style="yellow")
+            print_text(f"No notification: {shown_in(day.reason)}", style="yellow")
 
 
 def monitor_document(result: MonitorResult) -> dict[str, Any]:

@@ -22,7 +22,8 @@ def plan(
     """List what `slackwater deploy` would change, and change nothing.
 
     Lists the definitions that are added, changed and removed, the published days that become stale, and what a removed
-    definition leaves. Settings and the code of steps are not compared.
+    definition leaves. Settings and the code of steps are not compared. Exits with 1 if `slackwater deploy` would refuse
+    a definition, because it does not fit the stored data.
     """
     from slackwater.cli.changes import commands, plan_document, plan_lines
     from slackwater.deploy.deploy import check_credentials, plan_deployment
@@ -36,7 +37,9 @@ def plan(
     if found is None:
         raise NotDeployed("the deployed project has the format of another version of slackwater: run slackwater deploy")
     lines = plan_lines(found)
-    if to_run := commands(found, session.folder, environment=environment):
+    is_ready = not (found.refused or found.lacking)
+    if is_ready and (to_run := commands(found, session.folder, environment=environment)):
         label = "to apply:" if found.changes else "to run the stale days again:"
         lines += [label, *(f"  {line}" for line in to_run)]
-    return Result({"target": target, **plan_document(found)}, "\n".join(lines))
+    document = {"target": target, **plan_document(found)}
+    return Result(document, "\n".join(lines), exit_code=1 if found.refused else 0)

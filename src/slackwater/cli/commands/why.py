@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.names import shown
+from slackwater.cli.names import shown, shown_in
 from slackwater.cli.options import PipelineName, date_option
 from slackwater.client.arguments import check_begun
 from slackwater.formatting import counted, timestamp
@@ -23,6 +23,9 @@ def why(
     pipeline: PipelineName,
     date: Annotated[str, date_option(text="The day, in the pipeline's timezone.")],
     *,
+    as_of: Annotated[
+        str | None, date_option(text="Explain what a check of this day decides, as `monitor --as-of`. Default: today.")
+    ] = None,
     session: Session,
 ) -> Result:
     """Explain a day: why it runs again, waits, or stays as it is.
@@ -30,9 +33,12 @@ def why(
     Shows what is published and from what, what has come since, which rule of docs/late-data.md decides about the day,
     when it is looked at again, and what would run it now. Nothing runs, and nothing is recorded.
     """
-    check_begun(date, session.project.pipeline(pipeline).timezone, name="--date")
-    answer = session.client.why(pipeline, date)
-    return Result(answer.model_dump(mode="json"), "\n".join(_lines(answer)))
+    timezone = session.project.pipeline(pipeline).timezone
+    check_begun(date, timezone, name="--date")
+    if as_of:
+        check_begun(as_of, timezone, name="--as-of")
+    answer = session.client.why(pipeline, date, as_of=as_of)
+    return Result(answer.model_dump(mode="json"), "\n".join(map(shown_in, _lines(answer))))
 
 
 def _lines(day: Why) -> Iterator[str]:

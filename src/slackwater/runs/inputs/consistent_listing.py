@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from slackwater.errors import DayChanged
@@ -15,6 +16,20 @@ from slackwater.storage import StoredObject
 _MAX_LISTINGS = 6
 
 
+class Receipt(NamedTuple):
+    """When an object's events were received, UTC."""
+
+    first_received_at: datetime
+    """When the first content of the file was received: earlier than the object's if the file has changed."""
+    received_at: datetime
+    """The `_received_at` of the events."""
+
+    @property
+    def order(self) -> tuple[datetime, float]:
+        """Sorts objects as `is_first_of_its_id` does: of events with the same id, the first object's counts."""
+        return self.first_received_at, -self.received_at.timestamp()
+
+
 class ConsistentListing(NamedTuple):
     """Objects, and the files that they come from."""
 
@@ -23,6 +38,8 @@ class ConsistentListing(NamedTuple):
     """Paths of files by the id of their content: the first ones only, if many files have one content."""
     removed: frozenset[str] = frozenset()
     """Ids of the contents of which the partner has removed all files."""
+    receipts: Mapping[str, Receipt] = {}
+    """By the id of a content."""
 
     def files_of(self, uri: str) -> Sequence[str]:
         """Return the paths of the files to which an object belongs; none for an object of a pushed batch."""
@@ -33,6 +50,16 @@ class ConsistentListing(NamedTuple):
         """Return whether the partner has removed all files to which an object belongs."""
         version = version_of(uri)
         return version is not None and version[0] in self.removed
+
+    def receipt(self, uri: str) -> Receipt | None:
+        """Return when the events of a file's object were received; None for an object of a pushed batch."""
+        version = version_of(uri)
+        return self.receipts.get(version[0]) if version else None
+
+    def first_received_at(self, uri: str) -> datetime | None:
+        """Return when the first content of an object's file was received, if that was before the object's content."""
+        receipt = self.receipt(uri)
+        return receipt.first_received_at if receipt and receipt.first_received_at < receipt.received_at else None
 
 
 def consistent_listing(
@@ -51,9 +78,13 @@ def consistent_listing(
         objects, contents_before = list(list_objects()), contents
         contents = _contents(source, (item.uri for item in objects), files)
         if visible(contents) == visible(contents_before):
-            paths = {name: content.paths for name, content in contents.items() if content}
-            removed = frozenset(name for name, content in contents.items() if content and content.is_removed)
-            return ConsistentListing([item for item in objects if is_committed(item.uri, contents)], paths, removed)
+            recorded = [content for content in contents.values() if content]
+            return ConsistentListing(
+                [item for item in objects if is_committed(item.uri, contents)],
+                files={content.id: content.paths for content in recorded},
+                removed=frozenset(content.id for content in recorded if content.is_removed),
+                receipts={content.id: Receipt(content.ages_at, content.received_at) for content in recorded},
+            )
     raise DayChanged(f"files of {source.source} kept changing while its objects were listed")
 
 

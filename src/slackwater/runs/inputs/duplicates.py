@@ -1,11 +1,12 @@
 """Counting the events of a listing without duplicates, for sources with an id column.
 
 An event id counts once in its partition. Readers count the first received event: by `_received_at`, then by the URI of
-its object (`slackwater.sources.first_by_id`, for Spark and DuckDB). Events without an id all count.
+its object (`slackwater.sources.first_by_id`, for Spark and DuckDB). A changed file keeps the order of its first
+content. Events without an id all count.
 
-A listing needs only the number of events of each object that count. It assigns an id that several objects hold to an
-object that the published run has read, if there is one. So a duplicate that arrives later does not lower the count of
-that object, and is not late data.
+A listing needs only the number of events of each object that count. It assigns an id that several objects hold to the
+first one in the readers' order, whatever an earlier run has read. A duplicate that arrives later does not lower the
+count of that object, and is not late data.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 
 from slackwater.errors import ObjectInvalid
 from slackwater.receiver.writing.duplicate_ids import duplicate_rows
+from slackwater.runs.inputs.consistent_listing import Receipt
 from slackwater.runs.inputs.manifest import InputObject
 
 IdReader = Callable[[Sequence[InputObject]], Iterable[Iterable[pa.Array]]]
@@ -27,13 +29,18 @@ IdReader = Callable[[Sequence[InputObject]], Iterable[Iterable[pa.Array]]]
 
 
 def without_duplicates(
-    objects: Iterable[InputObject], *, known: Iterable[InputObject], read_ids: IdReader
+    objects: Iterable[InputObject],
+    *,
+    known: Iterable[InputObject],
+    read_ids: IdReader,
+    receipt: Callable[[str], Receipt | None] = lambda _: None,
 ) -> Iterator[InputObject]:
     """Yield the objects of one source with the number of events that count; objects with only duplicates are left out.
 
     `known` are the objects that the published run has read, with the rows that counted then. A partition whose objects
     are all unchanged keeps its rows. A known object, and a new object of a known file, is yielded even when no event of
-    it counts any more, so that it does not look like a removed input.
+    it counts any more, so that it does not look like a removed input. `receipt` returns when the object at a URI was
+    received; None if it is known only by its time of arrival, as that of a pushed batch.
 
     `read_ids` is called for one partition at a time, and only for partitions whose objects differ from `known`. Raises
     `ObjectInvalid` when ids of one partition have several types.
@@ -46,7 +53,7 @@ def without_duplicates(
         if is_known or (len(items) == 1 and not before):
             yield from items
         else:
-            yield from _counted(items, before, read_ids)
+            yield from _counted(items, before, read_ids, receipt)
 
 
 def ids_in(file: io.IOBase, column: str, *, uri: str) -> Iterator[pa.Array]:
@@ -69,7 +76,12 @@ def ids_in(file: io.IOBase, column: str, *, uri: str) -> Iterator[pa.Array]:
         ) from error
 
 
-def _counted(items: Sequence[InputObject], before: Sequence[InputObject], read_ids: IdReader) -> Iterator[InputObject]:
+def _counted(
+    items: Sequence[InputObject],
+    before: Sequence[InputObject],
+    read_ids: IdReader,
+    receipt: Callable[[str], Receipt | None],
+) -> Iterator[InputObject]:
     """Yield the objects of one partition with the number of events that count."""
     known_by_uri = {item.uri: item for item in before}
     known_by_file: dict[str | None, InputObject] = {item.file: item for item in before if item.file}
@@ -77,10 +89,9 @@ def _counted(items: Sequence[InputObject], before: Sequence[InputObject], read_i
     predecessors = {item.uri: known_by_uri.get(item.uri) or known_by_file.get(item.file) for item in items}
 
     def order(item: InputObject) -> tuple[object, ...]:
-        predecessor = predecessors[item.uri]
-        return predecessor is None, (predecessor or item).arrived, (predecessor or item).uri, item.uri
+        return *(receipt(item.uri) or Receipt(item.arrived, item.arrived)).order, item.uri
 
-    # Known objects come first, then all are in order of arrival: the first object with an id is the one that counts it.
+    # The first object with an id is the one that counts it.
     ordered = sorted(items, key=order)
     rows = [0] * len(ordered)
 

@@ -191,11 +191,14 @@ class InputListing:
     ) -> Iterator[InputObject]:
         """Yield the source's objects with the number of events that count. The caller keeps `pool` open meanwhile."""
         known = {item.uri: item for item in known_of_source}
-        objects = pool.map(
-            lambda stored: self._input_object(stored, listing.files_of(stored.uri), known.get(stored.uri)),
-            listing.objects,
-        )
         column = self.project.source(source).id_column
+
+        def input_object(stored: StoredObject) -> InputObject:
+            item = self._input_object(stored, listing.files_of(stored.uri), known.get(stored.uri))
+            first = listing.first_received_at(stored.uri) if column else None
+            return item if item.first_received_at == first else item.model_copy(update={"first_received_at": first})
+
+        objects = pool.map(input_object, listing.objects)
         if column is None or not reads_ids:
             return objects
         # It imports pyarrow: a quarter of the processor time that a function needs to start.
@@ -210,7 +213,7 @@ class InputListing:
             for group in memory_groups(items):
                 yield from pool.map(read, group)
 
-        return without_duplicates(objects, known=known_of_source, read_ids=read_ids)
+        return without_duplicates(objects, known=known_of_source, read_ids=read_ids, receipt=listing.receipt)
 
     def _input_object(self, stored: StoredObject, files: Sequence[str], known: InputObject | None) -> InputObject:
         """Return the input object of a stored object.

@@ -39,6 +39,9 @@ class InputObject(Record):
     file: str | None = None
     """The partner's file that the events come from; None for pushed events. The pipeline and its published day. The
     Iceberg table as `database.table`."""
+    first_received_at: datetime | None = None
+    """When the first content of a changed file was received, if the source has an id column: it decides which of
+    several events with the same id counts. None for other objects."""
     tag: str | None = None
     """What the run reads: of a published day, the Iceberg tag of the version; of an Iceberg table, the id of the
     snapshot; None for an object."""
@@ -67,7 +70,7 @@ class InputManifest(Record):
     def digest(self) -> str:
         """SHA-256 over the identities of the objects, in hexadecimal: equal inputs have equal digests.
 
-        `frozen_at`, and the rows and files of the objects, do not change it.
+        `frozen_at`, and the rows, files and times of the objects, do not change it.
         """
         digest = hashlib.sha256()
         for item in sorted(self.objects, key=lambda item: item.uri):
