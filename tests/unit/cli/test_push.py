@@ -10,6 +10,16 @@ from slackwater.client.sender import PushTotals
 pytestmark = pytest.mark.unit
 
 
+def test_events_of_1970_are_noted(capsys):
+    totals = PushTotals("visits")
+    for first, last in (("1970-01-21", "1970-01-21"), ("1970-01-20", "1970-01-20")):
+        totals.add([b"{}"] * 9, {"accepted": 9, "old_events": {"events": 2, "first": first, "last": last}})
+    totals.add([b"{}"], {"accepted": 1})
+    print_push_totals(totals)
+    captured = capsys.readouterr()
+    assert "4 events are of 1970-01-20 to 1970-01-21: more than 20 years old." in " ".join(captured.err.split())
+
+
 def test_fields_that_the_definition_does_not_list_are_printed(capsys):
     print_push_totals(PushTotals("visits", batches=1, accepted=2, unknown_fields=["triage", "insurance"]))
     captured = capsys.readouterr()

@@ -118,6 +118,14 @@ def test_epochs_and_iso_timestamps_in_one_column_are_read_by_two_formats(infer, 
     assert block.table["c"].to_pylist() == [datetime(2013, 3, 8, 12, tzinfo=ZoneInfo("UTC"))] * 2
 
 
+def test_seconds_and_milliseconds_in_one_column_are_read_by_two_formats(infer):
+    inferred = infer("ts,n\n1362744000000,1\n1362744000,2\n")
+    assert fields(inferred)["ts"] == {"type": "timestamp", "formats": ["epoch_ms", "epoch_s"]}
+    assert "such as '1362744000' and '1362744000000'" in comments(inferred)
+    assert inferred.rejected == 0
+    assert fields(infer(column("1362744000000", "136274400000", "1362744000", name="ts")))["ts"] == "int64"
+
+
 @pytest.mark.parametrize("number", ["7", "1362744000000000"])
 def test_other_numbers_beside_timestamps_make_a_string(infer, number):
     assert fields(infer(column(AT, number)))["c"] == "string"

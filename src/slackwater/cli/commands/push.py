@@ -13,6 +13,7 @@ from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pushed_source
 from slackwater.formatting import counted, timestamp
 from slackwater.progress import ProgressBoard, TaskState
+from slackwater.sources.old_events import OldEvents
 
 if TYPE_CHECKING:
     from slackwater.client.sender import PushTotals
@@ -91,6 +92,8 @@ def print_push_totals(totals: PushTotals) -> None:
             "column _extra: to use one, add it to `fields`)",
             style="yellow",
         )
+    if totals.old_events:
+        print_note(OldEvents(**totals.old_events).note(), style="yellow")
     for item in totals.rejected[:_PRINTED_REASONS]:
         print_note(f"  event {item['index']}: {item['reason']}", style="yellow")
     more = len(totals.rejected) - _PRINTED_REASONS

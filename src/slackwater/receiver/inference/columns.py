@@ -215,8 +215,9 @@ class _ColumnInference:
         """Return what a user should know about a field that fits."""
         if field.true_values:
             return [f"only {field.true_values[0]!r} and {field.false_values[0]!r}, in any case"]
-        if field.has_separators:
-            return [f"such as {quote_value(self._texts[0])}"]
+        if field.has_separators or field.has_mixed_epochs:
+            extremes = [find(self._numbers, key=float) for find in (min, max)] if field.has_mixed_epochs else []
+            return [f"such as {' and '.join(map(quote_value, extremes or self._texts[:1]))}"]
         if len(field.formats) > 1 and ISO in field.formats:
             parts = (self._part(is_epoch=is_epoch) for is_epoch in (True, False))
             return [reading.example for part in parts for reading in read_examples(part, [field])]
@@ -246,7 +247,17 @@ class _ColumnInference:
         (smallest, largest), times = self._range, _NUMERIC_TIMES
         possible = [(field_type, format_) for field_type, format_, a, z in times if a <= smallest <= largest <= z]
         fields = [FieldDefinition(type=FieldType(field_type), formats=(format_,)) for field_type, format_ in possible]
+        if self._has_both_epochs(smallest, largest):
+            fields = [TIMESTAMP.model_copy(update={"formats": (EPOCH_MS, EPOCH_S)})]
         return list(filter(self._fits, fields))
+
+    def _has_both_epochs(self, smallest: float, largest: float) -> bool:
+        """Return whether some numbers are seconds and the others milliseconds, all in the years 1990 to 2100."""
+        if not _FIRST_EPOCH <= smallest <= _LAST_EPOCH < _FIRST_EPOCH * 1_000 <= largest <= _LAST_EPOCH * 1_000:
+            return False
+        numbers = self._column.read(DOUBLE).array
+        between = pc.and_(pc.greater(numbers, _LAST_EPOCH), pc.less(numbers, _FIRST_EPOCH * 1_000))
+        return not pc.any(between).as_py()
 
     @cached_property
     def _mixed_times(self) -> Sequence[FieldDefinition]:
