@@ -80,6 +80,8 @@ class PushTotals:
     """One entry for each event, with `index` (in the file, from 0) and `reason`."""
     report: dict[str, Any] | None = None
     """The report about these events, if the caller asked for one: `report_id`, `windows`, `events` and `through`."""
+    not_reported: dict[str, int] = field(default_factory=dict)
+    """The events, by window, that the report leaves out, because no report takes windows so old or so far ahead."""
     unknown_fields: list[str] = field(default_factory=list)
     """The first fields of its events that the definition does not list, and whose values are kept."""
     old_events: dict[str, Any] | None = None
@@ -90,6 +92,11 @@ class PushTotals:
     def ok(self) -> bool:
         """Whether the push succeeded: some events may be rejected, but not all."""
         return not self.rejected or self.accepted + self.duplicates > 0
+
+    @property
+    def old_note(self) -> str:
+        """What a user should know about `old_events`; empty if there are none."""
+        return OldEvents(**self.old_events).note() if self.old_events else ""
 
     def add(self, batch: Sequence[bytes], response: dict[str, Any]) -> None:
         """Add the API's response to one batch."""

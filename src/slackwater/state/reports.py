@@ -194,8 +194,13 @@ def _local(instant: datetime, label: str, source: Source) -> datetime:
     return local
 
 
+def can_report(start: datetime, *, now: datetime, ahead: timedelta = AHEAD) -> bool:
+    """Return whether a report may name a window with this start: neither too old nor too far in the future."""
+    return now - MAX_AGE <= start <= now + ahead
+
+
 def _near(instant: datetime, now: datetime, label: str, *, ahead: timedelta) -> datetime:
-    if not now - MAX_AGE <= instant <= now + ahead:
+    if not can_report(instant, now=now, ahead=ahead):
         which = f"more than {MAX_AGE.days} days ago" if instant < now else "too far in the future"
         raise ReportRefused(f"{label}: {timestamp(instant)} is {which}: the time here is {timestamp(now)}")
     return instant
