@@ -384,7 +384,7 @@ class _ColumnInference:
     @property
     def _values(self) -> int:
         read = self._column.read(STRING)
-        return len(read.array) - read.array.null_count + read.rejections.num_rows
+        return int(len(read.array) - read.array.null_count + read.rejections.num_rows)
 
     @cached_property
     def _tried(self) -> Sequence[tuple[int, FieldDefinition, pa.Table]]:
