@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,7 @@ from slackwater.receiver.pull.count_files import MAX_FILE_BYTES, read_count_file
 from slackwater.receiver.pull.plan import PullPlan, lookback_dates, plan_pull, work_list_uri, write_plan
 from slackwater.receiver.pull.removed_files import save_doubtful
 from slackwater.sources.definition import Source
+from slackwater.sources.file_pattern import FilePattern
 
 logger = Logger()
 
@@ -55,6 +57,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             now=now,
             records_removed=records_removed,
             accept_removed=request.accept_removed,
+            patterns_of_folder=list(patterns_of_folder(source, resources.project.sources.values())),
         )
         dates = list(lookback_dates(source, request.as_of, now))
         state, put_report = resources.state_table, resources.put_report
@@ -73,6 +76,16 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     if plan.doubtful:
         logger.warning("removed files were not recorded", extra={"source": source.source, "files": len(plan.doubtful)})
     return summary
+
+
+def patterns_of_folder(source: Source, sources: Iterable[Source]) -> Iterator[FilePattern]:
+    """Yield the patterns of the files and of the counts of all sources that are pulled from the folder of `source`."""
+    url = source.require_pull().url.rstrip("/")
+    for other in sources:
+        if other.pull and other.pull.url.rstrip("/") == url:
+            yield other.pull.pattern
+            if other.counts and other.counts.pattern:
+                yield other.counts.pattern
 
 
 def is_of_today(source: Source, as_of: date | None, now: datetime) -> bool:

@@ -47,6 +47,10 @@ class PullTotals(TypedDict):
     removed: int
     doubtful: int
     left: int
+    unmatched: int
+    """Listed files that begin as the pattern and have a date of the window, but match no pattern of the folder."""
+    unmatched_files: list[str]
+    """The first three of them."""
     reports: int
     """Files with counts that were read."""
     refused_reports: list[str]

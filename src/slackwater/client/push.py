@@ -68,7 +68,7 @@ class Pusher:
         encoded = [event if isinstance(event, bytes) else _encode(index, event) for index, event in enumerate(events)]
         totals = self._with_token(token, lambda sender: self._send(sender, definition, encoded, on_progress))
         if counts:
-            totals.report = self._report_sent(definition, encoded, token)
+            self._report_sent(totals, definition, encoded, token)
         return totals
 
     def report(
@@ -81,14 +81,16 @@ class Pusher:
         document = report_document(as_of=as_of, through=through, counts=counts)
         return self._with_token(token, lambda sender: sender.send_report(source.source, document))
 
-    def _report_sent(self, source: Source, events: list[bytes], token: str | None) -> dict[str, Any] | None:
+    def _report_sent(self, totals: PushTotals, source: Source, events: list[bytes], token: str | None) -> None:
         now = utc_now()
         sent = self.sent.add(source, events, now=now)
         if sent is None:
-            return None
-        counts = {window_key(start, source): count for start, count in sent.counts.items()}
-        answer = self.report(source, as_of=now, through=sent.through, counts=counts, token=token)
-        return {**answer, "events": sum(counts.values()), "through": sent.through.isoformat()}
+            return
+        totals.not_reported = {window_key(start, source): count for start, count in sent.left_out.items()}
+        if sent.counts:
+            counts = {window_key(start, source): count for start, count in sent.counts.items()}
+            answer = self.report(source, as_of=now, through=sent.through, counts=counts, token=token)
+            totals.report = {**answer, "events": sum(counts.values()), "through": sent.through.isoformat()}
 
     def _with_token(self, token: str | None, send: Callable[[Sender], Sent]) -> Sent:
         """Return the result of `send` with a token, by default the operator's."""

@@ -23,6 +23,7 @@ from slackwater.errors import (
     Unavailable,
     UnknownName,
 )
+from slackwater.sources.old_events import OldEvents
 
 TIMEOUT = httpx.Timeout(300.0, connect=5.0)
 """Seconds, for connecting and for each read or write. A body may pass through a slow connection."""
@@ -79,19 +80,32 @@ class PushTotals:
     """One entry for each event, with `index` (in the file, from 0) and `reason`."""
     report: dict[str, Any] | None = None
     """The report about these events, if the caller asked for one: `report_id`, `windows`, `events` and `through`."""
+    not_reported: dict[str, int] = field(default_factory=dict)
+    """The events, by window, that the report leaves out, because no report takes windows so old or so far ahead."""
     unknown_fields: list[str] = field(default_factory=list)
     """The first fields of its events that the definition does not list, and whose values are kept."""
+    old_events: dict[str, Any] | None = None
+    """How many accepted events are more than 20 years old, with the `first` and the `last` date of them (UTC). None if
+    there are none, and for an archive, whose events are mostly old."""
 
     @property
     def ok(self) -> bool:
         """Whether the push succeeded: some events may be rejected, but not all."""
         return not self.rejected or self.accepted + self.duplicates > 0
 
+    @property
+    def old_note(self) -> str:
+        """What a user should know about `old_events`; empty if there are none."""
+        return OldEvents(**self.old_events).note() if self.old_events else ""
+
     def add(self, batch: Sequence[bytes], response: dict[str, Any]) -> None:
         """Add the API's response to one batch."""
         for item in response.get("rejected", []):
             self.rejected.append({"index": self.events + item["index"], "reason": item["reason"]})
         self.unknown_fields = list(dict.fromkeys([*self.unknown_fields, *response.get("unknown_fields", [])]))
+        if old := response.get("old_events"):
+            earlier = OldEvents(**self.old_events) if self.old_events else None
+            self.old_events = OldEvents(**old).plus(earlier)._asdict()
         self.events += len(batch)
         self.batches += 1
         self.accepted += response.get("accepted", 0)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from slackwater.sources.definition import Source
-from slackwater.state.reports import counts_of, window_at, window_end
+from slackwater.state.reports import can_report, counts_of, window_at, window_end
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -19,7 +19,9 @@ class SentReport(NamedTuple):
 
     through: datetime
     counts: dict[datetime, int]
-    """By the windows of the latest push, with the events of all pushes."""
+    """By the windows of the latest push, with the events of all pushes. Empty if no window can be reported."""
+    left_out: dict[datetime, int]
+    """The events of the latest push in windows that are too old, or too far in the future, for a report."""
 
 
 class SentCounts:
@@ -42,9 +44,11 @@ class SentCounts:
         sent = pushes[digest] = window_counts(source, events, now=now)
         if not sent:
             return None
-        last = window_end(max(sent), counts_of(source).window, source.pull_timezone)
-        counts = {start: sum(push[start] for push in pushes.values()) for start in sent}
-        return SentReport(through=min(last, window_at(now, source)), counts=counts)
+        reported = [start for start in sent if can_report(start, now=now)]
+        last = window_end(max(reported or sent), counts_of(source).window, source.pull_timezone)
+        counts = {start: sum(push[start] for push in pushes.values()) for start in reported}
+        left_out = {start: sent[start] for start in sorted(sent) if start not in counts}
+        return SentReport(through=min(last, window_at(now, source)), counts=counts, left_out=left_out)
 
 
 def window_counts(source: Source, events: Sequence[bytes], *, now: datetime) -> Counter[datetime]:

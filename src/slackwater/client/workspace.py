@@ -26,7 +26,7 @@ class Workspace:
     """The folders that a client works with."""
 
     root: Path
-    """The folder of `.slackwater/`, and of `cdk.json` if there is one: a clone, or without one the project."""
+    """The folder of `.slackwater/`, and of `cdk.json` if there is one: the project, or the clone that it is in."""
     project: Path
     chosen_environment: str | None = None
     """The environment of the option `--environment`."""
@@ -173,22 +173,24 @@ def uses_local_cloud() -> bool:
 def find_workspace(project: Path | None) -> Workspace:
     """Return the workspace for the option `--project` and the current folder.
 
-    The project is `--project`, else the current folder if it has `sources/`, else the clone's example. The root
-    is the nearest folder with a `cdk.json` among the project given by `--project` and its parents, else among the
-    current folder and its parents, else the clone that this package is installed from, else the project.
+    The project is `--project`, else the current folder if it is one (it has `sources/` or `pipelines/`), else the
+    clone's example. The root is the nearest folder with a `cdk.json` among the project given by `--project` and its
+    parents, else among the current folder and its parents, else the project, else the clone that this package is
+    installed from: a project outside of a clone has a cloud of its own.
     """
     current, files = Path.cwd(), deployed_files()
-    project = project.resolve() if project else None
-    installed = (files,) if is_clone(files) else ()
-    for folder in (*_with_parents(project), *_with_parents(current), *installed):
-        if (folder / "cdk.json").is_file():
-            root = folder
-            break
-    else:
-        root = project or current
-    if project is None:
-        project = root / EXAMPLE if is_clone(files) and not (current / "sources").is_dir() else current
-    return Workspace(root=root, project=project)
+    if project is not None:
+        project = project.resolve()
+    elif is_project(current):
+        project = current
+    configured = (f for f in (*_with_parents(project), *_with_parents(current)) if (f / "cdk.json").is_file())
+    root = next(configured, None) or project or (files if is_clone(files) else current)
+    return Workspace(root=root, project=project or (root / EXAMPLE if is_clone(files) else current))
+
+
+def is_project(folder: Path) -> bool:
+    """Return whether a folder is a project: whether it has sources or pipelines."""
+    return any((folder / name).is_dir() for name in ("sources", "pipelines"))
 
 
 def project_of(file: Path, project: Path | None) -> Path:

@@ -19,6 +19,7 @@ from slackwater.runs.day import Day
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EVENT_TIME, event_schema
 from slackwater.sources.file_format import Csv, FileFormat
+from slackwater.sources.old_events import find_old_events
 from slackwater.sources.pull_config import PullConfig
 from slackwater.steps.io.table_files import read_table_file
 
@@ -66,11 +67,13 @@ def source_sample(source: Source, paths: Sequence[Path], day: Day, *, rows: int,
     of_day = events.num_rows
     if source.event_id:
         events = first_of_each_id(events, source.event_id)
-    note = f"{counted(read.rejected, 'row')} rejected, the first: {read.first[0]}" if read.rejected else ""
+    notes = [f"{counted(read.rejected, 'row')} rejected, the first: {read.first[0]}"] if read.rejected else []
+    if old := find_old_events(read.dates, received_at=received_at):
+        notes.append(old.note())
     return Sample(
         events.select(list(source.columns)),
         _names(paths),
-        note,
+        "; ".join(notes),
         rejected=read.rejected,
         first_rejected=tuple(read.first),
         of_other_days=read.of_other_days,
@@ -101,6 +104,8 @@ class _Read:
         self._accepted = self.rejected = self.of_other_days = 0
         self.first: list[RejectedRow] = []
         self._times: list[datetime] = []
+        self.dates: list[tuple[str, int]] = []
+        """The dates of the accepted events, each with a number of events."""
 
     def add(self, checked: CheckedEvents, path: Path) -> None:
         rejected = CheckedEvents(
@@ -110,6 +115,8 @@ class _Read:
         self.rejected += checked.rejections.num_rows
         self._accepted += checked.table.num_rows
         if checked.table.num_rows:
+            dates = pc.value_counts(checked.table[EVENT_TIME].cast(pa.date32())).to_pylist()
+            self.dates += ((date["values"].isoformat(), date["counts"]) for date in dates)
             self._times += pc.min_max(checked.table[EVENT_TIME]).as_py().values()
 
     def reason_for_nothing(self, day: Day) -> str:

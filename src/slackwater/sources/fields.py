@@ -63,7 +63,8 @@ class FieldDefinition(Model):
     """The partner's name for the field, if it differs. In JSON, `a.b` is also the path to a nested value: `b` in the
     object `a`, if the event has no key `a.b`."""
     formats: tuple[Format, ...] = ()
-    """Timestamps and dates: formats that are tried in order. The default is ISO 8601."""
+    """Timestamps and dates: formats that are tried in order. The default is ISO 8601. With `epoch_s` and `epoch_ms`, a
+    number whose absolute value is below 10^11 is seconds, and any other is milliseconds."""
     decimal: Literal[".", ","] = "."
     """Numbers in strings: the decimal separator."""
     thousands: Literal["", ",", ".", " ", "'"] = ""
@@ -77,8 +78,6 @@ class FieldDefinition(Model):
     def _check_options(self) -> FieldDefinition:
         if self.formats and self.type not in _TEMPORAL_TYPES:
             raise ValueError(f"formats are for timestamps and dates, not for {self.type}")
-        if {EPOCH_S, EPOCH_MS} <= set(self.formats):
-            raise ValueError(f"formats: {EPOCH_S} and {EPOCH_MS} cannot be distinguished: keep one of them")
         if self.type is FieldType.DATE and {EPOCH_S, EPOCH_MS} & set(self.formats):
             raise ValueError(
                 "formats: epochs are for timestamps, not for dates: use iso8601 or a pattern such as %d/%m/%Y"
@@ -94,6 +93,11 @@ class FieldDefinition(Model):
         if ambiguous:
             raise ValueError(f"{min(ambiguous)!r} is in true_values and in false_values: keep it in one of them")
         return self
+
+    @property
+    def has_mixed_epochs(self) -> bool:
+        """Whether numbers are seconds or milliseconds since 1970, by their size."""
+        return {EPOCH_S, EPOCH_MS} <= set(self.formats)
 
     @property
     def has_separators(self) -> bool:

@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 # `{date}`, `{hour}` and `*`. A brace that belongs to none of them is matched too, so that it can be refused.
 _PLACEHOLDER = re.compile(r"\{(?P<type>date|hour)(:(?P<format>[^{}]*))?\}|(?P<any>\*)|(?P<brace>[{}])")
 # Directives of strftime that depend on the date only, and not on a time of day.
 _DATE_DIRECTIVES = frozenset("YmdjyHbB%")
+# Files beside a file of data: checksums, signatures, marks of complete files, and uploads that go on.
+_COMPANION = re.compile(r"\.(asc|ctl|done|md5|ok|part|sha(1|256|512)|sig|tmp)$", re.IGNORECASE)
 _HOURS = tuple(f"{hour:02d}" for hour in range(24))
 
 
@@ -22,6 +24,13 @@ class _Part(NamedTuple):
     placeholder: str
     """`date`, `hour` or `any`; empty after the last literal."""
     date_format: str
+
+
+class Names(Protocol):
+    """Names of files; a regular expression is one of them."""
+
+    def fullmatch(self, string: str, /) -> re.Match[str] | None:
+        """Return a match if it is one of the names."""
 
 
 class FilePattern:
@@ -61,7 +70,7 @@ class FilePattern:
             self._compiled[day] = re.compile(self._expression(day))
         return self._compiled[day].fullmatch(name) is not None
 
-    def of_days(self, days: Iterable[date]) -> re.Pattern[str]:
+    def of_days(self, days: Iterable[date]) -> Names:
         """Return the regular expression of the names of all files of `days`, for `fullmatch`.
 
         For many names it takes a small part of the time of `matches` with each day.
@@ -108,3 +117,46 @@ class FilePattern:
             quote(literal) + (quote(day.strftime(date_format)) if placeholder == "date" else strings[placeholder])
             for literal, placeholder, date_format in self._parts
         )
+
+
+class WatchedPattern(FilePattern):
+    """A pattern that records which names of a listing have its beginning and a date of it, but another end.
+
+    Names such as `x.csv.sha256` and `x.done` are not recorded: they have no data.
+    """
+
+    _MOST = 1_000
+
+    def __init__(self, pattern: str) -> None:
+        """Raises `ValueError` as `FilePattern` does."""
+        super().__init__(pattern)
+        self.others = set[str]()
+        """At most 1,000 such names."""
+        end = max(match.end() for match in _PLACEHOLDER.finditer(pattern) if match["type"] == "date")
+        folder, slash, _ = pattern[end:].rpartition("/")
+        self._beginning = FilePattern(f"{pattern[:end]}{folder}{slash}*")
+
+    def of_days(self, days: Iterable[date]) -> Names:
+        """Return the names of all files of `days`, which records the others of these days."""
+        days = list(days)
+        return _WatchedNames(super().of_days(days), self._beginning.of_days(days), self._add)
+
+    def prefix(self, day: date) -> str:
+        """Return the string with which all names of `day` start, and the others that are recorded."""
+        return self._beginning.prefix(day)
+
+    def _add(self, name: str) -> None:
+        if len(self.others) < self._MOST:
+            self.others.add(name)
+
+
+class _WatchedNames(NamedTuple):
+    names: Names
+    beginning: Names
+    add: Callable[[str], None]
+
+    def fullmatch(self, string: str, /) -> re.Match[str] | None:
+        match = self.names.fullmatch(string)
+        if match is None and self.beginning.fullmatch(string) and not _COMPANION.search(string):
+            self.add(string)
+        return match

@@ -31,7 +31,8 @@ AHEAD = timedelta(days=1)
 """Timestamps of events, and so windows, may be in the future."""
 SKEW = timedelta(minutes=15)
 """How far the reporter's time may be ahead of ours. A report of the future would decide over all others until then."""
-_KEYS = {"as_of", "through", "counts"}
+REPORT_KEYS = {"as_of", "through", "counts"}
+"""The keys of the JSON document of a report."""
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
 _EXAMPLE = (
     '{"as_of": "2026-01-01T16:05:00Z", "through": "2026-01-01T16:00:00Z", "counts": {"2026-01-01T15:00Z": 83211}}'
@@ -70,7 +71,7 @@ def read_report(body: bytes, source: Source, *, principal: str, now: datetime) -
         document = json.loads(body, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise ReportRefused(f"the report is not JSON ({error}): send {_EXAMPLE}") from error
-    if not isinstance(document, dict) or document.keys() != _KEYS or not isinstance(document["counts"], dict):
+    if not isinstance(document, dict) or document.keys() != REPORT_KEYS or not isinstance(document["counts"], dict):
         raise ReportRefused(f"a report has the keys as_of, through and counts, and no others: send {_EXAMPLE}")
     counts: Mapping[str, Any] = document["counts"]
     if len(counts) > MAX_WINDOWS:
@@ -194,8 +195,13 @@ def _local(instant: datetime, label: str, source: Source) -> datetime:
     return local
 
 
+def can_report(start: datetime, *, now: datetime, ahead: timedelta = AHEAD) -> bool:
+    """Return whether a report may name a window with this start: neither too old nor too far in the future."""
+    return now - MAX_AGE <= start <= now + ahead
+
+
 def _near(instant: datetime, now: datetime, label: str, *, ahead: timedelta) -> datetime:
-    if not now - MAX_AGE <= instant <= now + ahead:
+    if not can_report(instant, now=now, ahead=ahead):
         which = f"more than {MAX_AGE.days} days ago" if instant < now else "too far in the future"
         raise ReportRefused(f"{label}: {timestamp(instant)} is {which}: the time here is {timestamp(now)}")
     return instant

@@ -131,6 +131,50 @@ def test_the_rows_of_the_test_keep_nested_values(document_of):
     assert sum(counts.values()) == len(rows)
 
 
+def counts(*keys: str) -> str:
+    times = {"as_of": "2024-03-11T00:00:00Z", "through": "2024-03-10T00:00:00Z"}
+    return json.dumps({**times, "counts": dict.fromkeys(keys, 7)}, indent=1)
+
+
+def test_a_file_of_counts_belongs_to_the_source_with_its_name(document_of):
+    Path("partner/trips-2024-03-09.csv").write_text(RIDES)
+    Path("partner/rides-sent-2024-03-09.json").write_text(counts("2024-03-09T05:00Z", "2024-03-09T05:10Z"))
+    document = document_of("init", "new", "--from", "partner")
+    assert {name for name in document["files"] if name.startswith("sources/")} == {
+        "sources/rides.yaml",
+        "sources/trips.yaml",
+    }
+    assert source_of("new")["counts"] == {"window": "10m", "files": "rides-sent-{date}.json"}
+    assert "counts" not in source_of("new", "trips")
+    assert ("sources/rides.yaml", "counts") in [(item["file"], item["field"]) for item in document["decisions"]]
+    decide("new")
+    assert document_of("pipeline", "validate", "--project", "new")["problems"] == []
+
+
+def test_counts_that_may_be_of_two_sources_are_named_in_both(document_of):
+    Path("partner/trips-2024-03-09.csv").write_text(RIDES)
+    Path("partner/sent-2024-03-09.json").write_text(counts("2024-03-09", "2024-03-08"))
+    document_of("init", "new", "--from", "partner")
+    for name in ("rides", "trips"):
+        assert "counts" not in source_of("new", name)
+        assert "# counts: {window: day, files: 'sent-{date}.json'}" in Path(f"new/sources/{name}.yaml").read_text()
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(document_of, printed_by):
+    Path("partner/notes-2024-03-09.json").write_text('{\n"a": 1\n}\n')
+    document = document_of("init", "new", "--from", "partner")
+    assert document["files"] == OF_RIDES
+    assert [item["file"] for item in document["unread"]] == ["partner/notes-2024-03-09.json"]
+    shown = " ".join(printed_by("init", "other", "--from", "partner").err.split())
+    assert "left out, because it could not be read: notes-2024-03-09.json: one JSON object with 0 lists" in shown
+    assert "only files with counts" in printed_by("init", "third", "--from", write_counts(), code=2).err
+
+
+def write_counts() -> str:
+    Path("sent-2024-03-09.json").write_text(counts("2024-03-09T05:00Z"))
+    return "sent-2024-03-09.json"
+
+
 NAMES = ("rides-2024-03-08-1.csv", "rides-2024-03-09-1.csv")
 INDEX = '<a href="../">..</a><a href="old/">old</a>' + "".join(f'<a href="{name}">{name}</a>' for name in NAMES)
 LISTINGS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -24,6 +25,16 @@ def test_a_shell_takes_the_variables_that_env_prints_and_status_prints_none(monk
     )
     assert shell.stdout == f"{RUNNING.endpoint}|{RUNNING.environment()['SLACKWATER_SET']}\n"
     assert "export " not in printed_by("local", "status").out
+
+
+def test_a_running_cloud_names_the_folder_that_it_belongs_to(monkeypatch, printed_by, tmp_path):
+    (tmp_path / "sources").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cloud, "status", lambda _root: RUNNING)
+    monkeypatch.setattr(cloud, "up", lambda _root, **_options: RUNNING)
+    for verb in ("up", "status"):
+        assert f"  folder     {tmp_path}\n" in printed_by("local", verb).out
+        assert json.loads(printed_by("local", verb, "--json").out)["folder"] == str(tmp_path)
 
 
 def test_without_a_local_cloud_env_names_the_command_that_starts_it(monkeypatch, printed_by, tmp_path):

@@ -154,3 +154,10 @@ def test_files_with_counts_are_printed(capsys):
     shown = printed(capsys, reports=2, refused_reports=["2026/counts.json: the report is not JSON"])
     assert "2 reports of how many events were sent" in shown
     assert "a file with counts was not read: 2026/counts.json: the report is not JSON" in shown
+
+
+def test_files_that_match_no_pattern_are_printed(capsys):
+    shown = printed(capsys, unmatched=1, unmatched_files=["fx-2026-11-22-late.csv"])
+    assert "1 file matches no pattern of the source: fx-2026-11-22-late.csv" in shown
+    shown = printed(capsys, unmatched=4, unmatched_files=["a", "b", "c"])
+    assert "4 files match no pattern of the source: a, b, c, ..." in shown

@@ -157,6 +157,16 @@ class TestShow:
         assert run(["sideline", "show", "weather", "--limit", "2", *PROJECT]) == 0
         assert capsys.readouterr().err == "these are the first 2 events (to see more: --limit N)\n"
 
+    def test_only_a_terminal_has_a_limit_without_the_option(self, monkeypatch, printed_by, document_of, store_rejects):
+        store_rejects(*map(record, range(25)))
+        document = document_of("sideline", "show", "weather", *PROJECT)
+        assert (len(document["events"]), document["more"]) == (25, False)
+        assert "25 events of batch" in printed_by("sideline", "show", "weather", *PROJECT).out
+        for as_json, shown in ((["--json"], '"index": 24'), ([], "20 events of batch")):
+            monkeypatch.setattr(sys, "stdout", Terminal())
+            assert run(["sideline", "show", "weather", *as_json, *PROJECT]) == 0
+            assert shown in sys.stdout.getvalue()
+
     def test_each_batch_is_printed_as_a_table(self, printed_by, store_rejects):
         store_rejects(record(0), record(12, RejectionRule.WRONG_TYPE, line=13, text="a\x1b[2J\nb"))
         assert printed_by("sideline", "show", "weather", *PROJECT).out.splitlines() == [

@@ -59,6 +59,16 @@ def test_no_window_counts_as_sent_before_it_has_ended():
     assert (report.through, report.counts) == (START, {START: 1})
 
 
+def test_windows_that_no_report_takes_are_left_out():
+    source, sent = a_source(counts={"window": "1h"}), SentCounts()
+    old, ahead = (START + timedelta(days=days) for days in (-400, 3))
+    far = [an_event(-400 * 86_400), an_event(3 * 86_400)]
+    report = sent.add(source, [an_event(0), *far], now=NOW)
+    assert (report.counts, report.left_out) == ({START: 1}, {old: 1, ahead: 1})
+    assert report.through == START + timedelta(hours=1)
+    assert sent.add(source, far, now=NOW).counts == {}
+
+
 def test_events_without_a_timestamp_are_in_no_window():
     source, sent = a_source(counts={"window": "1h"}), SentCounts()
     assert sent.add(source, [b"no JSON", b'{"id": "a"}'], now=NOW) is None

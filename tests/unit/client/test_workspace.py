@@ -72,6 +72,22 @@ def test_outside_of_a_checkout_the_installed_one_is_the_root(monkeypatch, tmp_pa
     assert find_workspace(None).root == checkout
 
 
+@pytest.mark.parametrize("folder", ["sources", "pipelines"])
+def test_a_project_outside_of_the_installed_checkout_is_its_own_root(monkeypatch, tmp_path, folder):
+    checkout, project = tmp_path / "checkout", tmp_path / "project"
+    inside = checkout / "examples" / "mine"
+    for made in (checkout / "src" / "slackwater", project / folder, inside / folder):
+        made.mkdir(parents=True)
+    (checkout / "cdk.json").write_text("{}")
+    monkeypatch.setattr(installation, "__file__", str(checkout / "src" / "slackwater" / "project" / "installation.py"))
+    monkeypatch.chdir(project)
+    assert find_workspace(None) == Workspace(root=project, project=project)
+    monkeypatch.chdir(tmp_path)
+    assert find_workspace(project) == Workspace(root=project, project=project)
+    assert find_workspace(inside) == Workspace(root=checkout, project=inside)
+    assert find_workspace(None) == Workspace(root=checkout, project=checkout / "examples" / "nyc_flights")
+
+
 @pytest.fixture
 def environment(monkeypatch):
     """An environment without a cloud, restored after the test."""

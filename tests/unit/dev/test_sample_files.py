@@ -65,6 +65,11 @@ def ids(taken):
     return taken.table["id"].to_pylist()
 
 
+def test_old_events_of_a_sample_are_noted(tmp_path):
+    as_csv([*ROWS, ("old", 5, "1970-01-21T00:00:00Z")], tmp_path / "x.csv")
+    assert "1 event is of 1970-01-21: more than 20 years old." in sample(tmp_path / "x.csv").note
+
+
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_the_suffix_decides_the_format_and_only_events_of_the_day_count(tmp_path, suffix):
     path = tmp_path / f"things.{suffix}"

@@ -250,10 +250,16 @@ _DEFINITIONS = [
     {"type": "timestamp"},
     {"type": "timestamp", "formats": ["epoch_s"]},
     {"type": "timestamp", "formats": ["epoch_ms", "iso8601"]},
+    {"type": "timestamp", "formats": ["epoch_ms", "%Y%m%d", "epoch_s"]},
     {"type": "date", "formats": ["%Y%m%d"]},
 ]
 _floats = st.one_of(st.floats(), st.floats(-(10**12), 10**12), st.integers(-(10**9), 10**9).map(float))
-_integers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**41), st.integers(10**7, 10**8))
+_near_both_epochs = st.builds(
+    lambda number, sign: sign * number, st.integers(10**11 - 3, 10**11 + 3), st.sampled_from([1, -1])
+)
+_integers = st.one_of(
+    _near_both_epochs, st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**41), st.integers(10**7, 10**8)
+)
 
 
 @pytest.mark.parametrize("definition", _DEFINITIONS, ids=str)
@@ -285,6 +291,10 @@ def test_numbers_are_read_the_same_from_columns_and_from_values(definition, arra
         ({"type": "timestamp", "formats": ["%Y%m%d%H%M%S.%f%z"]}, ["20130308123000.25+0530"]),
         ({"type": "timestamp", "formats": ["epoch_s"]}, ["1362744000", "-1.5", "1362744000.123456"]),
         ({"type": "timestamp", "formats": ["epoch_ms"]}, ["1362744000123", "1362744000123.25"]),
+        (
+            {"type": "timestamp", "formats": ["epoch_ms", "epoch_s"]},
+            ["1362744000123", "1362744000.123456", "-62135596800", "100000000000"],
+        ),
     ],
     ids=str,
 )

@@ -118,6 +118,14 @@ def test_epochs_and_iso_timestamps_in_one_column_are_read_by_two_formats(infer, 
     assert block.table["c"].to_pylist() == [datetime(2013, 3, 8, 12, tzinfo=ZoneInfo("UTC"))] * 2
 
 
+def test_seconds_and_milliseconds_in_one_column_are_read_by_two_formats(infer):
+    inferred = infer("ts,n\n1362744000000,1\n1362744000,2\n")
+    assert fields(inferred)["ts"] == {"type": "timestamp", "formats": ["epoch_ms", "epoch_s"]}
+    assert "such as '1362744000' and '1362744000000'" in comments(inferred)
+    assert inferred.rejected == 0
+    assert fields(infer(column("1362744000000", "136274400000", "1362744000", name="ts")))["ts"] == "int64"
+
+
 @pytest.mark.parametrize("number", ["7", "1362744000000000"])
 def test_other_numbers_beside_timestamps_make_a_string(infer, number):
     assert fields(infer(column(AT, number)))["c"] == "string"
@@ -351,21 +359,73 @@ def test_null_strings_need_a_column_with_a_type(infer):
 
 
 @pytest.mark.parametrize(
-    ("values", "bad", "says"),
+    ("value", "bad", "field", "says"),
     [
-        (map(str, range(10_000)), "abc", "int64 but for 1 of 10,000 values; row 5,123: 'abc' is not a whole number"),
-        (["2.5"] * 10_000, "2,5", "double but for 1 of 10,000 values; row 5,123: '2,5' is not a number"),
-        ([AT] * 10_000, "2013-02-30T12:00Z", "timestamp but for 1 of 10,000 values; row 5,123: '2013-02-30T12:00Z' is"),
-        (["13/03/2013"] * 10_000, "?!", "date (%d/%m/%Y) but for 1 of 10,000 values; row 5,123: '?!' is not a date"),
-        (["true"] * 10_000, "maybe", "boolean but for 1 of 10,000 values; row 5,123: 'maybe' is neither"),
+        ("7", "abc", "int64", "int64 but for 2 of 100 values; row 51: 'abc' is not a whole number"),
+        ("2.5", "2,5", "double", "double but for 2 of 100 values; row 51: '2,5' is not a number"),
+        (AT, "2013-02-30T12:00Z", "timestamp", "timestamp but for 2 of 100 values; row 51: '2013-02-30T12:00Z' is"),
+        (
+            "13/03/2013",
+            "?!",
+            {"type": "date", "formats": ["%d/%m/%Y"]},
+            "date (%d/%m/%Y) but for 2 of 100 values; row 51: '?!' is not a date",
+        ),
+        ("true", "maybe", "boolean", "boolean but for 2 of 100 values; row 51: 'maybe' is neither"),
     ],
 )
-def test_one_bad_value_makes_a_string_and_is_named(infer, values, bad, says):
-    values = list(values)
-    values[5122] = bad
+def test_one_bad_value_of_a_hundred_is_rejected_and_two_make_a_string(infer, value, bad, field, says):
+    values = [value] * 100
+    values[50] = bad
+    inferred = infer(column(*values))
+    assert fields(inferred)["c"] == field
+    assert f"1 of 100 rows would be rejected, such as row 51: '{bad}'" in comments(inferred)
+    assert inferred.rejected == 1
+    values[60] = bad
     inferred = infer(column(*values))
     assert fields(inferred)["c"] == "string"
     assert says in comments(inferred)
+
+
+def test_an_odd_id_makes_a_string(infer):
+    assert fields(infer(column(*map(str, range(999)), "X7", name="order_no")))["order_no"] == "string"
+
+
+def test_odd_values_in_json_leave_a_field_of_its_type(infer):
+    rows = [{"at": AT, "ts": 1362744000000 + n, "amount": n / 2, "name": f"n{n}"} for n in range(400)]
+    rows[7] |= {"ts": 1362744000}
+    rows[20] |= {"ts": {}, "amount": [1]}
+    rows[30] |= {"ts": "yesterday", "amount": True, "name": {"a": 1}}
+    inferred = infer("".join(f"{json.dumps(row)}\n" for row in rows), "feed.ndjson")
+    assert fields(inferred) == {
+        "at": "timestamp",
+        "ts": {"type": "timestamp", "formats": ["epoch_ms", "epoch_s"]},
+        "amount": "double",
+        "name": "string",
+    }
+    assert "2 of 400 rows would be rejected, such as row 21: [1]" in comments(inferred)
+    assert inferred.rejected == 2
+
+
+def test_a_row_of_totals_in_a_workbook_is_rejected_and_named(infer, tmp_path):
+    workbook = openpyxl.Workbook()
+    workbook.active.append(["Ticket", "Data/Hora", "Valor"])
+    for n in range(1, 200):
+        at = datetime(2026, 10, 22, n % 24, 30)
+        workbook.active.append([f"t{n}", at if n % 3 else f"{at:%d/%m/%Y %H:%M}", n / 2 if n % 5 else f"1.{n:03},50"])
+    workbook.active.append(["TOTAL", None, "19.900,50"])
+    workbook.save(tmp_path / "book.xlsx")
+    inferred = infer((tmp_path / "book.xlsx").read_bytes(), "vendas.xlsx")
+    assert fields(inferred)["data_hora"] == {
+        "type": "timestamp",
+        "from": "Data/Hora",
+        "formats": ["%d/%m/%Y %H:%M"],
+    }
+    assert fields(inferred)["valor"] == {"type": "double", "from": "Valor", "decimal": ",", "thousands": "."}
+    assert yaml.safe_load(inferred.definition)["timestamp"]["field"] == "data_hora"
+    shown = comments(inferred)
+    assert "a date or timestamp in 199 of 200 rows. 1 row would be rejected, such as row 201: 'TOTAL'" in shown
+    assert "'22/10/2026 03:30' is 2026-10-22T03:30:00" in shown
+    assert inferred.rejected == 1
 
 
 LAYOUTS = {

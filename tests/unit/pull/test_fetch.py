@@ -73,6 +73,10 @@ class TestFetch:
         one = f"id,count,good,day,at\na,1,true,,{at}\n".encode()
         assert self.note(one) == f"{FIRST} lacks the column 'size' {definition} 1 row has no value there"
 
+    def test_a_few_old_events_are_noted(self):
+        note = self.note(csv_of(row("a"), row("b"), row("c", at="1970-01-21T00:00:00Z")))
+        assert note.startswith(f"{FIRST}: 1 event is of 1970-01-21: more than 20 years old.")
+
     def test_a_file_with_a_mark_of_utf_8_is_read_as_utf_8(self):
         setup = Setup({FIRST: codecs.BOM_UTF8 + csv_of(row("ä"))}, self.NOTED)
         result = setup.fetch(setup.plan().items[0])

@@ -29,6 +29,7 @@ from slackwater.receiver.pull.plan import (
     write_plan,
 )
 from slackwater.sources.definition import EventTimestamp
+from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import RECEIVED, MemoryConnector, MemoryFileCache, MemoryStore, a_source
 from tests.pulling import Setup, csv_of, row
@@ -78,6 +79,14 @@ def plan(
     content = Content(source="things", id=CONTENT, received_at=RECEIVED, files=1, current=version)
     cache.save(content, *known)
     return plan_pull(source, as_of=as_of, partner=Listing(*listing), cache=cache, now=RECEIVED)
+
+
+class Folder(MemoryConnector):
+    """A partner that filters its listing by the pattern."""
+
+    def list(self, pattern, days):
+        wanted = pattern.of_days(days)
+        return [file for file in super().list(pattern, days) if wanted.fullmatch(file.name)]
 
 
 def decisions(plan_result) -> dict[str, FileDecision]:
@@ -462,6 +471,27 @@ def test_a_file_has_changed_if_its_listing_differs(entry, listed, same):
     assert result.unchanged == int(same)
 
 
+def test_files_with_another_end_match_no_pattern_of_the_folder():
+    names = [
+        FIRST,
+        f"{SECOND[:-4]}-late.csv",
+        f"{THIRD}.gz",
+        f"{THIRD}.sha256",
+        f"{BEFORE[:-4]}-late.csv",
+        "README",
+        "x-2013-03-12.csv",
+    ]
+    partner, cache = Folder(dict.fromkeys(names, b"")), MemoryFileCache()
+
+    def found(*patterns):
+        others = [FilePattern(pattern) for pattern in patterns]
+        plan = plan_pull(SOURCE, as_of=TODAY, partner=partner, cache=cache, now=RECEIVED, patterns_of_folder=others)
+        return plan.listed, plan.unmatched, plan.unmatched_files
+
+    assert found() == (1, 2, (names[1], names[2]))
+    assert found("things-{date}-late.csv") == (1, 1, (names[2],))
+
+
 class TestWorkList:
     def test_the_work_list_is_stored_and_read_by_index(self):
         store, uri = MemoryStore(), work_list_uri("exchange", "things", "c-1")
@@ -478,6 +508,8 @@ class TestWorkList:
             "removed": 1,
             "doubtful": 0,
             "left": 0,
+            "unmatched": 0,
+            "unmatched_files": (),
             "oldest_not_taken": None,
             "work": "s3://exchange/pulls/things/c-1.json",
         }

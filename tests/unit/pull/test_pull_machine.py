@@ -110,6 +110,8 @@ class TestMachine:
             "removed": 2,
             "doubtful": 1,
             "left": 5,
+            "unmatched": 0,
+            "unmatched_files": [],
             "reports": 0,
             "refused_reports": [],
             "failed": 0,
@@ -124,6 +126,11 @@ class TestMachine:
             "first_reason": "",
             "correlation_id": "c",
         }
+
+    def test_totals_have_the_files_that_match_no_pattern(self):
+        result = totals(unmatched=4, unmatched_files=["a", "b", "c"])
+        assert (result["unmatched"], result["unmatched_files"]) == (4, ["a", "b", "c"])
+        assert totals(unmatched=1, unmatched_files=["a"])["unmatched_files"] == ["a"]
 
     def test_totals_have_the_files_with_counts(self):
         result = totals(reports=2, refused_reports=["a.json: not JSON"])
@@ -301,6 +308,8 @@ class TestFunctions:
             "removed": 0,
             "doubtful": 0,
             "left": 0,
+            "unmatched": 0,
+            "unmatched_files": [],
             "reports": 0,
             "refused_reports": [],
             "oldest_not_taken": None,

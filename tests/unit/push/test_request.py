@@ -58,6 +58,13 @@ class TestApi:
         assert names == [name[:40] for name in many][:10]
         assert "unknown_fields" not in setup.post(event(id="e")).body
 
+    def test_a_few_old_events_are_counted_and_an_archive_is_not(self):
+        setup, old = Setup(), "1970-01-21T00:00:00Z"
+        assert "old_events" not in setup.post(event(id="a"), event(id="b")).body
+        answer = setup.post(event(id="c"), event(id="d"), event(id="e", at=old))
+        assert answer.body["old_events"] == {"events": 1, "first": "1970-01-21", "last": "1970-01-21"}
+        assert "old_events" not in setup.post(event(id="f"), event(id="g", at=old)).body
+
     @pytest.mark.parametrize(
         ("body", "options", "status", "code"),
         [

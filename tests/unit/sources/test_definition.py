@@ -129,7 +129,6 @@ WRONG = [
     ("fields.shop", {"type": "string", "decimal": ","}, "for numbers"),
     ("fields.shop", {"type": "string", "formats": ["iso8601"]}, "for timestamps and dates"),
     ("fields.day.formats", ["epoch_s"], "epochs are for timestamps, not for dates"),
-    ("fields.seen.formats", ["epoch_s", "epoch_ms"], "cannot be distinguished"),
     ("fields.seen.formats", ["ISO"], "is not a format"),
     ("fields.seen.formats", ["%Y-%m-%d %Q"], "%Q is not supported"),
     ("fields.seen.formats", ["%H:%M"], "does not determine a date"),

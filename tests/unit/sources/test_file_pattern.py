@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.sources.file_pattern import FilePattern
+from slackwater.sources.file_pattern import FilePattern, WatchedPattern
 
 pytestmark = pytest.mark.unit
 
@@ -76,3 +76,24 @@ def test_generated_names_match_their_day_only(pattern, day):
         assert result.matches(name, day)
         assert name.startswith(result.prefix(day))
         assert not result.matches(name, date(1969, 12, 31))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "prefix", "recorded"),
+    [
+        ("x-{date}.csv", "x-2013-03-08-late.csv", "x-2013-03-08", True),
+        ("x-{date}.csv", "x-2013-03-08.csv", "x-2013-03-08", False),
+        ("x-{date}.csv", "x-2013-03-09-late.csv", "x-2013-03-08", False),
+        ("x-{date}.csv", "x-2013-03-08/a.csv", "x-2013-03-08", False),
+        ("x-{date}.csv", "x-2013-03-08.csv.MD5", "x-2013-03-08", False),
+        ("{date:%Y}/{date:%m}/{date:%d}-{hour}.csv", "2013/03/08.csv", "2013/03/08", True),
+        ("{date}/a-*.csv", "2013-03-08/b.csv", "2013-03-08/", True),
+        ("{date}/{hour}/a.csv", "2013-03-08/05/b.csv", "2013-03-08/", True),
+        ("{date}/{hour}/a.csv", "2013-03-08/b.csv", "2013-03-08/", False),
+    ],
+)
+def test_a_watched_pattern_records_names_of_its_dates_with_another_end(pattern, name, prefix, recorded):
+    watched = WatchedPattern(pattern)
+    assert watched.prefix(DAY) == prefix
+    assert bool(watched.of_days([DAY]).fullmatch(name)) is FilePattern(pattern).matches(name, DAY)
+    assert watched.others == ({name} if recorded else set())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, command
 from slackwater.cli.options import argument, option
-from slackwater.cli.output import print_text
+from slackwater.cli.output import print_note, print_text
 
 if TYPE_CHECKING:
     from slackwater.dev.own_data.write_project import OwnProject
@@ -36,13 +36,15 @@ def init(
 
     With --from, write a project for your own data instead: the definition of a source, which `slackwater source infer`
     infers from the latest file, a pipeline that counts its rows, and a test with some of them. What the data does not
-    decide is listed. Files whose names differ in their dates only are one source.
+    decide is listed. Files whose names differ in their dates only are one source. Files that say how many events were
+    sent become `counts` of a source; a file that cannot be read is left out, and named.
     """
     if samples:
         from slackwater.dev.own_data.write_project import write_own_project
 
         project = write_own_project(folder, samples)
         document = {"project": str(folder.resolve()), **vars(project), "decisions": list(map(vars, project.decisions))}
+        document["unread"] = list(map(vars, project.unread))
         return Result(document, lambda: _print_own(project, folder))
     from slackwater.dev.new_project import write_project
 
@@ -68,6 +70,8 @@ def _print_own(project: OwnProject, folder: Path) -> None:
                 verb = "DECIDE" if decision.is_required else "check"
                 style = "yellow" if decision.is_required else ""
                 print_text(f"    {verb} {decision.field}: {decision.problem}", style=style)
+    for unread in project.unread:
+        print_note(f"left out, because it could not be read: {unread.reason}", style="yellow")
     after = ", after the decisions" if any(decision.is_required for decision in project.decisions) else ""
     print_text(f"Next, in {folder}{after}:")
     for line in project.next_commands:

@@ -13,6 +13,8 @@ from slackwater.errors import InputError
 from slackwater.progress import ProgressBoard, TaskState
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from slackwater.local.cloud import LocalCloud
 
 group = command_group("local", "The local cloud: AWS's services on this machine.")
@@ -44,7 +46,7 @@ def up(
         progress.update("local cloud")
         local_cloud = cloud.up(root, port=port)
         progress.update("local cloud", TaskState.DONE)
-    return _status(local_cloud)
+    return _status(local_cloud, root)
 
 
 @command("slackwater local down", "slackwater local down --json", group=group)
@@ -61,10 +63,11 @@ def status(*, session: Session) -> Result:
     """Show whether the local cloud runs, and at which endpoint."""
     from slackwater.local import cloud
 
-    local_cloud = cloud.status(session.workspace.root)
+    root = session.workspace.root
+    local_cloud = cloud.status(root)
     if local_cloud is None and (problem := _no_project(session)):
         return Result({"running": False}, f"not running here: {problem}")
-    return _status(local_cloud)
+    return _status(local_cloud, root)
 
 
 @command("slackwater local env", "slackwater local env --json", group=group)
@@ -87,17 +90,18 @@ def _no_project(session: Session) -> str:
     return "" if (folder / "sources").is_dir() else NO_PROJECT.format(folder=folder)
 
 
-def _status(local_cloud: LocalCloud | None) -> Result:
+def _status(local_cloud: LocalCloud | None, root: Path) -> Result:
     if local_cloud is None:
         return Result({"running": False}, "not running (to start it: slackwater local up)")
     names = ("endpoint", "pid", "region", "account", "started_at", "ready")
-    fields = {name: getattr(local_cloud, name) for name in names}
+    fields = {"folder": str(root), **{name: getattr(local_cloud, name) for name in names}}
     document = {"running": True, **fields, "environment": local_cloud.environment()}
-    return Result(document, partial(_print_status, local_cloud))
+    return Result(document, partial(_print_status, local_cloud, root))
 
 
-def _print_status(local_cloud: LocalCloud) -> None:
+def _print_status(local_cloud: LocalCloud, root: Path) -> None:
     print_text(f"running at {local_cloud.endpoint}", style="green")
+    print_text(f"  {'folder':<11}{root}")
     for name in ("region", "account", "pid", "started_at"):
         print_text(f"  {name.replace('_', ' '):<11}{getattr(local_cloud, name)}")
     print_text('To use it from other tools: eval "$(slackwater local env)"')

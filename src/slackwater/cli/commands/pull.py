@@ -106,6 +106,10 @@ def print_pull_totals(totals: Mapping[str, Any], project: Project) -> None:
             words = re.sub(r"{([^|}]+)\|([^}]+)}", r"\1" if count == 1 else r"\2", words)
             note = words.format(source=name, count=count, on_removed=pull.on_removed)
             print_note(f"{counted(count, noun)} {note}", style="yellow")
+    if unmatched := totals.get("unmatched"):  # deployments of older versions find none
+        names = ", ".join(totals["unmatched_files"]) + (", ..." if unmatched > len(totals["unmatched_files"]) else "")
+        verb = "matches" if unmatched == 1 else "match"
+        print_note(f"{counted(unmatched, 'file')} {verb} no pattern of the source: {names}", style="yellow")
     if names := totals["new_columns"]:
         print_note(
             f"columns that sources/{name}.yaml does not list: {', '.join(names)} (their values are in the "

@@ -11,6 +11,7 @@ from slackwater.cli.command import Result, Session, command
 from slackwater.cli.options import argument, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.client.arguments import pushed_source
+from slackwater.errors import SlackwaterError
 from slackwater.formatting import counted, timestamp
 from slackwater.progress import ProgressBoard, TaskState
 
@@ -63,13 +64,19 @@ def push(
     task, client = f"push {source}", session.client
     with ProgressBoard() as progress:
         progress.update(task, note=counted(len(events), "event"))
-        totals = client.push(
-            source,
-            events,
-            token=token,
-            counts=counts,
-            on_progress=lambda now: progress.update(task, note=f"{now.events:,} of {len(events):,} events"),
-        )
+        sent: list[PushTotals] = []
+
+        def show(now: PushTotals) -> None:
+            sent[:] = [now]
+            progress.update(task, note=f"{now.events:,} of {len(events):,} events")
+
+        try:
+            totals = client.push(source, events, token=token, counts=counts, on_progress=show)
+        except SlackwaterError:
+            # These events are stored: a later batch or the report has failed, and its error is printed last.
+            if sent and not session.as_json:
+                print_push_totals(sent[0])
+            raise
         progress.update(task, TaskState.DONE if totals.ok else TaskState.FAILED, note=counted(totals.events, "event"))
     return Result(asdict(totals), partial(print_push_totals, totals), exit_code=0 if totals.ok else 1)
 
@@ -85,12 +92,22 @@ def print_push_totals(totals: PushTotals) -> None:
     if report := totals.report:
         through = timestamp(datetime.fromisoformat(report["through"]))
         print_text(f"  reported: {counted(report['events'], 'event')} sent in their windows, and all before {through}")
+    if left_out := totals.not_reported:
+        windows = list(left_out)
+        of = windows[0] if len(windows) == 1 else f"{len(windows):,} windows, {windows[0]} to {windows[-1]}"
+        print_note(
+            f"not in the report: {counted(sum(left_out.values()), 'event')} of {of}, because a report takes windows of "
+            "the last 366 days, and at most one day ahead",
+            style="yellow",
+        )
     if names := totals.unknown_fields:
         print_note(
             f"fields that sources/{totals.source}.yaml does not list: {', '.join(names)} (their values are in the "
             "column _extra: to use one, add it to `fields`)",
             style="yellow",
         )
+    if note := totals.old_note:
+        print_note(note, style="yellow")
     for item in totals.rejected[:_PRINTED_REASONS]:
         print_note(f"  event {item['index']}: {item['reason']}", style="yellow")
     more = len(totals.rejected) - _PRINTED_REASONS

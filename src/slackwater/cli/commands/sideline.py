@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Days that are read by default, today included.
 _DEFAULT_DAYS = 7
+_TERMINAL_EVENTS = 20
 # Characters of an event that a terminal shows.
 _EVENT_WIDTH = 60
 
@@ -78,7 +79,10 @@ def show(
     batch: Annotated[
         str | None, option(metavar="ID", text="Events of this batch or file, received on any day.")
     ] = None,
-    limit: Annotated[int, option(metavar="N", min=1, show_default=True, text="Print at most N events.")] = 20,
+    limit: Annotated[
+        int | None,
+        option(metavar="N", min=1, text="Print at most N events. Default: 20 on a terminal, else and with --json all."),
+    ] = None,
     *,
     session: Session,
 ) -> Result:
@@ -92,14 +96,17 @@ def show(
     session.project.source(source)
     rejects = session.client.rejects
     stored = rejects.events_of_batch(source, batch) if batch else rejects.events(source, days)
+    if limit is None and sys.stdout.isatty() and not session.as_json:
+        limit = _TERMINAL_EVENTS
     # One more than is printed, to know whether there are more.
-    events = list(islice(stored, limit + 1))
-    printed, more = events[:limit], len(events) > limit
+    events = list(islice(stored, limit and limit + 1))
+    printed = events[:limit]
+    more = len(events) > len(printed)
 
     def view() -> None:
         _print_events(source, printed)
         if more:
-            print_note(f"these are the first {limit:,} events (to see more: --limit N)", style="yellow")
+            print_note(f"these are the first {len(printed):,} events (to see more: --limit N)", style="yellow")
 
     documents = [{"date": event.date, **event.record.model_dump()} for event in printed]
     missing = f"no rejected events of {source} {f'in batch {batch}' if batch else _period(days)}"

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from slackwater.dev.editor_schemas import schema_comment
 from slackwater.dev.infer import local_sample
+from slackwater.dev.own_data.count_files import CountFiles, read_count_files
 from slackwater.dev.own_data.definitions import Counting
 from slackwater.dev.own_data.find_samples import FoundSample
 from slackwater.dev.own_data.sample_rows import SampleRows, sample_rows
@@ -43,11 +44,17 @@ class SourcePart:
     inferred: InferredDefinition
     rows: SampleRows | None
     """Rows of the test; None without a test."""
+    counts: CountFiles | None = None
+    """Files that say how many events were sent."""
+    possible_counts: tuple[CountFiles, ...] = ()
+    """Those that may as well belong to another source."""
 
     @classmethod
-    def read(cls, found: FoundSample) -> SourcePart:
+    def read(cls, found: FoundSample) -> SourcePart | CountFiles:
         """Read the latest of the files. Raises as `infer_definition` and `local_sample` do."""
         with local_sample(found.files[-1]) as local:
+            if counts := read_count_files(local, found):
+                return counts
             inferred = infer_definition(local.path, name=local.name, url=local.url, is_whole=local.is_whole)
             source = _decided(inferred)
             rows = None
@@ -92,12 +99,21 @@ class SourcePart:
         definition = self.inferred.definition
         if self._is_pushed:
             definition = f"{definition.partition(f'{chr(10)}pull:')[0].rstrip()}\npush: {{}}\n"
+        for line in self._counts_lines():
+            definition += f"{line}\n"
         files = {self._source_file: f"{schema_comment('source')}\n{definition}"}
         if counting := self._counting:
             files[f"pipelines/{counting.pipeline}.yaml"] = counting.definition()
             if rows := self.rows:
                 files[f"tests/{counting.pipeline}.yaml"] = counting.test(rows.day, rows.rows, rows.counts)
         return files
+
+    def _counts_lines(self) -> Iterator[str]:
+        if self.counts:
+            yield self.counts.definition(is_pulled=not self._is_pushed)
+        for files in self.possible_counts:
+            yield f"# {files.pattern} says how many events were sent. If they are those of this source:"
+            yield f"# {files.definition(is_pulled=not self._is_pushed)}"
 
     @property
     def _source_file(self) -> str:
@@ -115,6 +131,9 @@ class SourcePart:
             advice["pull.url"] = "a placeholder: name the folder of the partner's files"
         if not self._is_pushed and not self.found.has_dates:
             advice["pull.files"] = "the name of the sample has no date: show where it is in names of files"
+        if self.counts or self.possible_counts:
+            names = ", ".join(files.pattern for files in (self.counts, *self.possible_counts) if files)
+            advice["counts"] = f"{names}: does it count the events of this source?"
         for field, problem in advice.items():
             yield Decision(file=self._source_file, field=field, problem=problem, is_required=False)
         if counting := self._counting:

@@ -27,7 +27,7 @@ from slackwater.receiver.connectors.http_session import (
     without_query,
 )
 from slackwater.receiver.connectors.json_page import JsonPage, read_json_page
-from slackwater.sources.file_pattern import FilePattern
+from slackwater.sources.file_pattern import FilePattern, Names
 
 # Pages of a JSON listing.
 MAX_PAGES = 10_000
@@ -86,7 +86,7 @@ class LimitedBody:
             yield block
 
 
-def json_listing(session: HttpSession, url: str, wanted: re.Pattern[str]) -> Iterator[ListedFile]:
+def json_listing(session: HttpSession, url: str, wanted: Names) -> Iterator[ListedFile]:
     """Yield the files whose names match `wanted`, of a JSON listing and of the pages that it links to.
 
     A page is an array of files, or an object with the array in `files`. The next page's link is in `next`, or in the
@@ -110,7 +110,7 @@ def json_listing(session: HttpSession, url: str, wanted: re.Pattern[str]) -> Ite
 
 
 def _read_json_page(
-    url: str, wanted: re.Pattern[str], response: httpx.Response, *, found: int, bytes_left: int
+    url: str, wanted: Names, response: httpx.Response, *, found: int, bytes_left: int
 ) -> tuple[JsonPage, int, str]:
     """Return a page, its bytes, and the URL of the next one, which is empty on the last page."""
     expect_ok(url, response)

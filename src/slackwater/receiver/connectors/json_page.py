@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 from slackwater.errors import PartnerError
 from slackwater.receiver.connectors.connector import ListedFile
 from slackwater.receiver.parsing.json_stream import InvalidJson, JsonStream
+from slackwater.sources.file_pattern import Names
 
 # Files of the look-back window: each takes about 1 kB of memory.
 MAX_FILES = 200_000
@@ -30,7 +30,7 @@ class _InvalidField(Exception):
     """A value is not what a listing has there; the message begins with the field."""
 
 
-def read_json_page(url: str, blocks: Iterable[bytes], wanted: re.Pattern[str], *, found: int) -> JsonPage:
+def read_json_page(url: str, blocks: Iterable[bytes], wanted: Names, *, found: int) -> JsonPage:
     """Return the files of a page whose whole names match `wanted`; other entries are skipped, and need only a name.
 
     A page is an array of files, or an object with the array in `files`. `found` is the number of files on earlier
@@ -55,7 +55,7 @@ def read_json_page(url: str, blocks: Iterable[bytes], wanted: re.Pattern[str], *
     return JsonPage(files, link)
 
 
-def _read_page(page: JsonStream, wanted: re.Pattern[str]) -> Iterator[ListedFile | str | None]:
+def _read_page(page: JsonStream, wanted: Names) -> Iterator[ListedFile | str | None]:
     """Yield the wanted files of a page, and the link to the next page where it has one."""
     start = page.peek()
     if start == "[":
@@ -81,7 +81,7 @@ def _read_page(page: JsonStream, wanted: re.Pattern[str]) -> Iterator[ListedFile
         raise page.invalid("there is text after the end of the listing")
 
 
-def _read_files(page: JsonStream, prefix: str, wanted: re.Pattern[str]) -> Iterator[ListedFile]:
+def _read_files(page: JsonStream, prefix: str, wanted: Names) -> Iterator[ListedFile]:
     """Yield the wanted files of the array that begins here. Errors name an entry by its index after `prefix`."""
     if page.peek() != "[":
         raise _InvalidField("files: an array is expected")

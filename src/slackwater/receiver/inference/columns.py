@@ -39,8 +39,8 @@ _FRACTION_OR_GROUPS = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
 # Every decimal number with this many digits is different from its neighbours as a double.
 _EXACT_DIGITS = 15
 
-# A type that at least this share of the values has is worth a note.
-_NEARLY_ALL = 0.9
+# A type that at least this share of the values has is worth a note, and from the second share on it is the type.
+_NEARLY_ALL, _ALMOST_ALL = 0.9, 0.99
 # Rows that show whether a type fits at all.
 _FIRST_ROWS = 100
 # Distinct strings whose formats are tried on all of them, and the length of the longest one that may be a date.
@@ -52,6 +52,8 @@ _EPOCH = re.compile(r"[0-9]{9,13}")
 _TIME_WORD = re.compile(
     "at|created|day|dt|epoch|modified|occurred|ts|unix|updated|when|[a-z0-9]*(time|date|timestamp)|datetime"
 )
+# Words in names of columns that identify something.
+_ID_WORD = re.compile("id|uuid|guid|key|no|nr|number|ref|reference")
 # In seconds: the years 1990 to 2100.
 _FIRST_EPOCH, _LAST_EPOCH = 631_152_000, 4_102_444_800
 # Numbers in these ranges may be dates: the years 1900 to 2100. Of epochs, the range makes one of two units unlikely,
@@ -98,6 +100,8 @@ class InferredField:
     """Ways to read the values between which the user has to decide; empty if there is nothing to decide."""
     null_strings: Sequence[str] = ()
     """Strings that mean "no value": without them, the column would be a string."""
+    odd_rows: int = 0
+    """Rows that the field rejects. `column` has no value there."""
 
     @property
     def best(self) -> FieldDefinition | None:
@@ -133,11 +137,18 @@ def has_time_name(name: str) -> bool:
     return any(map(_TIME_WORD.fullmatch, identifier(name).split("_")))
 
 
+def has_id_name(name: str) -> bool:
+    """Return whether a column is named like one that identifies something."""
+    return any(map(_ID_WORD.fullmatch, identifier(name).split("_")))
+
+
 def read_examples(column: SampleColumn, fields: Sequence[FieldDefinition]) -> list[Reading]:
     """Return a reading for each field, all with the same value: the first that they read differently."""
     rows = list(zip(*(format_as_strings(column.read(field).array).to_pylist() for field in fields), strict=True))
     valid = [index for index, row in enumerate(rows) if row[0] is not None]
-    index = next((index for index in valid if len(set(rows[index])) > 1), valid[0])
+    # Beside dates of Excel, a string shows the format.
+    strings = [index for index in valid if isinstance(column.values[index], str)]
+    index = next((index for index in valid if len(set(rows[index])) > 1), (strings or valid)[0])
     value = column.values[index].as_py() if isinstance(column.values, pa.Array) else column.values[index]
     readings = []
     for field, result in zip(fields, rows[index], strict=True):
@@ -178,7 +189,29 @@ class _ColumnInference:
                 return InferredField(column=self._column, field=undecided, readings=readings)
             if fitting:
                 return InferredField(column=self._column, field=fitting[0], notes=self._evidence(fitting[0]))
-        return self._fallback()
+        return self._without_odd_rows() or self._fallback()
+
+    def _without_odd_rows(self) -> InferredField | None:
+        """Return what fits all but at most 1 % of the values; None if no type does."""
+        is_text = self._fits(STRING)
+        if is_text and has_id_name(self._column.name):
+            return None
+        kept = [field for kinds, field in _LAST_FIELDS if kinds & self._kinds and field not in (STRING, DOUBLE)]
+        tried = [*self._tried, *self._count_rejected(kept), *self._count_rejected([] if is_text else [STRING])]
+        for count, _, rejected in tried:
+            if not 0 < count <= (1 - _ALMOST_ALL) * self._values:
+                continue
+            odd = rejected["index"].to_pylist()
+            inferred = _ColumnInference(self._column.without(odd)).infer()
+            if inferred.field and not inferred.odd_rows and (inferred.has_type or not is_text):
+                return replace(inferred, notes=[self._odd(odd), *inferred.notes], odd_rows=count)
+        return None
+
+    def _odd(self, rows: Sequence[int]) -> str:
+        first, values = min(rows), self._column.values
+        value = values[first].as_py() if isinstance(values, pa.Array) else values[first]
+        shown = f"row {self._column.row_numbers[first]:,}: {quote_value(value)}"
+        return f"{len(rows):,} of {counted(len(values), 'row')} would be rejected, such as {shown}"
 
     def _candidates(self) -> Iterator[tuple[Sequence[FieldDefinition], FieldDefinition]]:
         """Yield fields that are equally good, and the field until the user decides between those that fit."""
@@ -192,8 +225,8 @@ class _ColumnInference:
             yield self._numeric_times, number[0] if number else STRING
         if number:
             yield [number[0]], STRING
-        if is_text:
-            yield [] if self._zero else list(_separated_fields(self._texts)), STRING
+        yield self._separated, STRING
+        if is_text or self._is_excel_with_strings:
             yield self._times, STRING
         yield self._mixed_times, STRING
         if self._kinds <= {"timestamp", "date"}:
@@ -215,8 +248,9 @@ class _ColumnInference:
         """Return what a user should know about a field that fits."""
         if field.true_values:
             return [f"only {field.true_values[0]!r} and {field.false_values[0]!r}, in any case"]
-        if field.has_separators:
-            return [f"such as {quote_value(self._texts[0])}"]
+        if field.has_separators or field.has_mixed_epochs:
+            extremes = [find(self._numbers, key=float) for find in (min, max)] if field.has_mixed_epochs else []
+            return [f"such as {' and '.join(map(quote_value, extremes or self._texts[:1]))}"]
         if len(field.formats) > 1 and ISO in field.formats:
             parts = (self._part(is_epoch=is_epoch) for is_epoch in (True, False))
             return [reading.example for part in parts for reading in read_examples(part, [field])]
@@ -246,7 +280,17 @@ class _ColumnInference:
         (smallest, largest), times = self._range, _NUMERIC_TIMES
         possible = [(field_type, format_) for field_type, format_, a, z in times if a <= smallest <= largest <= z]
         fields = [FieldDefinition(type=FieldType(field_type), formats=(format_,)) for field_type, format_ in possible]
+        if self._has_both_epochs(smallest, largest):
+            fields = [TIMESTAMP.model_copy(update={"formats": (EPOCH_MS, EPOCH_S)})]
         return list(filter(self._fits, fields))
+
+    def _has_both_epochs(self, smallest: float, largest: float) -> bool:
+        """Return whether some numbers are seconds and the others milliseconds, all in the years 1990 to 2100."""
+        if not _FIRST_EPOCH <= smallest <= _LAST_EPOCH < _FIRST_EPOCH * 1_000 <= largest <= _LAST_EPOCH * 1_000:
+            return False
+        numbers = self._column.read(DOUBLE).array
+        between = pc.and_(pc.greater(numbers, _LAST_EPOCH), pc.less(numbers, _FIRST_EPOCH * 1_000))
+        return not pc.any(between).as_py()
 
     @cached_property
     def _mixed_times(self) -> Sequence[FieldDefinition]:
@@ -326,14 +370,35 @@ class _ColumnInference:
         notes = [f"rejects {counted(rejected.num_rows, 'row')}; {self._first(rejected)}"]
         return InferredField(column=self._column, field=field, notes=notes)
 
+    @cached_property
+    def _separated(self) -> Sequence[FieldDefinition]:
+        """The definitions of numbers with separators that some of the strings may have, beside numbers."""
+        has_strings = "string" in self._kinds and self._kinds <= {"string", "integer", "float"}
+        return list(_separated_fields(self._texts)) if has_strings and not self._zero else []
+
+    @property
+    def _is_excel_with_strings(self) -> bool:
+        """Whether there are dates of Excel and strings that may be dates."""
+        return "timestamp" in self._kinds and any(isinstance(value, str) for value in self._column.values)
+
+    @property
+    def _values(self) -> int:
+        read = self._column.read(STRING)
+        return int(len(read.array) - read.array.null_count + read.rejections.num_rows)
+
+    @cached_property
+    def _tried(self) -> Sequence[tuple[int, FieldDefinition, pa.Table]]:
+        """Numbers, booleans and times, each with the number of the values that it rejects and these; fewest first."""
+        numbers = [] if self._zero else [BOOLEAN, INT64, DOUBLE, *self._separated]
+        return sorted(self._count_rejected([*numbers, *self._times]), key=itemgetter(0))
+
+    def _count_rejected(self, fields: Sequence[FieldDefinition]) -> list[tuple[int, FieldDefinition, pa.Table]]:
+        return [(rejected.num_rows, field, rejected) for field in fields if (rejected := self._rejected(field))]
+
     def _nearly(self) -> Sequence[str]:
         """Return a note about the type that nearly all values have, and a value that has not."""
-        separated = _separated_fields(self._texts) if self._kinds == {"string"} else ()
-        fields = [*([] if self._zero else [BOOLEAN, INT64, DOUBLE, *separated]), *self._times]
-        tried = [(rejected.num_rows, field, rejected) for field in fields if (rejected := self._rejected(field))]
-        count, field, rejected = min(tried, key=itemgetter(0), default=(0, STRING, NO_REJECTIONS))
-        read = self._column.read(STRING)
-        values = len(read.array) - read.array.null_count + read.rejections.num_rows
+        count, field, rejected = self._tried[0] if self._tried else (0, STRING, NO_REJECTIONS)
+        values = self._values
         if not count or count > (1 - _NEARLY_ALL) * values:
             return []
         separators = {name: getattr(field, name) for name in ("decimal", "thousands")}

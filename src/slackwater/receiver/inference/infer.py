@@ -16,7 +16,14 @@ import yaml
 from slackwater.errors import DataError
 from slackwater.formatting import counted
 from slackwater.receiver.formats.read import read_file
-from slackwater.receiver.inference.columns import STRING, InferredField, has_time_name, infer_column, read_examples
+from slackwater.receiver.inference.columns import (
+    STRING,
+    InferredField,
+    has_id_name,
+    has_time_name,
+    infer_column,
+    read_examples,
+)
 from slackwater.receiver.inference.definition_yaml import (
     UNDECIDED_TIMEZONE,
     arrival_lines,
@@ -30,7 +37,7 @@ from slackwater.receiver.inference.read_sample import read_sample, read_start
 from slackwater.receiver.inference.sample import Sample, identifier, unique_names
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.patterns import WHITESPACE
-from slackwater.receiver.parsing.rejections import list_names, quote_name
+from slackwater.receiver.parsing.rejections import list_names, quote_name, quote_value
 from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldDefinition, FieldType
 from slackwater.sources.file_format import Csv
@@ -40,10 +47,11 @@ _TIMESTAMP_NAMES = (
     *("event_time", "event_timestamp", "occurred_at", "timestamp", "ts", "time", "datetime", "at"),
     *("created_at", "created", "created_on", "date"),
 )
-# Names of columns that usually identify an event, and words in names of other columns that may.
+# Names of columns that usually identify an event; for others that may, see `has_id_name`.
 _ID_NAME = re.compile("id|uuid|guid|(event|message|record|transaction)_id")
-_ID_WORD = re.compile("id|uuid|guid|key|no|nr|number|ref|reference")
 
+# Of the rows, that may have no timestamp: a row with totals, for example.
+_FEW_WITHOUT_TIMESTAMP = 0.01
 # Of the rows, of which an id repeats that of an earlier row: more say that it identifies something else.
 _FEW_REPEATS = 0.1
 
@@ -146,7 +154,7 @@ def _infer_fields(sample: Sample) -> tuple[list[InferredField], bool]:
         if isinstance(sample.file_format, Csv):
             trimmed = [replace(column, name=name) for column, name in zip(trimmed, names, strict=True)]
         trimmed_fields = list(map(infer_column, trimmed))
-        if sum(field.has_type for field in trimmed_fields) > sum(field.has_type for field in fields):
+        if _quality(trimmed_fields) > _quality(fields):
             fields, trim = trimmed_fields, True
     for index, (field, name) in enumerate(zip(fields, unique_names([f.column.name for f in fields]), strict=True)):
         fields[index] = replace(field, name=name)
@@ -156,20 +164,37 @@ def _infer_fields(sample: Sample) -> tuple[list[InferredField], bool]:
     return fields, trim
 
 
+def _quality(fields: Sequence[InferredField]) -> tuple[int, int]:
+    """Return by what the better one of two readings of a sample is the larger one: types, and fewer odd rows."""
+    return sum(field.has_type for field in fields), -sum(field.odd_rows for field in fields)
+
+
 def _find_timestamp(
     fields: Sequence[InferredField], arrays: Mapping[str, pa.Array], rows: int
 ) -> tuple[InferredField | None, list[str]]:
     """Return the field with the event's timestamp, and what a user should know about the choice."""
     timestamps = [(field, arrays[field.name].null_count) for field in map(_as_timestamp, fields) if field]
-    candidates = [field for field, nulls in timestamps if not nulls]
-    with_nulls = [f"{field.name} ({counted(nulls, 'row')} without a value)" for field, nulls in timestamps if nulls]
+    most = min((nulls for _, nulls in timestamps if nulls <= _FEW_WITHOUT_TIMESTAMP * rows), default=0)
+    candidates = [field for field, nulls in timestamps if nulls <= most]
+    others = [(field.name, nulls) for field, nulls in timestamps if nulls > most]
+    with_nulls = [f"{name} ({counted(nulls, 'row')} without a value)" for name, nulls in others]
     notes = [f"Not possible, because an event needs a timestamp: {', '.join(with_nulls)}"] if with_nulls else []
     if not candidates:
         return None, ["No column has a timestamp in every row: the receiver cannot store the events", *notes]
-    best, *others = sorted(candidates, key=lambda field: (field not in fields, _name_rank(field.name)))
-    also = [f"Other candidates: {list_names([field.name for field in others])}"] if others else []
+    best, *unused = sorted(candidates, key=lambda field: (field not in fields, _name_rank(field.name)))
+    also = [f"Other candidates: {list_names([field.name for field in unused])}"] if unused else []
     utc = ["Its values say that they are in UTC"] if best.is_utc else []
-    return best, [f"{best.name} has a date or timestamp in {_all_rows(rows)}", *utc, *also, *notes]
+    array = arrays[best.name]
+    if not array.null_count:
+        return best, [f"{best.name} has a date or timestamp in {_all_rows(rows)}", *utc, *also, *notes]
+    row = pc.indices_nonzero(array.is_null())[0].as_py()
+    values = [field.column.values[row] for field in fields]
+    texts = (value.as_py() if isinstance(value, pa.Scalar) else value for value in values)
+    shown = next((f": {quote_value(text)}" for text in texts if isinstance(text, str | int | float)), "")
+    such_as = f"such as row {best.column.row_numbers[row]:,}{shown}"
+    has = f"{best.name} has a date or timestamp in {len(array) - array.null_count:,} of {rows:,} rows"
+    rejected = f"{counted(array.null_count, 'row')} would be rejected, {such_as}"
+    return best, [has, rejected, *utc, *also, *notes]
 
 
 def _all_rows(rows: int) -> str:
@@ -210,8 +235,7 @@ def _find_event_id(
     """Return the field with the id of the event if its name is clear, and what a user should know about it."""
     candidates, repeated = [], dict[str, int]()
     for field in fields:
-        words = identifier(field.column.name).split("_")
-        has_name = any(map(_ID_WORD.fullmatch, words)) or bool(_ID_NAME.fullmatch(field.name))
+        has_name = has_id_name(field.column.name) or bool(_ID_NAME.fullmatch(field.name))
         if has_name and field.field and field.field.type in {FieldType.STRING, FieldType.INT64} and not field.readings:
             array = arrays[field.name]
             repeats = len(array) - pc.count_distinct(array).as_py()

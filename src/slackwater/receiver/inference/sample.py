@@ -61,6 +61,14 @@ class SampleColumn:
         values = [value.strip(WHITESPACE) if trim and isinstance(value, str) else value for value in self.values]
         return replace(self, values=[None if value in null_values else value for value in values])
 
+    def without(self, rows: Sequence[int]) -> SampleColumn:
+        """Return the column without the values of these rows, by index."""
+        if isinstance(self.values, pa.Array):
+            is_row = pc.is_in(pa.array(range(len(self.values))), value_set=pa.array(rows, pa.int64()))
+            return replace(self, values=pc.if_else(is_row, pa.scalar(None, self.values.type), self.values))
+        dropped = set(rows)
+        return replace(self, values=[None if n in dropped else value for n, value in enumerate(self.values)])
+
     @cached_property
     def _json_values(self) -> list[object]:
         return [value.isoformat() if isinstance(value, date) else value for value in self.values]

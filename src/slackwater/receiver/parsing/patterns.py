@@ -55,6 +55,8 @@ TIMESTAMP_SHAPE = re.compile(rb"0000-00-00[T ]00:00:00(\.0{1,6})?(?P<offset>Z|[+
 # Microseconds in one unit of the epoch formats, and expressions of numbers that decimal128(18) holds exactly: they have
 # at most 18 digits, and none that is smaller than a microsecond.
 EPOCH_UNITS = {EPOCH_S: 10**6, EPOCH_MS: 10**3}
+# With both formats, numbers nearer to zero are seconds: 10^11 s is the year 5138, and 10^11 ms is 1973.
+FIRST_MILLISECONDS = 10**11
 PLAIN_EPOCHS = {EPOCH_S: r"-?[0-9]{1,12}(\.[0-9]{1,6})?", EPOCH_MS: r"-?[0-9]{1,15}(\.[0-9]{1,3})?"}
 
 # The years 1 to 9999, which Python's datetime covers: in microseconds and in days since 1970, UTC.

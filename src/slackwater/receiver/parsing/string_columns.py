@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from slackwater.receiver.parsing.patterns import (
     EPOCH_UNITS,
+    FIRST_MILLISECONDS,
     MAX_DATE_DAYS,
     MAX_TIMESTAMP_US,
     MIN_DATE_DAYS,
@@ -33,7 +34,7 @@ from slackwater.receiver.parsing.patterns import (
 )
 from slackwater.receiver.parsing.timezones import LOCAL_TIMESTAMP, to_utc
 from slackwater.sources.event_schema import TIMESTAMP
-from slackwater.sources.fields import ISO, FieldDefinition, FieldType
+from slackwater.sources.fields import EPOCH_MS, EPOCH_S, ISO, FieldDefinition, FieldType
 from slackwater.sources.strptime_format import strptime_format
 
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
@@ -99,12 +100,10 @@ def read_dates(strings: pa.Array, field: FieldDefinition, _timezone: ZoneInfo | 
 def read_timestamps(strings: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> pa.Array:
     """Read timestamps by the field's first format."""
     format_ = field.formats[0] if field.formats else ISO
+    if field.has_mixed_epochs and format_ in EPOCH_UNITS:
+        return pc.coalesce(*(_read_epochs(strings, epoch, is_mixed=True) for epoch in (EPOCH_S, EPOCH_MS)))
     if format_ in EPOCH_UNITS:
-        unit = EPOCH_UNITS[format_]
-        # Decimals, because a double would round the microseconds. The scale is the number of digits after the point.
-        exact = null_unless_match(strings, PLAIN_EPOCHS[format_]).cast(pa.decimal128(18, len(str(unit)) - 1))
-        microseconds = pc.multiply(exact, pa.scalar(unit, pa.int64())).cast(pa.int64())
-        return null_outside_calendar(microseconds.cast(TIMESTAMP))
+        return _read_epochs(strings, format_)
     iso = rewrite_to_iso(strings, format_, with_time=True)
     timestamps = cast_or_null(null_unless_match(iso, PLAIN_LOCAL_TIME + PLAIN_OFFSET), TIMESTAMP)
     # Without a timezone, or if all are read already, no string without an offset remains that can be read.
@@ -112,6 +111,24 @@ def read_timestamps(strings: pa.Array, field: FieldDefinition, timezone: ZoneInf
         return timestamps
     local_times = cast_or_null(null_unless_match(iso, PLAIN_LOCAL_TIME), LOCAL_TIMESTAMP)
     return pc.coalesce(timestamps, null_outside_calendar(to_utc(local_times, timezone)))
+
+
+def _read_epochs(strings: pa.Array, format_: str, *, is_mixed: bool = False) -> pa.Array:
+    """Read numbers since 1970; if seconds and milliseconds are mixed, only those whose size says this format."""
+    unit = EPOCH_UNITS[format_]
+    # Decimals, because a double would round the microseconds. The scale is the number of digits after the point.
+    exact = null_unless_match(strings, PLAIN_EPOCHS[format_]).cast(pa.decimal128(18, len(str(unit)) - 1))
+    if is_mixed:
+        has_format = pc.equal(are_seconds(exact), format_ == EPOCH_S)
+        exact = pc.if_else(has_format, exact, pa.scalar(None, exact.type))
+    microseconds = pc.multiply(exact, pa.scalar(unit, pa.int64())).cast(pa.int64())
+    return null_outside_calendar(microseconds.cast(TIMESTAMP))
+
+
+def are_seconds(numbers: pa.Array) -> pa.Array:
+    """Return which of mixed epochs are seconds; the others are milliseconds."""
+    limit = pa.scalar(FIRST_MILLISECONDS, pa.int64())
+    return pc.and_(pc.less(numbers, limit), pc.greater(numbers, pc.negate(limit)))
 
 
 def are_local_times(strings: pa.Array) -> bool:

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from slackwater.receiver.parsing.patterns import (
     DATE,
     EPOCH_UNITS,
+    FIRST_MILLISECONDS,
     MAX_TIMESTAMP_US,
     MIN_TIMESTAMP_US,
     NUMBER,
@@ -45,7 +46,9 @@ def read_timestamp(value: object, formats: Sequence[str], timezone: ZoneInfo | N
     """
     if isinstance(value, datetime):
         return to_utc_microseconds(ParsedTime(value.replace(tzinfo=None), value.utcoffset()), value, timezone)
-    return _try_formats(value, formats, partial(read_timestamp_as, timezone=timezone), _not_a_timestamp)
+    mixed_epochs = {EPOCH_S, EPOCH_MS} <= set(formats)
+    read = partial(read_timestamp_as, timezone=timezone, mixed_epochs=mixed_epochs)
+    return _try_formats(value, formats, read, _not_a_timestamp)
 
 
 def read_date(value: object, formats: Sequence[str]) -> date:
@@ -86,13 +89,16 @@ def _try_formats(
     raise first_error or InvalidValue(describe(value, formats or (ISO,)))
 
 
-def read_timestamp_as(value: object, format_: str, timezone: ZoneInfo | None) -> int | None:
+def read_timestamp_as(
+    value: object, format_: str, timezone: ZoneInfo | None, *, mixed_epochs: bool = False
+) -> int | None:
     """Return microseconds since 1970, UTC; None when the value does not have the format.
 
-    Raises `InvalidValue` when the value has the format, but is not a valid timestamp.
+    With `mixed_epochs`, either format of epochs reads seconds and milliseconds, by the size of the number. Raises
+    `InvalidValue` when the value has the format, but is not a valid timestamp.
     """
     if format_ in EPOCH_UNITS:
-        return read_epoch(value, EPOCH_UNITS[format_])
+        return _read_epoch(value, None if mixed_epochs else format_)
     try:
         parsed = parse_iso(value) if format_ == ISO else parse_pattern(value, format_)
     except InvalidValue:
@@ -116,8 +122,8 @@ def read_date_as(value: object, format_: str) -> date | None:
         raise InvalidValue(f"{quote_value(value)} is not a date of the calendar") from error
 
 
-def read_epoch(value: object, unit: int) -> int | None:
-    """Read a number since 1970 as microseconds; `unit` is the number of microseconds in one. None if it is no number.
+def _read_epoch(value: object, format_: str | None) -> int | None:
+    """Read a number since 1970 as microseconds; None if it is no number. Without a format, its size says the unit.
 
     A float is read by its shortest decimal digits, so there are no rounding errors. Raises `InvalidValue` when the
     timestamp is outside the years 1 to 9999.
@@ -130,7 +136,8 @@ def read_epoch(value: object, unit: int) -> int | None:
         number = Decimal(str(value).strip())
     except InvalidOperation as error:
         raise _out_of_range(value) from error
-    timestamp = _FLOOR.multiply(number, Decimal(unit))
+    format_ = format_ or (EPOCH_S if number.copy_abs() < FIRST_MILLISECONDS else EPOCH_MS)
+    timestamp = _FLOOR.multiply(number, Decimal(EPOCH_UNITS[format_]))
     if not MIN_TIMESTAMP_US <= timestamp < MAX_TIMESTAMP_US + 1:
         raise _out_of_range(value)
     return math.floor(timestamp)

@@ -16,6 +16,7 @@ from pyarrow import types
 from slackwater.receiver.parsing.patterns import EPOCH_UNITS, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US
 from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
 from slackwater.receiver.parsing.string_columns import (
+    are_seconds,
     null_non_finite,
     null_outside,
     null_outside_calendar,
@@ -23,7 +24,7 @@ from slackwater.receiver.parsing.string_columns import (
 )
 from slackwater.receiver.parsing.timezones import LOCAL_TIMESTAMP, to_utc
 from slackwater.sources.event_schema import ARROW_TYPES, TIMESTAMP
-from slackwater.sources.fields import FieldDefinition, FieldType
+from slackwater.sources.fields import EPOCH_MS, EPOCH_S, FieldDefinition, FieldType
 
 _MICROSECONDS = 10**6
 # Ticks in one second, by Arrow's time units.
@@ -99,8 +100,10 @@ def read_integers(integers: pa.Array, field: FieldDefinition) -> pa.Array:
         if field.type is FieldType.INT64:
             return integers.cast(target)
         if field.formats and field.formats[0] in EPOCH_UNITS:
-            unit = EPOCH_UNITS[field.formats[0]]
-            return null_outside_calendar(pc.multiply_checked(integers.cast(pa.int64()), unit).cast(TIMESTAMP))
+            numbers, unit = integers.cast(pa.int64()), pa.scalar(EPOCH_UNITS[field.formats[0]])
+            if field.has_mixed_epochs:
+                unit = pc.if_else(are_seconds(numbers), EPOCH_UNITS[EPOCH_S], EPOCH_UNITS[EPOCH_MS])
+            return null_outside_calendar(pc.multiply_checked(numbers, unit).cast(TIMESTAMP))
     except pa.ArrowInvalid:  # One integer does not fit into 64 bits.
         pass
     return pa.nulls(len(integers), target)

@@ -16,6 +16,7 @@ from slackwater.receiver.pull.count_files import NO_COUNT_FILES, CountFiles
 from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileDecision, FileEntry, FileState, decide
 from slackwater.receiver.pull.removed_files import record_removed, record_returned
 from slackwater.sources.definition import Source
+from slackwater.sources.file_pattern import FilePattern, WatchedPattern
 from slackwater.storage import ObjectStore
 
 # Most files that one pull fetches. Step Functions allows 25,000 events in an execution's history, and a file that a job
@@ -40,6 +41,8 @@ class WorkItem(BaseModel):
     """Number of attempts in a row that did not succeed, if the process of the last one was killed."""
 
 
+# Files that match no pattern: how many a plan names, and how many characters of a name.
+_NAMED_FILES, _NAME_LENGTH = 3, 80
 # DynamoDB writes at most 100 items in one transaction.
 _MAX_RECORDS = 100
 _FETCHED = frozenset({FileDecision.NEW, FileDecision.CHANGED, FileDecision.REPAIR})
@@ -62,6 +65,10 @@ class PlanCounts(BaseModel):
     """Files of the window that are stored and that the partner does not list any more."""
     left: int
     """Files beyond `MAX_ITEMS`, which the next pull fetches."""
+    unmatched: int = 0
+    """Files of the window that have the beginning of the pattern and a date, but match no pattern of the folder."""
+    unmatched_files: tuple[str, ...] = ()
+    """The first of their names."""
     oldest_not_taken: datetime | None
     """Since when a listed file has not been taken, at most; None when all are taken."""
 
@@ -107,21 +114,26 @@ def plan_pull(
     now: datetime,
     records_removed: bool = False,
     accept_removed: int = 0,
+    patterns_of_folder: Sequence[FilePattern] = (),
 ) -> PullPlan:
     """Compare the partner's listing with the file cache, record new files, and return the files to fetch.
 
     These are at most `MAX_ITEMS`. The files of the look-back window come first, oldest date first. Files that earlier
     attempts have not taken follow, whatever their date. `as_of` is the last date of the window; None means today in the
     source's timezone. `records_removed` is whether removed files are recorded too (`Project.records_removed`), and
-    `accept_removed` how many of them a person has accepted. Raises `DefinitionError` for a source without `pull`,
+    `accept_removed` how many of them a person has accepted. `patterns_of_folder` are those of all sources with the same
+    folder: their files are known. Raises `DefinitionError` for a source without `pull`,
     `PartnerError`, `CloudError`.
     """
     name, definition = source.source, source.reading_digest
-    pattern, dates = source.require_pull().pattern, list(lookback_dates(source, as_of, now))
+    pattern, dates = WatchedPattern(source.require_pull().files), list(lookback_dates(source, as_of, now))
     dated_patterns = {pattern.dated(day): day for day in dates}
     counts_pattern = source.counts.pattern if source.counts else None
     is_report = counts_pattern.of_days(dates).fullmatch if counts_pattern else lambda _: None
     listed = {file.name: file for file in partner.list(pattern, dates) if not is_report(file.name)}
+    known = [counts_pattern] if counts_pattern else []
+    known_names = [other.of_days(dates) for other in (*known, *patterns_of_folder)]
+    unmatched = [other for other in sorted(pattern.others) if not any(n.fullmatch(other) for n in known_names)]
     # The window's files by path, oldest date first, with their dated pattern. A file of several dates occurs once.
     names = sorted(listed)
     window: dict[str, str] = {}
@@ -172,6 +184,8 @@ def plan_pull(
         removed=sum(path not in listed for path in stored),
         doubtful=doubtful,
         left=len(fresh) + len(retries) - len(items),
+        unmatched=len(unmatched),
+        unmatched_files=tuple(other[:_NAME_LENGTH] for other in unmatched[:_NAMED_FILES]),
         oldest_not_taken=longest.not_taken_since if longest else None,
     )
 

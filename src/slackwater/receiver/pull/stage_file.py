@@ -26,6 +26,7 @@ from slackwater.receiver.writing.raw_writer import PartitionFile
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EXTRA
 from slackwater.sources.file_format import Csv
+from slackwater.sources.old_events import OldEvents, find_old_events
 
 # A pull's state machine passes the names of all files on: its states have at most 256 kB.
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 3, 40
@@ -93,6 +94,7 @@ def stage_file(
         rejection = rejected.finish(rows)
     if not rows and source.require_pull().empty_files == "fail":
         raise DataError(f"{name}: no row (sources/{source.source}.yaml has `empty_files: fail`)")
+    old = find_old_events(((file.partition.date, file.rows) for file in files), received_at=received_at)
     version = ContentVersion(
         definition=source.reading_digest,
         partitions=tuple(file.partition for file in files),
@@ -108,7 +110,7 @@ def stage_file(
         rejected_bins=rejected.bins,
         first_reason=rejected.first.reason if rejected.first else "",
         new_columns=new_columns[:_SHOWN_COLUMNS],
-        note=_note(path, source, name=name, missing=missing, rows=rows),
+        note=_note(path, source, name=name, missing=missing, rows=rows, old=old),
     )
 
 
@@ -126,7 +128,7 @@ def _without_empty_file(
             raise DataError(f"{error} ({remedy})") from error
 
 
-def _note(path: Path, source: Source, *, name: str, missing: Sequence[str], rows: int) -> str:
+def _note(path: Path, source: Source, *, name: str, missing: Sequence[str], rows: int, old: OldEvents | None) -> str:
     """Return what a user should know about a file whose rows are read nevertheless."""
     notes, definition, file_format = list[str](), f"sources/{source.source}.yaml", source.require_pull().format
     if missing:
@@ -142,7 +144,10 @@ def _note(path: Path, source: Source, *, name: str, missing: Sequence[str], rows
                 notes.append(
                     f"begins with the byte order mark of UTF-8: it was read as UTF-8, not {file_format.encoding}"
                 )
-    return f"{name[:_NAME_LENGTH]} {', and '.join(notes)}" if notes else ""
+    sentences = [f"{name[:_NAME_LENGTH]}: {old.note()}"] if old else []
+    if notes:
+        sentences.append(f"{name[:_NAME_LENGTH]} {', and '.join(notes)}")
+    return ". ".join(sentences)
 
 
 def _has_no_byte(path: Path, name: str) -> bool:

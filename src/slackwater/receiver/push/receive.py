@@ -36,6 +36,7 @@ from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.receiver.writing.rejected_hours import count_bins, rejected_by_hour
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EVENT_TIME, EXTRA, partner_schema
+from slackwater.sources.old_events import OldEvents, find_old_events
 from slackwater.state.facts import RejectedEvents
 
 # Events with unknown fields whose names are in a result, and names in it.
@@ -53,6 +54,7 @@ class BatchResult(NamedTuple):
     """The index in the batch, from 0, and the reason of each rejected event."""
     unknown_fields: Sequence[str] = ()
     """The first fields of accepted events that the definition does not list, and whose values are kept."""
+    old_events: OldEvents | None = None
 
 
 class Receipt(Model):
@@ -98,7 +100,9 @@ class CheckedBatch:
         """Return the result of the batch: `written` of the accepted events are new, the others are duplicates."""
         rejected = zip(self.rejects["index"].to_pylist(), self.rejects["reason"].to_pylist(), strict=True)
         unknown = extra_names(self.split.table[EXTRA], rows=_NAMED_EVENTS)[:_NAMED_FIELDS]
-        return BatchResult(self.batch_id, written, self.accepted - written, tuple(rejected), tuple(unknown))
+        dates = ((partition.date, rows) for partition, rows in self.split.row_counts())
+        old = find_old_events(dates, received_at=self.receipt.received_at)
+        return BatchResult(self.batch_id, written, self.accepted - written, tuple(rejected), tuple(unknown), old)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,6 +87,9 @@ class EventsApi:
         document = {**result._asdict(), "rejected": rejected, "unknown_fields": list(result.unknown_fields)}
         if not result.unknown_fields:
             del document["unknown_fields"]
+        document["old_events"] = result.old_events and result.old_events._asdict()
+        if not result.old_events:
+            del document["old_events"]
         if result.rejected and not result.accepted and not result.duplicates:
             first = rejected[0]
             message = f"every event was rejected; the first one (index {first['index']}): {first['reason']}"
