@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import ListGroup, Result, Session, command, command_group
 from slackwater.cli.commands.run import run_document
-from slackwater.cli.names import shown
+from slackwater.cli.names import shown, shown_in
 from slackwater.cli.options import PipelineName, argument, date_option, option
 from slackwater.cli.output import format_usd, print_table, print_text
 from slackwater.errors import InputError
@@ -60,7 +60,8 @@ def list_days(
         if days:
             held = [(shown(day.pipeline), day.date, day.hold) for day in days if day.hold]
             print_table(
-                _COLUMNS, [(name, date, timestamp(hold.since), hold.rule, hold.reason) for name, date, hold in held]
+                _COLUMNS,
+                [(name, date, timestamp(hold.since), hold.rule, shown_in(hold.reason)) for name, date, hold in held],
             )
             commands = "slackwater late release | keep PIPELINE --date DATE --reason TEXT"
             print_text(f"{counted(len(days), 'day')} on hold: {commands}")
@@ -69,11 +70,14 @@ def list_days(
         if deferred:
             columns = ("pipeline", "date", "not before", "rule", "reason")
             print_table(
-                columns, [(shown(it.pipeline), it.date, _not_before(it), it.rule, it.reason) for it in deferred]
+                columns,
+                [(shown(it.pipeline), it.date, _not_before(it), it.rule, shown_in(it.reason)) for it in deferred],
             )
             print_text(f"{counted(len(deferred), 'day')} deferred: slackwater run PIPELINE --date DATE runs one now")
         for item in given_up:
-            print_text(f"nobody is notified of {shown(item.pipeline)} {item.date}: {item.reason}", style="yellow")
+            print_text(
+                f"nobody is notified of {shown(item.pipeline)} {item.date}: {shown_in(item.reason)}", style="yellow"
+            )
         for day in changed:
             reason = day.table_notice.reason if day.table_notice else ""
             print_text(
@@ -127,7 +131,10 @@ def _list_older(session: Session, pipeline: str | None, *, first: str | None, la
             decisions = [(item.decision, item.since) for item in result.days]
             print_table(
                 _COLUMNS,
-                [(shown(day.pipeline), day.date, _time(since), day.rule, day.reason) for day, since in decisions],
+                [
+                    (shown(day.pipeline), day.date, _time(since), day.rule, shown_in(day.reason))
+                    for day, since in decisions
+                ],
             )
             days = counted(len(result.days), "day")
             print_text(f"{days} before the window: slackwater run PIPELINE --date DATE processes one")
