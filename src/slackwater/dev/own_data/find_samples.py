@@ -30,6 +30,11 @@ class FoundSample:
     """Whether their names contain a date, and are otherwise the same."""
 
     @property
+    def folder(self) -> str:
+        """The folder that they are in, or the URL of it."""
+        return self.files[-1].rpartition("/")[0]
+
+    @property
     def is_url(self) -> bool:
         """Whether a web server has them."""
         return is_url(self.files[-1])
