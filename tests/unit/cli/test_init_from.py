@@ -215,6 +215,7 @@ def test_the_files_of_a_listing_are_pulled_from_it(web: Web, monkeypatch, docume
     assert {item["field"] for item in document["decisions"]} == {"timestamp.timezone", "timezone"}
     pull = source_of("new")["pull"]
     assert (pull["url"], pull["files"]) == (f"{web.url}/out", "rides-{date}*.csv")
+    assert pull["listing"] == content_type.rpartition("/")[2]
     assert "slackwater pull rides --as-of 2024-03-09" in document["next_commands"]
     assert not any("slackwater dev" in command for command in document["next_commands"])
 

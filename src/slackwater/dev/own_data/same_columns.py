@@ -50,7 +50,7 @@ def merge_names(group: Sequence[FoundSample], others: Sequence[FoundSample]) -> 
     name = _name(group[0])
     middle = name[len(start) : len(patterns[0]) - len(end)]
     return SameColumns(
-        FoundSample(files=(*sorted(files), last), has_dates=True),
+        FoundSample(files=(*sorted(files), last), has_dates=True, listing=group[0].listing),
         f"{start}*{name[len(start) + len(middle) :]}",
         tuple(patterns),
     )

@@ -64,7 +64,9 @@ class SourcePart:
             if same:
                 url = local.url and f"{local.url.rpartition('/')[0]}/{quote(same.name, safe='*')}"
                 local = local._replace(name=same.name, url=url)  # noqa: PLW2901 - the same file
-            inferred = infer_definition(local.path, name=local.name, url=local.url, is_whole=local.is_whole)
+            inferred = infer_definition(
+                local.path, name=local.name, url=local.url, listing=found.listing, is_whole=local.is_whole
+            )
             source = _decided(inferred)
             rows = None
             if source and source.pull:
