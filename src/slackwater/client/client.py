@@ -48,6 +48,8 @@ class PullTotals(TypedDict):
     removed: int
     doubtful: int
     left: int
+    returned: int
+    """Files that were removed, and that the partner lists again."""
     unmatched: int
     """Listed files that begin as the pattern and have a date of the window, but match no pattern of the folder."""
     unmatched_files: list[str]
