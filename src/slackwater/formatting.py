@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ _SIGNIFICANT_DIGITS = (4, 7, 10, 13, 17)
 _SMALLEST_PERCENT, _LARGEST_PERCENT = 0.1, 1e6
 _DURATION_UNITS = ((86_400, "day"), (3_600, "h"), (60, "min"), (1, "s"))
 
+_ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
 # The control characters of ASCII (C0, DEL) and Unicode (C1), and the two Unicode line separators: terminals interpret
 # some of them, mail clients break lines at others.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -32,6 +34,20 @@ def counted(count: int, noun: str) -> str:
     ('1 row', '1,234 rows')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def unescaped(text: str) -> str:
+    r"""Return text of a JSON string with the characters of its escapes. Half of a surrogate pair stays as it is.
+
+    >>> unescaped(r"Ticket N\u00ba")
+    'Ticket Nº'
+    """
+    return _ESCAPES.sub(lambda match: _unescaped(match[0]), text)
+
+
+def _unescaped(escapes: str) -> str:
+    characters = str(json.loads(f'"{escapes}"'))
+    return escapes if any("\ud800" <= character <= "\udfff" for character in characters) else characters
 
 
 def rounded_usd(amount: float) -> str:

@@ -17,6 +17,7 @@ from slackwater.client.late_client import LateClient
 from slackwater.client.resources import Connection, connect
 from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError, NotDeployed, PullFailed
+from slackwater.formatting import unescaped
 from slackwater.project.project import Project
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class PullTotals(TypedDict):
     removed: int
     doubtful: int
     left: int
+    returned: int
+    """Files that were removed, and that the partner lists again."""
     unmatched: int
     """Listed files that begin as the pattern and have a date of the window, but match no pattern of the folder."""
     unmatched_files: list[str]
@@ -204,7 +207,7 @@ class Client(LateClient):
         )
         view = self.executions.wait(execution, on_progress=on_progress)
         if view.error in {"FilesFailed", "NoEventAccepted"}:
-            raise PullFailed(view.cause, self.executions.state_machines.failure_input(view.arn))
+            raise PullFailed(unescaped(view.cause), self.executions.state_machines.failure_input(view.arn))
         return cast("PullTotals", dict(require_success(view)))
 
     def files(

@@ -173,6 +173,8 @@ def _syntax_problems(error: sqlglot.errors.SqlglotError, sql: str, dialect: str)
         description = f"something is missing after {token}"
     elif description == "Expected TYPE after CAST":
         description = f"{token} is not a type such as int, double, string or decimal(10,2)"
+    elif description.startswith("Expecting "):
+        description = f"{description.removeprefix('Expecting ')} is expected near {token}"
     elif description == "Invalid expression / Unexpected token":
         description = f"{token} is not expected here"
     position = sql_position(max(end - len(token), 0), sql)

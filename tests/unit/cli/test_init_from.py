@@ -131,6 +131,28 @@ def test_the_rows_of_the_test_keep_nested_values(document_of):
     assert sum(counts.values()) == len(rows)
 
 
+def test_files_of_two_shops_with_equal_columns_are_one_source(document_of):
+    for name in ("faro", "sao_joao"):
+        Path(f"partner/{name}_sales_2024-03-09.csv").write_text(RIDES)
+    Path("partner/all_sales_2024-03-09.ndjson").write_text('{"id": "a", "at": "2024-03-09T05:00:00Z"}\n')
+    Path("partner/faro_stock_2024-03-09.csv").write_text(RIDES.replace("Fare", "Stock"))
+    document = document_of("init", "new", "--from", "partner")
+    names = {name for name in document["files"] if name.startswith("sources/")}
+    assert names == {f"sources/{name}.yaml" for name in ("rides", "sales", "all_sales", "faro_stock")}
+    assert source_of("new", "sales")["pull"]["files"] == "*_sales_{date}.csv"
+    problem = "one source for faro_sales_{date}.csv, sao_joao_sales_{date}.csv: their columns are equal"
+    assert problem in [item["problem"] for item in document["decisions"]]
+    decide("new")
+    assert document_of("pipeline", "validate", "--project", "new")["problems"] == []
+
+
+def test_kinds_without_a_word_in_common_stay_two_sources(document_of):
+    for name in ("faro", "evora"):
+        Path(f"partner/{name}_2024-03-09.csv").write_text(RIDES)
+    files = document_of("init", "new", "--from", "partner")["files"]
+    assert {"sources/faro.yaml", "sources/evora.yaml"} <= {*files}
+
+
 def counts(*keys: str) -> str:
     times = {"as_of": "2024-03-11T00:00:00Z", "through": "2024-03-10T00:00:00Z"}
     return json.dumps({**times, "counts": dict.fromkeys(keys, 7)}, indent=1)
@@ -193,6 +215,7 @@ def test_the_files_of_a_listing_are_pulled_from_it(web: Web, monkeypatch, docume
     assert {item["field"] for item in document["decisions"]} == {"timestamp.timezone", "timezone"}
     pull = source_of("new")["pull"]
     assert (pull["url"], pull["files"]) == (f"{web.url}/out", "rides-{date}*.csv")
+    assert pull["listing"] == content_type.rpartition("/")[2]
     assert "slackwater pull rides --as-of 2024-03-09" in document["next_commands"]
     assert not any("slackwater dev" in command for command in document["next_commands"])
 

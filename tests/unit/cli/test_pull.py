@@ -161,3 +161,7 @@ def test_files_that_match_no_pattern_are_printed(capsys):
     assert "1 file matches no pattern of the source: fx-2026-11-22-late.csv" in shown
     shown = printed(capsys, unmatched=4, unmatched_files=["a", "b", "c"])
     assert "4 files match no pattern of the source: a, b, c, ..." in shown
+
+
+def test_files_that_have_returned_are_printed(capsys):
+    assert "1 removed file is listed again" in printed(capsys, returned=1)

@@ -133,6 +133,16 @@ def test_a_pull_that_fails_has_its_totals(monkeypatch):
         assert getattr(raised.value, "totals", None) == (totals if expected is PullFailed else None)
 
 
+def test_the_reason_of_a_failed_pull_has_its_characters(monkeypatch):
+    cause = json.dumps("no 'Ticket Nº' 🥐").strip('"') + r" cut \ud83e"
+    states = FakeStates({"arn:e": [("FAILED", ["List files"])]}, error="FilesFailed", cause=cause)
+    monkeypatch.setattr(FakeStates, "start_execution", lambda *_, **__: {"executionArn": "arn:e"})
+    monkeypatch.setattr(StateMachines, "failure_input", lambda *_: {})
+    with pytest.raises(PullFailed) as raised:
+        client(states).pull("flights")
+    assert str(raised.value) == r"no 'Ticket Nº' 🥐 cut \ud83e"
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -508,6 +508,7 @@ class TestWorkList:
             "removed": 1,
             "doubtful": 0,
             "left": 0,
+            "returned": 0,
             "unmatched": 0,
             "unmatched_files": (),
             "oldest_not_taken": None,

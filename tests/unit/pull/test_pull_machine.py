@@ -110,6 +110,7 @@ class TestMachine:
             "removed": 2,
             "doubtful": 1,
             "left": 5,
+            "returned": 0,
             "unmatched": 0,
             "unmatched_files": [],
             "reports": 0,
@@ -126,6 +127,9 @@ class TestMachine:
             "first_reason": "",
             "correlation_id": "c",
         }
+
+    def test_totals_have_the_files_that_have_returned(self):
+        assert totals(returned=2)["returned"] == 2
 
     def test_totals_have_the_files_that_match_no_pattern(self):
         result = totals(unmatched=4, unmatched_files=["a", "b", "c"])
@@ -308,6 +312,7 @@ class TestFunctions:
             "removed": 0,
             "doubtful": 0,
             "left": 0,
+            "returned": 0,
             "unmatched": 0,
             "unmatched_files": [],
             "reports": 0,

@@ -92,6 +92,7 @@ def test_a_file_that_returns_counts_again(setup):
     del setup.partner.files[FIRST]
     plan(setup)
     setup.partner.files[FIRST] = FILES[FIRST]
+    assert setup.copy().plan().returned == 1
     # Also after every pipeline has been changed to keep the rows.
     assert (setup.pull(), removed(setup)) == ({}, set())
 

@@ -61,7 +61,7 @@ ALL = [
     "pipelines/sales.yaml:10:26: steps.joined.depends_on: no source or step 'citys' (did you mean cities?)",
     "pipelines/sales.yaml:11:31: steps.joined.with.how: wrong value: 'lefft' "
     "(expected 'inner', 'left', 'right', 'full', 'semi' or 'anti'; did you mean left?)",
-    "pipelines/sales.yaml:17:33: steps.totals.with.query: not readable as SQL: Expecting )",
+    "pipelines/sales.yaml:17:33: steps.totals.with.query: not readable as SQL: ) is expected near AS",
     "pipelines/sales.yaml:19:3: steps.loose: no step reads it: remove it or publish it",
     "pipelines/sales.yaml:19:17: steps.loose.step: no step 'filtr' (did you mean filter?)",
     "pipelines/sales.yaml:20:25: publish.key: it must contain `date`, the column by which the table is partitioned",

@@ -212,7 +212,7 @@ MISTAKES = {
         "6:11  event_id: 'orderid' must be listed in `fields` with type int64 or string (did you mean order_id?)",
     ),
     "a bracket is not closed": Mistake(
-        PIPELINE, ", 2) AS", ", 2 AS", f"19:63  {QUERY}not readable as SQL: Expecting )"
+        PIPELINE, ", 2) AS", ", 2 AS", f"19:63  {QUERY}not readable as SQL: ) is expected near AS"
     ),
     "a step reads itself": Mistake(
         PIPELINE,

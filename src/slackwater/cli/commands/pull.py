@@ -106,6 +106,9 @@ def print_pull_totals(totals: Mapping[str, Any], project: Project) -> None:
             words = re.sub(r"{([^|}]+)\|([^}]+)}", r"\1" if count == 1 else r"\2", words)
             note = words.format(source=name, count=count, on_removed=pull.on_removed)
             print_note(f"{counted(count, noun)} {note}", style="yellow")
+    if returned := totals.get("returned"):  # deployments of older versions count none
+        verb = "is" if returned == 1 else "are"
+        print_text(f"  {counted(returned, 'removed file')} {verb} listed again")
     if unmatched := totals.get("unmatched"):  # deployments of older versions find none
         names = ", ".join(totals["unmatched_files"]) + (", ..." if unmatched > len(totals["unmatched_files"]) else "")
         verb = "matches" if unmatched == 1 else "match"

@@ -28,6 +28,13 @@ class FoundSample:
     """Paths or URLs, in order of their names. The last one is the sample."""
     has_dates: bool
     """Whether their names contain a date, and are otherwise the same."""
+    listing: str | None = None
+    """How a web server lists them, as in `pull.listing`; None if it was not asked."""
+
+    @property
+    def folder(self) -> str:
+        """The folder that they are in, or the URL of it."""
+        return self.files[-1].rpartition("/")[0]
 
     @property
     def is_url(self) -> bool:
@@ -43,11 +50,13 @@ def find_samples(values: Sequence[str]) -> list[FoundSample]:
     """
     found: dict[tuple[str, str], FoundSample] = {}
     for value in values:
-        for folder, name in _files(value):
+        for folder, name, listing in _files(value):
             pattern, has_date = file_pattern(name)
             key = (folder, pattern if has_date else name)
             files = {*found[key].files} if key in found else set[str]()
-            found[key] = FoundSample(files=tuple(sorted({*files, f"{folder}{name}"})), has_dates=has_date)
+            found[key] = FoundSample(
+                files=tuple(sorted({*files, f"{folder}{name}"})), has_dates=has_date, listing=listing
+            )
     if len(found) > _MOST_SOURCES:
         raise InputError(
             f"--from: {len(found)} kinds of files, each of which would be a source: name the files of one source"
@@ -55,32 +64,33 @@ def find_samples(values: Sequence[str]) -> list[FoundSample]:
     return list(found.values())
 
 
-def _files(value: str) -> Iterator[tuple[str, str]]:
-    """Yield the folder, with a slash at the end, and the name of each file."""
+def _files(value: str) -> Iterator[tuple[str, str, str | None]]:
+    """Yield the folder, with a slash at the end, and the name of each file, and how it is listed."""
     if is_url(value):
         require_http(value)
         folder, _, name = value.rpartition("/")
         # The name of a URL is quoted already, and may have a query.
-        yield from [(f"{folder}/", name)] if name else _listed(value)
+        yield from [(f"{folder}/", name, None)] if name else _listed(value)
         return
     path = Path(value)
     if not path.is_dir():
-        yield value.removesuffix(path.name), path.name
+        yield value.removesuffix(path.name), path.name, None
         return
     names = [file.name for file in sorted(path.iterdir()) if file.is_file() and _is_known(file.name)]
     if not names:
         raise InputError(f"--from: {value}: no file with one of the suffixes {', '.join(sorted(_SUFFIXES))}")
-    yield from ((f"{path}/", name) for name in names)
+    yield from ((f"{path}/", name, None) for name in names)
 
 
-def _listed(url: str) -> Iterator[tuple[str, str]]:
-    names = [name for name in names_in_folder(url, outbound=outbound_of_environment()) if _is_known(name)]
+def _listed(url: str) -> Iterator[tuple[str, str, str | None]]:
+    listing, all_names = names_in_folder(url, outbound=outbound_of_environment())
+    names = list(filter(_is_known, all_names))
     if not names:
         raise InputError(
             f"--from: {without_query(url)}: it lists no file with one of the suffixes {', '.join(sorted(_SUFFIXES))}: "
             "name the URL of a file"
         )
-    yield from ((url, quote(name)) for name in names)
+    yield from ((url, quote(name), listing) for name in names)
 
 
 def _is_known(name: str) -> bool:

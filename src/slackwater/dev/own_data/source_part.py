@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import yaml
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from slackwater.dev.infer import local_sample
 from slackwater.dev.own_data.count_files import CountFiles, read_count_files
 from slackwater.dev.own_data.definitions import Counting
 from slackwater.dev.own_data.find_samples import FoundSample
+from slackwater.dev.own_data.same_columns import SameColumns
 from slackwater.dev.own_data.sample_rows import SampleRows, sample_rows
 from slackwater.receiver.inference.definition_yaml import UNDECIDED_TIMEZONE, file_date
 from slackwater.receiver.inference.infer import InferredDefinition, infer_definition
@@ -44,28 +45,49 @@ class SourcePart:
     inferred: InferredDefinition
     rows: SampleRows | None
     """Rows of the test; None without a test."""
+    same: SameColumns | None = None
+    """Set if files whose names differ in more than their dates are the source."""
     counts: CountFiles | None = None
     """Files that say how many events were sent."""
     possible_counts: tuple[CountFiles, ...] = ()
     """Those that may as well belong to another source."""
 
     @classmethod
-    def read(cls, found: FoundSample) -> SourcePart | CountFiles:
-        """Read the latest of the files. Raises as `infer_definition` and `local_sample` do."""
+    def read(cls, found: FoundSample, same: SameColumns | None = None) -> SourcePart | CountFiles:
+        """Read the latest of the files, of one source if they are the `same`.
+
+        Raises as `infer_definition` and `local_sample` do.
+        """
         with local_sample(found.files[-1]) as local:
             if counts := read_count_files(local, found):
                 return counts
-            inferred = infer_definition(local.path, name=local.name, url=local.url, is_whole=local.is_whole)
+            if same:
+                url = local.url and f"{local.url.rpartition('/')[0]}/{quote(same.name, safe='*')}"
+                local = local._replace(name=same.name, url=url)  # noqa: PLW2901 - the same file
+            inferred = infer_definition(
+                local.path, name=local.name, url=local.url, listing=found.listing, is_whole=local.is_whole
+            )
             source = _decided(inferred)
             rows = None
             if source and source.pull:
                 rows = sample_rows(local, source, timezone=source.timestamp.timezone or "UTC")
-        return cls(found=found, inferred=inferred, rows=rows)
+        return cls(found=found, inferred=inferred, rows=rows, same=same)
 
     @property
     def name(self) -> str:
         """The name of the source."""
         return self.inferred.source
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Names and types of its fields, and the format of its files: those of one source are equal."""
+        pull = self._content.get("pull", {})
+        return (*sorted(self.inferred.fields.items()), ("", str(pull.get("format"))))
+
+    @property
+    def options(self) -> int:
+        """How much the fields say: more if the sample has larger numbers, or more forms of times."""
+        return len(str(self._content["fields"]))
 
     @property
     def has_test(self) -> bool:
@@ -131,6 +153,8 @@ class SourcePart:
             advice["pull.url"] = "a placeholder: name the folder of the partner's files"
         if not self._is_pushed and not self.found.has_dates:
             advice["pull.files"] = "the name of the sample has no date: show where it is in names of files"
+        if self.same:
+            advice["pull.files"] = f"one source for {', '.join(self.same.patterns)}: their columns are equal"
         if self.counts or self.possible_counts:
             names = ", ".join(files.pattern for files in (self.counts, *self.possible_counts) if files)
             advice["counts"] = f"{names}: does it count the events of this source?"

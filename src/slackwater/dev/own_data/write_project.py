@@ -10,6 +10,7 @@ from pathlib import Path
 from slackwater.dev.new_project import require_new, write_files
 from slackwater.dev.own_data.count_files import CountFiles
 from slackwater.dev.own_data.find_samples import FoundSample, find_samples
+from slackwater.dev.own_data.same_columns import merge_names
 from slackwater.dev.own_data.source_part import Decision, SourcePart
 from slackwater.errors import DataError, InputError, PartnerError, SlackwaterError
 from slackwater.receiver.connectors.http_session import without_query
@@ -65,6 +66,30 @@ def write_own_project(folder: Path, samples: Sequence[str]) -> OwnProject:
     )
 
 
+def _merged(parts: Sequence[SourcePart], others: Sequence[FoundSample]) -> list[SourcePart]:
+    """Return the parts with one for those of a folder whose columns are equal, and whose names have words in common."""
+    groups: dict[tuple[object, ...], list[SourcePart]] = {}
+    for part in parts:
+        groups.setdefault((part.found.folder, part.columns), []).append(part)
+    merged: list[SourcePart] = []
+    for group in groups.values():
+        group.sort(key=lambda part: -part.options)
+        rest = [*others, *(part.found for part in parts if part not in group)]
+        alike: list[list[SourcePart]] = []
+        for part in group:
+            for same_words in alike:
+                if merge_names([each.found for each in (*same_words, part)], rest):
+                    same_words.append(part)
+                    break
+            else:
+                alike.append([part])
+        for same_words in alike:
+            same = merge_names([part.found for part in same_words], rest)
+            one = SourcePart.read(same.found, same) if same else None
+            merged += [one] if isinstance(one, SourcePart) else same_words
+    return merged
+
+
 def _read_parts(samples: Sequence[FoundSample]) -> tuple[list[SourcePart], tuple[UnreadFile, ...]]:
     parts, counts, unread = list[SourcePart](), list[CountFiles](), list[UnreadFile]()
     first: SlackwaterError | None = None
@@ -82,6 +107,7 @@ def _read_parts(samples: Sequence[FoundSample]) -> tuple[list[SourcePart], tuple
             parts.append(part)
     if not parts:
         raise first or InputError("--from: only files with counts of events: name those with the events too")
+    parts = _merged(parts, [files.found for files in counts])
     for files in counts:
         owners = files.owners([part.found for part in parts])
         for index, part in enumerate(parts):

@@ -9,6 +9,7 @@ from datetime import date
 from functools import partial
 from html import unescape
 from time import sleep as wait_for
+from typing import Literal
 from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
@@ -125,17 +126,22 @@ def _read_json_page(
     return page, body.size, absolute_link(str(response.url), link) if link else ""
 
 
-def names_in_folder(url: str, *, outbound: Outbound, sleep: Callable[[float], None] = wait_for) -> list[str]:
+def names_in_folder(
+    url: str, *, outbound: Outbound, sleep: Callable[[float], None] = wait_for
+) -> tuple[Literal["json", "html"], list[str]]:
     """Return the names of the files that a JSON listing or an index page at `url` has, without those of sub-folders.
+
+    The first part of the result says which of them it is.
 
     Raises `OutboundRefused`, or another `PartnerError`.
     """
     with closing(HttpSession(url, credentials=None, transport=GuardedTransport(outbound), sleep=sleep)) as session:
+        kind: Literal["json", "html"] = "json"
         try:
             names = [file.name for file in json_listing(session, url, re.compile("[^/]+"))]
         except HtmlPage:
-            names = list(index_names(*read_index(session, url, may_be_gone=False)))
-    return sorted(dict.fromkeys(names))
+            kind, names = "html", list(index_names(*read_index(session, url, may_be_gone=False)))
+    return kind, sorted(dict.fromkeys(names))
 
 
 def names_in_indexes(

@@ -87,10 +87,11 @@ def _definition(field: InferredField, definition: FieldDefinition) -> str:
     return f"  {flow(field.name)}: {flow(options['type'] if len(options) == 1 else options)}"
 
 
-def arrival_lines(sample: Sample, source: str, *, name: str, url: str | None) -> list[str]:
+def arrival_lines(sample: Sample, source: str, *, name: str, url: str | None, listing: str | None) -> list[str]:
     """Return `pull`, or `push` for events that the receiver cannot read from the file.
 
-    `name` is the name of the sample file, and `url` its URL, without a query, if it has one.
+    `name` is the name of the sample file, and `url` its URL, without a query, if it has one. `listing` is how its
+    server lists it; None if that is not known.
     """
     if sample.list_key is not None:
         key = quote_name(sample.list_key)
@@ -108,7 +109,9 @@ def arrival_lines(sample: Sample, source: str, *, name: str, url: str | None) ->
     if not has_date:
         lines += _comment("Set where the date is in names of files: the sample's name has none.", indent=2)
     lines.append(f"  files: {flow(pattern)}")
-    if url and FilePattern(pattern).is_exact:
+    if listing:
+        lines.append(f"  listing: {listing}")
+    elif url and FilePattern(pattern).is_exact:
         lines.append("  listing: none  # requests each possible name; if the server lists its files: json or html")
     lines += [*comments(sample.notes, indent=2), f"  format: {flow(file_format)}"]
     lines.append(f"  max_file_mb: {_MAX_FILE_MB}  # larger files need a job with a network")

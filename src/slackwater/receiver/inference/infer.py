@@ -76,13 +76,19 @@ class InferredDefinition:
 
 
 def infer_definition(
-    path: Path, *, name: str, source: str | None = None, url: str | None = None, is_whole: bool = True
+    path: Path,
+    *,
+    name: str,
+    source: str | None = None,
+    url: str | None = None,
+    listing: str | None = None,
+    is_whole: bool = True,
 ) -> InferredDefinition:
     """Infer the definition of a source from a file.
 
     `name` is the name of the file, `source` that of the source (by default, it is made of the file's), and `url` where
-    the file comes from. `is_whole` is False if `path` holds only the beginning of it. Raises `DataError` when the file
-    has no row that can be read.
+    the file comes from; `listing` is how the server lists it, as in `pull.listing`, if that is known. `is_whole` is
+    False if `path` holds only the beginning of it. Raises `DataError` when the file has no row that can be read.
     """
     # In a folder of its own: the receiver decompresses some formats beside the file.
     with TemporaryDirectory(prefix="slackwater-infer-") as folder:
@@ -97,7 +103,7 @@ def infer_definition(
         words = identifier(re.sub(r"[^A-Za-z]+", " ", name.partition(".")[0]))
         source = source or words[:63] or "source"
         fields, undecided, lines = _infer_source(sample, source)
-        lines += arrival_lines(sample, source, name=name, url=url)
+        lines += arrival_lines(sample, source, name=name, url=url, listing=listing)
         rejected = _check("\n".join(lines), fields, sample, file, name, is_whole=is_whole)
     head = head_lines(sample, rejected, name=url or name, is_undecided=bool(undecided))
     return InferredDefinition(

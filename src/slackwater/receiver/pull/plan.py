@@ -65,6 +65,8 @@ class PlanCounts(BaseModel):
     """Files of the window that are stored and that the partner does not list any more."""
     left: int
     """Files beyond `MAX_ITEMS`, which the next pull fetches."""
+    returned: int = 0
+    """Files that were removed, and that the partner lists again."""
     unmatched: int = 0
     """Files of the window that have the beginning of the pattern and a date, but match no pattern of the folder."""
     unmatched_files: tuple[str, ...] = ()
@@ -161,7 +163,7 @@ def plan_pull(
     retried = retries[: max(MAX_RETRIES, MAX_ITEMS - len(fresh))]
     items = [*fresh[: MAX_ITEMS - len(retried)], *retried]
     stored = [file.path for dated in dated_patterns for file in cache.files_of_date(name, dated) if file.is_stored]
-    record_returned((entry for entry in entries.values() if not entry.is_leased(now)), cache=cache, now=now)
+    returned = record_returned((entry for entry in entries.values() if not entry.is_leased(now)), cache=cache, now=now)
     doubtful: Sequence[str] = ()
     if records_removed:
         doubtful = record_removed(
@@ -184,6 +186,7 @@ def plan_pull(
         removed=sum(path not in listed for path in stored),
         doubtful=doubtful,
         left=len(fresh) + len(retries) - len(items),
+        returned=returned,
         unmatched=len(unmatched),
         unmatched_files=tuple(other[:_NAME_LENGTH] for other in unmatched[:_NAMED_FILES]),
         oldest_not_taken=longest.not_taken_since if longest else None,

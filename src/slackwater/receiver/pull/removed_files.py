@@ -101,10 +101,12 @@ def _is_doubtful(missing: int, present: int, accepted: int) -> bool:
     return missing > accepted and missing >= present
 
 
-def record_returned(entries: Iterable[FileEntry], *, cache: FileCache, now: datetime) -> None:
-    """Record that the partner lists these files again, if their removal is recorded."""
-    for entry in islice((entry for entry in entries if entry.removed_since), MAX_RECORDED):
+def record_returned(entries: Iterable[FileEntry], *, cache: FileCache, now: datetime) -> int:
+    """Record that the partner lists these files again, if their removal is recorded; return how many these are."""
+    returned = list(islice((entry for entry in entries if entry.removed_since), MAX_RECORDED))
+    for entry in returned:
         _record(entry, None, cache=cache, now=now)
+    return len(returned)
 
 
 def _record(entry: FileEntry, since: datetime | None, *, cache: FileCache, now: datetime) -> None:
