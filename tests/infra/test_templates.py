@@ -156,7 +156,7 @@ def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:
     [
         ("EventBufferQueue", "storeevents", (1000, 5)),
         ("ArrivalsQueue", "checkarrivals", (10_000, 300)),
-        ("StatesQueue", "foldstate", (10_000, 20)),
+        ("StatesQueue", "foldstate", (10_000, 2)),
     ],
 )
 def test_messages_are_retried_one_by_one_before_they_become_dead_letters(

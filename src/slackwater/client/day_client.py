@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slackwater.client.days.costs import DayCost
     from slackwater.client.days.history import DayVersion
     from slackwater.client.days.run_log import RunLog
-    from slackwater.client.days.stop import StoppedRun
+    from slackwater.client.days.stop import StoppedRun, StoppedWait
     from slackwater.client.days.timeline import Timeline
     from slackwater.client.days.verified import VerifiedVersion
     from slackwater.client.plan import Plan
@@ -96,16 +96,22 @@ class DayClient(ClientResources):
         ) as execution:
             yield self._handle(pipeline.pipeline, day, execution)
 
-    def stop(self, run: str, *, date: Date | None = None) -> StoppedRun:
+    def stop(self, run: str, *, date: Date | None = None) -> StoppedRun | StoppedWait:
         """Stop a run and its Spark jobs, and return when they have ended. The day can run again at once.
 
         `run` is a pipeline, with the `date` of its day, or a run id. Published versions stay. A run that publishes
-        before it is stopped stays published. Raises `InputError` for a run that has ended or does not exist,
+        before it is stopped stays published. If no attempt of the day runs, those that wait for their inputs are
+        stopped. Raises `InputError` for a run that has ended or does not exist,
         `UnknownName`, `DayChanged`, `AccessDenied`, `CloudError`; the same call can be repeated.
         """
-        from slackwater.client.days.stop import RunStopper
+        from slackwater.client.days.stop import RunStopper, WaitStopper
         from slackwater.runs.outcome import RunRecorder
+        from slackwater.state.waits import DayKey
 
+        if date is not None:
+            waits = WaitStopper(state_machines=self.state_machines, table=self.run_table, waits=self.wait_table)
+            if stopped := waits.stop(DayKey(self.project.stored_name(run), iso_date(date))):
+                return stopped
         recorder = RunRecorder(store=self.store, table=self.run_table, now=utc_now)
         stopper = RunStopper(state_machines=self.state_machines, recorder=recorder, logs=self.logs)
         return stopper.stop(self.attempt(run, date=date))

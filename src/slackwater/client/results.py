@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.days.executions import OnProgress
-from slackwater.client.days.stop import StoppedRun
+from slackwater.client.days.stop import StoppedRun, StoppedWait
 from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision
 from slackwater.late.report.sections import report_sections
@@ -31,6 +31,7 @@ __all__ = [
     "RunRecord",
     "RunSteps",
     "StoppedRun",
+    "StoppedWait",
     "Suggestion",
     "Token",
     "Version",

@@ -3,7 +3,8 @@
 - Layers are unpacked once: the emulator unpacks them for every worker, which takes seconds and 150 MB each time.
 - A worker is forked by a process that has imported the modules of its layers already, unless that is not safe
   (`slackwater.local.fork_server`).
-- An exception of a function is reported by its class and with its stack trace: retries name classes.
+- An exception of a function is reported by its class and with its stack trace, and the end of its process as
+  `Runtime.ExitError`: retries name them.
 - As many workers start at a time as this machine has cores: the emulator starts one for every invocation that finds no
   idle worker, and ten that start at once take longer than two that then serve all ten invocations.
 """
@@ -32,6 +33,8 @@ from slackwater.local.unpacked import Unpacked
 
 # After this time an invocation gets a worker of its own: it may be one that a starting worker waits for.
 _START_SECONDS = 3.0
+# What the emulator says about a worker that has ended during an invocation.
+_DIED = "Worker process died"
 # A worker reads this file as Lambda does, so that the layer comes before everything else on its path.
 _PATH_FILE = f"python/lib/python{PYTHON}/site-packages/shared-layer.pth"
 # Beginnings of the names of variables that Python reads when it starts, or a module of the layer when it is imported.
@@ -148,7 +151,7 @@ def limit_starting_workers(cores: int) -> None:
 
 
 def report_exceptions() -> None:
-    """Report exceptions of Python functions as Lambda does: for the emulator, each one is a `Runtime.HandlerError`."""
+    """Report errors of Python functions as Lambda does: for the emulator, each one is a `Runtime.HandlerError`."""
     functions, runtime = module("services.lambda_svc"), module("core.lambda_runtime")
     latest: contextvars.ContextVar[Mapping[str, Any] | None] = contextvars.ContextVar("latest", default=None)
 
@@ -169,6 +172,9 @@ def report_exceptions() -> None:
                 "requestId": request_id,
                 "stackTrace": trace.splitlines(keepends=True)[1:-1],
             }
+        elif result.get("error") and response.get("error") == _DIED:
+            message = f"RequestId: {request_id} Error: Runtime exited without providing a reason"
+            result["body"] = {"errorMessage": message, "errorType": "Runtime.ExitError"}
         return result
 
 

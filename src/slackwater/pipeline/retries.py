@@ -23,7 +23,8 @@ DESCRIPTION = "arn:aws:states:::aws-sdk:sfn:describeExecution"
 _OF_STEP_FUNCTIONS = {"IntervalSeconds": 5, "BackoffRate": 2, "MaxAttempts": 4, "JitterStrategy": "FULL"}
 RETRIES: dict[str, dict[str, Any]] = {
     LAMBDA: {
-        "Comment": "Lambda was busy, AWS throttled the function or failed it, or another execution changed the day.",
+        "Comment": "Lambda was busy, AWS throttled the function or failed it, its process ended, or another execution "
+        "changed the day.",
         "ErrorEquals": [
             "Lambda.TooManyRequestsException",
             "Lambda.ServiceException",
@@ -31,6 +32,9 @@ RETRIES: dict[str, dict[str, Any]] = {
             "Lambda.SdkClientException",
             # Step Functions has waited too long for the answer: the first call may still work.
             "Lambda.ClientExecutionTimeoutException",
+            # The process of the function has ended: AWS documents the first name, and Lambda reports the second one.
+            "Lambda.Unknown",
+            "Runtime.ExitError",
             # Errors of our own functions: Step Functions names a Python exception by its class.
             "Throttled",
             "Unavailable",

@@ -13,9 +13,11 @@ from slackwater.client.client import Client
 from slackwater.client.days import stop
 from slackwater.errors import DayChanged, InputError
 from slackwater.runs.record import RunState
+from slackwater.state.waits import DayKey, WaitingRun
 from tests.example_project import PROJECT, example_project
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_cli import a_client, use_client
+from tests.fakes_waits import MemoryWaits
 
 pytestmark = pytest.mark.unit
 
@@ -35,6 +37,10 @@ class Cloud:
 
     def stop_execution(self, *, executionArn, error, cause):  # noqa: N803
         self.stopped.append((executionArn, error, cause))
+
+    def describe_execution(self, *, executionArn):  # noqa: N803
+        is_over = executionArn == "over" or executionArn in {execution for execution, _, _ in self.stopped}
+        return {"status": "ABORTED" if is_over else "RUNNING"}
 
     def get_paginator(self, _):
         return self
@@ -66,11 +72,24 @@ def world(monkeypatch):
     return world
 
 
-def client_of(world, cloud):
+def client_of(world, cloud, waits=None):
     logs = JobLogs(emr=cloud, store=world.store, application="a", prefix="s3://logs/")
     return a_client(
-        world.project, run_table=world.table, store=world.store, state_machines=StateMachines(cloud), logs=logs
+        world.project,
+        run_table=world.table,
+        store=world.store,
+        state_machines=StateMachines(cloud),
+        logs=logs,
+        wait_table=waits or MemoryWaits(),
     )
+
+
+def waiting(world, *executions):
+    """Return the table of waiting runs with these executions of the day."""
+    waits = MemoryWaits()
+    for execution in executions:
+        waits.put_wait(WaitingRun(PIPELINE, DATE, execution, f"token-{execution}", world.now()))
+    return waits
 
 
 def test_a_run_is_stopped_with_its_jobs_and_the_day_runs_again(world):
@@ -195,3 +214,60 @@ def test_of_a_day_that_was_never_published_no_version_is_said_to_stay(printed_by
 def test_a_name_is_checked_before_the_cloud_is_asked(printed_by):
     assert "no pipeline 'nothing'" in printed_by("stop", "nothing", *PROJECT, code=2).err
     assert "date: missing" in printed_by("stop", PIPELINE, *PROJECT, code=2).err
+
+
+def test_a_run_that_waits_for_its_inputs_is_stopped_and_has_no_attempt(world, monkeypatch, printed_by, document_of):
+    world.publish(DATE)
+    waits, cloud = waiting(world, "over", "waits"), Cloud(world)
+    use_client(monkeypatch, client_of(world, cloud, waits))
+    shown = printed_by("stop", PIPELINE, "--date", DATE, *PROJECT)
+    assert shown.out.splitlines() == [
+        f"{PIPELINE} {DATE}: the run that waited for its inputs is stopped",
+        "  version 1 of the day stays published",
+        f"  to run the day again: slackwater run {PIPELINE} --date {DATE}",
+    ]
+    assert cloud.stopped == [("waits", "Stopped", "it was stopped with slackwater stop")]
+    assert [run.execution for run in waits.waits(DayKey(PIPELINE, DATE))] == ["over"]
+    assert [record.state for record in world.table.runs(PIPELINE, DATE)] == [RunState.PUBLISHED]
+    use_client(monkeypatch, client_of(world, Cloud(world), waiting(world, "first", "second")))
+    assert document_of("stop", PIPELINE, "--date", DATE, *PROJECT) == {
+        "pipeline": PIPELINE,
+        "date": DATE,
+        "attempt": None,
+        "run_id": None,
+        "state": "stopped",
+        "error": STOPPED,
+        "cancelled_jobs": [],
+        "published_attempt": 1,
+        "may_have_published": False,
+    }
+
+
+def test_a_waiting_run_of_a_day_without_attempts_is_stopped(world):
+    cloud = Cloud(world)
+    stopped = client_of(world, cloud, waiting(world, "waits")).stop(PIPELINE, date=DATE)
+    assert (stopped.executions, stopped.published_attempt) == (("waits",), 0)
+
+
+def test_a_run_that_goes_on_while_it_is_stopped_is_recorded_as_stopped(world, monkeypatch):
+    waits, cloud, stop_execution = waiting(world, "run"), Cloud(world), Cloud.stop_execution
+
+    def goes_on(self, **arguments):
+        if not world.table.runs(PIPELINE, DATE):
+            world.freeze(DATE)
+        stop_execution(self, **arguments)
+
+    monkeypatch.setattr(Cloud, "stop_execution", goes_on)
+    stopped = client_of(world, cloud, waits).stop(PIPELINE, date=DATE)
+    assert (stopped.run.attempt, stopped.error) == (1, STOPPED)
+    assert world.table.day(PIPELINE, DATE).active is None
+
+
+def test_the_running_attempt_is_stopped_before_a_run_that_waits(world):
+    world.freeze(DATE)
+    cloud, waits = Cloud(world), waiting(world, "waits")
+    client = client_of(world, cloud, waits)
+    assert client.stop(PIPELINE, date=DATE).run.attempt == 1
+    assert client.stop(PIPELINE, date=DATE).executions == ("waits",)
+    with pytest.raises(InputError, match=f"attempt 1 of {PIPELINE} for {DATE} has ended"):
+        client.stop(PIPELINE, date=DATE)

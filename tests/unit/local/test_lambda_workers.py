@@ -166,6 +166,22 @@ def test_an_exception_is_reported_by_its_class_with_its_message_and_stack_trace(
     assert body == {"errorType": type(error).__name__, "errorMessage": str(error), "requestId": "request"}
 
 
+def test_a_function_whose_process_has_died_is_reported_as_lambda_does(monkeypatch):
+    died = {"status": "error", "error": "Worker process died"}
+
+    def execute(function, event, request_id):
+        response = lambda_runtime.Worker.invoke(None, event)
+        return {"body": {"errorMessage": response["error"], "errorType": "Runtime.HandlerError"}, "error": True}
+
+    monkeypatch.setattr(lambda_runtime.Worker, "invoke", lambda worker, event: died)
+    monkeypatch.setattr(lambda_svc, "_execute_function_warm", execute)
+    report_exceptions()
+    assert lambda_svc._execute_function_warm({}, {}, "request")["body"] == {
+        "errorType": "Runtime.ExitError",
+        "errorMessage": "RequestId: request Error: Runtime exited without providing a reason",
+    }
+
+
 @pytest.mark.parametrize("folder", ["lambdas", "glue_jobs"])
 def test_what_modules_read_while_they_are_imported_decides_which_server_forks(folder, tmp_path):
     programs = [str(path) for path in (ROOT / folder).rglob("*.py")]

@@ -29,7 +29,7 @@ from ministack.services import (
 )
 from ministack.services.cloudformation import provisioners
 
-from slackwater.local import checkpoint, emulator
+from slackwater.local import checkpoint, emulator, lambda_workers
 from slackwater.local.services import state_machines
 
 pytestmark = pytest.mark.unit
@@ -119,6 +119,7 @@ CALLS = [
     (lambda_svc.get_state, "_prune_orphan_code_blobs(referenced)"),
     (lambda_svc._execute_function_warm, "acquire_worker(func_name, config, code_zip, qualifier=qualifier)"),
     (lambda_svc._execute_function_warm, "release_worker(worker)"),
+    (lambda_runtime.Worker.invoke, f'"error": "{lambda_workers._DIED}"'),
     (cloudwatch._evaluate_all_alarms, "_evaluate_alarm(alarm)"),
     (cloudwatch.cloudformation_put_metric_alarm, "_evaluate_alarm(alarm)"),
     # A version without a body in memory is read from disk.

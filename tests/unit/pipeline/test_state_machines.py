@@ -25,6 +25,8 @@ from tests.execution_events import ENDS, HISTORY_LIMIT, Waiting, most_events
 from tests.machines import evaluated, states_of, tasks_of
 
 pytestmark = pytest.mark.unit
+DIED = {"Lambda.Unknown", "Runtime.ExitError"}
+"""The errors of a function whose process has ended."""
 
 
 def read(name: str) -> Machine:
@@ -103,7 +105,17 @@ def test_a_function_is_called_again_after_each_error_of_lambda_for_which_aws_rec
     """Those of "Handle Lambda service exceptions" in the guide of Step Functions."""
     transient = ("ClientExecutionTimeoutException", "ServiceException", "AWSLambdaException", "SdkClientException")
     errors = {f"Lambda.{name}" for name in (*transient, "TooManyRequestsException")}
-    assert {error for error in RETRIES[LAMBDA]["ErrorEquals"] if "." in error} == errors
+    assert {error for error in RETRIES[LAMBDA]["ErrorEquals"] if "." in error} == errors | DIED
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_function_whose_process_has_died_is_called_again_but_no_file_is_fetched_again_at_once(name):
+    for state, task in tasks_of(COMPILED[name]):
+        if task["Resource"].startswith(LAMBDA):
+            first = next(retrier for retrier in task["Retry"] if set(retrier["ErrorEquals"]) & DIED)
+            assert set(first["ErrorEquals"]) >= DIED
+            # The lease of the dead process holds the file: the next pull fetches it.
+            assert (first["MaxAttempts"] == 0) == (state == "Fetch one file"), state
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -114,7 +126,7 @@ def test_a_file_repeats_a_retry_of_a_service_only_to_wait_longer(name):
     for state, task in tasks_of(FILES[name]):
         standard = RETRIES[task["Resource"]]
         for own in task.get("Retry", []):
-            if set(own["ErrorEquals"]) & set(standard["ErrorEquals"]):
+            if own["MaxAttempts"] and set(own["ErrorEquals"]) & set(standard["ErrorEquals"]):
                 assert longest_wait(own) > 2 * longest_wait(standard), state
 
 

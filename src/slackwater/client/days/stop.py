@@ -1,9 +1,10 @@
-"""Stop a run: its execution and its Spark jobs. The day is then free to run again."""
+"""Stop a run: its execution and its Spark jobs, or one that waits for its inputs. The day is then free to run again."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from slackwater.aws.executions.job_logs import Job, JobLogs
 from slackwater.aws.executions.state_machines import StateMachines
@@ -11,7 +12,8 @@ from slackwater.client.days.attempts import Attempt
 from slackwater.errors import DayChanged, InputError
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run, RunState
-from slackwater.runs.table import MAX_WRITES
+from slackwater.runs.table import MAX_WRITES, RunTable, is_alive
+from slackwater.state.waits import DayKey, WaitTable
 
 _CAUSE = "it was stopped with slackwater stop"
 # Seconds that Step Functions has for cancelling the jobs itself, which it does by best effort (`.sync` integrations).
@@ -33,6 +35,60 @@ class StoppedRun:
     """The published version of the day, which stays; 0 without one."""
     may_have_published: bool
     """Whether the run may have replaced the day's rows before it was stopped: the next run of the day replaces them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppedWait:
+    """Result of stopping the runs of a day that waited for their inputs: they have begun no attempt."""
+
+    pipeline: str
+    date: str
+    executions: tuple[str, ...]
+    """The ARNs of their executions."""
+    error: str
+    """Why the executions have ended."""
+    published_attempt: int
+    """The published version of the day, which stays; 0 without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitStopper:
+    """Stops runs that wait for their inputs."""
+
+    state_machines: StateMachines
+    table: RunTable
+    waits: WaitTable
+
+    def stop(self, key: DayKey) -> StoppedWait | None:
+        """Stop the executions of a day that wait; return None if there is none, or an attempt of the day runs.
+
+        A run that goes on meanwhile is an attempt that runs. The call can be repeated after an error. Raises
+        `AccessDenied` and `CloudError`.
+        """
+        if self._is_running(key):
+            return None
+        now = datetime.now(UTC)
+        waiting = [
+            run
+            for run in self.waits.waits(key)
+            if is_alive(self.state_machines, run.execution, since=run.since, now=now)
+        ]
+        for run in waiting:
+            self.state_machines.stop(run.execution, cause=_CAUSE)
+            self.waits.remove_wait(run)
+        if not waiting or self._is_running(key):
+            return None
+        published = self.table.day(*key).published
+        return StoppedWait(
+            pipeline=key.pipeline,
+            date=key.date,
+            executions=tuple(run.execution for run in waiting),
+            error=f"Stopped: {_CAUSE}",
+            published_attempt=published.run.attempt if published else 0,
+        )
+
+    def _is_running(self, key: DayKey) -> bool:
+        return any(record.state is RunState.RUNNING for record in self.table.runs(*key))
 
 
 @dataclass(frozen=True, kw_only=True)
