@@ -38,7 +38,7 @@ _OPTIMISED = {
     "lambda": _Integration(
         "lambda",
         "Lambda",
-        frozenset({"AWSLambdaException", "SdkClientException", "ClientExecutionTimeoutException"}),
+        frozenset({"AWSLambdaException", "SdkClientException", "ClientExecutionTimeoutException", "Unknown"}),
         frozenset({"Payload"}),
     ),
     "emr-serverless": _Integration(
@@ -55,6 +55,8 @@ _OPTIMISED = {
     "sns": _Integration("sns", "SNS", frozenset({"AmazonSNSException"}), frozenset({"Message"})),
     "sqs": _Integration("sqs", "SQS", frozenset({"AmazonSQSException"}), frozenset({"MessageBody"})),
 }
+# What Lambda reports when the process of a function has ended.
+_RUNTIME_ERRORS = frozenset({"Runtime.ExitError"})
 # Names of packages that differ from botocore's.
 _PACKAGES = {"sfn": "stepfunctions", "cloudwatchlogs": "logs", "eventbridge": "events"}
 _TYPES: dict[str, Any] = {
@@ -179,6 +181,8 @@ def _is_error(error: str, service: _Integration) -> bool:
     if not dot:
         # A Lambda function's exception is reported with the name of its class.
         return service.model == "lambda" and isinstance(getattr(errors, error, None), type)
+    if service.model == "lambda" and error in _RUNTIME_ERRORS:
+        return True
     model = _model(service.model)
     # The SDK for Java, which Step Functions uses, adds `Exception` to the names of a model that lack it.
     known = {

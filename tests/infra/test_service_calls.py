@@ -31,7 +31,10 @@ FUNCTION: dict[str, Any] = {
     "Type": "Task",
     "Resource": "arn:aws:states:::lambda:invoke",
     "Arguments": {"FunctionName": PLACEHOLDER_VALUE, "Payload": {"any": ["thing"]}},
-    "Retry": [{"ErrorEquals": ["Lambda.TooManyRequestsException", "Lambda.SdkClientException", "Throttled"]}],
+    "Retry": [
+        {"ErrorEquals": ["Lambda.TooManyRequestsException", "Lambda.SdkClientException", "Throttled"]},
+        {"ErrorEquals": ["Lambda.Unknown", "Runtime.ExitError"]},
+    ],
 }
 
 
@@ -106,6 +109,7 @@ def test_a_call_that_fits_its_service_is_accepted(state: dict[str, Any]) -> None
         ("Retry", [{"ErrorEquals": ["EMRServerless.BusyException"]}], "EMRServerless.BusyException is no error"),
         ("Retry", [{"ErrorEquals": ["Emr.InternalServerException"]}], "Emr.InternalServerException is no error"),
         ("Retry", [{"ErrorEquals": ["Throttled"]}], "Throttled is no error of EMRServerless"),
+        ("Retry", [{"ErrorEquals": ["Runtime.ExitError"]}], "Runtime.ExitError is no error of EMRServerless"),
         ("Catch", [{"ErrorEquals": ["States.Failed"]}], "Catch: States.Failed is no error"),
     ],
 )
