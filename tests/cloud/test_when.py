@@ -17,6 +17,8 @@ from tests.cloud.staged_runs import wait_for
 pytestmark = pytest.mark.cloud
 
 PIPELINE, WAIT, FREEZE = "beacon_signals", "Wait for the inputs", "Freeze inputs"
+AFTER = "signal_totals"
+"""A pipeline that reads the published day."""
 END = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=3)
 START = END - timedelta(days=1)
 DATE = START.date().isoformat()
@@ -56,15 +58,17 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     scheduled = ScheduledStart(task=task, scheduled_at=START + timedelta(days=1, hours=task.buffer_hours + 1))
     assert scheduled.input["date"] == DATE
     execution = start(cloud, machine, scheduled.input)
+    after = start(cloud, cloud.outputs()["PipelineMachinePrefix"] + AFTER, {"date": DATE, "wait": True})
 
-    def unmet():
+    def unmet(pipeline=PIPELINE):
         """Return what the run waits for, as it was stored after the latest evaluation."""
-        key = {":pk": {"S": f"{PIPELINE}#{DATE}"}}
+        key = {":pk": {"S": f"{pipeline}#{DATE}"}}
         query = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": key}
         items = dynamodb.query(TableName=cloud.outputs()["StateTable"], **query)["Items"]
         return [f"{one['input']}: {one['text']}" for item in items for one in json.loads(item["unmet"]["S"])]
 
     wait_for(lambda: unmet() == ["beacons: no counts of the source"])
+    wait_for(lambda: unmet(AFTER) == [f"days: {PIPELINE} has not published {DATE} of 1 day"])
     post("beacons", sent=3)
     shown = cloud.slackwater("why", PIPELINE, "--date", DATE).out
     assert "  inputs        a run waits since 2" in shown
@@ -84,6 +88,10 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     rows = cloud.query(f"SELECT kind, events, total FROM {PIPELINE} WHERE date = '{DATE}' ORDER BY kind")
     assert rows == [["beacons", 3, 6], ["signals", 2, 3]]
     assert unmet() == []
+    # The published day wakes the run that reads it.
+    assert ended(cloud, after)["outcome"] == "published"
+    assert (entered(cloud, after).count(WAIT), unmet(AFTER)) == (1, [])
+    assert cloud.query(f"SELECT events FROM {AFTER} WHERE date = '{DATE}'") == [[5]]
     # Of two more events that the source reports, one comes: the day waits for the other one.
     post("beacons", sent=5)
     post("beacons", 4)
