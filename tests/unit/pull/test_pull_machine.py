@@ -80,18 +80,21 @@ class TestMachine:
         names = [task["Arguments"]["FunctionName"] for task in (STATES["List files"], fetch)]
         assert names == ["${ListFilesFunction}", "${FetchFileFunction}"]
         for task in (STATES["List files"], fetch):
-            assert [set(retry["ErrorEquals"]) for retry in task["Retry"]] == [
+            assert [set(retry["ErrorEquals"]) for retry in task["Retry"][-1:]] == [
                 {
                     "Lambda.TooManyRequestsException",
                     "Lambda.ServiceException",
                     "Lambda.AWSLambdaException",
                     "Lambda.SdkClientException",
                     "Lambda.ClientExecutionTimeoutException",
+                    "Lambda.Unknown",
+                    "Runtime.ExitError",
                     "Throttled",
                     "Unavailable",
                     "DayChanged",
                 }
             ]
+        assert [retry["MaxAttempts"] for retry in fetch["Retry"][:-1]] == [0]
 
     @pytest.mark.parametrize(("files", "indexes"), [(0, []), (1, [0]), (3, [0, 1, 2])])
     def test_the_map_has_one_item_per_file(self, files, indexes):
