@@ -61,6 +61,19 @@ class Monitored:
     """Names of the Spark jobs that they ran."""
 
 
+@pytest.fixture(scope="module")
+def arrivals(cloud):
+    """The deployment has the setting `collect_minutes` 0: the bucket sends no events, and the rule passes none."""
+    s3, events, raw = cloud.client("s3"), cloud.client("events"), cloud.outputs()["RawBucket"]
+    before = s3.get_bucket_notification_configuration(Bucket=raw)
+    before.pop("ResponseMetadata")
+    events.enable_rule(Name="slackwater-states-0")
+    s3.put_bucket_notification_configuration(Bucket=raw, NotificationConfiguration={"EventBridgeConfiguration": {}})
+    yield
+    s3.put_bucket_notification_configuration(Bucket=raw, NotificationConfiguration=before)
+    events.disable_rule(Name="slackwater-states-0")
+
+
 @pytest.fixture(scope="session")
 def received(cloud, partner, weather) -> Received:
     """The flights, pulled, and the weather, pushed, without the late data."""

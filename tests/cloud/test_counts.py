@@ -51,7 +51,7 @@ def token(cloud) -> str:
 
 
 @pytest.fixture(scope="module")
-def announced(cloud):
+def announced(cloud, arrivals):
     """Collect the events about the source in a queue; states are computed without waiting for more messages."""
     sqs, events, functions = cloud.client("sqs"), cloud.client("events"), cloud.client("lambda")
     url = sqs.create_queue(QueueName="period-changes")["QueueUrl"]
@@ -71,12 +71,6 @@ def announced(cloud):
     [mapping] = functions.list_event_source_mappings(FunctionName="slackwater-fold-state")["EventSourceMappings"]
     seconds = mapping["MaximumBatchingWindowInSeconds"]
     functions.update_event_source_mapping(UUID=mapping["UUID"], MaximumBatchingWindowInSeconds=1)
-    # The deployment has the setting `collect_minutes` 0: the bucket sends no events, and the rule passes none.
-    s3, raw = cloud.client("s3"), cloud.outputs()["RawBucket"]
-    before = s3.get_bucket_notification_configuration(Bucket=raw)
-    before.pop("ResponseMetadata")
-    events.enable_rule(Name="slackwater-states-0")
-    s3.put_bucket_notification_configuration(Bucket=raw, NotificationConfiguration={"EventBridgeConfiguration": {}})
     details: list[dict[str, object]] = []
 
     def collect() -> list[dict[str, object]]:
@@ -87,8 +81,6 @@ def announced(cloud):
         return details
 
     yield collect
-    s3.put_bucket_notification_configuration(Bucket=raw, NotificationConfiguration=before)
-    events.disable_rule(Name="slackwater-states-0")
     functions.update_event_source_mapping(UUID=mapping["UUID"], MaximumBatchingWindowInSeconds=seconds)
     events.remove_targets(Rule="period-changes", Ids=["queue"])
     events.delete_rule(Name="period-changes")

@@ -86,19 +86,6 @@ def post(cloud):
 
 
 @pytest.fixture(scope="module")
-def arrivals(cloud):
-    """The deployment has the setting `collect_minutes` 0: the bucket sends no events, and the rule passes none."""
-    s3, events, raw = cloud.client("s3"), cloud.client("events"), cloud.outputs()["RawBucket"]
-    before = s3.get_bucket_notification_configuration(Bucket=raw)
-    before.pop("ResponseMetadata")
-    events.enable_rule(Name="slackwater-states-0")
-    s3.put_bucket_notification_configuration(Bucket=raw, NotificationConfiguration={"EventBridgeConfiguration": {}})
-    yield
-    s3.put_bucket_notification_configuration(Bucket=raw, NotificationConfiguration=before)
-    events.disable_rule(Name="slackwater-states-0")
-
-
-@pytest.fixture(scope="module")
 def pipelines(cloud) -> dict[str, str]:
     """The pipelines by the region after whose last event they start: with `REGION_HOURS`, one for each, and all."""
     if IS_LONG:
