@@ -24,7 +24,7 @@ unexport SLACKWATER_CACHE
 # With it, each process compiles all modules that it imports: the local cloud, each worker of a function, each command.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo scenario down test collect unit infra spark cloud airflow peers bench soak docs check format lint types imports machines licences audit lock clean
+.PHONY: help setup demo scenario down test long collect unit infra spark cloud airflow peers bench soak docs check format lint types imports machines licences audit lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -72,8 +72,11 @@ scenario: $(READY) ## Run the scenario: files that change, disappear and shrink,
 down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
 
-test: $(READY) $(DYNAMODB) $(AIRFLOW) ## Run all tests, in three processes
-	@$(PYTEST) --numprocesses 3 --dist loadscope --no-loadscope-reorder tests
+test: $(READY) $(DYNAMODB) $(AIRFLOW) ## Run all tests but the long ones, in three processes
+	@$(PYTEST) --numprocesses 3 --dist loadscope --no-loadscope-reorder -m "not long" tests
+
+long: $(READY) ## Run the long tests: before a release, and after a change of what they are about
+	@$(PYTEST) -m long tests/cloud
 
 collect: $(PACKAGES) ## Import all tests, which compiles them once for all processes
 	@$(PYTEST) --collect-only --quiet tests 2> /dev/null | grep -v '::'

@@ -18,7 +18,7 @@ from slackwater.arrow.exchange import DRIVER_BYTES, DRIVER_ROWS
 from slackwater.runs.record import RunReason
 from tests.conftest import SALES
 
-pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(900)]
 
 DAY, HOURS = "2013-04-15", 8
 EVENTS, LATE_EVENTS = 2_000_000, 20_000

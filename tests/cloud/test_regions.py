@@ -48,7 +48,7 @@ from tests.cloud.generated_regions import (
 )
 from tests.cloud.staged_runs import wait_for
 
-pytestmark = [pytest.mark.cloud, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(3600)]
 
 SEED = int(os.environ.get("REGION_SEED", "1"))
 ON_THE_WAY = ("receive-events", "store-events", "list-files", "fetch-file", "fold-state", "await-inputs")

@@ -11,7 +11,7 @@ import pytest
 from tests.cloud.conftest import PAST
 from tests.conftest import SALES
 
-pytestmark = [pytest.mark.cloud, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(600)]
 
 DAY, NEXT = "2013-05-20", "2013-05-21"
 METRICS = ("sales", "quantity", "revenue")

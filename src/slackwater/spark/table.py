@@ -68,7 +68,10 @@ def prepare_table(spark: SparkSession, table: str, frame: DataFrame) -> None:
         )
     for name, data_type in existing.items():
         if new[name] != data_type:
-            raise AuditFailed(f"column {name} of {table} is {data_type}; the rows to publish have it as {new[name]}")
+            raise AuditFailed(
+                f"column {name} of {table} is {data_type}; the rows to publish have it as {new[name]}: keep the type, "
+                f"in SQL: CAST({_in_sql(name)} AS {data_type}), or give the column another name"
+            )
     add_columns(spark, table, frame.schema)
 
 

@@ -54,6 +54,9 @@ _ID_NAME = re.compile("id|uuid|guid|(event|message|record|transaction)_id")
 _FEW_WITHOUT_TIMESTAMP = 0.01
 # Of the rows, of which an id repeats that of an earlier row: more say that it identifies something else.
 _FEW_REPEATS = 0.1
+_FEW_EMPTY = 0.01
+# With fewer rows, columns that are not named like an id are unique by chance.
+_ROWS_OF_IDS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,16 +242,17 @@ def _find_event_id(
     fields: Sequence[InferredField], arrays: Mapping[str, pa.Array], source: str, rows: int
 ) -> tuple[str | None, list[str]]:
     """Return the field with the id of the event if its name is clear, and what a user should know about it."""
-    candidates, repeated = [], dict[str, int]()
+    candidates, repeated = [], dict[str, str]()
     for field in fields:
-        has_name = has_id_name(field.column.name) or bool(_ID_NAME.fullmatch(field.name))
-        if has_name and field.field and field.field.type in {FieldType.STRING, FieldType.INT64} and not field.readings:
+        if field.field and field.field.type in {FieldType.STRING, FieldType.INT64} and not field.readings:
+            has_name = has_id_name(field.column.name) or bool(_ID_NAME.fullmatch(field.name))
             array = arrays[field.name]
-            repeats = len(array) - pc.count_distinct(array).as_py()
-            if not repeats:
+            empty = array.null_count
+            repeats = len(array) - empty - pc.count_distinct(array).as_py()
+            if not repeats and not empty and (has_name or rows >= _ROWS_OF_IDS):
                 candidates.append(field.name)
-            elif not array.null_count and repeats <= _FEW_REPEATS * rows:
-                repeated[field.name] = repeats
+            elif has_name and repeats <= _FEW_REPEATS * rows and empty <= _FEW_EMPTY * rows:
+                repeated[field.name] = counted(repeats, "repeat") + (f", {empty:,} empty" if empty else "")
     own_names = {f"{source}_id", f"{source.removesuffix('s')}_id"}
     best = next((name for name in candidates if _ID_NAME.fullmatch(name) or name in own_names), None)
     unique = f"unique in {_all_rows(rows)}, and never empty"
@@ -258,7 +262,7 @@ def _find_event_id(
         notes.append(f"{list_names(others)} {verb} {unique}: set event_id if one identifies an event")
     if not best:
         remedy = "choose it as event_id if repeats are the same event"
-        notes += [f"{name} is nearly unique: {counted(n, 'repeat')}; {remedy}" for name, n in repeated.items()]
+        notes += [f"{name} is nearly unique: {exceptions}; {remedy}" for name, exceptions in repeated.items()]
     return best, notes
 
 
