@@ -10,11 +10,9 @@ from constructs import Construct
 from infra.constructs.alarms.alarm_rule import Severity
 from infra.constructs.alarms.alarm_rules import alarm_names
 from infra.constructs.alarms.alarms import Alarms, AlarmTopic, Topics
-from infra.constructs.arrivals import dead_arrivals
 from infra.constructs.common import outputs
 from infra.constructs.operators import Dashboard
 from infra.constructs.queues import DeadLetters
-from infra.constructs.state_queue import dead_states
 from infra.settings import Scheduler
 from infra.stacks.base import DeploymentStack, Parts
 from infra.stacks.eventbridge_schedule import START_FUNCTION
@@ -51,9 +49,9 @@ class MonitoringStack(DeploymentStack):
             "events": storage.buffer.queue.queue_name,
             "event-dead-letters": storage.buffer.dead_letters.queue_name,
             "arrivals": late.arrivals.name,
-            "arrival-dead-letters": dead_arrivals(late.arrivals.name),
+            "arrival-dead-letters": late.arrivals.dead_letter_name,
             "states": late.states.name,
-            "state-dead-letters": dead_states(late.states.name),
+            "state-dead-letters": late.states.dead_letter_name,
         }
         Alarms(self, "Alarms", settings=settings, project=project, topics=self.topics, queues=queues)
         self.dashboard = Dashboard(
