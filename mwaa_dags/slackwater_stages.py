@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -65,9 +66,9 @@ class FollowOperator(AwsBaseOperator[NumberedExecutionHook]):
         next_look = {"execution_arn": execution_arn, "waited": waited + pause}
         return self.defer(trigger=TimeDeltaTrigger(timedelta(seconds=pause)), method_name="look", kwargs=next_look)
 
+    @abstractmethod
     def result(self, context: Any, description: Mapping[str, Any]) -> Any:
         """Return the result of the task for this description of the execution; None if it is not there yet."""
-        raise NotImplementedError
 
 
 class WaitOperator(FollowOperator):

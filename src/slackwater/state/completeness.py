@@ -60,8 +60,7 @@ class PeriodCounts(NamedTuple):
     @property
     def sent(self) -> int | None:
         """The events sent in the windows with a report; None without one."""
-        sent = [window.sent for window in self.windows if window.sent is not None]
-        return sum(sent) if sent else None
+        return total_sent(window.sent for window in self.windows)
 
     @property
     def is_short(self) -> bool:
@@ -71,16 +70,23 @@ class PeriodCounts(NamedTuple):
     @property
     def missing(self) -> int:
         """How many events are missing, also in a period that is complete; 0 while that is unknown."""
-        return max(self._difference, 0)
+        return max(lacking(self.state, self.sent, self.stored, self.rejected), 0)
 
     @property
     def surplus(self) -> int:
         """How many events there are that were not sent; 0 while that is unknown."""
-        return max(-self._difference, 0)
+        return max(-lacking(self.state, self.sent, self.stored, self.rejected), 0)
 
-    @property
-    def _difference(self) -> int:
-        return 0 if self.state is CountState.UNKNOWN else (self.sent or 0) - self.stored - self.rejected
+
+def total_sent(sent: Iterable[int | None]) -> int | None:
+    """Return the events sent in the windows with a report; None without one."""
+    numbers = [number for number in sent if number is not None]
+    return sum(numbers) if numbers else None
+
+
+def lacking(state: CountState, sent: int | None, stored: int, rejected: int) -> int:
+    """Return how many events are missing; a negative number if there are more than were sent, 0 while it is unknown."""
+    return 0 if state is CountState.UNKNOWN else (sent or 0) - stored - rejected
 
 
 class SourceCounts(UpdatedRecord):

@@ -17,7 +17,15 @@ from datetime import datetime
 from typing import NamedTuple
 
 from slackwater.sources.definition import Source
-from slackwater.state.completeness import CountState, WindowCount, count_state, periods_of, windows_of
+from slackwater.state.completeness import (
+    CountState,
+    WindowCount,
+    count_state,
+    lacking,
+    periods_of,
+    total_sent,
+    windows_of,
+)
 from slackwater.state.facts import BINS, HOUR, Coverage, HourFacts
 from slackwater.state.reports import counts_of
 
@@ -40,7 +48,7 @@ class WindowState(NamedTuple):
     @property
     def missing(self) -> int:
         """How many events are missing; 0 while that is unknown."""
-        return max((self.sent or 0) - self.stored - self.rejected, 0) if self.state is not CountState.UNKNOWN else 0
+        return max(lacking(self.state, self.sent, self.stored, self.rejected), 0)
 
 
 class Distinct(NamedTuple):
@@ -76,8 +84,7 @@ class PeriodState(NamedTuple):
     @property
     def sent(self) -> int | None:
         """The events sent in the windows with a report; None without one."""
-        sent = [window.sent for window in self.windows if window.sent is not None]
-        return sum(sent) if sent else None
+        return total_sent(window.sent for window in self.windows)
 
     @property
     def stored(self) -> int:
@@ -92,16 +99,12 @@ class PeriodState(NamedTuple):
     @property
     def missing(self) -> int:
         """How many events are missing, also in a period that is complete; 0 while that is unknown."""
-        return max(self._difference, 0)
+        return max(lacking(self.state, self.sent, self.stored, self.rejected), 0)
 
     @property
     def surplus(self) -> int:
         """How many events there are that were not sent; 0 while that is unknown."""
-        return max(-self._difference, 0)
-
-    @property
-    def _difference(self) -> int:
-        return 0 if self.state is CountState.UNKNOWN else (self.sent or 0) - self.stored - self.rejected
+        return max(-lacking(self.state, self.sent, self.stored, self.rejected), 0)
 
 
 class Period(NamedTuple):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 from slackwater.aws.dynamodb.requests import read_items
-from slackwater.aws.dynamodb.state_items import THREADS, hour_key, instant_key, item, parsed
-from slackwater.aws.dynamodb.state_table import AFTER_REPORTS, DynamoStateTable, facts_of
+from slackwater.aws.dynamodb.state_items import hour_key, instant_key, item, parsed
+from slackwater.aws.dynamodb.state_table import DynamoStateTable
 from slackwater.aws.failures import translated, unless_refused
 from slackwater.state.completeness import CountState
 from slackwater.state.facts import Coverage, HourFacts, Part
@@ -45,15 +44,7 @@ class DynamoPeriodTable(DynamoStateTable):
 
     def all_facts(self, source: str, hours: Iterable[datetime]) -> Mapping[datetime, HourFacts]:
         """Return the facts about UTC hours with their objects. The reads are consistent."""
-        wanted = sorted(set(hours))
-
-        def read(hour: datetime) -> HourFacts:
-            return facts_of(self._items(hour_key(source, hour), "part#", AFTER_REPORTS, what=f"the facts of {source}"))
-
-        if len(wanted) == 1:
-            return {wanted[0]: read(wanted[0])}
-        with ThreadPoolExecutor(THREADS) as pool:
-            return dict(zip(wanted, pool.map(read, wanted), strict=True))
+        return self._facts_from("part#", source, hours)
 
     def states(self, source: str, starts: Iterable[datetime]) -> list[PeriodState]:
         """Return the stored states of the periods that begin then, in order. The reads are consistent."""

@@ -27,7 +27,7 @@ from slackwater.aws.dynamodb.state_items import THREADS, StateItems, hour_key, i
 from slackwater.aws.failures import translated
 from slackwater.state.facts import Coverage, HourFacts, HourReport, Part, RejectedEvents, Report
 
-AFTER_REPORTS = "report$"
+_AFTER_REPORTS = "report$"
 """A sort key behind all facts: `$` is the character after `#`."""
 
 
@@ -86,13 +86,18 @@ class DynamoStateTable(StateItems):
 
     def facts(self, source: str, hours: Iterable[datetime]) -> Mapping[datetime, HourFacts]:
         """Return the facts about UTC hours. The reads are consistent."""
+        # Not the objects, of which an hour may have thousands.
+        return self._facts_from("rejected#", source, hours)
+
+    def _facts_from(self, first: str, source: str, hours: Iterable[datetime]) -> Mapping[datetime, HourFacts]:
+        """Return the facts about UTC hours whose keys are `first` or later."""
         wanted = sorted(set(hours))
 
         def read(hour: datetime) -> HourFacts:
-            # Not the objects, of which an hour may have thousands.
-            found = self._items(hour_key(source, hour), "rejected#", AFTER_REPORTS, what=f"the facts of {source}")
-            return facts_of(found)
+            return _facts_of(self._items(hour_key(source, hour), first, _AFTER_REPORTS, what=f"the facts of {source}"))
 
+        if len(wanted) == 1:
+            return {wanted[0]: read(wanted[0])}
         with ThreadPoolExecutor(THREADS) as pool:
             return dict(zip(wanted, pool.map(read, wanted), strict=True))
 
@@ -126,7 +131,7 @@ class DynamoStateTable(StateItems):
         )
 
 
-def facts_of(items: Iterable[dict[str, Any]]) -> HourFacts:
+def _facts_of(items: Iterable[dict[str, Any]]) -> HourFacts:
     """Return the facts in the items of an hour."""
     reports, rejected, parts = list[HourReport](), list[RejectedEvents](), list[Part]()
     for found in items:
