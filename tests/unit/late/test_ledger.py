@@ -308,6 +308,16 @@ def test_a_check_goes_on_with_rejected_events_where_the_one_before_has_stopped(w
     assert sum(passed_over(world) for _ in range(5)) == 5
 
 
+def test_rejected_events_of_one_second_do_not_stop_the_checks(world, monkeypatch):
+    monkeypatch.setattr(late_rejects, "MOST_OBJECTS", 2)
+    for number in range(6):
+        uri = f"{rejects_prefix('raw', 'flights', '2013-03-12')}{number}.jsonl"
+        world.store.put(uri, b"x", metadata=hours_metadata({"2013-03-10T20": 1}))
+        # Five objects in one second, and a later one.
+        world.store.objects[uri] = (*world.store.objects[uri][:2], AT + timedelta(minutes=number // 5))
+    assert sum(passed_over(world) for _ in range(4)) == 6
+
+
 def test_a_re_run_and_late_bytes_count_once_however_often_they_are_checked_and_written(world):
     world.add("flights", DAY, "20", name="below", rows=9)
     world.monitor()

@@ -22,7 +22,7 @@ _REPEATED_WITHIN = timedelta(days=2)
 # After a longer time without a check of the window, what was rejected before is left out.
 _LONGEST = timedelta(days=90)
 MOST_OBJECTS = 500
-"""Most objects of rejected events that one check reads: the next one goes on."""
+"""Most objects of rejected events that one check reads, with the others of the last second: the next one goes on."""
 _READERS = 16
 
 
@@ -51,9 +51,12 @@ class RejectedInputs:
         oldest = self.now - _LONGEST
         since = max(self.reader.table.rejects_until(self.reader.definition.pipeline) or oldest, oldest)
         found = sorted(self._objects(since), key=lambda item: (item[1].modified, item[1].uri))
-        objects, until = found[:MOST_OBJECTS], self.now
+        objects, until = found, self.now
         if len(found) > MOST_OBJECTS:
-            until = objects[-1][1].modified
+            # All of that second, and the next check begins behind it: otherwise, each would stop in the same second.
+            last = found[MOST_OBJECTS - 1][1].modified
+            objects = [item for item in found if item[1].modified <= last]
+            until = min(last + timedelta(seconds=1), self.now)
         with ThreadPoolExecutor(_READERS) as pool:
             hours = pool.map(lambda item: read_hours(self.reader.store.metadata(item[1].uri)), objects)
             inputs = defaultdict[str, list[LateInput]](list)

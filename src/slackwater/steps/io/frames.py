@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from slackwater.arrow.names import quoted
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql.types import DataType
 
 _Part = TypeVar("_Part")
 # Rows that the driver writes. They may be wide, so there are fewer than in an exchange.
@@ -25,6 +28,13 @@ JSON_OPTIONS = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """The options of Spark's `to_json` with which load steps write values."""
+
+
+def converted_columns(frame: DataFrame, convert: Callable[[Column, DataType], Column]) -> list[Column]:
+    """Return each column as `convert` makes it of the column and its type, under its own name."""
+    from pyspark.sql import functions as sf
+
+    return [convert(sf.col(quoted(field.name)), field.dataType).alias(field.name) for field in frame.schema]
 
 
 def frame_of_parts(

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from slackwater.arrow.names import quoted
 from slackwater.errors import InputError
 from slackwater.runs.record import Run
 from slackwater.steps.io.attempts import superseded
-from slackwater.steps.io.frames import JSON_OPTIONS
+from slackwater.steps.io.frames import JSON_OPTIONS, converted_columns
 from slackwater.steps.io.postgres import Access, connected
 from slackwater.steps.io.table_parameters import LOADS, TableParameters, expect_day
 
 if TYPE_CHECKING:
     from psycopg import Connection
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 _CREATE_LOADS = (
     "CREATE TABLE IF NOT EXISTS {} (target text, pipeline text, day date, attempt bigint NOT NULL, "
@@ -34,18 +34,20 @@ _RECORD_LOAD = (
 
 def as_postgres_reads(frame: DataFrame, _day_column: str) -> DataFrame:
     """Return the rows with binary data as PostgreSQL writes it, and nested columns as JSON."""
-    from pyspark.sql import functions as sf
-    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+    return frame.select(*converted_columns(frame, _value))
 
-    columns = []
-    for field in frame.schema:
-        column = sf.col(quoted(field.name))
-        if isinstance(field.dataType, BinaryType):
-            column = sf.concat(sf.lit("\\x"), sf.hex(column))
-        elif isinstance(field.dataType, (ArrayType, MapType, StructType)):
-            column = sf.to_json(column, JSON_OPTIONS)
-        columns.append(column.alias(field.name))
-    return frame.select(*columns)
+
+def _value(column: Column, data_type: DataType) -> Column:
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as t
+
+    match data_type:
+        case t.ArrayType() | t.MapType() | t.StructType():
+            return sf.to_json(column, JSON_OPTIONS)
+        case t.BinaryType():
+            return sf.concat(sf.lit("\\x"), sf.hex(column))
+        case _:
+            return column
 
 
 def replace_day(

@@ -26,7 +26,7 @@ from slackwater.errors import DataError, InputError
 from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io.attempts import superseded
-from slackwater.steps.io.frames import JSON_OPTIONS
+from slackwater.steps.io.frames import JSON_OPTIONS, converted_columns
 from slackwater.steps.io.postgres import Access, connected
 from slackwater.steps.io.table_parameters import LOADS, TableParameters, expect_day
 
@@ -55,8 +55,8 @@ def as_redshift_reads(frame: DataFrame, day_column: str) -> DataFrame:
     """
     from pyspark.sql import functions as sf
 
-    values = [_value(sf.col(quoted(field.name)), field.dataType).alias(field.name) for field in frame.schema]
-    return frame.select(quoted(day_column), sf.to_json(sf.struct(*values), JSON_OPTIONS).alias(_LINE))
+    line = sf.to_json(sf.struct(*converted_columns(frame, _value)), JSON_OPTIONS)
+    return frame.select(quoted(day_column), line.alias(_LINE))
 
 
 def _value(column: Column, data_type: DataType) -> Column:

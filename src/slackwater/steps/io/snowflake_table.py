@@ -23,17 +23,17 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from slackwater.arrow.names import quoted
 from slackwater.errors import DataError, DefinitionError, InputError, SlackwaterError, Unavailable
 from slackwater.outbound.credentials import Credentials
 from slackwater.runs.record import Run
 from slackwater.steps.io.attempts import superseded
-from slackwater.steps.io.frames import JSON_OPTIONS
+from slackwater.steps.io.frames import JSON_OPTIONS, converted_columns
 from slackwater.steps.io.postgres import Access
 from slackwater.steps.io.table_parameters import LOADS, TableParameters, expect_day
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST = ".snowflakecomputing.com"
@@ -60,21 +60,22 @@ _FORMAT = (
 
 def as_snowflake_reads(frame: DataFrame, _day_column: str) -> DataFrame:
     """Return the rows with timestamps with their offset, binary data in hexadecimal, and nested columns as JSON."""
+    return frame.select(*converted_columns(frame, _value))
+
+
+def _value(column: Column, data_type: DataType) -> Column:
     from pyspark.sql import functions as sf
     from pyspark.sql import types as t
 
-    columns = []
-    for field in frame.schema:
-        column = sf.col(quoted(field.name))
-        match field.dataType:
-            case t.ArrayType() | t.MapType() | t.StructType():
-                column = sf.to_json(column, JSON_OPTIONS)
-            case t.BinaryType():
-                column = sf.hex(column)
-            case t.TimestampType():
-                column = sf.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'+00:00'")
-        columns.append(column.alias(field.name))
-    return frame.select(*columns)
+    match data_type:
+        case t.ArrayType() | t.MapType() | t.StructType():
+            return sf.to_json(column, JSON_OPTIONS)
+        case t.BinaryType():
+            return sf.hex(column)
+        case t.TimestampType():
+            return sf.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'+00:00'")
+        case _:
+            return column
 
 
 def replace_day(
