@@ -8,13 +8,13 @@ So no request reads more items than its answer has, whatever the age of the sour
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from slackwater.aws.dynamodb.requests import read_items, write_all
+from slackwater.aws.dynamodb.requests import read_items, sortable, write_all
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
 from slackwater.errors import ObjectInvalid
 from slackwater.model import first_error
@@ -61,7 +61,7 @@ class DynamoFileCache:
         The result may miss writes of the last seconds.
         """
         condition = "open_source = :source AND due <= :now"
-        items = self._query("due", source, condition, {":source": source, ":now": _sortable(now)}, limit=limit)
+        items = self._query("due", source, condition, {":source": source, ":now": sortable(now)}, limit=limit)
         return [_read(FileEntry, item) for item in items]
 
     def longest_not_taken(self, source: str) -> FileEntry | None:
@@ -159,16 +159,11 @@ def _indexed(entry: FileEntry) -> dict[str, Any]:
     }
     # An item without the key of an index is not in it.
     if entry.is_unfinished and entry.due:
-        attributes |= {"open_source": {"S": entry.source}, "due": {"S": _sortable(entry.due)}}
+        attributes |= {"open_source": {"S": entry.source}, "due": {"S": sortable(entry.due)}}
     if not entry.is_taken and entry.not_taken_since:
-        since = _sortable(entry.not_taken_since)
+        since = sortable(entry.not_taken_since)
         attributes |= {"not_taken_source": {"S": entry.source}, "not_taken_since": {"S": since}}
     return attributes
-
-
-def _sortable(instant: datetime) -> str:
-    """Return the instant as a string that sorts by time."""
-    return instant.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _dated_key(source: str, dated_pattern: str) -> str:

@@ -1,10 +1,12 @@
-"""Reads of the run table that its parts share. The partition key is `pipeline`, the sort key `item`."""
+"""What the parts of the run table share. The partition key is `pipeline`, the sort key `item`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
+from slackwater.aws.dynamodb.requests import sortable
 from slackwater.aws.failures import translated
 
 # The character after `#`, so behind all items whose key goes on with `#`.
@@ -45,6 +47,19 @@ class RunTableItems:
             )
             for page in pages:
                 yield from page["Items"]
+
+    def _if_last(self, pipeline: str, item: str, condition: str, at: datetime) -> dict[str, Any]:
+        """Return the arguments of a write of an item if the condition about `#last` and `:at` holds.
+
+        `last` is an instant as `sortable` writes it.
+        """
+        return {
+            "TableName": self._table,
+            "Key": item_key(pipeline, item),
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": {"#last": "last"},
+            "ExpressionAttributeValues": {":at": {"S": sortable(at)}},
+        }
 
 
 def item_key(pipeline: str, item: str) -> dict[str, Any]:

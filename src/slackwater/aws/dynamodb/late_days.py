@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
-from slackwater.aws.dynamodb.items import RunTableItems, item_key
+from slackwater.aws.dynamodb.items import RunTableItems
 from slackwater.aws.failures import translated, unless_refused
 from slackwater.runs.pipeline_records import MOST_DAYS, MOST_OBJECTS, LateDay
 
@@ -43,7 +43,7 @@ class LateDayItems(RunTableItems):
         values: dict[str, Any] | None = None,
     ) -> bool:
         """Write when the day was seen, and return whether the condition held."""
-        request = self._if(pipeline, date, condition, at)
+        request = self._if_last(pipeline, f"late#{date}", condition, at)
         request["ExpressionAttributeValues"] |= values or {}
         update = partial(self._dynamodb.update_item, **request, UpdateExpression=_SEEN + add)
         return unless_refused("ConditionalCheckFailedException", update) is not None
@@ -73,18 +73,8 @@ class LateDayItems(RunTableItems):
     def _remove(self, pipeline: str, date: str, condition: str, at: datetime) -> None:
         """Delete the item if the condition about `#last` and `:at` holds."""
         with translated(f"remove {date} of {pipeline} from the late days"):
-            delete = partial(self._dynamodb.delete_item, **self._if(pipeline, date, condition, at))
+            delete = partial(self._dynamodb.delete_item, **self._if_last(pipeline, f"late#{date}", condition, at))
             unless_refused("ConditionalCheckFailedException", delete)
-
-    def _if(self, pipeline: str, date: str, condition: str, at: datetime) -> dict[str, Any]:
-        """Return the arguments of a write of a day's item if the condition about `#last` and `:at` holds."""
-        return {
-            "TableName": self._table,
-            "Key": item_key(pipeline, f"late#{date}"),
-            "ConditionExpression": condition,
-            "ExpressionAttributeNames": {"#last": "last"},
-            "ExpressionAttributeValues": {":at": {"S": _sortable(at)}},
-        }
 
 
 def _late_day(item: dict[str, Any]) -> LateDay:
@@ -94,8 +84,3 @@ def _late_day(item: dict[str, Any]) -> LateDay:
         last=datetime.fromisoformat(item["last"]["S"]),
         objects=len(item.get("objects", {}).get("SS", ())),
     )
-
-
-def _sortable(at: datetime) -> str:
-    """Return a string of fixed length that sorts like the timestamp."""
-    return at.astimezone(UTC).isoformat(timespec="microseconds")

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
-from typing import Any
 
 from slackwater.aws.dynamodb.items import RunTableItems, item_key
 from slackwater.aws.failures import translated, unless_refused
@@ -24,7 +23,7 @@ class LedgerDayItems(RunTableItems):
         with translated(f"list {date} of {pipeline} for the ledger"):
             update = partial(
                 self._dynamodb.update_item,
-                **self._if_seen(pipeline, date, "attribute_not_exists(#last) OR #last < :at", at),
+                **self._if_last(pipeline, f"ledger#{date}", "attribute_not_exists(#last) OR #last < :at", at),
                 UpdateExpression="SET #last = :at",
             )
             unless_refused("ConditionalCheckFailedException", update)
@@ -42,7 +41,9 @@ class LedgerDayItems(RunTableItems):
         """Remove a day from the list, unless its data was seen since the list was read."""
         with translated(f"remove {day.date} of {pipeline} from the ledger days"):
             condition = "attribute_not_exists(#last) OR #last = :at"
-            delete = partial(self._dynamodb.delete_item, **self._if_seen(pipeline, day.date, condition, day.last))
+            delete = partial(
+                self._dynamodb.delete_item, **self._if_last(pipeline, f"ledger#{day.date}", condition, day.last)
+            )
             unless_refused("ConditionalCheckFailedException", delete)
 
     def rejects_until(self, pipeline: str) -> datetime | None:
@@ -55,13 +56,3 @@ class LedgerDayItems(RunTableItems):
         with translated(f"record the rejected events of {pipeline}"):
             record = {"record": {"S": until.isoformat()}}
             self._dynamodb.put_item(TableName=self._table, Item={**item_key(pipeline, _REJECTS), **record})
-
-    def _if_seen(self, pipeline: str, date: str, condition: str, at: datetime) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "Key": item_key(pipeline, f"ledger#{date}"),
-            "ConditionExpression": condition,
-            "ExpressionAttributeNames": {"#last": "last"},
-            # Of fixed length, so that it sorts like the timestamp.
-            "ExpressionAttributeValues": {":at": {"S": at.astimezone(UTC).isoformat(timespec="microseconds")}},
-        }

@@ -1,9 +1,10 @@
-"""Requests for several items of a table."""
+"""Requests for several items of a table, and timestamps in keys."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from slackwater.aws.failures import translated
@@ -11,6 +12,11 @@ from slackwater.errors import Throttled
 
 # BatchGetItem accepts 100 keys. It returns some of them unprocessed when it is throttled, or after 16 MB.
 _MAX_KEYS = 100
+
+
+def sortable(at: datetime) -> str:
+    """Return a string of fixed length that sorts like the timestamp."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def read_items(
