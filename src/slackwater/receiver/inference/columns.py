@@ -8,9 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cache, cached_property
-from itertools import product
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -18,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.formatting import counted
+from slackwater.receiver.inference.number_formats import is_rounded, separated_fields
 from slackwater.receiver.inference.sample import SampleColumn, identifier
+from slackwater.receiver.inference.time_formats import LITERAL_UTC, time_fields
 from slackwater.receiver.parsing import patterns
 from slackwater.receiver.parsing.json_values import format_as_strings
 from slackwater.receiver.parsing.rejections import NO_REJECTIONS, quote_value
 from slackwater.sources.fields import EPOCH_MS, EPOCH_S, ISO, FieldDefinition, FieldType
-from slackwater.sources.strptime_format import strptime_format
 
 STRING, INT64, DOUBLE, BOOLEAN, TIMESTAMP, DATE = (FieldDefinition(type=field_type) for field_type in FieldType)
 # The fields of columns that have values of these kinds, and none that reads all of them.
@@ -36,15 +35,11 @@ _INTEGER, _LEADING_ZERO = re.compile(r"[+-]?[0-9]+"), re.compile(r"[+-]?0[0-9]")
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 # Either a fraction of three digits or groups of thousands.
 _FRACTION_OR_GROUPS = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
-# Every decimal number with this many digits is different from its neighbours as a double.
-_EXACT_DIGITS = 15
 
 # A type that at least this share of the values has is worth a note, and from the second share on it is the type.
 _NEARLY_ALL, _ALMOST_ALL = 0.9, 0.99
 # Rows that show whether a type fits at all.
 _FIRST_ROWS = 100
-# Distinct strings whose formats are tried on all of them, and the length of the longest one that may be a date.
-_TRIED_STRINGS, _LONGEST_DATE = 20, 60
 
 # Seconds or milliseconds since 1970.
 _EPOCH = re.compile(r"[0-9]{9,13}")
@@ -64,18 +59,6 @@ _NUMERIC_TIMES = (
     ("timestamp", "%Y%m%d%H%M%S", 19_000_101_000_000, 21_001_231_235_959),
     *(("timestamp", u, _FIRST_EPOCH * n, _LAST_EPOCH * n) for n in (1, 1_000) for u in (EPOCH_S, EPOCH_MS)),
 )
-# Day first and month first for each separator, because only the values can decide.
-_ORDERS = product("/-.", ("dm", "md"), "Yy")
-_DATES = (
-    *("%Y/%m/%d", "%Y.%m.%d", "%Y%m%d", *(f"%{o[0]}{separator}%{o[1]}{separator}%{y}" for separator, o, y in _ORDERS)),
-    *("%y/%m/%d", "%y-%m-%d", "%y.%m.%d", "%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%d/%b/%Y", "%b %d, %Y", "%b %d %Y"),
-    *("%d %B %Y", "%B %d, %Y", "%B %d %Y", "%a, %d %b %Y", "%A, %d %B %Y", "%A, %B %d, %Y"),
-)
-_CLOCKS = ("%H:%M:%S", "%H:%M", "%H:%M:%S.%f", "%H:%M:%S,%f", "%I:%M:%S %p", "%I:%M %p", "%H%M%S")
-# Strings that are no offsets for the receiver: they need `timestamp.timezone`.
-_LITERAL_UTC = (" UTC", " GMT")
-_TIMES = [clock + zone for clock in _CLOCKS for zone in ("", "%z", " %z", *_LITERAL_UTC)]
-_PARTS = re.compile(r"(?P<date>.+?)(?P<separator>[T:]|, ?| )(?P<time>[0-9]{1,2}:[0-9]{2}.*|(?<=T)[0-9]{6}.*)")
 
 
 class Reading(NamedTuple):
@@ -117,7 +100,7 @@ class InferredField:
     def is_utc(self) -> bool:
         """Whether the values say that they are in UTC, without an offset."""
         formats = self.best.formats if self.best else ()
-        return bool(formats) and all(format_.endswith(_LITERAL_UTC) for format_ in formats)
+        return bool(formats) and all(format_.endswith(LITERAL_UTC) for format_ in formats)
 
     @cached_property
     def needs_timezone(self) -> bool:
@@ -260,7 +243,7 @@ class _ColumnInference:
             return [self._number[1]] if self._number else []
         notes = self._time_notes() if field in (INT64, DOUBLE) else []
         if field == DOUBLE:
-            if rounded := next(filter(_is_rounded, self._numbers), None):
+            if rounded := next(filter(is_rounded, self._numbers), None):
                 notes = [f"rounds long integers, such as {rounded}"]
             if self._kinds == {"string"} and all(map(_FRACTION_OR_GROUPS.fullmatch, self._numbers)):
                 notes.insert(0, 'the point is read as the decimal point; if it groups thousands, set thousands to "."')
@@ -342,21 +325,14 @@ class _ColumnInference:
             lost = f"numbers with leading zeros, such as {quote_value(self._zero)}, which {field.type} would drop"
         elif are_integers and (sign := next((each for each in numbers if not _PLAIN_INTEGER.fullmatch(each)), None)):
             lost = f"numbers with signs, such as {quote_value(sign)}, which int64 would drop"
-        elif not are_integers and (rounded := next(filter(_is_rounded, numbers), None)):
+        elif not are_integers and (rounded := next(filter(is_rounded, numbers), None)):
             lost = f"numbers with more digits than a double has, such as {quote_value(rounded)}"
         return STRING if lost and self._fits(STRING) else field, lost
 
     @cached_property
     def _times(self) -> Sequence[FieldDefinition]:
         """The formats of some of the strings."""
-        texts = self._texts[:: max(1, len(self._texts) // _TRIED_STRINGS)]
-        fields = dict.fromkeys(field for text in texts for field in _formats_of(text))
-        # Programs that drop a fraction of zero write two formats.
-        for field in [field for field in fields if "%S" in "".join(field.formats)]:
-            whole = re.sub("[.,]%f", "", field.formats[0])
-            pairs = [(whole, whole.replace("%S", f"%S{point}%f")) for point in ".,"]
-            fields |= dict.fromkeys(field.model_copy(update={"formats": pair}) for pair in pairs)
-        return list(fields)
+        return time_fields(self._texts)
 
     def _fallback(self) -> InferredField:
         """Return the type for values of no single type: a string, or none."""
@@ -374,7 +350,7 @@ class _ColumnInference:
     def _separated(self) -> Sequence[FieldDefinition]:
         """The definitions of numbers with separators that some of the strings may have, beside numbers."""
         has_strings = "string" in self._kinds and self._kinds <= {"string", "integer", "float"}
-        return list(_separated_fields(self._texts)) if has_strings and not self._zero else []
+        return list(separated_fields(self._texts)) if has_strings and not self._zero else []
 
     @property
     def _is_excel_with_strings(self) -> bool:
@@ -410,55 +386,3 @@ class _ColumnInference:
         """Return the number of the first rejected row, and the reason."""
         first = rejected.sort_by("index").slice(0, 1).to_pylist()[0]
         return f"row {self._column.row_numbers[first['index']]:,}: {first['reason']}"
-
-
-def _is_rounded(number: str) -> bool:
-    """Return whether a number in decimal digits has more digits than a double can hold.
-
-    Digits that programs add when they write a double, such as 39.020000000000003, do not count.
-    """
-    if len(number) <= _EXACT_DIGITS and "e" not in number.lower():
-        return False
-    exact, double = Decimal(number), float(number)
-    return exact not in {Decimal(repr(double)), Decimal(f"{double:.17g}")}
-
-
-def _separated_fields(texts: Sequence[str]) -> Iterator[FieldDefinition]:
-    """Yield the definitions of numbers with the separators that occur; each still has to be tried on all strings."""
-    characters = set("".join(texts).replace("\u00a0", " ").replace("\u202f", " "))
-    present = [separator for separator in ",. '" if separator in characters]
-    for thousands in ("", *present):
-        decimals = [separator for separator in ",." if separator in present and separator != thousands]
-        for decimal in decimals if thousands else set(decimals) - {"."}:
-            yield DOUBLE.model_copy(update={"decimal": decimal, "thousands": thousands})
-        if thousands and not decimals:
-            yield INT64.model_copy(update={"decimal": "," if thousands == "." else ".", "thousands": thousands})
-
-
-def _formats_of(text: str) -> list[FieldDefinition]:
-    """Return the dates and timestamps that a string may be, each with its format."""
-    if patterns.DATE.fullmatch(text) or patterns.TIMESTAMP.fullmatch(text):
-        return [DATE if patterns.DATE.fullmatch(text) else TIMESTAMP]
-    # For numbers, see `_NUMERIC_TIMES`.
-    if len(text) > _LONGEST_DATE or text.isdigit() or not any(map(str.isdigit, text)):
-        return []
-    fields = [FieldDefinition(type=FieldType.DATE, formats=(format_,)) for format_ in _matching(_DATES, text)]
-    if parts := _PARTS.fullmatch(text):
-        days, times = _matching(("%Y-%m-%d", *_DATES), parts["date"]), _matching(_TIMES, parts["time"], is_time=True)
-        formats = [f"{day}{parts['separator']}{time}" for day, time in product(days, times)]
-        fields += [FieldDefinition(type=FieldType.TIMESTAMP, formats=(format_,)) for format_ in formats]
-    return fields
-
-
-def _matching(formats: Sequence[str], text: str, *, is_time: bool = False) -> list[str]:
-    """Return the formats that the text has. A time is read after a date, because a format needs one."""
-    matching: list[str] = []
-    for format_ in formats:
-        try:
-            parsed = strptime_format(f"%Y%m%d {format_}" if is_time else format_).parse("20000101 " * is_time + text)
-        except ValueError:
-            continue
-        # The month "May" has both formats.
-        if parsed and format_.replace("%B", "%b").replace("%A", "%a") not in matching:
-            matching.append(format_)
-    return matching
