@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
 from http import HTTPStatus
 from operator import itemgetter
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import boto3
 import pytest
@@ -17,8 +17,7 @@ from botocore.config import Config
 
 from examples.nyc_flights.feed import flights_files, to_ndjson, weather_of_day
 from slackwater.aws.clients import AIRFLOW_CONFIG
-from slackwater.aws.executions.airflow import AirflowEnvironment, CheckRuns
-from slackwater.aws.executions.state_machines import StateMachines
+from slackwater.aws.executions.airflow import AirflowEnvironment
 from slackwater.local.layout import AIRFLOW, Layout
 from tests.airflow.running import running, wait_until
 from tests.cloud.queued_jobs import occupied_application
@@ -232,25 +231,62 @@ def reported(airflow) -> list[dict[str, Any]]:
     return sorted((day for day in days if day["date"] == DAY.isoformat()), key=itemgetter("version"))
 
 
-def test_a_check_of_new_data_is_a_dag_run_that_runs_again_when_it_is_cleared_and_needs_no_airflow(cloud, airflow, mwaa):
-    machine, today = cloud.outputs()["MonitorMachineArn"], datetime.now(UTC).date().isoformat()
-    start = partial(StateMachines(cloud.client("stepfunctions")).start_once, machine)
-    reasons: list[str] = []
-    check = CheckRuns(airflow=mwaa, start=start, on_fallback=lambda _, reason: reasons.append(reason))
+@pytest.fixture
+def check_arrivals(cloud, mwaa) -> Iterator[Callable[[dict[str, str]], None]]:
+    """The deployed function that starts checks, as it is where Airflow is the scheduler: called with a message."""
+    functions, iam, name = cloud.client("lambda"), cloud.client("iam"), "slackwater-check-arrivals"
+    described = functions.get_function_configuration(FunctionName=name)
+    variables, role = described["Environment"]["Variables"], described["Role"].rpartition("/")[2]
+    account = cloud.client("sts").get_caller_identity()["Account"]
+    allowed = {
+        "Effect": "Allow",
+        "Action": "airflow:InvokeRestApi",
+        "Resource": f"arn:aws:airflow:{cloud.environment['AWS_REGION']}:{account}:role/{AIRFLOW}/User",
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    iam.put_role_policy(RoleName=role, PolicyName="airflow", PolicyDocument=policy)
+    environment = {"Variables": {**variables, "AIRFLOW_ENVIRONMENT": AIRFLOW}}
+    functions.update_function_configuration(FunctionName=name, Environment=environment)
 
-    def begin(name: str) -> None:
-        check(name=name, payload={"pipeline": "weekly_delays", "days": [today], "correlation_id": name})
+    def invoke(message: dict[str, str]) -> None:
+        event = {"Records": [{"messageId": "m", "body": json.dumps(message)}]}
+        response = functions.invoke(FunctionName=name, Payload=json.dumps(event))
+        assert json.load(response["Payload"]) == {"batchItemFailures": []}
 
-    begin("arrival-1f")
-    begin("arrival-1f")  # a batch is delivered again
-    assert reasons == []
-    [run] = airflow.request("GET", "/dags/monitor_weekly_delays/dagRuns")["dag_runs"]
-    assert (run["dag_run_id"], run["note"]) == ("arrival-1f", f"New data of {today}")
-    assert airflow.end("monitor_weekly_delays", "arrival-1f") == "success"
-    assert checks(cloud, "arrival-1f") == {"arrival-1f": "SUCCEEDED"}
-    airflow.clear("monitor_weekly_delays", "arrival-1f", only_failed=False)
-    wait_until(lambda: checks(cloud, "arrival-1f").get("arrival-1f-2") == "SUCCEEDED")
+    yield invoke
+    functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
+    iam.delete_role_policy(RoleName=role, PolicyName="airflow")
+
+
+def test_late_data_starts_a_dag_run_that_runs_again_when_it_is_cleared_and_needs_no_airflow(
+    cloud, airflow, check_arrivals
+):
+    dag, today = "monitor_daily_delays", datetime.now(ZoneInfo("America/New_York")).date()
+    day = (today - timedelta(days=5)).isoformat()  # in the window, and of no other test
+    assert cloud.json("run", "daily_delays", "--date", day)["outcome"] == "published"
+    before = checks(cloud, "arrival-")
+
+    def deliver(name: str) -> None:
+        """Deliver the message that a deferred day may be checked again."""
+        not_before = datetime(2013, 11, 4, tzinfo=UTC).isoformat()
+        check_arrivals({"id": name, "pipeline": "daily_delays", "date": day, "not_before": not_before})
+
+    def dag_runs() -> dict[str, str]:
+        runs = airflow.request("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
+        return {run["dag_run_id"]: run["note"] for run in runs if run["note"] == f"New data of {day}"}
+
+    def started() -> dict[str, str]:
+        return {name: status for name, status in checks(cloud, "arrival-").items() if name not in before}
+
+    deliver("one")
+    deliver("one")  # a batch is delivered again
+    [name] = dag_runs()
+    assert name.startswith("arrival-")
+    assert airflow.end(dag, name) == "success"
+    assert started() == {name: "SUCCEEDED"}
+    airflow.clear(dag, name, only_failed=False)
+    wait_until(lambda: started() == {name: "SUCCEEDED", f"{name}-2": "SUCCEEDED"})
     Layout(cloud.root).airflow.unlink()  # as if Airflow had ended
-    begin("arrival-2f")
-    assert "ResourceNotFoundException" in reasons[0]
-    wait_until(lambda: checks(cloud, "arrival-2f") == {"arrival-2f": "SUCCEEDED"})
+    deliver("another")
+    wait_until(lambda: list(started().values()) == ["SUCCEEDED"] * 3)
+    assert list(dag_runs()) == [name]
