@@ -164,7 +164,9 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         log("an earlier job of this attempt has written the stage", **finished.model_dump())
         return load_manifest(finished.manifest, store=store)
     manifest = read_input_manifest(run, store=store)
-    earlier = find_earlier_rows(run, project, stage, manifest, store=store)
+    # Steps that are stored or measured one by one need all rows.
+    is_at_once = pipeline.versions != "all" and not run.profiled
+    earlier = find_earlier_rows(run, project, stage, manifest, store=store) if is_at_once else None
     inputs = FrozenInputs(context.spark, project, earlier.added if earlier else manifest, store)
     uris = {name: stage_manifest(run.stage_prefix(name), store=store) for name in stage.reads_stages}
     parents = dict.fromkeys(uris.values())
