@@ -172,7 +172,7 @@ def test_a_silent_partner_pages_once_and_only_a_day_that_nobody_starts_is_overdu
     header, first, *_ = (partner.folder / f"flights-{model}-12.csv").read_text().splitlines(keepends=True)
     partner.put(f"flights-{yesterday}-12.csv", header + first.replace(model, yesterday))
     cloud.json("pull", "flights")
-    # The lowest value of a minute counts, for ten minutes; this waits until the low values are older than 12 seconds instead.
+    # The lowest value of ten minutes counts; this waits until the low values are older than 12 seconds instead.
     with changed_alarm(cloud, "partner-silent-flights", Period=1, EvaluationPeriods=10):
         check(cloud)
         assert until(lambda: state("partner-silent-flights") == "OK")
