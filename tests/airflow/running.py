@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,8 +34,9 @@ def dag_policy(dag):
 class Running:
     """Airflow's REST API."""
 
-    def __init__(self, http: httpx.Client, log: Path) -> None:
-        self._http, self._log_file = http, log
+    def __init__(self, http: httpx.Client, log: Path, group: int) -> None:
+        """`group` is the id of the group of Airflow's processes."""
+        self._http, self._log_file, self._group = http, log, group
 
     def sign_in(self) -> bool:
         """Sign in; return whether Airflow is up and has loaded its DAGs."""
@@ -106,6 +110,17 @@ class Running:
         path = f"/dags/{dag_id}/clearTaskInstances"
         self.request("POST", path, dag_run_id=run, dry_run=False, only_failed=only_failed, **more)
 
+    def end_scheduler(self) -> None:
+        """End the scheduler, as a conflict in its database does."""
+        # Whole lines, however narrow the terminal is.
+        command = ["ps", "-A", "-ww", "-o", "pid=,pgid=,args="]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True)
+        lines = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
+        [scheduler] = [
+            int(pid) for pid, group, arguments in lines if int(group) == self._group and " scheduler" in arguments
+        ]
+        os.kill(scheduler, signal.SIGTERM)
+
     def clear_waiting(self, dag_id: str, run: str, task: str) -> None:
         """Run a task again as soon as it waits for its execution; return when it waits once more."""
         self.wait_for(dag_id, run, task, "deferred")
@@ -133,10 +148,10 @@ def running(home: Home) -> Iterator[Running]:
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # the files do not change
     }
     with (
-        started(airflow, {**home.environment, **settings}),
+        started(airflow, {**home.environment, **settings}) as process,
         httpx.Client(base_url=url, headers={"Accept": "application/json"}, timeout=60, trust_env=False) as http,
     ):
-        api = Running(http, airflow.log)
+        api = Running(http, airflow.log, process.pid)
         wait_until(api.sign_in)
         yield api
 

@@ -171,6 +171,7 @@ def test_a_stage_that_fails_has_the_error_and_runs_again_when_it_is_cleared(clou
     assert "FAILED: RunFailed: DefinitionError: pipeline broken: steps.wrong" in log
     assert "no_such_column" in log
     assert executions(cloud, "broken", BROKEN) == ["FAILED"]
+    airflow.end_scheduler()  # it is started again
     airflow.clear("process_broken", broken)
     wait_until(lambda: executions(cloud, "broken", BROKEN) == ["FAILED", "FAILED"])
     assert airflow.end("process_broken", broken) == "failed"

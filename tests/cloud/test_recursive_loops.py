@@ -33,9 +33,9 @@ def handler(event, context):
 def template(role, **properties):
     """Return a stack with a function, its queue, its dead-letter queue, and a queue of the messages it has handled."""
     redrive = {"deadLetterTargetArn": {"Fn::GetAtt": ["Dead", "Arn"]}, "maxReceiveCount": 2}
-    queue = {"VisibilityTimeout": 2, "RedrivePolicy": redrive}
+    queue = {"VisibilityTimeout": 6, "RedrivePolicy": redrive}
     function = {
-        "Runtime": f"python{PYTHON}", "Handler": "index.handler", "Role": role, "Timeout": 2, "Code": {"ZipFile": CODE},
+        "Runtime": f"python{PYTHON}", "Handler": "index.handler", "Role": role, "Timeout": 6, "Code": {"ZipFile": CODE},
         "Environment": {"Variables": {"QUEUE": {"Ref": "Queue"}, "LOG": {"Ref": "Log"}}}, **properties,
     }  # fmt: skip
     mapping = {"EventSourceArn": {"Fn::GetAtt": ["Queue", "Arn"]}, "FunctionName": {"Ref": "Function"}}

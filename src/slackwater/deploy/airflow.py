@@ -46,6 +46,43 @@ class CommittedLocalExecutor(LocalExecutor):
             self._check_workers()
 """
 
+# Airflow's scheduler ends after a conflict in its database, such as with a task that is cleared while it is scheduled.
+# A deployment has a supervisor that starts it again; `airflow standalone` does not.
+_STANDALONE = """
+import subprocess
+import sys
+import threading
+import time
+
+from airflow.__main__ import main
+from airflow.cli.commands import standalone_command
+
+
+class SupervisedCommand(standalone_command.SubCommand):
+    is_stopped = False
+
+    def run(self):
+        while not self.is_stopped:
+            command = ["airflow", *self.command]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.env)
+            threading.Thread(target=self.read, args=[self.process.stdout], daemon=True).start()
+            self.process.wait()
+            time.sleep(1)
+
+    def read(self, output):
+        for line in output:
+            self.parent.output_queue.append((self.name, line))
+
+    def stop(self):
+        self.is_stopped = True
+        super().stop()
+
+
+standalone_command.SubCommand = SupervisedCommand
+sys.argv = ["airflow", "standalone"]
+main()
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AirflowHome:
@@ -146,10 +183,12 @@ def started(home: AirflowHome, environment: Mapping[str, str]) -> Iterator[subpr
     config = home.folder / "config"  # Airflow imports modules from it
     config.mkdir(exist_ok=True)
     (config / "slackwater_executor.py").write_text(_EXECUTOR, encoding="utf-8")
+    standalone = home.folder / "standalone.py"
+    standalone.write_text(_STANDALONE, encoding="utf-8")
     executor = {"AIRFLOW__CORE__EXECUTOR": "slackwater_executor.CommittedLocalExecutor"}
     with home.log.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603
-            [str(home.program), "standalone"],
+            [str(home.program.parent / "python"), str(standalone)],
             cwd=home.folder,
             env={**executor, **environment},
             stdin=subprocess.DEVNULL,

@@ -34,7 +34,7 @@ class Api(BaseHTTPRequestHandler):
         self.end_headers()
     def log_message(self, *_): pass
 
-assert sys.argv[1:] == ["standalone"]
+assert sys.argv[1:] == [f"{{os.environ['AIRFLOW_HOME']}}/standalone.py"]
 component = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 home = pathlib.Path(os.environ["AIRFLOW_HOME"])
 (home / "component.pid").write_text(str(component.pid))
@@ -61,8 +61,11 @@ def install(files: Path, body: str = "server.serve_forever()") -> Path:
     """Install a program that behaves like Airflow; return its path."""
     program = files / ".venv-airflow" / "bin" / "airflow"
     program.parent.mkdir(parents=True)
-    program.write_text(STANDALONE.format(python=sys.executable, body=body))
-    program.chmod(0o755)
+    program.touch()
+    # It runs a script of ours.
+    python = program.parent / "python"
+    python.write_text(STANDALONE.format(python=sys.executable, body=body))
+    python.chmod(0o755)
     return program
 
 
