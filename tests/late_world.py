@@ -51,6 +51,7 @@ from tests.fakes_ledger import ArrivalQueueFake, ListTable
 from tests.fakes_notification import Crashed, TopicFake
 from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, store_file
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
+from tests.fakes_state import MemoryState
 from tests.late_processes import Process, Turns
 
 T = TypeVar("T")
@@ -98,7 +99,7 @@ class LateWorld(World):
         self.__dict__ |= _template().__dict__
         self.pipeline = PIPELINE
         self.store, self.files, self.table = ClockStore(self.now), MemoryFileCache(), DictRunTable()
-        self.executions, self.catalog = SetExecutions(), DictCatalog()
+        self.executions, self.catalog, self.state = SetExecutions(), DictCatalog(), MemoryState()
         self.warehouse, self.ledger, self.topic = Warehouse(), ListTable(), TopicFake()
         self.late_reruns: set[tuple[str, str, int]] = set()
         """Calendar day, date and attempt of each re-run that a check has decided on; not of repairs without limits."""
@@ -118,6 +119,13 @@ class LateWorld(World):
         """All definitions that were deployed, by digest."""
         self.deployed: list[tuple[datetime, Pipeline]] = []
         """When each definition was deployed, in order."""
+        self.wake_source: Callable[..., None] = lambda *_: None
+        self.wake_day: Callable[[str, str], None] = lambda *_: None
+        """Evaluate the runs that wait for hours of a source, or for a published day."""
+        self.on_check: Callable[[CheckReport], None] = lambda _: None
+        """Is called after each check, with its report."""
+        self.on_frozen: Callable[[Run], None] = lambda _: None
+        """Is called after each run was frozen."""
         self.define(steps=STEPS)
 
     def now(self) -> datetime:
@@ -179,7 +187,7 @@ class LateWorld(World):
             project=self.project, table=(process or Process()).using(self.table), executions=self.executions,
             start=lambda *, name, payload: checks.append(payload["days"]), send_later=later, now=self.now,
             update_table=lambda *_: None,
-            wake_source=lambda _source, _hours: None,
+            wake_source=self.wake_source,
         ).start_checks(self.messages)  # fmt: skip
         sent_again = {f"again {number}": body for number, body in enumerate(later.bodies)}
         self.messages = {name: self.messages[name] for name in result.failed} | sent_again
@@ -237,11 +245,15 @@ class LateWorld(World):
         frozen = _repeated(lambda: freezer.freeze(**options))
         while frozen.action is FreezeAction.WAIT and process.turns and process.turns.can_wait(process.number):
             frozen = _repeated(lambda: freezer.freeze(**options))
+        if frozen.action is FreezeAction.RUN:
+            self.on_frozen(frozen.run)
         return (frozen.run if frozen.action is FreezeAction.RUN else None), options.get("rollback") or 0
 
     def finish(self, run: Run, outcome: str, process: Process, restore: int = 0) -> bool:
         """Do the job of a frozen run, and record its outcome; return whether it has published."""
-        recorder = RunRecorder(store=process.using(self.store), table=process.using(self.table), now=self.now)
+        recorder = RunRecorder(
+            store=process.using(self.store), table=process.using(self.table), now=self.now, wake_day=self.wake_day
+        )
         try:
             self.job(run, outcome, process, restore)
             _repeated(lambda: recorder.record_published(run))
@@ -306,6 +318,7 @@ class LateWorld(World):
         with self.execution("monitor-days", process) as name:
             as_of = {"as_of": None, "days": dates, "correlation_id": ""}
             report, uri = _repeated(lambda: monitor.check(pipeline=self.pipeline, execution=name, **as_of))
+            self.on_check(report)
             self.late_reruns |= {
                 (usage_date(self.project.pipelines[self.pipeline], report.checked_at), day.date, day.figures.attempt)
                 for day in report.days

@@ -22,12 +22,15 @@ from slackwater.runs.record import DayRecord, RunRecord, RunState
 from tests.fakes_check import NOW
 from tests.fakes_notification import Crashed
 from tests.late_processes import FAULTS, Process
+from tests.late_waiting import Lacks, ScheduledRuns
 from tests.late_world import LateWorld, run_twice
 from tests.models import model_settings
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("one_thread")]
 
 DATES = ("2013-03-11", "2013-03-12")
+PRESENT = "2013-03-13"
+"""The day that neither pipeline has published in the beginning."""
 
 TABLES = (
     {"days": (-1, 0)},
@@ -57,6 +60,9 @@ class Chain(RuleBasedStateMachine):
         super().__init__()
         self.first = LateWorld()
         self.second = self.first
+        self.scheduled = ScheduledRuns(self.first, self.lacks)
+        self.may_wait = False
+        """Whether an execution may wait although its days are published: a fault, or a new definition."""
 
     @initialize(
         on_change=st.sampled_from(("auto", "auto", "hold", "notify", "ignore")),
@@ -64,8 +70,9 @@ class Chain(RuleBasedStateMachine):
     )
     def publish(self, on_change: Any, on_definition: str) -> None:
         self.on_change, self.on_definition = on_change, on_definition
-        self.table = TableInput(table=self.first.pipeline, days=(-1, 0), missing="empty", on_change=on_change)
+        self.table = TableInput(table=self.first.pipeline, days=(-1, 0), missing="wait", on_change=on_change)
         self.second = self.first.reader("weekly", self.table)
+        self.scheduled.world, self.first.wake_day = self.second, self.scheduled.wake_day
         self.second.set_late(on_definition=on_definition)
         for date in DATES:
             self.push(date, "a", 100)
@@ -96,6 +103,35 @@ class Chain(RuleBasedStateMachine):
         with suppress(SlackwaterError, Crashed):
             self.world(name).run_day(date, outcome, process, force=force)
 
+    def lacks(self, date: str) -> Lacks:
+        """Return whether days are missing that the second pipeline reads: these alone, and no counts."""
+        wanted = {
+            day_date.fromisoformat(date) + timedelta(days=number)
+            for table in self.second.project.pipelines["weekly"].tables.values()
+            for number in range(table.days[0], table.days[1] + 1)
+        }
+        days = self.first.table.by_day.values()
+        published = {day.date for day in days if day.pipeline == self.first.pipeline and day.published}
+        return Lacks(unknown=False, incomplete=not {str(day) for day in wanted} <= published)
+
+    @rule(date=st.sampled_from((*DATES, PRESENT, PRESENT)), process=faults)
+    def schedule(self, date: str, process: Process) -> None:
+        """A scheduled run of the second pipeline waits for the days of the first one."""
+        self.scheduled.schedule(date, process)
+        self.may_wait |= bool(process.at)
+        self.scheduled.run_days()
+
+    @rule(outcome=outcomes, process=faults, is_waited_for=st.booleans())
+    def run_the_present_day(self, outcome: str, process: Process, is_waited_for: bool) -> None:
+        """The first pipeline runs the day that nobody has published, perhaps while a run waits for it."""
+        if is_waited_for:
+            self.schedule(PRESENT, Process())
+        self.run("first", PRESENT, outcome, False, process)
+        self.may_wait |= bool(process.at)
+        if not self.may_wait:
+            self.scheduled.no_wake_up_is_lost()
+        self.scheduled.run_days()
+
     @rule(name=pipelines, date=dates, at=st.integers(1, 6), order=orders)
     def take_over_a_stopped_execution(self, name: str, date: str, at: int, order: list[int]) -> None:
         self.world(name).take_over(date, at, order)
@@ -122,6 +158,7 @@ class Chain(RuleBasedStateMachine):
         sources = () if tables else ("flights",)
         steps = {"rows": StepUse(step="sql", depends_on=(*tables, *sources))}
         self.second.define(tables=inputs, sources=sources, steps=steps, timezone=timezone)
+        self.may_wait = True
 
     @rule(tables=st.sampled_from(TABLES[3:5]), date=dates, rows=st.integers(1, 30), process=faults)
     def read_a_changed_day_twice(
@@ -152,7 +189,11 @@ class Chain(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.second is self.first:
             return
-        self.first.time += timedelta(hours=25)
+        # Then no run may wait any more.
+        self.first.time += timedelta(hours=49)
+        self.scheduled.time_out()
+        self.scheduled.each_goes_on_once()
+        self.scheduled.run_days()
         for _ in range(12):
             before = self.state()
             self.first.monitor()

@@ -14,10 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from slackwater.errors import InputError, SlackwaterError
 from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import StepUse
+from slackwater.pipeline.when import When
 from slackwater.sources.rejected_events import hours_metadata, rejects_prefix
 from tests.fakes_check import PIPELINE
 from tests.fakes_notification import Crashed
-from tests.late_assertions import LateAssertions
+from tests.late_counts import SOURCE, LateCounts
 from tests.late_history import DATES
 from tests.late_processes import FAULTS, Process, Turns
 from tests.late_world import OUTCOMES, STEPS, USD_PER_ROW, run_twice
@@ -47,6 +48,12 @@ DEFINITIONS = (
     {"sources": ("flights",), "timezone": "America/New_York", "steps": STEPS},
 )
 
+WAITS = (
+    {"unknown": {"after": "4h", "then": "fail"}, "incomplete": {"after": "12h", "then": "run"}},
+    {"unknown": {"after": "9h", "then": "run"}, "incomplete": {"after": "6h", "then": "fail"}},
+    {"unknown": {"after": "1h", "then": "run"}, "incomplete": {"after": "14h", "then": "run"}},
+)
+
 # Of the calls of two processes.
 orders = st.lists(st.integers(0, 1), min_size=1, max_size=50)
 dates, sizes, names = st.sampled_from((*DATES[:1] * 4, *DATES)), st.sampled_from(SIZES), st.sampled_from("bcdefg")
@@ -65,13 +72,16 @@ works = st.tuples(
 )
 
 
-class LateData(LateAssertions, RuleBasedStateMachine):
+class LateData(LateCounts, RuleBasedStateMachine):
     @initialize(
         on_removed=st.sampled_from(("keep", "hold", "drop")), limits=st.sampled_from(LIMITS),
-        on_definition=st.sampled_from(("keep", "rerun")),
+        on_definition=st.sampled_from(("keep", "rerun")), has_counts=st.booleans(), when=st.sampled_from(WAITS),
     )  # fmt: skip
-    def publish_the_finished_days(self, on_removed: str, limits: dict[str, float], on_definition: str) -> None:
+    def publish_the_finished_days(
+        self, on_removed: str, limits: dict[str, float], on_definition: str, *, has_counts: bool, when: dict[str, Any]
+    ) -> None:
         self.on_removed, self.limits, self.on_definition = on_removed, limits, on_definition
+        self.begin_reports(has_counts=has_counts, when=when)
         self.world.set_late(on_removed={"flights": on_removed}, on_definition=on_definition, **limits)
         for date in DATES[:2]:
             self.fetch(date, "a", 1000)
@@ -150,6 +160,39 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         self.world.store.put(uri, body, metadata=metadata)
         self.world.arrive(uri)
 
+    @precondition(lambda self: self.has_counts)
+    @rule(
+        date=dates, difference=st.sampled_from((0, 0, 0, 3, 9, -5, 400)), age=st.sampled_from((0, 0, 0, 3)),
+        through=st.sampled_from((0, 24, 24)), first=st.sampled_from((1, 24)), process=faults,
+    )  # fmt: skip
+    def report(self, date: str, difference: int, process: Process, **covers: int) -> None:
+        """The partner reports how many events it has sent, of which some have not arrived."""
+        self.put_report(date, difference, **covers)
+        self.scheduled.wake_source(SOURCE, self.reports[-1].counts, process)
+        self.may_wait |= bool(process.at)
+        self.go_on()
+
+    @precondition(lambda self: self.has_counts)
+    @rule(date=dates, name=names, rows=sizes, difference=st.sampled_from((0, 0, 3, 9)), process=faults)
+    def push_a_part(self, date: str, name: str, rows: int, difference: int, process: Process) -> None:
+        """Late events arrive, and the partner has sent more."""
+        self.push(date, name, rows)
+        self.report(date, difference, Process())
+        self.monitor("published", process, None, None)
+
+    @precondition(lambda self: self.has_counts)
+    @rule(rows=sizes, lacks=st.sampled_from((0, 0, 3)), is_reported_first=st.booleans(), process=faults)
+    def schedule_and_push(self, rows: int, lacks: int, is_reported_first: bool, process: Process) -> None:
+        """A scheduled run of the present day waits; its last events arrive, before or after their report."""
+        date = DATES[-1]
+        if is_reported_first:
+            self.report(date, rows + lacks, Process())
+        self.schedule(date, process)
+        self.push(date, f"last{len(self.reports)}", rows)
+        self.receive_messages(Process())
+        if not is_reported_first:
+            self.report(date, lacks, process)
+
     @rule(hours=st.sampled_from((0.2, 0.5, 0.7, 2, 2, 5, 20, 20, 170)))
     def wait(self, hours: float) -> None:
         self.world.time += timedelta(hours=hours)
@@ -159,12 +202,36 @@ class LateData(LateAssertions, RuleBasedStateMachine):
     @rule(definition=st.sampled_from(DEFINITIONS))
     def deploy(self, definition: dict[str, Any]) -> None:
         """The definition changes: another timezone, an added or a removed source, or other steps."""
-        self.world.define(**definition)
+        waits = self.has_counts and SOURCE in definition["sources"]
+        self.world.define(**definition, when=self.when if waits else When())
+        self.may_wait = True
 
     @rule(date=dates, outcome=outcomes, force=st.booleans(), moves_hours=st.booleans(), process=faults)
     def run(self, date: str, outcome: str, force: bool, process: Process, moves_hours: bool = False) -> None:
         with suppress(SlackwaterError, Crashed):
             self.world.run_day(date, outcome, process, force=force, moves_hours=moves_hours)
+        self.observe()
+
+    @precondition(lambda self: self.has_counts)
+    @rule(date=dates, process=faults)
+    def schedule(self, date: str, process: Process) -> None:
+        """An execution waits for its inputs, and runs its day."""
+        self.scheduled.schedule(date, process)
+        self.may_wait |= bool(process.at)
+        self.go_on()
+
+    @rule()
+    def time_out(self) -> None:
+        """Runs have waited for 15 minutes, and are evaluated again."""
+        self.scheduled.time_out()
+        self.may_wait = False
+        self.go_on()
+
+    def go_on(self) -> None:
+        """The executions that may go on run their days."""
+        if not self.may_wait and not self.world.messages:
+            self.scheduled.no_wake_up_is_lost()
+        self.scheduled.run_days()
         self.observe()
 
     @rule(date=dates)
@@ -231,7 +298,7 @@ class LateData(LateAssertions, RuleBasedStateMachine):
         """The queue of arrivals delivers its messages."""
         with suppress(Crashed):
             self.world.receive_messages(process)
-        self.observe()
+        self.go_on()
 
     @rule(date=dates, name=names, rows=sizes, process=faults)
     def push_and_monitor(self, date: str, name: str, rows: int, process: Process) -> None:
@@ -301,6 +368,9 @@ class LateData(LateAssertions, RuleBasedStateMachine):
             execution.__exit__(None, None, None)
         assert not world.executions.running
         world.time += timedelta(hours=25)
+        self.scheduled.time_out()
+        self.scheduled.each_goes_on_once()
+        self.scheduled.run_days()
         self.rest()
         self.settle_older_days()
         self.rest()
