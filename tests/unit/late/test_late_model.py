@@ -52,6 +52,7 @@ WAITS = (
     {"unknown": {"after": "4h", "then": "fail"}, "incomplete": {"after": "12h", "then": "run"}},
     {"unknown": {"after": "9h", "then": "run"}, "incomplete": {"after": "6h", "then": "fail"}},
     {"unknown": {"after": "1h", "then": "run"}, "incomplete": {"after": "14h", "then": "run"}},
+    {"unknown": {"after": "3h", "then": "fail"}, "incomplete": {"after": "8h", "then": "fail"}},
 )
 
 # Of the calls of two processes.
@@ -196,6 +197,10 @@ class LateData(LateCounts, RuleBasedStateMachine):
     @rule(hours=st.sampled_from((0.2, 0.5, 0.7, 2, 2, 5, 20, 20, 170)))
     def wait(self, hours: float) -> None:
         self.world.time += timedelta(hours=hours)
+        # Waiting runs are evaluated again after 15 minutes.
+        self.scheduled.time_out()
+        self.may_wait = False
+        self.go_on()
 
     # What people and schedules do
 
@@ -218,13 +223,6 @@ class LateData(LateCounts, RuleBasedStateMachine):
         """An execution waits for its inputs, and runs its day."""
         self.scheduled.schedule(date, process)
         self.may_wait |= bool(process.at)
-        self.go_on()
-
-    @rule()
-    def time_out(self) -> None:
-        """Runs have waited for 15 minutes, and are evaluated again."""
-        self.scheduled.time_out()
-        self.may_wait = False
         self.go_on()
 
     def go_on(self) -> None:
