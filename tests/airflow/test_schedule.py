@@ -12,7 +12,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project, load_project
 from slackwater.project.schedule import schedule_of
 from slackwater.project.scheduled_starts import ScheduledStart
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from tests.airflow.home import BIN, ROOT, STATE_MACHINE_PREFIX
 from tests.airflow.projects import FAULTS, INSTANTS, NEW_YORK
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from slackwater.errors import InputError
-from slackwater.runs.day import parse_date
+from slackwater.runs.period import parse_date
 
 if TYPE_CHECKING:
     from slackwater.project.project import Project

@@ -166,9 +166,7 @@ class LateClient(DayClient):
 
         deferred = []
         for name in self._names(pipeline):
-            first, *_, last = (
-                day.date.isoformat() for day in check_window(self.project.pipeline(name), None, utc_now())
-            )
+            first, *_, last = (day.name for day in check_window(self.project.pipeline(name), None, utc_now()))
             if dates := [item.date for item in self.run_table.late_days(name, first=first, last=last)]:
                 days = self._dry_checker_of(name).check(pipeline=name, as_of=None, dates=dates).days
                 deferred += [day for day in days if day.decision is LateDecision.DEFER]

@@ -20,9 +20,9 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.cron import next_time
 from slackwater.project.schedule import ScheduledWork, schedule_of
 from slackwater.project.scheduled_starts import scheduled_date
-from slackwater.runs.day import HOUR, Day, day_of, parse_date
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.manifest import InputManifest, published_manifest
+from slackwater.runs.period import HOUR, Period, period_of, shifted
 from slackwater.runs.record import DayRecord
 from slackwater.state.waits import DayKey
 
@@ -111,14 +111,14 @@ class Explainer:
         Raises `InputError` for a day after `as_of`, `CloudError`, `ObjectInvalid`.
         """
         checker, definition = self.checker, self.checker.project.pipeline(pipeline)
-        day, now = day_of(parse_date(date), definition.timezone), checker.now()
+        day, now = period_of(date, definition.timezone), checker.now()
         if as_of is not None and date > as_of:
             raise InputError(f"as_of: {as_of} is before the day {date}")
-        is_simulated = as_of is not None and day.date < check_window(definition, None, now)[0].date
+        is_simulated = as_of is not None and day.name < check_window(definition, None, now)[0].name
         first = check_window(definition, as_of, now)[0]
         # Of an earlier day: what a check would decide that still had the day in its window.
-        is_older = day.date < first.date
-        of_check = (day.date + timedelta(days=1)).isoformat() if is_older else as_of
+        is_older = day.name < first.name
+        of_check = shifted(day.name, 1) if is_older else as_of
         report = checker.check(pipeline=pipeline, as_of=of_check, dates=[date])
         decision = next(item for item in report.days if item.date == date)
         record = checker.table.day(pipeline, date)
@@ -168,10 +168,10 @@ class Explainer:
     def _next_look(
         self,
         definition: Pipeline,
-        day: Day,
+        day: Period,
         decision: DayDecision,
         *,
-        before_window: Day | None,
+        before_window: Period | None,
         simulated: str | None,
     ) -> NextLook:
         """Return when the day is looked at again.
@@ -184,8 +184,8 @@ class Explainer:
         if decision.attempt is None:
             return self._first_run(definition, day)
         if before_window:
-            since = f"begins on {before_window.date} (late.window_days {definition.late.window_days})"
-            by_hand = f"slackwater monitor {definition.pipeline} --as-of {day.date + timedelta(days=1)}"
+            since = f"begins on {before_window.name} (late.window_days {definition.late.window_days})"
+            by_hand = f"slackwater monitor {definition.pipeline} --as-of {shifted(day.name, 1)}"
             text = f"no check looks at the day: it is before the window, which {since}, except {by_hand}"
             return NextLook(at=None, text=text)
         limit = decision.figures.not_before if decision.figures and decision.decision is LateDecision.DEFER else None
@@ -210,7 +210,7 @@ class Explainer:
         latest = f"{timestamp(at)}, {text}"
         return NextLook(at=at, text=f"{arrival}, and at the latest {latest}" if arrival else latest)
 
-    def _first_run(self, definition: Pipeline, day: Day) -> NextLook:
+    def _first_run(self, definition: Pipeline, day: Period) -> NextLook:
         """Return when the schedule runs a day that was not published yet."""
         [task] = [
             task
@@ -219,7 +219,7 @@ class Explainer:
         ]
         due = day.end + task.buffer_hours * HOUR
         at = next_time(task.cron, task.timezone, after=due - timedelta(minutes=1))
-        if not self.is_scheduled or at is None or scheduled_date(task, at) != day.date.isoformat():
+        if not self.is_scheduled or at is None or scheduled_date(task, at) != day.name:
             return NextLook(at=None, text="its first run: no schedule runs the day")
         if at <= self.checker.now():
             return NextLook(at=None, text=f"its first run: the schedule's time for it, {timestamp(at)}, is over")

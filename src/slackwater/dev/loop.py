@@ -19,7 +19,7 @@ from slackwater.dev.step_code import StepCode
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from slackwater.steps.step import StepContext
 from slackwater.validation.check_project import check_project
 from slackwater.validation.failures import failure_in_file

@@ -11,7 +11,7 @@ from statistics import median
 
 from slackwater.errors import InputError
 from slackwater.runs.cost_estimate import expected_usd
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of, distance
 from slackwater.runs.record import ActiveRun, DayRecord, Run, RunRecord
 from slackwater.runs.table import RunTable
 
@@ -142,11 +142,11 @@ def published_runs(
         records += table.days(pipeline, last, LAST_DATE, limit=_SAMPLE)
     published = {record.date: record.published.run for record in records if record.published}
 
-    def distance(day: str) -> tuple[int, int]:
-        number, start, end = (date.fromisoformat(value).toordinal() for value in (day, first, last))
-        return max(start - number, number - end, 0), -number
+    def nearness(day: str) -> tuple[int, int]:
+        after = distance(last, day)
+        return max(distance(day, first), after, 0), -after
 
-    nearest = sorted(published, key=distance)[:_SAMPLE]
+    nearest = sorted(published, key=nearness)[:_SAMPLE]
     runs = (table.run(pipeline, day, published[day].attempt) for day in nearest)
     return [run for run in runs if run]
 

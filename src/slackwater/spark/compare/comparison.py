@@ -29,11 +29,11 @@ from slackwater.late.comparison import (
 )
 from slackwater.model import IsoDate, Record
 from slackwater.project.project import Project
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, input_definition
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
+from slackwater.runs.period import day_of
 from slackwater.spark.compare.paired import (
     Metric,
     PairedVersions,
