@@ -99,7 +99,7 @@ class Deployed:
             found[item.uri] = self._first_events(item, day, missing)
             missing -= found[item.uri].num_rows
         if missing == self._rows:
-            raise InputError(f"no event of {day.date} is stored in {resources.connection.cloud}")
+            raise InputError(f"no event of {day.name} is stored in {resources.connection.cloud}")
         for uri, events in found.items():
             if first := listing.first_received_at(uri):
                 column = pa.repeat(pa.scalar(first, TIMESTAMP), len(events))

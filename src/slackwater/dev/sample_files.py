@@ -124,7 +124,7 @@ class _Read:
     def reason_for_nothing(self, day: Period) -> str:
         if self._accepted:
             first, last = (f"{time:%Y-%m-%d %H:%M}" for time in (min(self._times), max(self._times)))
-            return f"no event of {day.date}: events are from {first} to {last} UTC: name another --date"
+            return f"no event of {day.name}: events are from {first} to {last} UTC: name another --date"
         return f"all rows are rejected, the first: {self.first[0]}" if self.rejected else "there are no rows"
 
 

@@ -29,7 +29,7 @@ from slackwater.runs.inputs.rejected_again import describe_rejected
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.inputs.unstored_files import unstored_files
-from slackwater.runs.period import Period, period_of
+from slackwater.runs.period import Period, check_kind, period_of
 from slackwater.runs.record import (
     ActiveRun,
     DayRecord,
@@ -258,11 +258,9 @@ class Freezer:
 
     def _day(self, pipeline: str, local_date: str) -> Period:
         """Return the day. Raises `InputError` for a wrong date or pipeline."""
-        timezone = self.project.pipeline(pipeline).timezone
-        try:
-            day = period_of(local_date, timezone)
-        except ValueError as error:
-            raise InputError(f"date: {local_date!r} is not a date such as 2013-03-10") from error
+        definition = self.project.pipeline(pipeline)
+        check_kind(local_date, definition)
+        timezone, day = definition.timezone, period_of(local_date, definition.timezone)
         if day.start > self.now():
             raise InputError(f"date: {local_date} has not begun in {timezone}")
         return day

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
+from slackwater.errors import InputError
 from slackwater.formatting import check_iso_date, check_period
 from slackwater.sources.partitions import Partition
+
+if TYPE_CHECKING:
+    from slackwater.pipeline.definition import Pipeline
 
 HOUR = timedelta(hours=1)
 # Of the name of a day, such as 2013-03-10; that of an hour is longer.
@@ -93,6 +97,22 @@ def period_of(name: str, timezone: str) -> Period:
     return Period(start.date(), start, start + HOUR, start.hour)
 
 
+def check_kind(name: str, pipeline: Pipeline, *, argument: str = "date") -> None:
+    """Raise `InputError`, with the argument's name, unless this is the name of a period of the pipeline."""
+    expected = "an hour of UTC such as 2013-03-10T15" if pipeline.period == "hour" else "a date such as 2013-03-10"
+    try:
+        check_period(name)
+    except ValueError as error:
+        raise InputError(f"{argument}: {name!r} is not {expected}") from error
+    if is_hour(name) != (pipeline.period == "hour"):
+        raise InputError(f"{argument}: {name} is not {expected}: {pipeline.pipeline} has `period: {pipeline.period}`")
+
+
+def is_hour(name: str) -> bool:
+    """Return whether this is the name of an hour, and not of a day."""
+    return len(name) > _DAY_LENGTH
+
+
 def shifted(name: str, count: int) -> str:
     """Return the name of the period that comes `count` days or hours after this one, or before it if it is negative.
 
@@ -101,7 +121,7 @@ def shifted(name: str, count: int) -> str:
     >>> shifted("2013-03-10", -1), shifted("2013-03-09T23", 1)
     ('2013-03-09', '2013-03-10T00')
     """
-    if len(name) == _DAY_LENGTH:
+    if not is_hour(name):
         return (date.fromisoformat(name) + timedelta(days=count)).isoformat()
     return f"{datetime.fromisoformat(f'{name}:00') + count * HOUR:%Y-%m-%dT%H}"
 
@@ -112,9 +132,19 @@ def distance(first: str, last: str) -> int:
     >>> distance("2013-03-10", "2013-03-09"), distance("2013-03-09T23", "2013-03-10T01")
     (-1, 2)
     """
-    if len(first) == _DAY_LENGTH:
+    if not is_hour(first):
         return (date.fromisoformat(last) - date.fromisoformat(first)).days
     return (datetime.fromisoformat(f"{last}:00") - datetime.fromisoformat(f"{first}:00")) // HOUR
+
+
+def partition_values(name: str) -> dict[str, date | int]:
+    """Return the partition of a published table that has the rows of a period: the values of its columns.
+
+    >>> partition_values("2013-03-10T05")
+    {'date': datetime.date(2013, 3, 10), 'hour': 5}
+    """
+    period = period_of(name, "UTC")
+    return {"date": period.date} if period.hour is None else {"date": period.date, "hour": period.hour}
 
 
 def partition_of(instant: datetime) -> Partition:

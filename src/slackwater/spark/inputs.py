@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 
 import pyarrow as pa
@@ -180,7 +180,7 @@ def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataF
     for item in objects:
         table = quoted_table(item.uri.rpartition("/date=")[0])
         try:
-            frames.append(rows_of_version(spark, table, item.tag or "", date.fromisoformat(item.date)))
+            frames.append(rows_of_version(spark, table, item.tag or "", item.date))
         except (AnalysisException, IllegalArgumentException) as error:
             raise _no_longer_exists(f"{table} VERSION AS OF '{item.tag}'") from error
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)

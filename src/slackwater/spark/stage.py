@@ -74,13 +74,12 @@ def run_stage_job(
     store = stores()
     project = Project.model_validate_json(store.get(job.project))
     pipeline = project.pipeline(job.run.pipeline)
-    day = period_of(job.run.date, pipeline.timezone)
     publish = partial(
         publish_day, spark, job.run, key=pipeline.publish.key, catalog_table=job.catalog_table, store=store
     )
     if job.restore:
         # The version may have fewer rows than the day has now, and lack columns that were added later.
-        publish(lambda: earlier_rows(spark, job.catalog_table, job.restore, day.date), min_rows_percent=None)
+        publish(lambda: earlier_rows(spark, job.catalog_table, job.restore, job.run.date), min_rows_percent=None)
         on_published()
         return
     context = step_context(spark, job, pipeline, stores=stores, secrets=secrets)

@@ -41,7 +41,7 @@ def arrived_days(project: Project, messages: Iterable[ArrivalMessage], *, now: d
     published = [message for message in arrived if isinstance(message, DayPublished)]
     deferred = [message for message in arrived if isinstance(message, DayDeferred)]
     result = {}
-    for name, pipeline in project.pipelines.items():
+    for name, pipeline in project.daily.items():
         of_days = [
             *((message.id, message.date) for message in deferred if message.pipeline == name),
             *((message.id, each) for message in published for each in _reading_days(pipeline, message)),

@@ -21,7 +21,7 @@ from slackwater.late.check.read_facts import FactReader
 from slackwater.late.check.record_holds import day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.rules import decide
 from slackwater.late.check.silences import CheckedDay, arrivals_of_day, last_arrivals, usual_silences
-from slackwater.late.check.window_dates import check_window, overdue_days
+from slackwater.late.check.window_dates import check_window, overdue_days, refuse_hours
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision, PassedOver, report_uri
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
@@ -75,6 +75,7 @@ class Checker:
         begun, and the error of a day when AWS fails for all days: the same call can be repeated.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
+        refuse_hours(definition)
         reader, window, complete = self._reader(definition), check_window(definition, as_of, checked_at), dates is None
         waiting, days = set[str](), window
         if dates is not None:

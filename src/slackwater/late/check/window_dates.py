@@ -12,6 +12,16 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.period import HOUR, Period, day_of, parse_date, period_of, shifted
 
 
+def refuse_hours(definition: Pipeline) -> None:
+    """Raise `InputError` for an hourly pipeline."""
+    if definition.period == "hour":
+        name = definition.pipeline
+        raise InputError(
+            f"{name} has `period: hour`, and no check looks at hours for late data yet: to run an hour again with it: "
+            f"slackwater run {name} --date HOUR"
+        )
+
+
 def today(definition: Pipeline, now: datetime) -> date:
     """Return the date of the instant `now` in the pipeline's timezone."""
     return now.astimezone(ZoneInfo(definition.timezone)).date()
