@@ -27,11 +27,11 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.project.project import Project
-from slackwater.runs.day import HOUR, day_of, partition_of
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.inputs.source_counts import CountsReader
+from slackwater.runs.period import HOUR, day_of, partition_of
 from slackwater.runs.pipeline_records import ArrivalHistory, RerunUsage
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
 from slackwater.sources.definition import Source

@@ -21,9 +21,9 @@ from rich.table import Table
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import Content, ContentVersion
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.period import day_of
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition, object_name, object_uri
 from slackwater.storage import StoredObject

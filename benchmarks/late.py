@@ -31,8 +31,8 @@ from slackwater.late.check.limits import decide_with_limits, usage_date
 from slackwater.late.check.rules import decide
 from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.period import day_of
 from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
 from slackwater.sources.late_thresholds import LateThresholds

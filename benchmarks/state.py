@@ -22,7 +22,7 @@ from slackwater.aws.dynamodb.period_table import DynamoPeriodTable
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.receiver.writing.windows import windows_metadata
-from slackwater.runs.day import partition_of
+from slackwater.runs.period import partition_of
 from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.fold_periods import PeriodFolder
 from slackwater.runs.periods.read_parts import PartReader

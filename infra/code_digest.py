@@ -32,7 +32,7 @@ FOLLOWED = (
     "slackwater.steps",
     "slackwater.arrow",  # the exchange of frames between stages
     "slackwater.pipeline.graph",  # which steps run together, and in which order
-    "slackwater.runs.day",  # which hours belong to a day
+    "slackwater.runs.period",  # which hours belong to a day
     "slackwater.receiver.formats",  # which values steps read from files
     "slackwater.receiver.parsing",
     "slackwater.sources.event_schema",  # which columns a stored event has

@@ -35,6 +35,9 @@ from slackwater_stages import LONGEST_WAIT, PublishOperator, StageOperator, Star
 INSTANT = "(dag_run.logical_date or dag_run.run_after)"
 # The buffer is subtracted in UTC, so it is a number of elapsed hours even when the clocks change.
 DATE = f"{{{{ ({INSTANT} - buffer).astimezone(timezone).date() - days_before }}}}"
+# Pipelines with hours have no timezone but UTC.
+HOUR = f"{{{{ ({INSTANT} - buffer).astimezone(timezone).strftime('%Y-%m-%dT%H') }}}}"
+PERIODS = {"day": DATE, "hour": HOUR}
 # The end of the execution's name. The operator adds the number of the execution.
 SCHEDULED_TIME = f"{INSTANT}.strftime('%Y%m%dT%H%M%SZ')"
 # These retries repeat a start that failed, not an execution that failed. Clear the task to run it again.
@@ -96,7 +99,9 @@ try:
             doc_md=entry["description"],
             user_defined_macros={
                 "timezone": ZoneInfo(entry["timezone"]),
-                "buffer": timedelta(hours=entry["buffer_hours"]),
+                "buffer": timedelta(
+                    hours=entry["buffer_hours"] + entry["hours_before"], minutes=entry["buffer_minutes"]
+                ),
                 "days_before": timedelta(days=entry["days_before"]),
             },
         ):
@@ -109,7 +114,7 @@ try:
             machine = {
                 "state_machine_arn": state_machine_prefix + entry["state_machine"],
                 "name": execution_name(entry["work"], entry["subject"]),
-                "state_machine_input": {**entry["input"], entry["date_key"]: DATE},
+                "state_machine_input": {**entry["input"], entry["date_key"]: PERIODS[entry["period"]]},
                 **aws,
             }
             first = "start" if entry["work"] == "process" else entry["work"]

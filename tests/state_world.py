@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.receiver.writing.windows import hour_bins, windows_metadata
-from slackwater.runs.day import partition_of
+from slackwater.runs.period import partition_of
 from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.fold_periods import PeriodFolder
 from slackwater.runs.periods.read_parts import PartReader

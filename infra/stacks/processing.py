@@ -24,6 +24,7 @@ from infra.constructs.state_machine import (
     machine_role,
     pass_role,
 )
+from infra.settings import Settings
 from infra.stacks.base import AWAIT_INPUTS, FunctionStack, Parts
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.storage import StorageStack
@@ -39,6 +40,16 @@ from slackwater.runs.record import ARROW_FILES
 _FREEZE_MB, _AWAIT_MB, _RECORD_MB = 1024, 1024, 512
 COMPARE_MB = 512
 """Memory of the functions of a comparison, in MB: part of what it costs."""
+
+# With the versions of 90 days of hours, a publication takes a second (decision 49).
+_MOST_DAYS_OF_HOURS = 90
+
+
+def version_days(pipeline: Pipeline, settings: Settings) -> int:
+    """Return for how many days versions of a pipeline's table stay; 0 for all."""
+    if pipeline.period == "hour":
+        return min(settings.version_days or _MOST_DAYS_OF_HOURS, _MOST_DAYS_OF_HOURS)
+    return settings.version_days
 
 
 class ProcessingStack(FunctionStack):
@@ -244,7 +255,7 @@ class ProcessingStack(FunctionStack):
             "FreezeInputsFunction": self.freeze_inputs.arn,
             "RecordRunFunction": self.record_run.arn,
             **self.job_values,
-            "VersionDays": str(self.settings.version_days),
+            "VersionDays": str(version_days(pipeline, self.settings)),
             "JobRoleArn": job_role.role_arn,
             "SparkSubmitParameters": self._submit_parameters(pipeline.spark),
         }

@@ -21,6 +21,7 @@ _SIGNIFICANT_DIGITS = (4, 7, 10, 13, 17)
 _SMALLEST_PERCENT, _LARGEST_PERCENT = 0.1, 1e6
 _DURATION_UNITS = ((86_400, "day"), (3_600, "h"), (60, "min"), (1, "s"))
 
+_HOUR_OF_DAY = re.compile(r"[01][0-9]|2[0-3]")
 _ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
 # The control characters of ASCII (C0, DEL) and Unicode (C1), and the two Unicode line separators: terminals interpret
 # some of them, mail clients break lines at others.
@@ -178,4 +179,21 @@ def check_iso_date(value: str) -> str:
         is_date = False
     if not is_date:
         raise ValueError(f"{value!r} is not a date such as 2013-03-10")
+    return value
+
+
+def check_period(value: str) -> str:
+    """Return the name of a day such as 2013-03-10, or of a UTC hour such as 2013-03-10T15, unchanged.
+
+    Raises `ValueError` for any other string.
+    """
+    day, separator, hour = value.partition("T")
+    try:
+        check_iso_date(day)
+    except ValueError:
+        is_period = False
+    else:
+        is_period = not separator or _HOUR_OF_DAY.fullmatch(hour) is not None
+    if not is_period:
+        raise ValueError(f"{value!r} is not a date such as 2013-03-10, or an hour such as 2013-03-10T15")
     return value

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from slackwater.formatting import check_iso_date
+from slackwater.formatting import check_iso_date, check_period
 from slackwater.problems import Problem, Problems, closest
 
 # The name of a source, pipeline, step or column: characters that Glue and SQL accept without quotes. Glue stores names
@@ -44,6 +44,8 @@ TimeZone = Annotated[str, AfterValidator(_check_timezone)]
 
 IsoDate = Annotated[str, AfterValidator(check_iso_date)]
 """A date such as 2013-03-10."""
+PeriodName = Annotated[str, AfterValidator(check_period)]
+"""A day such as 2013-03-10, or an hour of UTC such as 2013-03-10T15."""
 
 
 _DURATION = re.compile(r"([1-9][0-9]{0,3})(m|h|d)")

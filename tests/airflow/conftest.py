@@ -15,6 +15,7 @@ from tests.airflow.projects import (
     CHATHAM,
     CHATHAM_PULL,
     FAULTS,
+    HOURLY,
     INSTANTS,
     LONG_NAMED,
     NEW_YORK,
@@ -61,6 +62,7 @@ def projects(tmp_path_factory) -> dict[str, Path]:
         "all settings": write_project(folder / "all", source=SOURCE + CHATHAM_PULL, pipeline=PIPELINE + CHATHAM % 30),
         "push only": write_project(folder / "push", source=f"{SOURCE}push: {{}}\n", pipeline=LONG_NAMED + CHATHAM % 0),
         "stages": write_project(folder / "stages", pipeline=STAGES),
+        "hours": write_project(folder / "hours", pipeline=HOURLY),
     }
 
 

@@ -29,6 +29,8 @@ steps:
   highest: {step: sql, depends_on: [hourly, daily], with: {query: "SELECT port, m FROM hourly JOIN daily USING (port)"}}
 publish: {step: highest, key: [date, port]}
 """
+HOURS = "period: hour\nschedule: {process: '10 * * * *', buffer_minutes: 20}\n"
+HOURLY = f"{PIPELINE.replace('[date,', '[date, hour,')}{HOURS}"
 LONG_NAMED = PIPELINE.replace("pipeline: heights", f"pipeline: {'heights_' * 7}")
 PULL = "pull: {url: 'http://tides.example', files: 'tides-{date}.csv'}\n"
 CHATHAM_PULL = f"{PULL.rstrip()[:-1]}, timezone: Pacific/Chatham, schedule: '*/20 6-22/2 * * MON-FRI'}}\n"

@@ -11,8 +11,8 @@ import pytest
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project, load_project
 from slackwater.project.schedule import schedule_of
-from slackwater.project.scheduled_starts import ScheduledStart
-from slackwater.runs.day import day_of
+from slackwater.project.scheduled_starts import ScheduledStart, scheduled_date
+from slackwater.runs.period import day_of
 from tests.airflow.home import BIN, ROOT, STATE_MACHINE_PREFIX
 from tests.airflow.projects import FAULTS, INSTANTS, NEW_YORK
 
@@ -69,6 +69,13 @@ def latest_day(pipeline: Pipeline, instant: datetime) -> str:
     by = instant - timedelta(hours=pipeline.schedule.buffer_hours)
     near = [by.date() - timedelta(days=count) for count in range(-1, 4)]
     return max(date for date in near if day_of(date, pipeline.timezone).end <= by).isoformat()
+
+
+def test_the_processed_hour_is_the_one_that_the_library_selects(inspected, projects):
+    (task,) = [task for task in schedule_of(load_project(projects["hours"])).tasks if task.work == "process"]
+    runs = inspected["hours"]["dags"]["process_heights"]["rendered"][-len(INSTANTS) :]
+    assert [run["input"]["date"] for run in runs] == [scheduled_date(task, instant) for instant in INSTANTS]
+    assert "monitor_heights" not in inspected["hours"]["dags"]
 
 
 def test_daylight_saving_changes_do_not_shift_the_day_of_new_york(inspected):

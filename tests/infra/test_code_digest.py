@@ -92,7 +92,7 @@ _EVERY_RUN = (
     "src/slackwater/arrow/exchange.py",
     "src/slackwater/arrow/files.py",
     "src/slackwater/pipeline/graph.py",
-    "src/slackwater/runs/day.py",
+    "src/slackwater/runs/period.py",
     "requirements/archive.txt",
 )
 _STEPS = {

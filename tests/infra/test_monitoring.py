@@ -234,6 +234,13 @@ def test_without_a_scheduler_no_check_is_missing(project: Project) -> None:
     assert not [name for name in alarm_names(Settings(schedule="none"), project) if "missing" in name]
 
 
+def test_no_alarm_waits_for_the_check_of_an_hourly_pipeline(project: Project) -> None:
+    hourly = {name: pipeline.model_copy(update={"period": "hour"}) for name, pipeline in project.pipelines.items()}
+    names = alarm_names(Settings(), project.model_copy(update={"pipelines": hourly}))
+    of_checks = [name for name in names if name.startswith(("slackwater-monitor-missing", "slackwater-partner-"))]
+    assert (of_checks, "slackwater-run-failed-daily_delays" in names) == ([], True)
+
+
 def test_a_data_point_of_a_gauge_that_arrives_five_minutes_late_fires_its_alarm(assembly: Assembly) -> None:
     """Most gauges have one data point a day. An alarm that does not see it misses the day."""
     gauges = {metric.value for metric in Metric if metric.gauge}

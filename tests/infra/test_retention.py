@@ -10,6 +10,7 @@ import pytest
 
 from infra.app import ROOT
 from infra.settings import Settings
+from infra.stacks.processing import version_days
 from infra.stacks.storage import JOB_MINUTES, longest_run_days
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.retries import LAMBDA, RETRIES, SPARK_JOB
@@ -59,3 +60,10 @@ def test_the_longest_stage_includes_its_time_limit_and_all_retries() -> None:
         pauses += sum(min(delay, retry.get("MaxDelaySeconds", delay)) for delay in delays)
     calls = 60 * (1 + RETRIES[LAMBDA]["MaxAttempts"])
     assert limit + (pauses + calls) / 60 <= JOB_MINUTES
+
+
+@pytest.mark.parametrize(("setting", "days", "hours"), [(0, 0, 90), (14, 14, 14), (400, 400, 90)])
+def test_versions_of_hours_end_after_90_days_at_the_latest(setting: int, days: int, hours: int) -> None:
+    settings = Settings(version_days=setting)
+    periods = [Pipeline.model_construct(period="day"), Pipeline.model_construct(period="hour")]
+    assert [version_days(pipeline, settings) for pipeline in periods] == [days, hours]

@@ -26,8 +26,8 @@ from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEnt
 from slackwater.receiver.pull.plan import plan_pull
 from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.period import day_of
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.partitions import ROWS, Partition
 from tests.fakes_receiver import Clock, committed_uris

@@ -21,9 +21,9 @@ from slackwater.receiver.pull.give_up import give_up
 from slackwater.receiver.pull.plan import WorkItem, plan_pull
 from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.period import day_of
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import Clock

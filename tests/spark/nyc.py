@@ -16,8 +16,8 @@ from slackwater.arrow.exchange import StoreFactory
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.period import day_of
 from slackwater.runs.record import Run
 from slackwater.sources.fields import FieldType
 from slackwater.spark.stage import StageJob, run_stage

@@ -41,7 +41,7 @@ from slackwater.spark.compare.comparison import (
     compare_versions,
     input_differences,
 )
-from slackwater.spark.publish import with_date
+from slackwater.spark.publish import with_partition
 from slackwater.spark.table import create_tag, prepare_table
 from tests.fakes_comparison import version
 from tests.fakes_receiver import Crash
@@ -77,14 +77,14 @@ class Day:
 
     def publish(self, rows: Any, schema: str = SCHEMA) -> PublishedVersion:
         attempt = len(self.versions) + 1
-        frame = with_date(frame_of(self.spark, rows, schema), DAY)
+        frame = with_partition(frame_of(self.spark, rows, schema), str(DAY))
         identity = {
             "slackwater.pipeline": "daily_delays", "slackwater.date": str(DAY), "slackwater.run-id": "r" * 32,
             "slackwater.attempt": str(attempt),
         }  # fmt: skip
-        prepare_table(self.spark, self.table, frame)
+        prepare_table(self.spark, self.table, frame, ["date"])
         inspected = current_snapshot(self.spark, self.table)
-        overwrite_day(frame, self.table, DAY, identity, inspected=inspected)
+        overwrite_day(frame, self.table, str(DAY), identity, inspected=inspected)
         commit = find_commit(self.spark, self.table, identity)
         name = version_tag(date=str(DAY), run_id="r" * 32, attempt=attempt)
         create_tag(self.spark, self.table, name, commit.snapshot_id)
@@ -192,8 +192,8 @@ def test_identical_versions_differ_in_nothing(day, store):
 
 def test_other_days_of_the_table_are_not_compared(spark, day):
     day.publish(ROWS)
-    other = with_date(frame_of(spark, [("EWR", "UA", 99, 9.0)], SCHEMA), OTHER_DAY)
-    overwrite_day(other, day.table, OTHER_DAY, {}, inspected=current_snapshot(spark, day.table))
+    other = with_partition(frame_of(spark, [("EWR", "UA", 99, 9.0)], SCHEMA), str(OTHER_DAY))
+    overwrite_day(other, day.table, str(OTHER_DAY), {}, inspected=current_snapshot(spark, day.table))
     day.publish(ROWS[:2])
     assert counts(day.compare()) == (3, 2, 0, 1, 0)
 

@@ -12,7 +12,7 @@ import pytest
 
 from slackwater.late.changes.pairs import VersionPair
 from slackwater.late.comparison import TOLERANCE
-from slackwater.runs.day import day_of, parse_date
+from slackwater.runs.period import day_of, parse_date
 from slackwater.spark.compare.paired import pair_versions
 from slackwater.spark.compare.totals import day_totals, hour_column
 from tests.fakes_comparison import version

@@ -15,7 +15,7 @@ from slackwater.arrow.exchange import read_frame
 from slackwater.arrow.reference import manifest_uri
 from slackwater.errors import DataError, DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from slackwater.spark.stage import run_stage
 from slackwater.steps import registry
 from slackwater.steps.files import ProjectFiles

@@ -9,9 +9,9 @@ import pytest
 
 from slackwater.errors import ObjectMissing
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import input_changes
 from slackwater.runs.inputs.foreign_tables import ForeignTables
+from slackwater.runs.period import day_of
 from slackwater.spark.inputs import read_iceberg
 
 pytestmark = pytest.mark.usefixtures("interpreted")

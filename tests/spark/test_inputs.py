@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from slackwater.errors import ObjectInvalid
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
-from slackwater.runs.day import Day
+from slackwater.runs.period import Period
 from slackwater.spark import inputs
 from slackwater.spark.inputs import SMALL_BYTES, read_source
 from tests.fakes_receiver import Clock, a_source
@@ -40,7 +40,7 @@ class Partitions:
     def read(self, **day):
         objects = self.store.list(f"s3://raw/raw/source={self.source.source}/")
         uris = [f"file://{self.store.path(item.uri)}" for item in objects]
-        of_day = Day(date(2013, 3, 8), **{**DAY, **day})
+        of_day = Period(date(2013, 3, 8), **{**DAY, **day})
         return read_source(
             self.spark,
             self.source,

@@ -111,6 +111,29 @@ def differing(result):
     return [(row.line, *row.values) for difference in result.differences for row in difference.rows]
 
 
+HOURLY = """
+pipeline: hourly
+period: hour
+sources: [orders]
+steps:
+  rows: {step: sql, depends_on: [orders], with: {query: "SELECT id FROM orders"}}
+publish: {step: rows, key: [date, hour, id]}
+schedule: {process: "10 * * * *"}
+"""
+
+
+def test_an_hourly_pipeline_is_tested_with_an_hour(result_of, project):
+    (project / "pipelines" / "hourly.yaml").write_text(HOURLY)
+    rows = [
+        *("{id: first, at: 2024-03-10T16:00:00Z}", "{id: last, at: 2024-03-10T16:59:59Z}"),
+        *("{id: before, at: 2024-03-10T15:59:59Z}", "{id: after, at: 2024-03-10T17:00:00Z}"),
+    ]
+    body = orders(*rows, expect="  rows:\n    - {id: first}\n    - {id: last}")
+    assert result_of(body, "pipeline: hourly\ndate: 2024-03-10T16\n").passed
+    (error,) = result_of(body, "pipeline: hourly\ndate: 2024-03-10\n").errors
+    assert "2024-03-10 is not an hour of UTC such as 2013-03-10T15: hourly has `period: hour`" in error
+
+
 PASSING = {
     "every type": (
         [ORDER],

@@ -22,7 +22,7 @@ from slackwater.spark import publish as publishing
 from slackwater.spark import table as warehouse
 from slackwater.spark.commit import current_snapshot, find_commit, overwrite_day, snapshot_identity
 from slackwater.spark.stage import run_stage_job
-from slackwater.spark.table import files_of_day, quoted_table, tags_of
+from slackwater.spark.table import files_of_period, quoted_table, tags_of
 from tests.fakes_spark import PRODUCER
 from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.frames import frame_of
@@ -81,9 +81,9 @@ def publish(spark, store, stores, table):
 
 def commit_version(spark, table, run: Run, rows: Any) -> None:
     """Commit and tag the rows, as another job leaves them: without the staging and the audit of a publication."""
-    day, identity = date.fromisoformat(run.date), snapshot_identity(run)
-    frame = publishing.with_date(frame_of(spark, rows, SCHEMA), day)
-    warehouse.prepare_table(spark, table, frame)
+    day, identity = run.date, snapshot_identity(run)
+    frame = publishing.with_partition(frame_of(spark, rows, SCHEMA), day)
+    warehouse.prepare_table(spark, table, frame, ["date"])
     overwrite_day(frame, table, day, identity, inspected=current_snapshot(spark, table))
     warehouse.create_tag(spark, table, run.tag, find_commit(spark, table, identity).snapshot_id)
 
@@ -197,7 +197,7 @@ def test_rows_that_another_writer_has_deleted_do_not_count_as_published(spark, p
     publish.commit([*ROWS, ("LGA", "DL", 9, 0.0)])
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     spark.sql(f"DELETE FROM {table} WHERE carrier = 'DL'")
-    files = files_of_day(spark, table, DAY)
+    files = files_of_period(spark, table, str(DAY))
     assert (files.rows, files.bytes > 0) == (None, True)
     with pytest.raises(AuditFailed, match="1 rows would replace the 2 "):
         publish(ROWS[:1], attempt=2)
@@ -206,14 +206,14 @@ def test_rows_that_another_writer_has_deleted_do_not_count_as_published(spark, p
 
 def test_the_files_of_a_day_are_those_of_a_version(spark, publish, table):
     first = publish(ROWS)
-    empty = files_of_day(spark, table, date(1999, 1, 1))
+    empty = files_of_period(spark, table, "1999-01-01")
     publish.commit([*ROWS, ("LGA", "DL", 9, 0.0)], attempt=2)
     assert (empty.rows, empty.bytes) == (0, 0)
-    assert files_of_day(spark, table, DAY).rows == len(ROWS) + 1
+    assert files_of_period(spark, table, str(DAY)).rows == len(ROWS) + 1
     files = spark.sql(f"SELECT file_size_in_bytes AS size FROM {table}.files").collect()
-    assert files_of_day(spark, table, DAY).bytes == sum(file.size for file in files)
+    assert files_of_period(spark, table, str(DAY)).bytes == sum(file.size for file in files)
     (tag,) = tags_of(spark, table) - {name for name in tags_of(spark, table) if name.endswith("-2")}
-    assert files_of_day(spark, table, DAY, tag=tag).rows == first.rows == len(ROWS)
+    assert files_of_period(spark, table, str(DAY), tag=tag).rows == first.rows == len(ROWS)
 
 
 def test_a_first_day_may_be_empty(spark, publish, table):
@@ -282,11 +282,11 @@ def test_only_a_tag_that_loses_a_race_is_retried(monkeypatch):
 def test_a_stale_table_in_the_session_loses_no_rows(spark, publish, table):
     """The frame that overwrites is planned before another day's commit, and committed after it."""
     publish.commit(ROWS)
-    planned = publishing.with_date(frame_of(spark, ROWS, SCHEMA), date(2013, 3, 8))
+    planned = publishing.with_partition(frame_of(spark, ROWS, SCHEMA), "2013-03-08")
     inspected = current_snapshot(spark, table)
     assert spark.table(table).count() == 2
     publish.commit(ROWS, "2013-03-09")
-    overwrite_day(planned, table, date(2013, 3, 8), {}, inspected=inspected)
+    overwrite_day(planned, table, "2013-03-08", {}, inspected=inspected)
     assert len(rows_of(spark, table)) == 4
 
 

@@ -14,7 +14,7 @@ from slackwater.errors import AuditFailed, InputError, ObjectMissing
 from slackwater.runs.inputs.manifest import InputObject
 from slackwater.spark.commit import current_snapshot, overwrite_day
 from slackwater.spark.inputs import read_published
-from slackwater.spark.publish import _row_hashes, audit, with_date
+from slackwater.spark.publish import _row_hashes, audit, with_partition
 from slackwater.spark.table import create_tag, prepare_table, quoted_table
 from tests.spark.frames import frame_of
 
@@ -49,7 +49,7 @@ OTHERS = (
 def content(spark):
     def content(rows, schema=SCHEMA, partitions=1):
         frame = frame_of(spark, rows, schema).repartition(partitions)
-        return audit(with_date(frame, date(2013, 3, 10)), ["date", "k"]).content
+        return audit(with_partition(frame, "2013-03-10"), ["date", "k"]).content
 
     return content
 
@@ -172,10 +172,10 @@ def publish(spark):
     spark.sql("CREATE NAMESPACE IF NOT EXISTS memory.days")
 
     def publish(table, rows, schema, *, day, tag):
-        frame = with_date(frame_of(spark, rows, schema), date.fromisoformat(day))
+        frame = with_partition(frame_of(spark, rows, schema), day)
         name = quoted_table(table)
-        prepare_table(spark, name, frame)
-        overwrite_day(frame, name, date.fromisoformat(day), {}, inspected=current_snapshot(spark, name))
+        prepare_table(spark, name, frame, ["date"])
+        overwrite_day(frame, name, day, {}, inspected=current_snapshot(spark, name))
         create_tag(spark, name, tag, current_snapshot(spark, name))
         return InputObject(
             uri=f"{table}/date={day}",

@@ -27,7 +27,7 @@ def rollback(spark, store, table):
         return publish_day(
             spark,
             a_run(DAY, attempt=attempt),
-            lambda: earlier_rows(spark, table, tag, date.fromisoformat(DAY)),
+            lambda: earlier_rows(spark, table, tag, DAY),
             key=KEY,
             catalog_table=table,
             min_rows_percent=None,

@@ -219,3 +219,21 @@ def test_a_start_without_an_instant_is_refused(states, scheduled_at):
     with pytest.raises(ValidationError):
         start_scheduled.handler({**event(), "scheduled_at": scheduled_at}, None)
     assert states.executions == {}
+
+
+@pytest.mark.parametrize(
+    ("scheduled_at", "buffer_hours", "expected"),
+    [
+        ("2026-03-08T08:10", 0, "2026-03-08T07"),
+        ("2026-03-08T08:00", 0, "2026-03-08T07"),
+        ("2026-03-08T07:59", 0, "2026-03-08T06"),
+        ("2026-03-08T00:10", 2, "2026-03-07T21"),
+        ("2026-03-08T00:10", 0.25, "2026-03-07T22"),
+        ("2026-03-08T00:15", 0.25, "2026-03-07T23"),
+    ],
+)
+def test_an_hour_is_the_latest_one_that_has_ended_before_the_buffer(scheduled_at, buffer_hours, expected):
+    hourly = {"cron": "10 * * * *", "timezone": "UTC", "period": "hour", "hours_before": 1, "days_before": 0}
+    task = a_task(**hourly, buffer_hours=int(buffer_hours), buffer_minutes=int(buffer_hours % 1 * 60))
+    start = ScheduledStart(task=task, scheduled_at=datetime.fromisoformat(f"{scheduled_at}+00:00"))
+    assert start.input["date"] == expected

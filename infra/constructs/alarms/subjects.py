@@ -57,8 +57,8 @@ def pulled_sources(_: Settings, project: Project) -> Subjects:
 
 
 def read_sources(_: Settings, project: Project) -> Subjects:
-    """The sources that pipelines read: the check of a pipeline knows the rest of what alarms watch of sources."""
-    return dict.fromkeys(sorted({name for pipeline in project.pipelines.values() for name in pipeline.sources}))
+    """The sources that daily pipelines read: their checks know the rest of what alarms watch of sources."""
+    return dict.fromkeys(sorted({name for pipeline in project.daily.values() for name in pipeline.sources}))
 
 
 def counted_sources(settings: Settings, project: Project) -> Subjects:
@@ -102,7 +102,7 @@ def checked_pipelines(settings: Settings, project: Project) -> Subjects:
     """The pipelines whose missing check an alarm can notice."""
     # Without a scheduler the deployment does not start the monitor, so its absence is no reason for an alarm. An alarm
     # that cannot count long enough would fire between any two checks.
-    found = {} if settings.schedule is Scheduler.NONE else pipelines(settings, project)
+    found = [] if settings.schedule is Scheduler.NONE else sorted(project.daily)
     return {name: None for name in found if between_checks(project, name).periods <= _MAX_HOURS}
 
 

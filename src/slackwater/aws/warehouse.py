@@ -21,6 +21,7 @@ from slackwater.aws.clients import SINGLE_CONFIG, Clients, default_session
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import ObjectMissing
+from slackwater.runs.period import partition_values
 from slackwater.sources.event_schema import TIMESTAMP
 from slackwater.sources.partitions import source_prefix
 
@@ -89,7 +90,7 @@ class Warehouse:
         return frozenset(name for name, ref in refs.items() if ref.snapshot_ref_type == SnapshotRefType.TAG)
 
     def version(self, pipeline: str, *, date: str, tag: str, limit: int | None = None) -> pa.Table:
-        """Return the rows of a day, an ISO date, in the version of the published table that the tag keeps.
+        """Return the rows of a period, such as 2013-03-10, in the version of the published table that the tag keeps.
 
         With `limit`, only so many rows are read. Raises `ObjectMissing` if there is no such version, or `CloudError`.
         """
@@ -102,7 +103,9 @@ class Warehouse:
             snapshot = table.snapshot_by_name(tag)
             if snapshot is None:
                 raise ObjectMissing(f"the table {name} has no version {tag} any more")
-            scan = table.scan(row_filter=f"date = '{date}'", snapshot_id=snapshot.snapshot_id, limit=limit)
+            values = partition_values(date).items()
+            rows = " AND ".join(f"{column} = '{value}'" for column, value in values)
+            scan = table.scan(row_filter=rows, snapshot_id=snapshot.snapshot_id, limit=limit)
             return scan.to_arrow()
 
     def first_rows(self, name: str, *, limit: int) -> pa.Table:

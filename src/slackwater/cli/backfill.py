@@ -38,8 +38,8 @@ def run_backfill(
     Raises `InputError` for a wrong range, and the errors of `Client.backfill`.
     """
     first, last = dates
-    timezone = session.project.pipeline(pipeline).timezone
-    days_of_range(first, last, timezone=timezone, now=datetime.now(UTC), names=("--from", "--to"))
+    definition = session.project.pipeline(pipeline)
+    days_of_range(first, last, pipeline=definition, now=datetime.now(UTC), names=("--from", "--to"))
     note_changes(session, [pipeline]) if no_deploy else apply_changes(session, [pipeline])
     client = session.client
     board = ProgressBoard()
@@ -124,9 +124,10 @@ def late_lines(client: Client, plan: BackfillPlan) -> list[str]:
     Of these, the days are compared that a check has in its window after the last day of the range.
     """
     published = [day for day, kind in plan.days.items() if kind is DayKind.PUBLISHED]
-    if not published:
+    definition = client.project.pipeline(plan.pipeline)
+    if not published or definition.period == "hour":
         return []
-    timezone = client.project.pipeline(plan.pipeline).timezone
+    timezone = definition.timezone
     today = datetime.now(UTC).astimezone(ZoneInfo(timezone)).date()
     as_of = min(date.fromisoformat(published[-1]) + timedelta(days=1), today).isoformat()
     try:

@@ -116,7 +116,10 @@ class Session(ExitStack):
         """Return yesterday's ISO date in the timezone of a pipeline. Raises `InputError`, `UnknownName`."""
         if pipeline is None:
             raise InputError("--date: yesterday is a day in the timezone of a pipeline: name one, or give the date")
-        timezone = self.project.pipeline(pipeline).timezone
+        definition = self.project.pipeline(pipeline)
+        if definition.period == "hour":
+            raise InputError("--date: yesterday is a day, and this pipeline has hours: give one, such as 2013-03-10T15")
+        timezone = definition.timezone
         return (datetime.now(ZoneInfo(timezone)).date() - timedelta(days=1)).isoformat()
 
     @cached_property

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slackwater.client.arguments import iso_date
+from slackwater.client.arguments import iso_date, period_name
 
 
 def argument(metavar: str, text: str) -> Any:
@@ -31,6 +31,14 @@ def date_option(*names: str, text: str) -> Any:
     return option(*names, metavar="DATE", text=text, callback=_read_date)
 
 
+def period_option(*names: str, text: str) -> Any:
+    """Return an option for a day or an hour of a pipeline. `text` is its help.
+
+    `--date` also takes `yesterday`. Any other string raises `InputError` that names the option.
+    """
+    return option(*names, metavar="DATE", text=text, callback=_read_period)
+
+
 def days_option(*, text: str) -> Any:
     """Return the option `--date` of a command that also takes a range of days, for `split_days`."""
     return option(metavar="DATE[..DATE]", text=text, callback=_read_days)
@@ -50,12 +58,18 @@ def _read_date(param: typer.CallbackParam, value: str | None) -> str | None:
     return None if value is None else iso_date(value, name=param.opts[0])
 
 
+def _read_period(param: typer.CallbackParam, value: str | None) -> str | None:
+    if value is None or value == "yesterday":
+        return _read_date(param, value)
+    return period_name(value, name=param.opts[0])
+
+
 def _read_days(param: typer.CallbackParam, value: str | None) -> str | None:
     if value is None or ".." not in value:
-        return _read_date(param, value)
-    # The end of a range may be the last part of a date: 2013-03-10..12.
+        return _read_period(param, value)
+    # The end of a range may be the last part of a name: 2013-03-10..12.
     start, _, end = value.partition("..")
-    return "..".join(iso_date(each, name=param.opts[0]) for each in (start, end and start[: -len(end)] + end))
+    return "..".join(period_name(each, name=param.opts[0]) for each in (start, end and start[: -len(end)] + end))
 
 
 PipelineName = Annotated[str, argument("PIPELINE", "A pipeline of the project.")]

@@ -11,7 +11,7 @@ from slackwater.cli.command import Result, Session
 from slackwater.cli.names import shown
 from slackwater.cli.output import print_note
 from slackwater.cli.running import shown_states
-from slackwater.client.arguments import check_begun
+from slackwater.client.arguments import check_runs
 from slackwater.client.days.runs import RunResult
 from slackwater.errors import RunFailed, SlackwaterError
 
@@ -24,7 +24,7 @@ def run_selection(session: Session, selection: str, date: str, *, force: bool, n
     project = session.project
     names = [shown(name) for name in project.selected(selection)]
     for name in names:
-        check_begun(date, project.pipeline(name).timezone, name="--date")
+        check_runs(date, project.pipeline(name), name="--date")
     note_changes(session, names) if no_deploy else apply_changes(session, names)
     done, failure = list[RunResult](), ""
     for number, name in enumerate(names, 1):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from slackwater.errors import InputError
-from slackwater.runs.day import parse_date
+from slackwater.formatting import check_period
+from slackwater.runs.period import check_kind, is_hour, parse_date, partition_values
 
 if TYPE_CHECKING:
+    from slackwater.pipeline.definition import Pipeline
     from slackwater.project.project import Project
     from slackwater.sources.definition import Source
 
 Date = date | str
-"""A day: `datetime.date`, or a string such as 2013-03-10."""
+"""A day: `datetime.date`, or a string such as 2013-03-10. Of an hourly pipeline, an hour of UTC: 2013-03-10T15."""
 
 # The id is part of the names of executions, which have at most 80 characters and not every one, and it is an HTTP
 # header and a tag of Spark jobs.
@@ -41,10 +43,42 @@ def iso_date(value: Date, *, name: str = "date") -> str:
     raise InputError(f"{name}: {value!r} is not a date such as 2013-03-08")
 
 
-def check_begun(day: str, timezone: str, *, name: str) -> None:
-    """Raise `InputError`, with the argument's name, if the ISO date has not begun in the timezone."""
-    if parse_date(day) > datetime.now(ZoneInfo(timezone)).date():
-        raise InputError(f"{name}: {day} has not begun in {timezone}")
+def period_name(value: Date, *, name: str = "date") -> str:
+    """Return the name of a day or of an hour. Raises `InputError`, with the argument's name, for anything else.
+
+    >>> period_name("2013-11-03T05")
+    '2013-11-03T05'
+    """
+    if isinstance(value, str):
+        try:
+            return check_period(value)
+        except ValueError as error:
+            message = f"{name}: {value!r} is not a date such as 2013-03-08, or an hour such as 2013-03-08T15"
+            raise InputError(message) from error
+    return iso_date(value, name=name)
+
+
+def row_condition(period: str) -> str:
+    """Return the condition of SQL that holds for the published rows of a day or hour.
+
+    >>> row_condition("2013-11-03T05")
+    "date = '2013-11-03' AND hour = 5"
+    """
+    values = partition_values(period)
+    return " AND ".join(f"{name} = {value if name == 'hour' else repr(str(value))}" for name, value in values.items())
+
+
+def check_begun(period: str, timezone: str, *, name: str) -> None:
+    """Raise `InputError`, with the argument's name, if the day or hour has not begun; days are in the timezone."""
+    now = datetime.now(ZoneInfo(timezone))
+    if period > (f"{now.astimezone(UTC):%Y-%m-%dT%H}" if is_hour(period) else now.date().isoformat()):
+        raise InputError(f"{name}: {period} has not begun in {timezone}")
+
+
+def check_runs(period: str, pipeline: Pipeline, *, name: str) -> None:
+    """Raise `InputError`, with the argument's name, unless the pipeline has this period, and it has begun."""
+    check_kind(period, pipeline, argument=name)
+    check_begun(period, pipeline.timezone, name=name)
 
 
 def checked_correlation_id(value: str) -> str:
@@ -85,3 +119,14 @@ def check_grant(project: Project, partner: str, sources: Iterable[str]) -> None:
 def optional_date(value: Date | None) -> str | None:
     """Return a date as YYYY-MM-DD, or None for None. Raises `InputError`."""
     return None if value is None else iso_date(value)
+
+
+def optional_period(value: Date | None) -> str | None:
+    """Return the name of a day or of an hour, or None for None. Raises `InputError`."""
+    return None if value is None else period_name(value)
+
+
+def last_period(value: Date) -> str:
+    """Return the end of a range of periods; a day as the end includes all of its hours. Raises `InputError`."""
+    last = period_name(value)
+    return last if is_hour(last) else f"{last}T23"

@@ -8,9 +8,9 @@ from datetime import date as date_type
 from datetime import datetime
 
 from slackwater.model import Record
-from slackwater.runs.day import day_of, start_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.source_counts import CountsReader, rows_by_hour
+from slackwater.runs.period import day_of, start_of
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, PeriodCounts, SourceCounts, total_counts
 from slackwater.state.reports import counts_of

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.aws.resources import utc_now
-from slackwater.client.arguments import Date, iso_date, optional_date
+from slackwater.client.arguments import Date, last_period, optional_period, period_name
 from slackwater.client.days.executions import ignore
 from slackwater.client.days.runs import RunHandle
 from slackwater.client.resources import ClientResources
 from slackwater.client.tables import PublishedTable
 from slackwater.errors import InputError
+from slackwater.runs.period import check_kind
 from slackwater.runs.record import DayRecord, Run, RunRecord
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class DayClient(ClientResources):
         Raises `UnknownName`, `NotDeployed`, `InputError` for a date that is none, and for a pipeline that waits for
         nothing.
         """
-        day, definition = iso_date(date), self.project.pipeline(pipeline)
+        day, definition = period_name(date), self.project.pipeline(pipeline)
+        check_kind(day, definition)
         if wait_for_inputs and not definition.waits:
             raise InputError(f"{pipeline} waits for nothing: its definition has neither `when` nor `missing: wait`")
         payload = _run_input(day, force=force, profile=profile)
@@ -83,7 +85,8 @@ class DayClient(ClientResources):
         from slackwater.client.days.undeployed import undeployed_run
         from slackwater.project.project import load_pipeline
 
-        pipeline, day = load_pipeline(Path(path), self.connection.workspace.project), iso_date(date)
+        pipeline, day = load_pipeline(Path(path), self.connection.workspace.project), period_name(date)
+        check_kind(day, pipeline)
         pipeline = self.project.with_stored_names(pipeline)
         with undeployed_run(
             pipeline,
@@ -110,7 +113,7 @@ class DayClient(ClientResources):
 
         if date is not None:
             waits = WaitStopper(state_machines=self.state_machines, table=self.run_table, waits=self.wait_table)
-            if stopped := waits.stop(DayKey(self.project.stored_name(run), iso_date(date))):
+            if stopped := waits.stop(DayKey(self.project.stored_name(run), self._period(run, date))):
                 return stopped
         recorder = RunRecorder(store=self.store, table=self.run_table, now=utc_now)
         stopper = RunStopper(state_machines=self.state_machines, recorder=recorder, logs=self.logs)
@@ -143,7 +146,7 @@ class DayClient(ClientResources):
             executions=self.executions,
             deployment=self.connection.deployment,
         )
-        dates = iso_date(first, name="first"), iso_date(last, name="last")
+        dates = period_name(first, name="first"), period_name(last, name="last")
         plan = backfiller.plan(self.project.pipeline(pipeline).pipeline, *dates, parallel=parallel, stale=stale)
         on_plan(plan)
         return backfiller.run(plan, on_day=on_day)
@@ -195,15 +198,23 @@ class DayClient(ClientResources):
 
         With `date` those of one day only, otherwise those of the days from `first` to `last`, if these are given.
         """
-        day, names, table = optional_date(date), self._names(pipeline), self.run_table
+        day, names, table = optional_period(date), self._names(pipeline), self.run_table
         if day or not (first or last):
             return [record for name in names for record in table.runs(name, day)]
-        start, end = optional_date(first) or date_type.min.isoformat(), optional_date(last) or date_type.max.isoformat()
+        start, end = optional_period(first) or date_type.min.isoformat(), last_period(last or date_type.max)
         return [record for name in names for record in table.runs_between(name, start, end)]
 
     def day(self, pipeline: str, date: Date) -> DayRecord:
         """Return the state of a day: the run that is active, and the run that is published."""
-        return self.run_table.day(self.project.pipeline(pipeline).pipeline, iso_date(date))
+        definition = self.project.pipeline(pipeline)
+        return self.run_table.day(definition.pipeline, self._period(definition.pipeline, date))
+
+    def _period(self, pipeline: str, date: Date) -> str:
+        """Return the name of a day or an hour. Raises `InputError` if the pipeline has no periods of this kind."""
+        name, stored = period_name(date), self.project.stored_name(pipeline)
+        if stored in self.project.pipelines:
+            check_kind(name, self.project.pipelines[stored])
+        return name
 
     def attempt(self, run: str, *, date: Date | None = None, attempt: int | None = None) -> Attempt:
         """Return an attempt of a run, by default the last one.
@@ -213,7 +224,8 @@ class DayClient(ClientResources):
         from slackwater.client.days.attempts import find_attempt
 
         name = self.project.stored_name(run)
-        return find_attempt(self.run_table, self.project.pipelines, name, date=optional_date(date), attempt=attempt)
+        day = None if date is None else self._period(run, date)
+        return find_attempt(self.run_table, self.project.pipelines, name, date=day, attempt=attempt)
 
     def steps(self, record: RunRecord) -> RunSteps:
         """Return what each step of a run did: its rows, its parameters, and its effect."""
@@ -251,7 +263,10 @@ class DayClient(ClientResources):
         from slackwater.client.days.costs import costs_of_days
 
         return costs_of_days(
-            self.run_table, self._names(pipeline), first=optional_date(first), last=optional_date(last)
+            self.run_table,
+            self._names(pipeline),
+            first=optional_period(first),
+            last=optional_period(last),
         )
 
     def refs(self, pipeline: str, date: Date) -> list[Version]:

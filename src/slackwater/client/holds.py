@@ -12,7 +12,6 @@ from slackwater.late.check.window_dates import check_window
 from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.holds import (
     decision_about,
     kept_day,
@@ -23,6 +22,7 @@ from slackwater.runs.holds import (
 )
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import published_manifest
+from slackwater.runs.period import period_of
 from slackwater.runs.record import DayRecord, Resolution, ResolutionAction
 from slackwater.runs.table import Executions, RunTable, is_running, update_day
 from slackwater.storage import ObjectStore
@@ -43,7 +43,7 @@ def days_with_changed_tables(table: RunTable, pipelines: Iterable[Pipeline], *, 
     found = []
     for pipeline in pipelines:
         if any(item.on_change == "notify" for item in pipeline.published_tables.values()):
-            first, *_, last = (day.date.isoformat() for day in check_window(pipeline, None, now))
+            first, *_, last = (day.name for day in check_window(pipeline, None, now))
             days = table.days(pipeline.pipeline, first, last)
             # A later version has read the changed days.
             found += [
@@ -140,7 +140,7 @@ class HoldDecisions:
 
     def _present_inputs(self, day: DayRecord) -> str:
         """Return the digest of the inputs that a run of the day would have now."""
-        local = day_of(parse_date(day.date), self.project.pipeline(day.pipeline).timezone)
+        local = period_of(day.date, self.project.pipeline(day.pipeline).timezone)
         before = published_manifest(self.store, day.published) if day.published else None
         return self.inputs.manifest(day.pipeline, local, known=before.objects if before else ()).digest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from slackwater.aws.resources import utc_now
-from slackwater.client.arguments import Date, check_begun, iso_date, optional_date
+from slackwater.client.arguments import Date, check_runs, iso_date, optional_date, period_name
 from slackwater.client.day_client import DayClient
 from slackwater.client.days.executions import OnProgress, ignore, require_success
 from slackwater.client.days.runs import RunHandle
@@ -85,9 +85,9 @@ class LateClient(DayClient):
         """
         from slackwater.client.why import Explainer
 
-        deployment, day = self.connection.deployment, iso_date(date)
+        deployment, day = self.connection.deployment, period_name(date)
         checker, stored = self._dry_checker_of(pipeline), self.project.stored_name(pipeline)
-        check_begun(day, checker.project.pipeline(stored).timezone, name="date")
+        check_runs(day, checker.project.pipeline(stored), name="date")
         explainer = Explainer(
             checker=checker,
             is_scheduled=deployment.schedule != "none",
@@ -127,7 +127,7 @@ class LateClient(DayClient):
         from slackwater.runs.comparison_run import attempt_costs
 
         pipeline = self.project.pipeline(pipeline).pipeline
-        day, versions, split_input = iso_date(date), {}, {"split": True} if split else {}
+        day, versions, split_input = self._period(pipeline, date), {}, {"split": True} if split else {}
         if before or after:
             versions = {"before": before or 0, "after": after or 0}
             published_versions(self.day(pipeline, day), self.runs(pipeline, day), **versions)
@@ -166,9 +166,9 @@ class LateClient(DayClient):
 
         deferred = []
         for name in self._names(pipeline):
-            first, *_, last = (
-                day.date.isoformat() for day in check_window(self.project.pipeline(name), None, utc_now())
-            )
+            if self.project.pipeline(name).period == "hour":
+                continue
+            first, *_, last = (day.name for day in check_window(self.project.pipeline(name), None, utc_now()))
             if dates := [item.date for item in self.run_table.late_days(name, first=first, last=last)]:
                 days = self._dry_checker_of(name).check(pipeline=name, as_of=None, dates=dates).days
                 deferred += [day for day in days if day.decision is LateDecision.DEFER]
@@ -181,7 +181,8 @@ class LateClient(DayClient):
         if the inputs have changed since the hold was recorded: the hold then has the present reason. If the run cannot
         be started, the release is recorded nevertheless, the error says so, and the same call can be repeated.
         """
-        day, stored = iso_date(date), self.project.pipeline(pipeline).pipeline
+        stored = self.project.pipeline(pipeline).pipeline
+        day = self._period(stored, date)
         force = self.hold_decisions.release(stored, day, reason=reason)
         try:
             return self.run(pipeline, day, force=force)
@@ -196,7 +197,8 @@ class LateClient(DayClient):
 
         Raises `UnknownName`, and `InputError` for a day that is not on hold or whose published version is not known.
         """
-        return self.hold_decisions.keep(self.project.pipeline(pipeline).pipeline, iso_date(date), reason=reason)
+        stored = self.project.pipeline(pipeline).pipeline
+        return self.hold_decisions.keep(stored, self._period(stored, date), reason=reason)
 
     reject = keep  # its former name
 
@@ -241,11 +243,15 @@ class LateClient(DayClient):
         """Return the days before the window with late data, of a pipeline or of all.
 
         With `first` or `last`, every published day from the one to the other is checked, at most 92; otherwise those
-        that checks and new objects have listed. Raises `UnknownName`, `InputError`.
+        that checks and new objects have listed. Raises `UnknownName`, `InputError`, also for an hourly pipeline.
         """
         from slackwater.client.older import older_days
+        from slackwater.late.check.window_dates import refuse_hours
 
-        return older_days(self.checker, self._names(pipeline), first=optional_date(first), last=optional_date(last))
+        if pipeline is not None:
+            refuse_hours(self.project.pipeline(pipeline))
+        names = sorted(self.project.daily) if pipeline is None else self._names(pipeline)
+        return older_days(self.checker, names, first=optional_date(first), last=optional_date(last))
 
     def suggest_thresholds(self, pipeline: str, *, max_effect: float = 1.0) -> Suggestion:
         """Return thresholds for late data, with what each would have done with the re-runs of the last 90 days.
@@ -253,9 +259,11 @@ class LateClient(DayClient):
         The proposed ones miss no change of a metric above `max_effect` percent. Raises `UnknownName`, and `InputError`
         when there are too few re-runs.
         """
+        from slackwater.late.check.window_dates import refuse_hours
         from slackwater.late.suggest import suggest_thresholds
 
         definition = self.project.pipeline(pipeline)
+        refuse_hours(definition)
         return suggest_thresholds(
             definition, query=lambda sql: self.query(sql).rows, now=utc_now(), max_effect=max_effect
         )

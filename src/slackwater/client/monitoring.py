@@ -13,7 +13,7 @@ from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.arguments import check_begun
 from slackwater.client.days.executions import Executions, execution_error, ignore
 from slackwater.errors import CloudError, SlackwaterError
-from slackwater.late.check.window_dates import today
+from slackwater.late.check.window_dates import refuse_hours, today
 from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, LateDecision, report_uri
 from slackwater.late.report.message import Message
@@ -171,6 +171,7 @@ def days_to_monitor(project: Project, pipelines: Iterable[str], as_of: str | Non
     wanted = [project.pipeline(pipeline).pipeline for pipeline in pipelines]
     for pipeline in sorted(wanted, key=pipeline_order(project.pipelines).index):
         definition = project.pipeline(pipeline)
+        refuse_hours(definition)
         if as_of:
             check_begun(as_of, definition.timezone, name=name)
         days[pipeline] = as_of or today(definition, datetime.now(UTC)).isoformat()

@@ -131,5 +131,5 @@ def _lacking(files: Project, name: str, table_columns: TableColumns) -> tuple[st
     except SlackwaterError:  # only a warning depends on it, and a permission for Glue may be missing
         return ()
     # Spark and Iceberg match column names without regard to case.
-    present = {"date", *map(str.lower, rows)}
+    present = {*files.pipeline(name).partition_columns, *map(str.lower, rows)}
     return tuple(column for column in columns if column.lower() not in present)

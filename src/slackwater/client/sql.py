@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from slackwater.client.arguments import Date, iso_date
+from slackwater.client.arguments import Date, period_name
 from slackwater.client.tables import QueryResult, sql_errors
 from slackwater.errors import InputError
 from slackwater.pipeline.definition import LEDGER_TABLE
@@ -133,7 +133,7 @@ def named_version(
     if len(names) != 1:
         found = f"names {' and '.join(names)}" if names else "names no published table"
         raise InputError(f"--version: the query {found}: with a version, it reads the table of one pipeline")
-    return names[0], iso_date(date), version
+    return names[0], period_name(date), version
 
 
 def _check_read_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

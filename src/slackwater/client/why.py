@@ -13,16 +13,16 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.check.missing import missing_late_data
 from slackwater.late.check.read_facts import thresholds_of
 from slackwater.late.check.reasons import describe_late_data, describe_lost
-from slackwater.late.check.window_dates import check_window
+from slackwater.late.check.window_dates import check_window, refuse_hours
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.model import Record
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.cron import next_time
 from slackwater.project.schedule import ScheduledWork, schedule_of
 from slackwater.project.scheduled_starts import scheduled_date
-from slackwater.runs.day import HOUR, Day, day_of, parse_date
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.manifest import InputManifest, published_manifest
+from slackwater.runs.period import Period, period_of, shifted
 from slackwater.runs.record import DayRecord
 from slackwater.state.waits import DayKey
 
@@ -111,16 +111,16 @@ class Explainer:
         Raises `InputError` for a day after `as_of`, `CloudError`, `ObjectInvalid`.
         """
         checker, definition = self.checker, self.checker.project.pipeline(pipeline)
-        day, now = day_of(parse_date(date), definition.timezone), checker.now()
+        day, now = period_of(date, definition.timezone), checker.now()
         if as_of is not None and date > as_of:
             raise InputError(f"as_of: {as_of} is before the day {date}")
-        is_simulated = as_of is not None and day.date < check_window(definition, None, now)[0].date
+        if as_of is not None:
+            refuse_hours(definition)
+        is_simulated = as_of is not None and day.name < check_window(definition, None, now)[0].name
         first = check_window(definition, as_of, now)[0]
         # Of an earlier day: what a check would decide that still had the day in its window.
-        is_older = day.date < first.date
-        of_check = (day.date + timedelta(days=1)).isoformat() if is_older else as_of
-        report = checker.check(pipeline=pipeline, as_of=of_check, dates=[date])
-        decision = next(item for item in report.days if item.date == date)
+        is_older = day.name < first.name
+        decision = self._decision(definition, date, as_of=shifted(date, 1) if is_older else as_of)
         record = checker.table.day(pipeline, date)
         published = self._published(definition, record)
         unread = definition.tables if published is None else ()
@@ -151,6 +151,14 @@ class Explainer:
             run_now=tuple(self._run_now(definition, decision)),
         )
 
+    def _decision(self, definition: Pipeline, date: str, *, as_of: str | None) -> DayDecision:
+        """Return what a check of `as_of` decides about a day; about an hour, what its inputs would lead to."""
+        if definition.period == "hour":
+            (decision,) = self.checker.decide(pipeline=definition.pipeline, dates=[date])
+            return decision
+        report = self.checker.check(pipeline=definition.pipeline, as_of=as_of, dates=[date])
+        return next(item for item in report.days if item.date == date)
+
     def _published(self, definition: Pipeline, record: DayRecord) -> PublishedDay | None:
         published = record.published
         if published is None:
@@ -168,10 +176,10 @@ class Explainer:
     def _next_look(
         self,
         definition: Pipeline,
-        day: Day,
+        day: Period,
         decision: DayDecision,
         *,
-        before_window: Day | None,
+        before_window: Period | None,
         simulated: str | None,
     ) -> NextLook:
         """Return when the day is looked at again.
@@ -179,13 +187,11 @@ class Explainer:
         `before_window` is the first day of the window after an older day. `simulated` is the day as of which a check
         has the day in its window, if the checks of today do not have it.
         """
-        if decision.rule is DecisionRule.RUNNING:
-            return NextLook(at=None, text="when its run has ended")
-        if decision.attempt is None:
-            return self._first_run(definition, day)
+        if look := self._look_without_check(definition, day, decision):
+            return look
         if before_window:
-            since = f"begins on {before_window.date} (late.window_days {definition.late.window_days})"
-            by_hand = f"slackwater monitor {definition.pipeline} --as-of {day.date + timedelta(days=1)}"
+            since = f"begins on {before_window.name} (late.window_days {definition.late.window_days})"
+            by_hand = f"slackwater monitor {definition.pipeline} --as-of {shifted(day.name, 1)}"
             text = f"no check looks at the day: it is before the window, which {since}, except {by_hand}"
             return NextLook(at=None, text=text)
         limit = decision.figures.not_before if decision.figures and decision.decision is LateDecision.DEFER else None
@@ -210,16 +216,26 @@ class Explainer:
         latest = f"{timestamp(at)}, {text}"
         return NextLook(at=at, text=f"{arrival}, and at the latest {latest}" if arrival else latest)
 
-    def _first_run(self, definition: Pipeline, day: Day) -> NextLook:
+    def _look_without_check(self, definition: Pipeline, day: Period, decision: DayDecision) -> NextLook | None:
+        """Return when the period is looked at again if no check does so next."""
+        if decision.rule is DecisionRule.RUNNING:
+            return NextLook(at=None, text="when its run has ended")
+        if decision.attempt is None:
+            return self._first_run(definition, day)
+        if definition.period == "hour":
+            return NextLook(at=None, text="no check looks at hours yet: run it by hand")
+        return None
+
+    def _first_run(self, definition: Pipeline, day: Period) -> NextLook:
         """Return when the schedule runs a day that was not published yet."""
         [task] = [
             task
             for task in schedule_of(self.checker.project).tasks
             if (task.work, task.subject) == (ScheduledWork.PROCESS, definition.pipeline)
         ]
-        due = day.end + task.buffer_hours * HOUR
+        due = day.end + timedelta(hours=task.buffer_hours, minutes=task.buffer_minutes)
         at = next_time(task.cron, task.timezone, after=due - timedelta(minutes=1))
-        if not self.is_scheduled or at is None or scheduled_date(task, at) != day.date.isoformat():
+        if not self.is_scheduled or at is None or scheduled_date(task, at) != day.name:
             return NextLook(at=None, text="its first run: no schedule runs the day")
         if at <= self.checker.now():
             return NextLook(at=None, text=f"its first run: the schedule's time for it, {timestamp(at)}, is over")

@@ -19,10 +19,10 @@ from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import IcebergInput
 from slackwater.project.project import Project
-from slackwater.runs.day import Day
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.inputs.table_inputs import published_days
+from slackwater.runs.period import Period
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA, RECEIVED_AT, TIMESTAMP
 from slackwater.sources.partitions import partition_value
@@ -39,7 +39,7 @@ class Deployed:
     def __init__(self, resources: ClientResources, *, rows: int) -> None:
         """`rows` is the largest number of rows of a sample."""
         self._resources, self._rows = resources, rows
-        self._events: dict[tuple[str, Day], tuple[pa.Table, int]] = {}
+        self._events: dict[tuple[str, Period], tuple[pa.Table, int]] = {}
 
     @property
     def files(self) -> ProjectFiles:
@@ -56,7 +56,7 @@ class Deployed:
         """The guard of connections to other systems."""
         return Outbound.of(filter(None, self._resources.connection.deployment.outbound_allow.split(",")))
 
-    def sample(self, name: str, project: Project, pipeline: Pipeline, day: Day) -> Sample:
+    def sample(self, name: str, project: Project, pipeline: Pipeline, day: Period) -> Sample:
         """Return rows of the pipeline's input `name`.
 
         Raises `InputError` if there are none, and `CloudError`.
@@ -65,7 +65,7 @@ class Deployed:
             return self._source(project.source(name), day)
         return self._table(name, pipeline, day)
 
-    def _source(self, source: Source, day: Day) -> Sample:
+    def _source(self, source: Source, day: Period) -> Sample:
         key = source.source, day
         if key not in self._events:
             self._events[key] = self._read_events(source, day)
@@ -75,7 +75,7 @@ class Deployed:
         origin = f"{counted(objects, 'object')} in {self._resources.connection.cloud}"
         return Sample(_columns_of(stored, source), origin)
 
-    def _read_events(self, source: Source, day: Day) -> tuple[pa.Table, int]:
+    def _read_events(self, source: Source, day: Period) -> tuple[pa.Table, int]:
         """Return stored events of the day, from its latest hours, and from how many objects they are."""
         resources = self._resources
         bucket = resources.connection.deployment.raw_bucket
@@ -99,7 +99,7 @@ class Deployed:
             found[item.uri] = self._first_events(item, day, missing)
             missing -= found[item.uri].num_rows
         if missing == self._rows:
-            raise InputError(f"no event of {day.date} is stored in {resources.connection.cloud}")
+            raise InputError(f"no event of {day.name} is stored in {resources.connection.cloud}")
         for uri, events in found.items():
             if first := listing.first_received_at(uri):
                 column = pa.repeat(pa.scalar(first, TIMESTAMP), len(events))
@@ -117,7 +117,7 @@ class Deployed:
         except pa.ArrowException as error:
             raise ObjectInvalid(f"objects of {source.source} have columns of several types: {error}") from error
 
-    def _first_events(self, item: StoredObject, day: Day, rows: int) -> pa.Table:
+    def _first_events(self, item: StoredObject, day: Period, rows: int) -> pa.Table:
         """Return the first events of the day in an object. At most one row group is in memory."""
         store = self._resources.store
         file = (
@@ -138,7 +138,7 @@ class Deployed:
             raise ObjectInvalid(f"{item.uri} is not a Parquet file of the receiver: {error}") from error
         return pa.concat_tables(found)
 
-    def _table(self, name: str, pipeline: Pipeline, day: Day) -> Sample:
+    def _table(self, name: str, pipeline: Pipeline, day: Period) -> Sample:
         item, warehouse = pipeline.tables[name], self._resources.warehouse
         if isinstance(item, IcebergInput):
             return Sample(warehouse.first_rows(item.iceberg, limit=self._rows), f"table {item.iceberg}")

@@ -6,7 +6,6 @@ import dataclasses
 import time
 import traceback
 from collections.abc import Callable
-from datetime import date as date_type
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from slackwater.dev.step_code import StepCode
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.day import day_of
+from slackwater.runs.period import check_kind, period_of
 from slackwater.steps.step import StepContext
 from slackwater.validation.check_project import check_project
 from slackwater.validation.failures import failure_in_file
@@ -50,7 +49,7 @@ class DevLoop:
         `rows` is the largest number of rows that an extract step reads, and `show` how many first rows of a step an
         outcome has.
         """
-        self._folder, self._pipeline, self._date = folder, pipeline, date_type.fromisoformat(date)
+        self._folder, self._pipeline, self._date = folder, pipeline, date
         self._samples, self._code = samples, StepCode()
         self._steps = KeptSteps(show=show, max_extracted=rows, describe=self._describe)
 
@@ -103,8 +102,9 @@ class DevLoop:
         try:
             self._code.reload()
             project, pipeline = self._load()
+            check_kind(self._date, pipeline, argument="--date")
             samples = self._samples_of(project, pipeline)
-            day = day_of(self._date, pipeline.timezone)
+            day = period_of(self._date, pipeline.timezone)
             code = {use.step: self._code.digest_of(use.step) for use in pipeline.steps.values()}
             for outcome in self._steps.run(pipeline, samples, dataclasses.replace(context(), day=day), code):
                 if outcome.state is StepState.FAILED:
@@ -152,7 +152,7 @@ class DevLoop:
         return project, project.pipeline(self._pipeline)
 
     def _samples_of(self, project: Project, pipeline: Pipeline) -> dict[str, Sample]:
-        day = day_of(self._date, pipeline.timezone)
+        day = period_of(self._date, pipeline.timezone)
         return {name: self._samples.of(name, project, pipeline, day) for name in pipeline.inputs}
 
     def _describe(self, error: Exception) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.receiver.writing.partitioning import event_hours, row_indexes
-from slackwater.runs.day import Day
+from slackwater.runs.period import Period
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, TIMESTAMP
 from slackwater.sources.first_by_id import is_first_of_its_id
 
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     """How many rows of the day were left out, because another one with their id counts."""
 
 
-def events_of_day(events: pa.Table, day: Day) -> pa.Table:
+def events_of_day(events: pa.Table, day: Period) -> pa.Table:
     """Return the events whose timestamp is in the day."""
     start, end = (pa.scalar(instant, TIMESTAMP) for instant in (day.start, day.end))
     times = events[EVENT_TIME]

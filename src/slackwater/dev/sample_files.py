@@ -15,7 +15,7 @@ from slackwater.errors import InputError
 from slackwater.formatting import counted
 from slackwater.receiver.formats.read import read_file
 from slackwater.receiver.parsing.event_checks import CheckedEvents
-from slackwater.runs.day import Day
+from slackwater.runs.period import Period
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EVENT_TIME, event_schema
 from slackwater.sources.file_format import Csv, FileFormat
@@ -37,7 +37,9 @@ _COMPRESSED = frozenset({".gz", ".zip", ".zst", ".bz2"})
 _LISTED_REJECTED = 20
 
 
-def source_sample(source: Source, paths: Sequence[Path], day: Day, *, rows: int, may_be_empty: bool = False) -> Sample:
+def source_sample(
+    source: Source, paths: Sequence[Path], day: Period, *, rows: int, may_be_empty: bool = False
+) -> Sample:
     """Return the first `rows` events of the day in the files. The files are not read further than that.
 
     Raises `InputError` for a file that does not exist or has an unknown format, and, unless it `may_be_empty`, if no
@@ -119,10 +121,10 @@ class _Read:
             self.dates += ((date["values"].isoformat(), date["counts"]) for date in dates)
             self._times += pc.min_max(checked.table[EVENT_TIME]).as_py().values()
 
-    def reason_for_nothing(self, day: Day) -> str:
+    def reason_for_nothing(self, day: Period) -> str:
         if self._accepted:
             first, last = (f"{time:%Y-%m-%d %H:%M}" for time in (min(self._times), max(self._times)))
-            return f"no event of {day.date}: events are from {first} to {last} UTC: name another --date"
+            return f"no event of {day.name}: events are from {first} to {last} UTC: name another --date"
         return f"all rows are rejected, the first: {self.first[0]}" if self.rejected else "there are no rows"
 
 

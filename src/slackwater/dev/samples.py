@@ -11,7 +11,7 @@ from slackwater.dev.sample_files import source_sample, table_sample
 from slackwater.errors import InputError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.day import Day
+from slackwater.runs.period import Period
 
 if TYPE_CHECKING:
     from slackwater.dev.deployed import Deployed
@@ -49,7 +49,7 @@ class Samples:
                 inputs = ", ".join(pipeline.inputs)
                 raise InputError(f"--input: {name} is no input of {pipeline.pipeline} (its inputs: {inputs})")
 
-    def of(self, name: str, project: Project, pipeline: Pipeline, day: Day) -> Sample:
+    def of(self, name: str, project: Project, pipeline: Pipeline, day: Period) -> Sample:
         """Return the sample of the pipeline's input `name`: the same object as before, if nothing about it has changed.
 
         Raises `InputError` that names the input and the remedies if there are no rows, and for files that do not fit.
@@ -61,7 +61,7 @@ class Samples:
             self._taken[name] = identity, self._take(name, project, pipeline, day)
         return self._taken[name][1]
 
-    def _take(self, name: str, project: Project, pipeline: Pipeline, day: Day) -> Sample:
+    def _take(self, name: str, project: Project, pipeline: Pipeline, day: Period) -> Sample:
         paths = self._files.get(name)
         if paths and name in pipeline.sources:
             source = project.source(name)

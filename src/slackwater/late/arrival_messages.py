@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from pydantic import AwareDatetime, TypeAdapter
 
-from slackwater.model import IsoDate, Model
+from slackwater.model import Model, PeriodName
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished
 
@@ -34,7 +34,7 @@ class DayDeferred(Model):
     id: str
     """The same for each check that defers the day until the same instant."""
     pipeline: str
-    date: IsoDate
+    date: PeriodName
     not_before: AwareDatetime
     """When the day is checked again."""
 

@@ -11,8 +11,8 @@ from slackwater.late.decision import DecisionRule, LateDecision, PendingDay
 from slackwater.late.effects import Effect
 from slackwater.late.entry import DEFINITION, NOT_CHECKED, InputKey, LateInput, LedgerEntry
 from slackwater.late.pending import PendingCheck
-from slackwater.runs.day import HOUR, day_of, parse_date
 from slackwater.runs.inputs.difference import Change
+from slackwater.runs.period import HOUR, parse_date, period_of
 
 _WITHOUT_MANIFEST = frozenset({DecisionRule.NEVER_PUBLISHED, DecisionRule.MANIFEST_GONE})
 
@@ -202,7 +202,7 @@ def _entry(late: LateInput, decided: Decided, timezone: str) -> LedgerEntry:
     """Return the row of a decision about a late input, which no run has read yet."""
     check, day = decided.check, decided.day
     local_date = parse_date(day.date)
-    lateness = (late.arrived - day_of(local_date, timezone).end) / HOUR
+    lateness = (late.arrived - period_of(day.date, timezone).end) / HOUR
     return LedgerEntry(
         **late.model_dump(exclude={"change"}),
         change=str(late.change),

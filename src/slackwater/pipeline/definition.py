@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from slackwater.model import Cron, Model, Name, TimeZone
+from slackwater.pipeline.hours import hour_problems
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
 from slackwater.pipeline.when import When
@@ -69,7 +71,14 @@ class Schedule(Model):
     monitor: Cron = "0 6 * * *"
     """When finished days are checked for late data."""
     buffer_hours: Annotated[int, Field(ge=0, le=720)] = 2
-    """`process` runs the latest day that ended at least this many hours before; at most 720, which is 30 days."""
+    """`process` runs the latest day or hour that ended at least this many hours before; at most 720, or 30 days."""
+    buffer_minutes: Annotated[int, Field(ge=0, le=43_200)] | None = None
+    """The same in minutes. It counts instead of `buffer_hours`."""
+
+    @property
+    def buffer(self) -> timedelta:
+        """How long ago a day or hour must have ended that `process` runs."""
+        return timedelta(minutes=60 * self.buffer_hours if self.buffer_minutes is None else self.buffer_minutes)
 
 
 class NotifyRules(Model):
@@ -127,7 +136,7 @@ class Late(Model):
 
 
 class Pipeline(Model):
-    """A graph of steps over sources and tables. It runs for one local day at a time, and publishes a table."""
+    """A graph of steps over sources and tables. It runs for one day or hour at a time, and publishes a table."""
 
     pipeline: Name
     """Also the name of the file and of the table in the warehouse."""
@@ -137,6 +146,9 @@ class Pipeline(Model):
     """
     timezone: TimeZone = "UTC"
     """A day is the time between two midnights in this timezone: 24 hours, or 23 or 25 when the clocks change."""
+    period: Literal["day", "hour"] = "day"
+    """What a run processes: a day of the timezone, or an hour of UTC such as `2026-01-01T15`. The table of an hourly
+    pipeline is partitioned by `date` and `hour`, both in UTC."""
     sources: tuple[Name, ...] = ()
     tables: dict[Name, AnyTableInput] = {}
     """Published days of other pipelines, whose rows have the column `date`, and Iceberg tables of other systems, by the
@@ -189,7 +201,7 @@ class Pipeline(Model):
                 self.steps,
                 path=("publish", "step"),
             )
-        # Publishing adds the column `date`: a row of the table is identified by its day and the rest of the key.
+        # Publishing adds the column `date`: a row of the table is identified by its period and the rest of the key.
         if "date" not in self.publish.key:
             yield Problem(
                 path=("publish", "key"), message="it must contain `date`, the column by which the table is partitioned"
@@ -201,6 +213,8 @@ class Pipeline(Model):
         yield from self._load_problems()
         yield from self._late_problems()
         yield from self._when_problems()
+        if self.period == "hour":
+            yield from hour_problems(self)
 
     def _late_problems(self) -> Iterator[Problem]:
         thresholds, on_removed = list(self.late.thresholds), list(self.late.on_removed)
@@ -241,6 +255,11 @@ class Pipeline(Model):
                 # Other steps leave no files, so their rows would be computed a second time, and might differ.
                 elif published and read != published and not (read in self.steps and self.steps[read].exchange):
                     yield Problem(path=path, message=f"{read} is neither publish.step nor a step with `exchange: true`")
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that publishing adds to the rows, and by which the table is partitioned."""
+        return ("date", "hour") if self.period == "hour" else ("date",)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ _OPERATIONAL_KEYS: dict[str, Any] = {
     **dict.fromkeys(
         ("renamed_from", "description", "team", "versions", "spark", "schedule", "when", "late", "deadline_hours"), True
     ),
+    # The name of a period, which is part of the identity of a run, says which kind it is.
+    "period": True,
     "publish": {"metrics", "hour", "audit"},
     "tables": {"__all__": {"on_change"}},
 }
@@ -92,6 +94,11 @@ class Project(Model):
             known = ", ".join(sorted(map(self.present_name, self.pipelines)))
             raise UnknownName(f"no pipeline {name!r} in this project (pipelines: {known})")
         return self.pipelines[stored]
+
+    @property
+    def daily(self) -> dict[str, Pipeline]:
+        """The pipelines whose periods are days: checks look at these for late data."""
+        return {name: item for name, item in self.pipelines.items() if item.period == "day"}
 
     def selected(self, selection: str) -> tuple[str, ...]:
         """Return the pipelines of `NAME`, `NAME+`, `+NAME` or `+NAME+`, in order. Raises `UnknownName`."""

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from slackwater.errors import SlackwaterError
 from slackwater.model import Cron, Model, TimeZone
+from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import layers, stages
 from slackwater.project.project import Project, load_project
 
@@ -27,6 +28,7 @@ MONITOR_MACHINE = "monitor-days"
 # And of those that are started otherwise.
 COMPARE_MACHINE = "compare-day"
 BACKFILL_MACHINE = "backfill"
+HOUR = timedelta(hours=1)
 
 
 class ScheduledWork(StrEnum):
@@ -41,7 +43,7 @@ class ScheduledTask(Model):
     """One state machine that is started at regular times.
 
     The machine's input is `input` with a date added under `date_key`. The date is the local date of the scheduled
-    instant minus `buffer_hours`, minus `days_before` days.
+    instant minus the buffer, minus `days_before` days.
     """
 
     work: ScheduledWork
@@ -55,7 +57,12 @@ class ScheduledTask(Model):
     timezone: TimeZone
     input: dict[str, str | bool]
     date_key: Literal["date", "as_of"]
+    period: Literal["day", "hour"] = "day"
+    """Of an hour, the machine gets the UTC hour of that instant, minus `hours_before`, instead of a date."""
     buffer_hours: Annotated[int, Field(ge=0)] = 0
+    buffer_minutes: Annotated[int, Field(ge=0)] = 0
+    """In addition to `buffer_hours`."""
+    hours_before: Annotated[int, Field(ge=0)] = 0
     days_before: Annotated[int, Field(ge=0)] = 0
     wait_hours: Annotated[int, Field(ge=0)] = 0
     """For how many hours, at most, an execution waits for its inputs before it runs."""
@@ -77,7 +84,10 @@ class ProjectSchedule(Model):
 
 
 def schedule_of(project: Project) -> ProjectSchedule:
-    """Return the schedule of a project: a task for each source that is pulled, and two for each pipeline."""
+    """Return the schedule of a project: a task for each source that is pulled, and two for each pipeline.
+
+    Hourly pipelines have one: no check looks at their hours.
+    """
     tasks = [
         ScheduledTask(
             work=ScheduledWork.PULL,
@@ -98,22 +108,25 @@ def schedule_of(project: Project) -> ProjectSchedule:
         process = ScheduledTask(
             work=ScheduledWork.PROCESS,
             subject=name,
-            description=f"Runs `{name}` for the latest day of {pipeline.timezone} that ended at least "
-            f"{schedule.buffer_hours} hours ago.\n\n"
-            "To run a past day, trigger this task with a logical date in the 24 hours that start "
-            f"{schedule.buffer_hours} hours after the end of that day.",
+            description=_process_description(pipeline),
             state_machine=f"{PIPELINE_MACHINE_PREFIX}{name}",
             cron=schedule.process,
             timezone=pipeline.timezone,
             input={"wait": True} if pipeline.waits else {},
             date_key="date",
-            buffer_hours=schedule.buffer_hours,
-            days_before=1,
-            wait_hours=ceil(waits / timedelta(hours=1)),
+            buffer_hours=schedule.buffer // HOUR,
+            buffer_minutes=schedule.buffer % HOUR // timedelta(minutes=1),
+            period=pipeline.period,
+            hours_before=int(pipeline.period == "hour"),
+            days_before=int(pipeline.period == "day"),
+            wait_hours=ceil(waits / HOUR),
             # Two, so that a day that takes longer than a day does not delay the next one; and each day that may wait.
             max_active_runs=2 + ceil(waits / timedelta(days=1)),
             stages=tuple(tuple(stage.name for stage in layer) for layer in layers(stages(pipeline))),
         )
+        tasks.append(process)
+        if pipeline.period == "hour":
+            continue
         monitor = ScheduledTask(
             work=ScheduledWork.MONITOR,
             subject=name,
@@ -127,8 +140,24 @@ def schedule_of(project: Project) -> ProjectSchedule:
             # Checks that arriving data starts do not wait for each other, as with the other schedulers.
             max_active_runs=16,
         )
-        tasks += [process, monitor]
+        tasks.append(monitor)
     return ProjectSchedule(tasks=tuple(tasks))
+
+
+def _process_description(pipeline: Pipeline) -> str:
+    """Return what the task does that runs the pipeline, as people read it in a scheduler."""
+    buffer, length = _described(pipeline.schedule.buffer), "24 hours" if pipeline.period == "day" else "hour"
+    what = f"day of {pipeline.timezone}" if pipeline.period == "day" else "hour of UTC"
+    return (
+        f"Runs `{pipeline.pipeline}` for the latest {what} that ended at least {buffer} ago.\n\n"
+        f"To run a past {pipeline.period}, trigger this task with a logical date in the {length} that start"
+        f"{'' if pipeline.period == 'day' else 's'} {buffer} after the end of that {pipeline.period}."
+    )
+
+
+def _described(buffer: timedelta) -> str:
+    minutes = buffer // timedelta(minutes=1)
+    return f"{minutes} minutes" if minutes % 60 else f"{minutes // 60} hours"
 
 
 def schedule_json(project: Project) -> str:

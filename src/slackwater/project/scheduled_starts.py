@@ -51,12 +51,15 @@ class ScheduledStart(Model):
 
 
 def scheduled_date(task: ScheduledTask, scheduled_at: datetime) -> str:
-    """Return the ISO date that a task gets at a scheduled instant.
+    """Return the ISO date, or the hour such as 2013-03-10T15, that a task gets at a scheduled instant.
 
-    For a run, it is the latest day that ended at least `buffer_hours` before. They are elapsed hours, also when the
-    clocks change.
+    For a run, it is the latest one that ended at least the buffer before. It is elapsed time, also when the clocks
+    change.
     """
-    local = (scheduled_at - timedelta(hours=task.buffer_hours)).astimezone(ZoneInfo(task.timezone))
+    at = scheduled_at - timedelta(hours=task.buffer_hours + task.hours_before, minutes=task.buffer_minutes)
+    if task.period == "hour":
+        return f"{at.astimezone(UTC):%Y-%m-%dT%H}"
+    local = at.astimezone(ZoneInfo(task.timezone))
     return (local.date() - timedelta(days=task.days_before)).isoformat()
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from pydantic import AwareDatetime
 
-from slackwater.model import IsoDate, Model
+from slackwater.model import Model, PeriodName
 
 
 class SendsArrivals(Protocol):
@@ -24,7 +24,7 @@ class DayPublished(Model):
 
     id: str
     pipeline: str
-    date: IsoDate
+    date: PeriodName
     time: AwareDatetime
     """An instant after the publication was recorded."""
 

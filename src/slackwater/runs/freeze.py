@@ -13,7 +13,6 @@ from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
 from slackwater.runs.added_objects import LARGE_ROWS, store_earlier_stages
-from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
 from slackwater.runs.holds import (
     decision_about,
@@ -30,6 +29,7 @@ from slackwater.runs.inputs.rejected_again import describe_rejected
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.inputs.unstored_files import unstored_files
+from slackwater.runs.period import Period, check_kind, period_of
 from slackwater.runs.record import (
     ActiveRun,
     DayRecord,
@@ -256,13 +256,11 @@ class Freezer:
         finished = tuple(position for position, stage in enumerate(list(identities)[:-1]) if stage in kept)
         return Frozen(action=FreezeAction.RUN, run=run, finished=finished)
 
-    def _day(self, pipeline: str, local_date: str) -> Day:
+    def _day(self, pipeline: str, local_date: str) -> Period:
         """Return the day. Raises `InputError` for a wrong date or pipeline."""
-        timezone = self.project.pipeline(pipeline).timezone
-        try:
-            day = day_of(parse_date(local_date), timezone)
-        except ValueError as error:
-            raise InputError(f"date: {local_date!r} is not a date such as 2013-03-10") from error
+        definition = self.project.pipeline(pipeline)
+        check_kind(local_date, definition)
+        timezone, day = definition.timezone, period_of(local_date, definition.timezone)
         if day.start > self.now():
             raise InputError(f"date: {local_date} has not begun in {timezone}")
         return day

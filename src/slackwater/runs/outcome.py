@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from slackwater.runs.arrivals import SendsArrivals, day_published
 from slackwater.runs.cost_recorder import CostRecorder, is_final
 from slackwater.runs.finished_stages import finished_stages, stage_names
 from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
+from slackwater.runs.period import is_hour
 from slackwater.runs.record import (
     DayRecord,
     Publication,
@@ -33,6 +34,8 @@ from slackwater.storage import ObjectStore, stored_reason
 
 # Only a check of the pipeline writes the cost of a run at the same time.
 _MAX_COST_WRITES = 3
+# The function that records the outcome of a run has a minute.
+_EARLIER_COSTS = timedelta(seconds=15)
 # What EMR reports about a job that fails before its own code runs. Python exits with 2 for wrong arguments.
 _NOT_STARTED = re.compile(r"\bExitCode: 2\b|NoSuchFile|ClassNotFound")
 REMOVED_AT_ONCE = 5000
@@ -101,6 +104,7 @@ class RunRecorder:
             self.put_metric(Metric.RUNS_PUBLISHED, 1, pipeline=run.pipeline)
         with self._best_effort("the cost of the run was not recorded"):
             self.record_cost(run)
+            self._record_earlier_costs(run)
         if not self.keeps_arrow_files:
             with self._best_effort("the Arrow files of the run were not removed"):
                 self.remove_arrow_files(run)
@@ -118,6 +122,7 @@ class RunRecorder:
             self.put_metric(Metric.RUNS_FAILED, 1, pipeline=run.pipeline)
         with self._best_effort("the cost of the run was not recorded"):
             self.record_cost(run)
+            self._record_earlier_costs(run)
         return ended
 
     @contextmanager
@@ -147,8 +152,9 @@ class RunRecorder:
                 "published": PublishedRun(run=run, publication=publication, at=now),
                 "outcome_unknown": False,
                 "unreadable_since": None,
-                # The first version counts as notified: there is no earlier one to compare it with.
-                "notified_attempt": day.notified_attempt if day.published else run.attempt,
+                # The first version counts as notified: there is no earlier one to compare it with. So do those of an
+                # hour: no check compares them and notifies people.
+                "notified_attempt": day.notified_attempt if day.published and not is_hour(run.date) else run.attempt,
             }
             day = hold_ended(day, reason=f"attempt {run.attempt} has published", inputs=inputs_of(run), now=now)
             if record.rollback:
@@ -226,6 +232,11 @@ class RunRecorder:
             if self.costs is None or is_final(record) or self.costs.record(record):
                 return
         raise DayChanged(f"{run.pipeline}: the cost of {run.date} kept changing while it was recorded")
+
+    def _record_earlier_costs(self, run: Run) -> None:
+        """Record the costs of earlier hours, which AWS reports some time after a run. Of days, the checks do so."""
+        if self.costs and is_hour(run.date):
+            self.costs.record_due(run.pipeline, within=_EARLIER_COSTS)
 
     def remove_arrow_files(self, run: Run) -> int:
         """Remove the Arrow files of the run's stages if the run has published its day; return how many were removed.

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.costs.cost import RunCost
-from slackwater.model import IsoDate, Record, UpdatedRecord
+from slackwater.model import PeriodName, Record, UpdatedRecord
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.state.completeness import SourceCounts
@@ -49,7 +49,7 @@ class Run(UpdatedRecord):
     """A run as Step Functions and Spark jobs receive it: identifiers, URIs and counts."""
 
     pipeline: str
-    date: IsoDate
+    date: PeriodName
     run_id: str
     attempt: Annotated[int, Field(ge=1)]
     correlation_id: Annotated[str, Field(max_length=128)]
@@ -87,8 +87,8 @@ class Run(UpdatedRecord):
         return version_tag(date=self.date, run_id=self.run_id, attempt=self.attempt)
 
 
-VERSION_TAG = re.compile(r"(\d{4}-\d\d-\d\d)-\w{12}-(\d+)")
-"""Matches a `version_tag`: date and attempt. Tags of other systems are not ours."""
+VERSION_TAG = re.compile(r"(\d{4}-\d\d-\d\d(?:T\d\d)?)-\w{12}-(\d+)")
+"""Matches a `version_tag`: the period's name and the attempt. Tags of other systems are not ours."""
 
 
 def version_tag(*, date: str, run_id: str, attempt: int) -> str:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
 from slackwater.errors import AuditFailed, CloudError, Superseded
+from slackwater.runs.period import partition_values
 from slackwater.runs.record import Run
-from slackwater.spark.table import files_of_day, is_conflict, prepare_table, retry_on_conflict, table_metadata
+from slackwater.spark.table import (
+    files_of_period,
+    is_conflict,
+    is_of,
+    prepare_table,
+    refuse_other_period,
+    retry_on_conflict,
+    table_metadata,
+)
 
 # The snapshot property with the digest of a day's rows.
 CONTENT = "slackwater.content"
@@ -86,7 +93,7 @@ def commit_day(
     that do not fit the table; then this job has changed no row of the table. Raises `CloudError` if the table does not
     show the commit.
     """
-    day = date.fromisoformat(identity["slackwater.date"])
+    day = identity["slackwater.date"]
 
     def compare_with_published() -> None:
         refuse_if_superseded(spark, table, identity)
@@ -95,8 +102,9 @@ def commit_day(
 
     # The checks come before anything that changes the table: a refused run creates no table and adds no column.
     if spark.catalog.tableExists(table):
+        refuse_other_period(spark, table, day)
         compare_with_published()
-    prepare_table(spark, table, frame)
+    prepare_table(spark, table, frame, tuple(partition_values(day)))
 
     def replace_day() -> None:
         # The snapshot is read before the checks: a commit of the day that the checks do not see is a conflict.
@@ -130,12 +138,12 @@ def refuse_if_superseded(spark: SparkSession, table: str, identity: Mapping[str,
         )
 
 
-def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int, percent: float) -> None:
+def refuse_if_fewer(spark: SparkSession, table: str, day: str, *, rows: int, percent: float) -> None:
     """Raise `AuditFailed` if `rows`, which would replace the published rows, are less than `percent` of them."""
-    published = files_of_day(spark, table, day).rows
+    published = files_of_period(spark, table, day).rows
     if published is None:
         spark.catalog.refreshTable(table)
-        published = spark.table(table).where(sf.col("date") == sf.lit(day)).count()
+        published = spark.table(table).where(is_of(day)).count()
     # Decimals are exact: in floating point, 111 of 1,000 rows would be below 11.1 percent.
     if 100 * rows < Decimal(str(percent)) * published:
         raise AuditFailed(
@@ -145,7 +153,7 @@ def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int, pe
 
 
 def overwrite_day(
-    frame: DataFrame, table: str, day: date, identity: Mapping[str, str], *, inspected: str | None
+    frame: DataFrame, table: str, day: str, identity: Mapping[str, str], *, inspected: str | None
 ) -> None:
     """Replace the day's rows by the frame's rows (also by none) in one commit with `identity` as its properties.
 
@@ -159,11 +167,11 @@ def overwrite_day(
     for name, value in identity.items():
         writer = writer.option(f"snapshot-property.{name}", value)
     # With a filter, because a dynamic overwrite would keep the old rows of a day whose new result is empty.
-    writer.overwrite(sf.col("date") == sf.lit(day))
+    writer.overwrite(is_of(day))
 
 
 def withdraw_if_superseded(
-    spark: SparkSession, table: str, day: date, identity: Mapping[str, str], commit: Commit
+    spark: SparkSession, table: str, day: str, identity: Mapping[str, str], commit: Commit
 ) -> None:
     """Remove the committed rows and raise `Superseded` if a later attempt has published the day before.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 
 import pyarrow as pa
@@ -35,8 +35,8 @@ from slackwater.arrow.schema import arrow_schema_of
 from slackwater.arrow.session import has_small_way
 from slackwater.errors import DefinitionError, InputError, ObjectInvalid, ObjectMissing
 from slackwater.project.project import Project
-from slackwater.runs.day import Day, day_of
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.period import Period, period_of
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
@@ -124,8 +124,8 @@ class FrozenInputs:
         return None
 
     @property
-    def _day(self) -> Day:
-        return day_of(date.fromisoformat(self.manifest.date), self.project.pipeline(self.manifest.pipeline).timezone)
+    def _day(self) -> Period:
+        return period_of(self.manifest.date, self.project.pipeline(self.manifest.pipeline).timezone)
 
     def _is_whole(self, source: str) -> bool:
         """Return whether all events of the source's objects are of the day."""
@@ -139,7 +139,7 @@ def read_source(
     uris: Sequence[str],
     *,
     input_bytes: int,
-    day: Day | None,
+    day: Period | None,
     store: ObjectStore,
     first_received: Mapping[str, datetime] | None = None,
 ) -> DataFrame:
@@ -180,7 +180,7 @@ def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataF
     for item in objects:
         table = quoted_table(item.uri.rpartition("/date=")[0])
         try:
-            frames.append(rows_of_version(spark, table, item.tag or "", date.fromisoformat(item.date)))
+            frames.append(rows_of_version(spark, table, item.tag or "", item.date))
         except (AnalysisException, IllegalArgumentException) as error:
             raise _no_longer_exists(f"{table} VERSION AS OF '{item.tag}'") from error
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)

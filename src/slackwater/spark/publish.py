@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from datetime import date
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -22,6 +21,7 @@ from pyspark.sql.types import (
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import AuditFailed, ObjectMissing
+from slackwater.runs.period import partition_values
 from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.spark.commit import Audited, commit_day, find_commit, snapshot_identity, withdraw_if_superseded
 from slackwater.spark.job import log
@@ -41,19 +41,20 @@ def publish_day(
 ) -> Publication:
     """Publish the rows of a run's day, and return the publication, which is written last.
 
-    `rows` returns them without the column `date`, `key` is the pipeline's `publish.key`, and `catalog_table` is
-    `catalog.database.table`. `min_rows_percent` is the least number of rows, in percent of those that the day has now;
-    with None, the rows may be fewer and lack columns of the table. A repeated job does not commit twice: if an earlier
-    job of this attempt has committed but not written the publication, its commit is used, and `rows` is not called.
+    `rows` returns them without the columns of the partition, `key` is the pipeline's `publish.key`, and `catalog_table`
+    is `catalog.database.table`. `min_rows_percent` is the least number of rows, in percent of those that the day has
+    now; with None, the rows may be fewer and lack columns of the table. A repeated job does not commit twice: if an
+    earlier job of this attempt has committed but not written the publication, its commit is used, and `rows` is not
+    called.
 
     Raises what `rows` raises, `AuditFailed` if the rows fail the audit, and `Superseded` if a later attempt has
     published the day; then this job has changed no row of the table.
     """
-    began, day = time.monotonic(), date.fromisoformat(run.date)
+    began, day = time.monotonic(), run.date
     table, identity = quoted_table(catalog_table), snapshot_identity(run)
     commit = find_commit(spark, table, identity)
     if commit is None:
-        frame = with_date(rows(), day)
+        frame = with_partition(rows(), day)
         if min_rows_percent is None:
             frame = with_missing_columns(spark, table, frame)
         commit = commit_day(spark, frame, table, identity, audit(frame, key), min_rows_percent=min_rows_percent)
@@ -75,8 +76,8 @@ def publish_day(
     return publication
 
 
-def earlier_rows(spark: SparkSession, catalog_table: str, tag: str, day: date) -> DataFrame:
-    """Return the rows that a day has in an earlier version, with the columns of the version except `date`.
+def earlier_rows(spark: SparkSession, catalog_table: str, tag: str, day: str) -> DataFrame:
+    """Return the rows that a period has in an earlier version, without the columns of its partition.
 
     Raises `ObjectMissing` if there is no such version, and `AuditFailed` for columns that the table does not have any
     more.
@@ -94,20 +95,29 @@ def earlier_rows(spark: SparkSession, catalog_table: str, tag: str, day: date) -
             f"{table} does not have the columns {', '.join(removed)} of the version {tag} any more, so it cannot be "
             f"published again: add them to the table, or read the version (slackwater query --version)"
         )
-    return version.select(*(sf.col(quoted(name)) for name in version.columns if name.lower() != "date"))
+    added = partition_values(day)
+    return version.select(*(sf.col(quoted(name)) for name in version.columns if name.lower() not in added))
 
 
-def with_date(frame: DataFrame, day: date) -> DataFrame:
-    """Return the frame with the column `date` in front. Raises `AuditFailed` if the rows have such a column already."""
-    clashing = [name for name in frame.columns if name.lower() == "date"]
+def with_partition(frame: DataFrame, period: str) -> DataFrame:
+    """Return the frame with the columns of the period's partition in front: `date`, and `hour` of an hour.
+
+    Raises `AuditFailed` if the rows have such a column already.
+    """
+    values = partition_values(period)
+    clashing = [name for name in frame.columns if name.lower() in values]
     if clashing:
         raise AuditFailed(
-            f"the rows to publish have a column {clashing[0]!r}; publishing adds `date` itself: rename the column"
+            f"the rows to publish have a column {clashing[0]!r}; publishing adds `{clashing[0].lower()}` itself: "
+            "rename the column"
         )
-    # Iceberg's smallest integer type has 32 bits. `date` comes first and has the type of the partition column.
+    # Iceberg's smallest integer type has 32 bits. The columns of the partition come first.
     narrow = {field.name for field in frame.schema if isinstance(field.dataType, (ByteType, ShortType))}
     columns = [sf.col(quoted(n)).cast(IntegerType()) if n in narrow else sf.col(quoted(n)) for n in frame.columns]
-    return frame.select(sf.lit(day).alias("date"), *(c.alias(n) for c, n in zip(columns, frame.columns, strict=True)))
+    return frame.select(
+        *(sf.lit(value).alias(name) for name, value in values.items()),
+        *(c.alias(n) for c, n in zip(columns, frame.columns, strict=True)),
+    )
 
 
 def audit(frame: DataFrame, key: Sequence[str]) -> Audited:

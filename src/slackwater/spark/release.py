@@ -6,7 +6,6 @@ import importlib
 import pkgutil
 import platform
 from collections.abc import Callable, Iterable, Iterator
-from datetime import date
 from functools import partial
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from slackwater.errors import AuditFailed
 from slackwater.runs.record import Run
 from slackwater.spark.commit import commit_day, snapshot_identity
 from slackwater.spark.job import log
-from slackwater.spark.publish import audit, with_date
+from slackwater.spark.publish import audit, with_partition
 from slackwater.spark.table import (
     create_tag,
     load_table,
@@ -59,13 +58,12 @@ def check_release(
     use_object(stores(), f"{run.prefix}driver")
     read_item()
     on_executor = partial(_on_executor, stores=stores, uri=f"{run.prefix}executor")
-    day = date.fromisoformat(run.date)
     table = quoted_table(catalog_table)
-    rows = with_date(map_in_arrow(spark.range(1), on_executor, "python string, modules int"), day)
+    rows = with_partition(map_in_arrow(spark.range(1), on_executor, "python string, modules int"), run.date)
     rows = with_missing_columns(spark, table, rows)
     commit = commit_day(spark, rows, table, snapshot_identity(run), audit(rows, ["python"]), min_rows_percent=None)
     create_tag(spark, table, run.tag, commit.snapshot_id)
-    found = [(row["python"], row["modules"]) for row in rows_of_version(spark, table, run.tag, day).collect()]
+    found = [(row["python"], row["modules"]) for row in rows_of_version(spark, table, run.tag, run.date).collect()]
     retry_on_conflict(lambda: remove_tags(load_table(spark, table), [run.tag]))
     if found != [(python, modules)]:
         raise AuditFailed(f"{catalog_table} has {found}, and the driver has Python {python} with {modules} modules")

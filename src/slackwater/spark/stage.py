@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,8 +21,8 @@ from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.period import period_of
 from slackwater.runs.record import Run, unpublished_uri
 from slackwater.spark.inputs import FrozenInputs
 from slackwater.spark.job import log
@@ -75,13 +74,12 @@ def run_stage_job(
     store = stores()
     project = Project.model_validate_json(store.get(job.project))
     pipeline = project.pipeline(job.run.pipeline)
-    day = day_of(date.fromisoformat(job.run.date), pipeline.timezone)
     publish = partial(
         publish_day, spark, job.run, key=pipeline.publish.key, catalog_table=job.catalog_table, store=store
     )
     if job.restore:
         # The version may have fewer rows than the day has now, and lack columns that were added later.
-        publish(lambda: earlier_rows(spark, job.catalog_table, job.restore, day.date), min_rows_percent=None)
+        publish(lambda: earlier_rows(spark, job.catalog_table, job.restore, job.run.date), min_rows_percent=None)
         on_published()
         return
     context = step_context(spark, job, pipeline, stores=stores, secrets=secrets)
@@ -131,7 +129,7 @@ def step_context(
     return StepContext(
         spark=spark,
         run=job.run,
-        day=day_of(date.fromisoformat(job.run.date), pipeline.timezone),
+        day=period_of(job.run.date, pipeline.timezone),
         files=ProjectFiles(job.files, stores) if job.files else None,
         secrets=secrets,
         outbound=Outbound.of(job.outbound_allow),

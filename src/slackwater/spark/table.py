@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date
+from functools import reduce
+from operator import and_
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructField, StructType
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import AuditFailed
+from slackwater.runs.period import is_hour, partition_values
 from slackwater.spark.job import log
 
 TABLE_PROPERTIES = {
@@ -46,13 +48,13 @@ def quoted_table(catalog_table: str) -> str:
     return ".".join(quoted(part) for part in catalog_table.split("."))
 
 
-def prepare_table(spark: SparkSession, table: str, frame: DataFrame) -> None:
-    """Create the table, partitioned by date, or add the frame's new columns to it.
+def prepare_table(spark: SparkSession, table: str, frame: DataFrame, partition: Sequence[str]) -> None:
+    """Create the table, partitioned by the columns `partition`, or add the frame's new columns to it.
 
     Raises `AuditFailed` if the frame lacks a column of the table, or has it with another type.
     """
     if not spark.catalog.tableExists(table):
-        create_table(spark, table, frame.schema)
+        create_table(spark, table, frame.schema, partition)
     # Spark and Iceberg match column names without regard to case.
     fields = _current_schema(spark, table).fields
     existing = {field.name.lower(): field.dataType.simpleString() for field in fields}
@@ -131,11 +133,12 @@ def _current_schema(spark: SparkSession, table: str) -> StructType:
     return spark.table(table).schema
 
 
-def create_table(spark: SparkSession, table: str, schema: StructType) -> None:
-    """Create the table without rows. Another job may do the same at the same time."""
+def create_table(spark: SparkSession, table: str, schema: StructType, partition: Sequence[str]) -> None:
+    """Create the table without rows, partitioned by these columns. Another job may do the same at the same time."""
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in TABLE_PROPERTIES.items())
     columns = _column_list(schema)
-    statement = f"CREATE TABLE {table} ({columns}) USING iceberg PARTITIONED BY (date) TBLPROPERTIES ({properties})"
+    partitioned = f"USING iceberg PARTITIONED BY ({', '.join(partition)})"
+    statement = f"CREATE TABLE {table} ({columns}) {partitioned} TBLPROPERTIES ({properties})"
     try:
         spark.sql(statement)
     except Exception:  # catalogs raise different errors when another job has created the table first
@@ -148,17 +151,32 @@ def _column_list(schema: StructType) -> str:
     return StructType([StructField(field.name, field.dataType) for field in schema]).toDDL()
 
 
+def refuse_other_period(spark: SparkSession, table: str, period: str) -> None:
+    """Raise `AuditFailed` if the table has days and the period is an hour, or the reverse."""
+    fields = [field.name() for field in load_table(spark, table).spec().fields()]
+    if ("hour" in fields) != is_hour(period):
+        has, gets = ("days", "hours") if is_hour(period) else ("hours", "days")
+        raise AuditFailed(
+            f"{table} has {has}, and cannot get {gets}: give the pipeline with another `period` another name"
+        )
+
+
+def is_of(period: str) -> Column:
+    """Return the condition that holds for the rows of a period, which is given by its name."""
+    return reduce(and_, (sf.col(name) == sf.lit(value) for name, value in partition_values(period).items()))
+
+
 @dataclass(frozen=True)
-class DayFiles:
-    """The data files of a day."""
+class PeriodFiles:
+    """The data files of a period."""
 
     bytes: int
     rows: int | None
     """None if only reading the files shows it: when another writer has deleted single rows, or partitions otherwise."""
 
 
-def files_of_day(spark: SparkSession, table: str, day: date, *, tag: str | None = None) -> DayFiles:
-    """Return what Iceberg's metadata says of the day's files in the version `tag`, by default in the current one.
+def files_of_period(spark: SparkSession, table: str, period: str, *, tag: str | None = None) -> PeriodFiles:
+    """Return what Iceberg's metadata says of the period's files in the version `tag`, by default in the current one.
 
     No data file is read. Raises Py4JJavaError if there is no such tag.
     """
@@ -166,7 +184,8 @@ def files_of_day(spark: SparkSession, table: str, day: date, *, tag: str | None 
     iceberg = jvm.org.apache.iceberg
     # Like Spark, which `prepare_table` relies on, without regard to case.
     scan = load_table(spark, table).newScan().caseSensitive(False)
-    scan = scan.filter(iceberg.expressions.Expressions.equal("date", day.isoformat()))
+    for name, value in partition_values(period).items():
+        scan = scan.filter(iceberg.expressions.Expressions.equal(name, value if name == "hour" else str(value)))
     if tag is not None:
         scan = scan.useRef(tag)
     size = rows = 0
@@ -178,11 +197,11 @@ def files_of_day(spark: SparkSession, table: str, day: date, *, tag: str | None 
             task = iterator.next()
             file = task.file()
             size, rows = size + file.fileSizeInBytes(), rows + file.recordCount()
-            # What remains of the filter is `true` for a file that has rows of this day only.
+            # What remains of the filter is `true` for a file that has rows of this period only.
             exact = exact and task.deletes().isEmpty() and task.residual().toString() == "true"
     finally:
         tasks.close()
-    return DayFiles(bytes=size, rows=rows if exact else None)
+    return PeriodFiles(bytes=size, rows=rows if exact else None)
 
 
 def tags_of(spark: SparkSession, table: str) -> frozenset[str]:
@@ -191,9 +210,9 @@ def tags_of(spark: SparkSession, table: str) -> frozenset[str]:
     return frozenset(name for name, ref in refs.items() if ref["type"] == "tag")
 
 
-def rows_of_version(spark: SparkSession, table: str, tag: str, day: date) -> DataFrame:
-    """Return the rows that a day has in the version `tag`, with the columns of the version."""
-    return spark.read.option("versionAsOf", tag).table(table).where(sf.col("date") == sf.lit(day))
+def rows_of_version(spark: SparkSession, table: str, tag: str, period: str) -> DataFrame:
+    """Return the rows that a period has in the version `tag`, with the columns of the version."""
+    return spark.read.option("versionAsOf", tag).table(table).where(is_of(period))
 
 
 def load_table(spark: SparkSession, table: str) -> Any:

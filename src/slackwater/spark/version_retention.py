@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice, pairwise
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from slackwater.runs.period import is_hour
 from slackwater.runs.record import VERSION_TAG, DayRecord
 from slackwater.spark.job import log
 from slackwater.spark.table import load_table, quoted_table, retry_on_conflict, table_metadata
@@ -19,6 +20,7 @@ from slackwater.steps.spark_errors import explain
 
 # Each publication removes at most so many versions, and reads at most so many records of days.
 REMOVED_AT_ONCE, READ_AT_ONCE = 20, 100
+_Tagged = tuple[int, str, int]
 
 
 class OldVersion(NamedTuple):
@@ -37,6 +39,9 @@ class OldVersion(NamedTuple):
 def old_versions(metadata: Mapping[str, Any], *, replaced_before: datetime) -> list[OldVersion]:
     """Return what was replaced before that time, except the first version of each day; the oldest first.
 
+    Of an hour, all versions that were committed before that time are old: there are 24 times as many hours as days,
+    and each tag makes every commit of the table slower. The rows of its last version stay in the table.
+
     `metadata` is that of the table, as Iceberg's specification defines it.
     """
     found = [*_tagged(metadata), *_untagged(metadata)]
@@ -44,17 +49,25 @@ def old_versions(metadata: Mapping[str, Any], *, replaced_before: datetime) -> l
 
 
 def _tagged(metadata: Mapping[str, Any]) -> list[OldVersion]:
-    """Return the versions that have a tag, except the first and the last of each day."""
+    """Return the versions that have a tag: of each day those between the first and the last, and of each hour all."""
+    refs = metadata.get("refs", {}).values()
+    heads = {ref["snapshot-id"] for ref in refs if ref["type"] != "tag"}
     committed = {snapshot["snapshot-id"]: _committed_at(snapshot) for snapshot in metadata.get("snapshots", [])}
-    by_day: defaultdict[str, list[tuple[int, str, int]]] = defaultdict(list)
+    by_day: defaultdict[str, list[_Tagged]] = defaultdict(list)
     for tag, ref in metadata.get("refs", {}).items():
         if ref["type"] == "tag" and (match := VERSION_TAG.fullmatch(tag)):
             by_day[match[1]].append((int(match[2]), tag, ref["snapshot-id"]))
     return [
-        OldVersion(date, attempt, tag, snapshot_id, replaced_at=committed[next_id])
-        for date, versions in by_day.items()
-        for (attempt, tag, snapshot_id), (_, _, next_id) in pairwise(sorted(versions)[1:])
+        OldVersion(name, attempt, tag, snapshot_id, replaced_at=committed[next_id])
+        for name, versions in by_day.items()
+        for (attempt, tag, snapshot_id), (_, _, next_id) in _replaced(name, sorted(versions))
+        if snapshot_id not in heads
     ]
+
+
+def _replaced(name: str, versions: Sequence[_Tagged]) -> Iterable[tuple[_Tagged, _Tagged]]:
+    """Return the versions of a period that end, each with the one whose commit starts its last days."""
+    return zip(versions, versions, strict=True) if is_hour(name) else pairwise(versions[1:])
 
 
 def _untagged(metadata: Mapping[str, Any]) -> list[OldVersion]:
@@ -90,6 +103,8 @@ def is_removable(version: OldVersion, day: DayRecord) -> bool:
     """
     if day.active or day.published is None:
         return False
+    if is_hour(version.date) and version.tag:
+        return version.attempt <= day.published.run.attempt
     return version.attempt < min(day.published.run.attempt, day.seen_attempt)
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from slackwater.errors import InputError
 from slackwater.outbound.credentials import Secrets
 from slackwater.problems import Problems
-from slackwater.runs.day import Day
+from slackwater.runs.period import Period
 from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.input_columns import Columns, InputColumns
@@ -79,7 +79,7 @@ class StepContext:
     """
     run: Run | None = None
     """The run. Load steps use its attempt: they never replace what a later attempt has loaded."""
-    day: Day | None = None
+    day: Period | None = None
     """The day of the run."""
     files: ProjectFiles | None = None
     """The project's own files."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slackwater.errors import DefinitionError
-from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
+from slackwater.pipeline.definition import Late, Pipeline, Publish, Schedule, StepUse
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
 from slackwater.problems import Problem
 from slackwater.sources.definition import Source
@@ -212,8 +212,8 @@ def _name_problems(
 
 
 def _timezone_problems(checked: _CheckedPipeline, sources: Mapping[str, _CheckedSource]) -> Iterator[Problem]:
-    """Yield the problem of a pipeline without a timezone whose sources have local times."""
-    for name in checked.content.sources:
+    """Yield the problem of a daily pipeline without a timezone whose sources have local times."""
+    for name in checked.content.sources if checked.content.period == "day" else ():
         definition = sources[name].definition if name in sources else None
         if definition and "timezone" not in checked.file.value and (timezone := definition.local_timezone):
             message = (
@@ -251,6 +251,8 @@ def readable_pipeline(value: Any) -> Pipeline:
     return Pipeline.model_construct(
         pipeline=_name(content.get("pipeline")),
         renamed_from=_name(content.get("renamed_from")) or None,
+        period="hour" if content.get("period") == "hour" else "day",
+        schedule=Schedule.model_construct(process=""),  # not the default, which hours refuse
         sources=_names(content.get("sources")),
         tables={str(name): _table(_mapping(table)) for name, table in _mapping(content.get("tables")).items()},
         steps=_uses(content.get("steps")),

@@ -71,14 +71,14 @@ def check_columns(
 
 
 def _check_published(file: YamlFile, pipeline: Pipeline, rows: Columns) -> None:
-    """Report columns of the key that the rows lack, and a column `date`, which publishing adds."""
+    """Report columns of the key that the rows lack, and those that publishing adds."""
     step = pipeline.publish.step
     for index, name in enumerate(pipeline.publish.key):
-        if name != "date" and name not in rows:
+        if name not in (*pipeline.partition_columns, *rows):
             file.report(unknown_name(f"no column {name!r} in {step}", name, rows, path=("publish", "key", index)))
     for name in rows:
-        if name.lower() == "date":
-            message = f"{step} has a column {name!r}, and publishing adds `date` itself: rename the column"
+        if name.lower() in pipeline.partition_columns:
+            message = f"{step} has a column {name!r}, and publishing adds `{name.lower()}` itself: rename the column"
             file.report(Problem(path=("publish", "step"), message=message))
 
 

@@ -70,11 +70,16 @@ def with_meant_names(pipeline: Pipeline, sources: Collection[str]) -> Pipeline:
 
 
 def table_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Problem]]:
-    """Yield a pipeline's name and its problem for each cycle of pipelines that read each other's tables."""
+    """Yield a pipeline's name and its problem for cycles of pipelines that read each other, and hourly tables."""
     reads = {
         name: [item.table for item in pipeline.published_tables.values() if item.table in pipelines]
         for name, pipeline in pipelines.items()
     }
+    for name, pipeline in pipelines.items():
+        for table, item in pipeline.published_tables.items():
+            if item.table in pipelines and pipelines[item.table].period == "hour":
+                message = f"{item.table} has `period: hour`, and its table cannot be an input yet: remove it"
+                yield name, Problem(path=("tables", table, "table"), message=message)
     for cycle in cycles(reads):
         tables = pipelines[cycle[0]].published_tables
         path = ("tables", next(name for name, item in tables.items() if item.table == cycle[-1]), "table")

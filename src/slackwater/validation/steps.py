@@ -10,7 +10,7 @@ from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.problems import Path, Problem, Problems, unknown_name
 from slackwater.steps.registry import inputs_problem, registry, written_target
-from slackwater.steps.step import Load, Parameters, Step
+from slackwater.steps.step import Extract, Load, Parameters, Step
 from slackwater.validation.model_errors import value_at
 from slackwater.validation.structure import Structure, check_structure
 from slackwater.validation.yaml_file import YamlFile
@@ -35,6 +35,9 @@ def check_steps(file: YamlFile, pipeline: Pipeline, structure: Structure[Pipelin
             path: Path = (section, name)
             step = _find_step(file, path, use) if structure.can_read((*path, "step")) else None
             parameters = _check_use(file, path, use, step, pipeline=pipeline, structure=structure) if step else None
+            if pipeline.period == "hour" and isinstance(step, Extract) and step.name != "read_partition":
+                message = f"{step.name} reads the rows of a day, which each hour would read again: use a source"
+                file.report(Problem(path=("step",), message=message), below=path)
             if step and parameters:
                 checked[section][name] = CheckedStep(step, parameters)
     # Each load step would replace the rows of another one that writes to the same place.

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, Observation
 
 from slackwater.errors import DefinitionError
-from slackwater.runs.day import Day
+from slackwater.runs.period import Period
 from slackwater.steps.registry import registry, validated
 from slackwater.steps.step import StepContext, Transform
 
@@ -33,7 +33,7 @@ class Applied:
 
 
 def described(
-    name: str, frames: DataFrame | Mapping[str, DataFrame], *, day: Day | None = None, **parameters: Any
+    name: str, frames: DataFrame | Mapping[str, DataFrame], *, day: Period | None = None, **parameters: Any
 ) -> tuple[DataFrame, list[Observation]]:
     """Return the result of the step, and its observations. Nothing is computed: no Spark job may start."""
     step = registry()[name]
@@ -55,7 +55,7 @@ def described(
 
 
 def applied(
-    name: str, frames: DataFrame | Mapping[str, DataFrame], *, day: Day | None = None, **parameters: Any
+    name: str, frames: DataFrame | Mapping[str, DataFrame], *, day: Period | None = None, **parameters: Any
 ) -> Applied:
     """Return the rows and the effect of the step. Does not verify the effect."""
     frame, observations = described(name, frames, day=day, **parameters)
@@ -69,7 +69,7 @@ def applied(
 
 
 def refused(
-    name: str, frames: DataFrame | Mapping[str, DataFrame], *, day: Day | None = None, **parameters: Any
+    name: str, frames: DataFrame | Mapping[str, DataFrame], *, day: Period | None = None, **parameters: Any
 ) -> str:
     """Return the error of a step whose parameters do not fit the frames."""
     with pytest.raises(DefinitionError) as caught:

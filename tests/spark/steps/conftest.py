@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.step import StepContext

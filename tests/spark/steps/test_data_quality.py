@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from slackwater.errors import DataError, DefinitionError
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from slackwater.steps.transform.data_quality import verify
 from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.frames import frame_of

@@ -14,7 +14,7 @@ from slackwater.aws.queue import MessageQueue
 from slackwater.errors import CloudError, Throttled
 from slackwater.project.project import Project
 from slackwater.receiver.pull.fetch_result import FetchResult
-from slackwater.runs.day import partition_of
+from slackwater.runs.period import partition_of
 from slackwater.state.facts import HOUR, RejectedEvents
 from slackwater.state.reports import new_report
 from tests.fakes_functions import resources_of, use_resources

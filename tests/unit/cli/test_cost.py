@@ -57,7 +57,7 @@ def shown(monkeypatch, printed_by):
 
 PENDING = (
     "the USD lack 1 run or comparison, whose price is not known yet: AWS reports hours some time after a job has "
-    "ended, and the daily check records them (now: slackwater monitor)"
+    "ended, and the daily check records them (now: slackwater monitor); of an hourly pipeline, its next run does"
 )
 LATE = {"reasons": (RunReason.LATE_DATA,)}
 RECORDS = (
@@ -152,7 +152,7 @@ def test_a_run_without_reasons_counts_as_late_data_if_it_has_no_definition_and_i
 
 def test_only_the_runs_of_the_range_are_read(shown):
     table, text = shown("cost", "daily_delays", "--from", "2013-03-09", "--to", "2013-03-09", records=RECORDS)
-    assert table.asked == [("daily_delays", "2013-03-09", "2013-03-09")]
+    assert table.asked == [("daily_delays", "2013-03-09", "2013-03-09T23")]  # with the hours of an hourly pipeline
     assert "2013-03-10" not in text.out
 
 

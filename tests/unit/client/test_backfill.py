@@ -40,6 +40,8 @@ pytestmark = pytest.mark.unit
 
 PROJECT = load_definitions(Path("examples/nyc_flights"))
 PIPELINE, NOW = "daily_delays", datetime(2013, 4, 1, 12, tzinfo=UTC)
+DAILY = PROJECT.pipelines[PIPELINE]
+HOURLY = DAILY.model_copy(update={"period": "hour", "timezone": "UTC"})
 DEPLOYMENT = SimpleNamespace(
     backfill_machine_arn="arn:aws:states:r:0:stateMachine:slackwater-backfill",
     pipeline_machine_prefix="arn:aws:states:r:0:stateMachine:slackwater-pipeline-",
@@ -96,11 +98,16 @@ def active(date, execution="arn:aws:states:r:0:execution:slackwater-pipeline-dai
         ("2012-01-01", "2013-01-01", "^--to: 2012-01-01 to 2013-01-01 are 367 days, and a backfill has at most 366$"),
         ("2013-03-31", "2013-04-02", "^--to: 2013-04-02 has not begun in America/New_York$"),
         ("9999-12-31", "9999-12-31", "^--to: 9999-12-31 has not begun"),
+        (
+            "2013-03-01T05",
+            "2013-03-02",
+            "^--from: 2013-03-01T05 is not a date such as .*: daily_delays has `period: day`$",
+        ),
     ],
 )
 def test_a_wrong_range_is_refused(first, last, message):
     with pytest.raises(InputError, match=message):
-        days_of_range(first, last, timezone="America/New_York", now=NOW, names=("--from", "--to"))
+        days_of_range(first, last, pipeline=DAILY, now=NOW, names=("--from", "--to"))
 
 
 @pytest.mark.parametrize(
@@ -108,8 +115,28 @@ def test_a_wrong_range_is_refused(first, last, message):
     [("2013-04-01", "2013-04-01", 1), ("2012-02-28", "2012-03-01", 3), ("2012-01-01", "2012-12-31", 366)],
 )
 def test_a_range_has_both_of_its_ends_and_may_end_with_the_current_day(first, last, count):
-    days = days_of_range(first, last, timezone="America/New_York", now=NOW)
+    days = days_of_range(first, last, pipeline=DAILY, now=NOW)
     assert (days[0], days[-1], len(days), sorted(set(days))) == (first, last, count, list(days))
+
+
+def test_a_range_of_hours_has_the_hours_of_utc():
+    hours = days_of_range("2013-03-09T22", "2013-03-10T01", pipeline=HOURLY, now=NOW)
+    assert hours == ("2013-03-09T22", "2013-03-09T23", "2013-03-10T00", "2013-03-10T01")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        ("2013-03-01", "2013-03-01T05", "^first: 2013-03-01 is not an hour of UTC such as .*`period: hour`$"),
+        ("2013-03-01T05", "2013-03-01T04", "^first: 2013-03-01T05 is after last, 2013-03-01T04: exchange them$"),
+        ("2013-03-01T00", "2013-03-16T06", "are 367 hours, and a backfill has at most 366$"),
+        (f"{NOW:%Y-%m-%dT%H}", f"{NOW + timedelta(hours=1):%Y-%m-%dT%H}", "has not begun in UTC$"),
+        ("9999-12-31T22", "9999-12-31T23", "has not begun"),
+    ],
+)
+def test_a_wrong_range_of_hours_is_refused(first, last, message):
+    with pytest.raises(InputError, match=message):
+        days_of_range(first, last, pipeline=HOURLY, now=NOW)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from slackwater.dev.samples import Samples
 from slackwater.errors import InputError, NotDeployed
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from slackwater.runs.record import DayRecord, Publication, PublishedRun
 from tests.fakes_receiver import RECEIVED, MemoryFileCache, MemoryStore, a_source, store_file
 from tests.fakes_runs import LONGEST_RUN, DictRunTable

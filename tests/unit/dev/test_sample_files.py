@@ -14,7 +14,7 @@ import pytest
 
 from slackwater.dev.sample_files import source_sample, table_sample
 from slackwater.errors import DataError, InputError
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from tests.fakes_receiver import a_source
 
 pytestmark = pytest.mark.unit

@@ -221,3 +221,9 @@ def test_a_deferred_day_waits_until_it_may_run_again():
 def test_a_message_with_a_wrong_time_is_refused(body):
     with pytest.raises(ValidationError):
         read_message(json.dumps(body))
+
+
+def test_nothing_arrives_for_an_hourly_pipeline():
+    hourly = PROJECT.pipelines[PIPELINE].model_copy(update={"period": "hour"})
+    project = PROJECT.model_copy(update={"pipelines": {PIPELINE: hourly}})
+    assert arrived_days(project, written({"1": key("2013-03-10", "05")}), now=NOW) == {}

@@ -10,7 +10,7 @@ from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.late.check.window_dates import today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision, report_uri
 from slackwater.pipeline.definition import Late
-from slackwater.runs.day import day_of, parse_date
+from slackwater.runs.period import day_of, parse_date
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, World, five_days

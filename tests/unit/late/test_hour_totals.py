@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slackwater.late.changes.hour_totals import HourOfDay, PartialTotal, combined, quarters_of_day
 from slackwater.late.comparison import HourTotals, MetricChange, Totals
-from slackwater.runs.day import day_of, parse_date
+from slackwater.runs.period import day_of, parse_date
 
 pytestmark = pytest.mark.unit
 

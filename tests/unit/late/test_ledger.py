@@ -21,9 +21,9 @@ from slackwater.late.pending import PendingCheck, save_passed_over, save_pending
 from slackwater.late.report.message import Message
 from slackwater.metrics import Metric
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.period import day_of
 from slackwater.runs.record import Hold, Resolution, ResolutionAction, Rollback, Run, RunState
 from slackwater.sources.rejected_events import hours_metadata, rejects_prefix
 from tests.fakes_check import PIPELINE, World, five_days

@@ -24,8 +24,8 @@ from slackwater.late.comparison import (
 )
 from slackwater.late.report.message import compose
 from slackwater.late.report.page import MAX_HOURS, bar_extents, hour_names, report_page
-from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.period import day_of, parse_date
 from tests.fakes_notification import a_comparison
 
 pytestmark = pytest.mark.unit

@@ -17,8 +17,8 @@ from slackwater.late.decision import EARLY_RULES, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import load_project
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference, difference
+from slackwater.runs.period import day_of
 from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Resolution, ResolutionAction, RunRecord, RunState
 from slackwater.sources.late_thresholds import LateThresholds

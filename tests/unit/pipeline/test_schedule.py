@@ -47,6 +47,22 @@ def test_the_example_has_a_task_for_its_pulled_source_and_two_for_each_pipeline(
     ]  # fmt: skip
 
 
+def test_an_hourly_pipeline_has_one_task_which_runs_the_hour_before(tmp_path):
+    hourly = (
+        PIPELINE.replace("key: [date,", "key: [date, hour,")
+        + "period: hour\nschedule: {process: '10 * * * *', buffer_minutes: 65}\n"
+    )
+    _, task = schedule_of(load_project(project_folder(tmp_path, pipeline=hourly))).tasks
+    assert (task.work, task.cron, task.timezone, task.date_key) == ("process", "10 * * * *", "UTC", "date")
+    assert (task.period, task.hours_before, task.days_before) == ("hour", 1, 0)
+    assert (task.buffer_hours, task.buffer_minutes) == (1, 5)
+    assert task.description == (
+        "Runs `heights` for the latest hour of UTC that ended at least 65 minutes ago.\n\n"
+        "To run a past hour, trigger this task with a logical date in the hour that starts 65 minutes after the end "
+        "of that hour."
+    )
+
+
 def test_a_source_that_is_only_pushed_has_no_task(tmp_path):
     folder = project_folder(tmp_path, source=f"{SOURCE}push: {{}}\n")
     schedule = schedule_of(load_project(folder))

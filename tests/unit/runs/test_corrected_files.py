@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.period import day_of
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import a_source
 from tests.pulling import FIRST, SECOND, Setup, csv_of, row

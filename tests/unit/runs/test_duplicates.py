@@ -18,11 +18,11 @@ from slackwater.late.decision import DecisionRule
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing import duplicate_ids
 from slackwater.receiver.writing.raw_writer import RawWriter
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs import listing as inputs
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
 from slackwater.runs.inputs.manifest import InputObject
+from slackwater.runs.period import day_of
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import Clock, a_source, committed_uris, store_file

@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.aws.dynamodb.period_table import _record
 from slackwater.model import json_schema
-from slackwater.runs.day import partition_of
+from slackwater.runs.period import partition_of
 from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.state_messages import fold_messages
 from slackwater.state.completeness import CountState

@@ -14,11 +14,11 @@ from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.late.report.sections import describe_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import pipeline_order
-from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.inputs import foreign_tables
 from slackwater.runs.inputs.difference import Amount, difference
 from slackwater.runs.inputs.foreign_tables import TableMetadata
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.period import day_of, parse_date
 from tests.fakes_check import PIPELINE, World
 
 pytestmark = pytest.mark.unit

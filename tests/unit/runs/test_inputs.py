@@ -8,8 +8,8 @@ from urllib.parse import quote
 import pytest
 
 from slackwater.receiver.pull.file_cache import FileState, Lease
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
+from slackwater.runs.period import day_of
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, World
 from tests.fakes_receiver import DEFINITION, MemoryFileCache, begin_file, store_file

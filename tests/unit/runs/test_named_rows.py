@@ -8,9 +8,9 @@ import pytest
 
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
 from slackwater.project.project import Project
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.period import day_of
 from slackwater.sources.partitions import Partition, named_rows, object_name, object_uri
 from tests import pulling, pushing
 from tests.before_named_rows import as_before

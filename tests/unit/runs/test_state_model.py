@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from slackwater.runs.day import day_of, partition_of
+from slackwater.runs.period import day_of, partition_of
 from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.read_parts import place_of
 from slackwater.state.completeness import CountState, total_counts

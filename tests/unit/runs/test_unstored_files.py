@@ -14,8 +14,8 @@ from slackwater.client.days.runs import RunResult, RunSeconds
 from slackwater.late.changes.choose_versions import published_version
 from slackwater.late.report.message import compose
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.unstored_files import unstored_files
+from slackwater.runs.period import day_of
 from slackwater.runs.record import RunRecord
 from tests.example_project import example_project
 from tests.fakes_check import PIPELINE, PUBLICATION, World

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import When
-from slackwater.runs.day import day_of, partition_of
+from slackwater.runs.period import day_of, partition_of
 from slackwater.runs.waits.days import ProjectDays
 from slackwater.runs.waits.evaluation import InputEvaluator
 from slackwater.state.conditions import Outcome, describe_unmet

@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import DayListing
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.runs.period import day_of
 from slackwater.sources.partitions import partition_value
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import store_file

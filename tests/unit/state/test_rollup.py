@@ -8,7 +8,7 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from slackwater.state.completeness import CountState, total_counts, total_state
 from slackwater.state.facts import HOUR, Coverage, HourFacts, HourReport, Part
 from slackwater.state.fold import PeriodState, fold, periods_with

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown
-from slackwater.cli.options import argument, date_option
+from slackwater.cli.options import argument, period_option
 from slackwater.cli.output import format_usd, print_table, print_text
 
 if TYPE_CHECKING:
@@ -31,15 +31,16 @@ _RECORDS = ("records", "compared")
 )
 def cost(
     pipeline: Annotated[str | None, argument("PIPELINE", "A pipeline of the project. Default: all pipelines.")] = None,
-    first: Annotated[str | None, date_option("--from", text="The first day.")] = None,
-    last: Annotated[str | None, date_option("--to", text="The last day.")] = None,
+    first: Annotated[str | None, period_option("--from", text="The first day.")] = None,
+    last: Annotated[str | None, period_option("--to", text="The last day.")] = None,
     *,
     session: Session,
 ) -> Result:
     """Show what the runs and comparisons of each day have cost: hours that EMR Serverless has billed, and USD.
 
     The dates are those of the days that were run, not of the bill. An unknown value is `-`: AWS reports the hours some
-    time after the end of a run, and the daily check records them. docs/cost.md says what is counted.
+    time after the end of a run, and the daily check records them; of an hourly pipeline, its next run does.
+    docs/cost.md says what is counted.
     """
     if pipeline:
         session.project.pipeline(pipeline)
@@ -64,7 +65,8 @@ def _show_days(days: Sequence[DayCost], total: CostTotals) -> None:
     if pending := total.unknown - given_up:
         print_text(
             f"the USD lack {_runs(pending)}, whose price{' is' if pending == 1 else 's are'} not known yet: AWS "
-            "reports hours some time after a job has ended, and the daily check records them (now: slackwater monitor)",
+            "reports hours some time after a job has ended, and the daily check records them (now: slackwater "
+            "monitor); of an hourly pipeline, its next run does",
             style="yellow",
         )
     if given_up:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slackwater.cli.command import INTERRUPTED, Result, Session, command
-from slackwater.cli.options import PipelineName, date_option, option
+from slackwater.cli.options import PipelineName, option, period_option
 from slackwater.cli.output import print_note, print_table, print_text, value_lines
 from slackwater.errors import InputError, UnknownName
 from slackwater.formatting import counted
@@ -41,7 +41,7 @@ _MOST_ROWS = 100_000
 def dev(
     pipeline: PipelineName,
     *,
-    date: Annotated[str, date_option(text="The day, in the pipeline's timezone.")],
+    date: Annotated[str, period_option(text="The day, in the pipeline's timezone.")],
     inputs: Annotated[
         list[str] | None,
         option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown
-from slackwater.cli.options import PipelineName, date_option, option
+from slackwater.cli.options import PipelineName, option, period_option
 from slackwater.cli.output import print_table, print_text
 from slackwater.errors import InputError
 
@@ -29,7 +29,7 @@ _INDENT = "  "
 )
 def diff(
     pipeline: PipelineName,
-    date: Annotated[str, date_option(text="The day, in the pipeline's timezone.")],
+    date: Annotated[str, period_option(text="The day, in the pipeline's timezone.")],
     html: Annotated[
         Path | None, option(metavar="FILE", text="Also write the report as an HTML page with charts.")
     ] = None,

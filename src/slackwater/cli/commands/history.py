@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.commands.run import run_document
-from slackwater.cli.options import PipelineName, date_option, option
+from slackwater.cli.options import PipelineName, option, period_option
 from slackwater.cli.output import format_usd, print_note, print_table, print_text
 from slackwater.formatting import counted
 
@@ -22,7 +22,7 @@ _COLUMNS = ("version", "status", "published (UTC)", "rows", "files in", "rows in
 @command("slackwater refs daily_delays --date 2013-03-08", "slackwater refs daily_delays --date 2013-03-08 --verify")
 def refs(
     pipeline: PipelineName,
-    date: Annotated[str, date_option(text="The day of the runs.")],
+    date: Annotated[str, period_option(text="The day of the runs.")],
     *,
     verify: Annotated[
         bool, option("--verify", text="Read each version, and compare rows, schema and checksums.")
@@ -88,7 +88,7 @@ def _refs_row(version: Version, names: dict[str, str]) -> tuple[object, ...]:
 )
 def history(
     pipeline: PipelineName,
-    date: Annotated[str, date_option(text="The day.")],
+    date: Annotated[str, period_option(text="The day.")],
     *,
     session: Session,
 ) -> Result:
@@ -139,7 +139,7 @@ def _row(version: DayVersion) -> tuple[object, ...]:
 def rollback(
     pipeline: PipelineName,
     *,
-    date: Annotated[str, date_option(text="The day.")],
+    date: Annotated[str, period_option(text="The day.")],
     to: Annotated[int, option(metavar="N", text="The version, as `slackwater history` shows it.")],
     reason: Annotated[str, option(metavar="TEXT", text="Why. It is stored.")],
     session: Session,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from slackwater.cli.command import ListGroup, Result, Session, command, command_group
 from slackwater.cli.commands.run import run_document
 from slackwater.cli.names import shown, shown_in
-from slackwater.cli.options import PipelineName, argument, date_option, option
+from slackwater.cli.options import PipelineName, argument, date_option, option, period_option
 from slackwater.cli.output import format_usd, print_table, print_text
 from slackwater.errors import InputError
 from slackwater.formatting import counted, timestamp
@@ -22,7 +22,7 @@ _COLUMNS = ("pipeline", "date", "since", "rule", "reason")
 
 group = command_group("late", "Days on hold: list, release or keep them.", kind=ListGroup, no_args_is_help=False)
 
-Day = Annotated[str, date_option("--date", text="The day, in the pipeline's timezone.")]
+Day = Annotated[str, period_option("--date", text="The day, in the pipeline's timezone.")]
 Reason = Annotated[str, option("--reason", metavar="TEXT", text="Why. It is kept with the day.")]
 
 

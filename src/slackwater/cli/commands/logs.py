@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown
-from slackwater.cli.options import AttemptNumber, RunName, date_option, option
+from slackwater.cli.options import AttemptNumber, RunName, option, period_option
 from slackwater.cli.output import print_note, print_text, to_json_value
 from slackwater.errors import InputError
 
@@ -37,7 +37,7 @@ _LONGEST_VALUE = 80
 )
 def logs(
     run: RunName,
-    date: Annotated[str | None, date_option(text="The day of the run of a PIPELINE.")] = None,
+    date: Annotated[str | None, period_option(text="The day of the run of a PIPELINE.")] = None,
     attempt: AttemptNumber = None,
     stage: Annotated[
         str | None, option(metavar="STAGE", text="Only this stage. Default with --spark: the last job.")

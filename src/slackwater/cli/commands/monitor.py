@@ -48,7 +48,7 @@ def monitor(
     from slackwater.cli.changes import note_changes
     from slackwater.client.monitoring import days_to_monitor
 
-    days = days_to_monitor(session.project, pipelines or session.project.pipelines, as_of, name="--as-of")
+    days = days_to_monitor(session.project, pipelines or session.project.daily, as_of, name="--as-of")
     note_changes(session, days)
     client, documents, failures = session.client, [], []
     if dry_run:

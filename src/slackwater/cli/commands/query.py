@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.options import argument, date_option, option
+from slackwater.cli.options import argument, option, period_option
 from slackwater.cli.output import print_note, print_table
 from slackwater.formatting import counted
 
@@ -17,7 +17,7 @@ from slackwater.formatting import counted
 )
 def query(
     sql: Annotated[str, argument("SQL", "One statement of DuckDB's SQL.")],
-    date: Annotated[str | None, date_option(text="The day whose version is read.")] = None,
+    date: Annotated[str | None, period_option(text="The day whose version is read.")] = None,
     version: Annotated[
         int | None,
         option(

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown
-from slackwater.cli.options import argument, date_option, days_option, option, split_days
+from slackwater.cli.options import argument, days_option, option, period_option, split_days
 from slackwater.cli.output import COUNT_STYLES, print_note, print_text
-from slackwater.client.arguments import check_begun
+from slackwater.client.arguments import check_runs, row_condition
 from slackwater.client.workspace import project_of
 from slackwater.errors import InputError
 from slackwater.formatting import counted
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     "slackwater run daily_delays --date 2013-03-08",
     "slackwater run daily_delays --date 2013-03-08 --force",
     "slackwater run daily_delays --from 2013-03-01 --to 2013-03-31 --parallel 4",
+    "slackwater run hourly_delays --date 2013-03-08T15",
     "slackwater run pipelines/new.yaml --date 2013-03-08",
     "slackwater run --select 'daily_delays+' --date 2013-03-08",
     "slackwater run daily_delays --date 2013-03-08 --profile",
@@ -44,10 +45,14 @@ def run(
         ),
     ] = None,
     date: Annotated[
-        str | None, days_option(text="The day, in the pipeline's timezone, or `yesterday`. A range is --from and --to.")
+        str | None,
+        days_option(
+            text="The day, in the pipeline's timezone, or `yesterday`. Of an hourly pipeline, the UTC hour: "
+            "2013-03-08T15. A range is --from and --to."
+        ),
     ] = None,
-    first: Annotated[str | None, date_option("--from", text="Run the missing and failed days from this one.")] = None,
-    last: Annotated[str | None, date_option("--to", text="The last day of the range.")] = None,
+    first: Annotated[str | None, period_option("--from", text="Run the missing and failed days from this one.")] = None,
+    last: Annotated[str | None, period_option("--to", text="The last day of the range.")] = None,
     parallel: Annotated[
         int | None,
         option("--parallel", metavar="N", min=1, max=40, text="Days of the range at the same time. Default: 1."),
@@ -110,7 +115,7 @@ def run(
     if is_file:
         session.folder = project_of(Path(pipeline), session.folder)
     else:
-        check_begun(date, session.project.pipeline(pipeline).timezone, name="--date")
+        check_runs(date, session.project.pipeline(pipeline), name="--date")
     from slackwater.cli.changes import apply_changes, note_changes
     from slackwater.cli.running import shown_states
 
@@ -172,7 +177,7 @@ def print_run(result: RunResult, definitions: Project) -> None:
         print_note(f"when its inputs were listed, {note}", style="yellow")
     for note in result.notes:
         print_note(note, style="yellow")
-    query = f"SELECT * FROM {name} WHERE date = '{run_.date}'"  # noqa: S608
+    query = f"SELECT * FROM {name} WHERE {row_condition(run_.date)}"  # noqa: S608
     print_text(f'  to query it{_move_hint(run_.pipeline, definitions)}: slackwater query "{query}"')
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown
-from slackwater.cli.options import AttemptNumber, argument, date_option, days_option, option, split_days
+from slackwater.cli.options import AttemptNumber, argument, days_option, option, period_option, split_days
 from slackwater.cli.output import COUNT_STYLES, format_usd, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
 from slackwater.errors import InputError
@@ -41,8 +41,8 @@ def runs(
         str | None,
         days_option(text="One day, or `yesterday`, with what each step of its last run did. A range lists its runs."),
     ] = None,
-    first: Annotated[str | None, date_option("--from", text="Runs of this day and later ones.")] = None,
-    last: Annotated[str | None, date_option("--to", text="Runs of this day and earlier ones.")] = None,
+    first: Annotated[str | None, period_option("--from", text="Runs of this day and later ones.")] = None,
+    last: Annotated[str | None, period_option("--to", text="Runs of this day and earlier ones.")] = None,
     state: Annotated[
         Literal["running", "published", "failed"] | None, option("--state", text="Runs in this state.")
     ] = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown
-from slackwater.cli.options import RunName, date_option
+from slackwater.cli.options import RunName, period_option
 from slackwater.cli.output import print_note, print_text
 from slackwater.formatting import counted
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 )
 def stop(
     run: RunName,
-    date: Annotated[str | None, date_option(text="The day of the run of a PIPELINE.")] = None,
+    date: Annotated[str | None, period_option(text="The day of the run of a PIPELINE.")] = None,
     *,
     session: Session,
 ) -> Result:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown, shown_in
-from slackwater.cli.options import PipelineName, date_option
-from slackwater.client.arguments import check_begun
+from slackwater.cli.options import PipelineName, date_option, period_option
+from slackwater.client.arguments import check_begun, check_runs
 from slackwater.formatting import counted, timestamp
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _WIDTH = 12
 @command("slackwater why daily_delays --date 2013-03-10", "slackwater why daily_delays --date 2013-03-10 --json")
 def why(
     pipeline: PipelineName,
-    date: Annotated[str, date_option(text="The day, in the pipeline's timezone.")],
+    date: Annotated[str, period_option(text="The day, in the pipeline's timezone.")],
     *,
     as_of: Annotated[
         str | None, date_option(text="Explain what a check of this day decides, as `monitor --as-of`. Default: today.")
@@ -34,7 +34,7 @@ def why(
     when it is looked at again, and what would run it now. Nothing runs, and nothing is recorded.
     """
     timezone = session.project.pipeline(pipeline).timezone
-    check_begun(date, timezone, name="--date")
+    check_runs(date, session.project.pipeline(pipeline), name="--date")
     if as_of:
         check_begun(as_of, timezone, name="--as-of")
     answer = session.client.why(pipeline, date, as_of=as_of)

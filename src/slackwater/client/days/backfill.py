@@ -82,10 +82,10 @@ class Backfiller:
 
         Raises `UnknownName`, `InputError` for a wrong range or number, `NotDeployed`, and `CloudError`.
         """
-        timezone, now = self.project.pipeline(pipeline).timezone, datetime.now(UTC)
+        now = datetime.now(UTC)
         if not 1 <= parallel <= MAX_PARALLEL:
             raise InputError(f"parallel: {parallel} is not 1 to {MAX_PARALLEL}, which is the limit of Step Functions")
-        dates = days_of_range(first, last, timezone=timezone, now=now)
+        dates = days_of_range(first, last, pipeline=self.project.pipeline(pipeline), now=now)
         # With the digests of the code. Without a state machine of the pipeline, each day would fail by itself.
         deployed = read_project(self.store, self.deployment.project_uri)
         if pipeline not in deployed.pipelines:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from enum import StrEnum
 from statistics import median
 
 from slackwater.errors import InputError
+from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.cost_estimate import expected_usd
-from slackwater.runs.day import day_of
+from slackwater.runs.period import check_kind, distance, period_of, shifted
 from slackwater.runs.record import ActiveRun, DayRecord, Run, RunRecord
 from slackwater.runs.table import RunTable
 
@@ -84,23 +85,24 @@ class BackfillPlan:
 
 
 def days_of_range(
-    first: str, last: str, *, timezone: str, now: datetime, names: tuple[str, str] = ("first", "last")
+    first: str, last: str, *, pipeline: Pipeline, now: datetime, names: tuple[str, str] = ("first", "last")
 ) -> tuple[str, ...]:
-    """Return the ISO dates from `first` to `last`, both included.
+    """Return the days or hours from `first` to `last`, both included.
 
-    Raises `InputError`, with the arguments' names, for a range that is reversed or too long, and for a last day that
-    has not begun in the timezone at `now`.
+    Raises `InputError`, with the arguments' names, for a name that is no period of the pipeline, for a range that is
+    reversed or too long, and for a last period that has not begun at `now`.
     """
-    first_date, last_date = date.fromisoformat(first), date.fromisoformat(last)
-    if first_date > last_date:
+    for value, name in zip((first, last), names, strict=True):
+        check_kind(value, pipeline, argument=name)
+    if first > last:
         raise InputError(f"{names[0]}: {first} is after {names[1]}, {last}: exchange them")
-    count = (last_date - first_date).days + 1
+    count, unit, timezone = distance(first, last) + 1, pipeline.period, pipeline.timezone
     if count > MAX_DAYS:
-        raise InputError(f"{names[1]}: {first} to {last} are {count} days, and a backfill has at most {MAX_DAYS}")
+        raise InputError(f"{names[1]}: {first} to {last} are {count} {unit}s, and a backfill has at most {MAX_DAYS}")
     # The year 9999 has no day after its last one.
-    if last_date == date.max or day_of(last_date, timezone).start > now:
+    if last >= LAST_DATE or period_of(last, timezone).start > now:
         raise InputError(f"{names[1]}: {last} has not begun in {timezone}")
-    return tuple((first_date + timedelta(days=number)).isoformat() for number in range(count))
+    return tuple(shifted(first, number) for number in range(count))
 
 
 def kinds_of_days(
@@ -142,11 +144,11 @@ def published_runs(
         records += table.days(pipeline, last, LAST_DATE, limit=_SAMPLE)
     published = {record.date: record.published.run for record in records if record.published}
 
-    def distance(day: str) -> tuple[int, int]:
-        number, start, end = (date.fromisoformat(value).toordinal() for value in (day, first, last))
-        return max(start - number, number - end, 0), -number
+    def nearness(day: str) -> tuple[int, int]:
+        after = distance(last, day)
+        return max(distance(day, first), after, 0), -after
 
-    nearest = sorted(published, key=distance)[:_SAMPLE]
+    nearest = sorted(published, key=nearness)[:_SAMPLE]
     runs = (table.run(pipeline, day, published[day].attempt) for day in nearest)
     return [run for run in runs if run]
 

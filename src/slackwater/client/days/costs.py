@@ -9,6 +9,7 @@ from math import fsum
 from statistics import median
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.client.arguments import last_period
 from slackwater.costs.cost import RunCost
 from slackwater.errors import InputError
 from slackwater.runs.comparison_run import ComparisonRun
@@ -66,13 +67,14 @@ def costs_of_days(
 ) -> tuple[DayCost, ...]:
     """Return the costs of each day of the pipelines that has runs, in order of pipeline and date.
 
-    `first` and `last` are ISO dates, None for no limit. Raises `InputError` for a reversed range, and `CloudError`.
+    `first` and `last` are days or hours, None for no limit. Raises `InputError` for a reversed range, and `CloudError`.
     """
-    if first and last and first > last:
+    end = last_period(last) if last else _LAST
+    if first and first > end:
         raise InputError(f"from: {first} is after to, {last}: exchange them")
     days = []
     for pipeline in pipelines:
-        limits = first or _FIRST, last or _LAST
+        limits = first or _FIRST, end
         ended = [record for record in table.runs_between(pipeline, *limits) if record.ended_at]
         compared = table.comparisons_between(pipeline, *limits) if ended else []
         for date, of_day in groupby(ended, key=lambda record: record.run.date):

@@ -12,7 +12,7 @@ from slackwater.client.days.executions import Executions, OnProgress, ignore, re
 from slackwater.client.tables import PublishedTable
 from slackwater.errors import StillRunning
 from slackwater.pipeline.compile import WAIT_STATE
-from slackwater.runs.day import day_of, parse_date
+from slackwater.runs.period import is_hour, period_of
 from slackwater.runs.record import DayRecord, Publication, ResolutionAction, Run, RunRecord, RunState
 from slackwater.runs.table import RunTable
 from slackwater.state.completeness import SourceCounts
@@ -137,8 +137,9 @@ def run_result(view: ExecutionView, table: RunTable) -> RunResult:
 def _notes(run: Run, record: RunRecord | None, day: DayRecord, *, started: datetime, now: datetime) -> Iterator[str]:
     if reads := record and record.reads:
         local_day = f"{run.date} in {reads.timezone}"
-        if day_of(parse_date(run.date), reads.timezone).end > now:
-            yield f"{local_day} has not ended: its later events are late data, and a check runs the day again"
+        if period_of(run.date, reads.timezone).end > now:
+            again = "and a check runs the day again" if not is_hour(run.date) else "which only another run reads"
+            yield f"{local_day} has not ended: its later events are late data, {again}"
         if not run.rows:
             counts = (
                 f'slackwater query "SELECT date, count(*) FROM raw.{name} GROUP BY date"'  # noqa: S608

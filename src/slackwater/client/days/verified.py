@@ -21,6 +21,7 @@ from slackwater.model import first_error
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.outputs import Version, VersionState, VersionType
+from slackwater.runs.period import is_hour
 from slackwater.sources.event_schema import raw_schema
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class Verifier:
         try:
             return VerifiedVersion(version, tuple(self._published_problems(version)))
         except ObjectMissing as error:
-            # Retention removes versions that another one has replaced.
-            is_removed = version.attempt != self.published
+            # Retention removes versions that another one has replaced, and of hours all.
+            is_removed = version.attempt != self.published or is_hour(self.date)
             return VerifiedVersion(version, None if is_removed else (str(error),))
 
     def _input_problems(self, version: Version) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
 
-from slackwater.model import IsoDate, Model, Name
+from slackwater.model import Model, Name, PeriodName
 from slackwater.problems import Problem, Problems
 
 Row = dict[str, JsonValue]
@@ -29,8 +29,8 @@ class PipelineTest(Model):
 
     pipeline: Name
     """The pipeline that runs."""
-    date: IsoDate
-    """The day that it runs for, in its timezone."""
+    date: PeriodName
+    """The day that it runs for, in its timezone; of an hourly pipeline, the hour: `2026-01-01T15`."""
     inputs: dict[Name, RowsOrFile]
     """By the name of each source and table of the pipeline: its rows, or a file with them, relative to the test. Rows
     of a source are JSON events of the partner, before the source's definition is applied."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from slackwater.late.comparison import Totals
-from slackwater.runs.day import Day
+from slackwater.runs.period import Period
 
 QUARTER = timedelta(minutes=15)
 """All changes of UTC offsets since 1990 are at multiples of a quarter of an hour."""
@@ -31,7 +31,7 @@ class HourOfDay(NamedTuple):
         return start.isoformat(timespec="minutes")
 
 
-def quarters_of_day(day: Day, timezone_name: str) -> list[HourOfDay]:
+def quarters_of_day(day: Period, timezone_name: str) -> list[HourOfDay]:
     """Return the hour of each quarter of an hour of the day in an IANA timezone, from its start.
 
     These are 24 different hours, or 23 or 25 when the clocks change.

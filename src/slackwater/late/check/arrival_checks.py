@@ -31,7 +31,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished, SendsArrivals
-from slackwater.runs.day import start_of
+from slackwater.runs.period import start_of
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.sources.partitions import UpdateTable

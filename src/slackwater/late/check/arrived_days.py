@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from slackwater.late.arrival_messages import ArrivalMessage, DayDeferred, ObjectWritten
@@ -14,7 +14,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished
-from slackwater.runs.day import HOUR, start_of
+from slackwater.runs.period import HOUR, shifted, start_of
 from slackwater.sources.partitions import Partition, source_partition
 
 
@@ -41,7 +41,7 @@ def arrived_days(project: Project, messages: Iterable[ArrivalMessage], *, now: d
     published = [message for message in arrived if isinstance(message, DayPublished)]
     deferred = [message for message in arrived if isinstance(message, DayDeferred)]
     result = {}
-    for name, pipeline in project.pipelines.items():
+    for name, pipeline in project.daily.items():
         of_days = [
             *((message.id, message.date) for message in deferred if message.pipeline == name),
             *((message.id, each) for message in published for each in _reading_days(pipeline, message)),
@@ -80,13 +80,12 @@ def foreign_keys(messages: Iterable[ArrivalMessage]) -> list[str]:
 
 def _reading_days(pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
     """Yield the days of the pipeline, ISO dates, that read the published day, unless its changes are ignored."""
-    upstream = date.fromisoformat(published.date)
     for table in pipeline.published_tables.values():
         if table.table == published.pipeline and table.on_change != "ignore":
             first, last = table.days
             # A day reads the days from `first` to `last`, counted from itself.
             for offset in range(first, last + 1):
-                yield (upstream - timedelta(days=offset)).isoformat()
+                yield shifted(published.date, -offset)
 
 
 def _arrived(
@@ -97,7 +96,7 @@ def _arrived(
 ) -> ArrivedDays:
     """Return what arrived for a pipeline: `partitions` of its sources by message, and `of_days`, message and day."""
     window = check_window(pipeline, None, now)
-    first, current = window[0].date.isoformat(), window[-1].date.isoformat()
+    first, current = window[0].name, window[-1].name
     days, older_days = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     of_partitions = (
         (event, day)

@@ -21,13 +21,13 @@ from slackwater.late.check.read_facts import FactReader
 from slackwater.late.check.record_holds import day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.rules import decide
 from slackwater.late.check.silences import CheckedDay, arrivals_of_day, last_arrivals, usual_silences
-from slackwater.late.check.window_dates import check_window, overdue_days
+from slackwater.late.check.window_dates import check_window, overdue_days, refuse_hours
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision, PassedOver, report_uri
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.inputs.listing import DayListing, InputListing
 from slackwater.runs.inputs.source_counts import CountsReader
+from slackwater.runs.period import Period, period_of
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
 
@@ -75,22 +75,23 @@ class Checker:
         begun, and the error of a day when AWS fails for all days: the same call can be repeated.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
+        refuse_hours(definition)
         reader, window, complete = self._reader(definition), check_window(definition, as_of, checked_at), dates is None
         waiting, days = set[str](), window
         if dates is not None:
             if definition.late.budget_per_day is not None:
                 # The oldest days that wait for a run use what is left of a budget first, so they are checked as well.
-                first, last = window[0].date.isoformat(), window[-1].date.isoformat()
+                first, last = window[0].name, window[-1].name
                 listed = self.table.late_days(pipeline, first=first, last=last)
                 waiting = {item.date for item in listed} - {*dates}
-            days = [day for day in window if day.date.isoformat() in waiting.union(dates)]
+            days = [day for day in window if day.name in waiting.union(dates)]
         checked = self._read_days(reader, days, current=window[-1], waiting=waiting)
         _raise_if_all_failed(checked)
         recorded = self._decide_and_record(reader, checked, current=window[-1], now=checked_at, execution=execution)
         checked, decisions = [item for item, _ in recorded], tuple(decision for _, decision in recorded)
         report = CheckReport(
             pipeline=pipeline,
-            as_of=window[-1].date.isoformat(),
+            as_of=window[-1].name,
             checked_at=checked_at,
             correlation_id=correlation_id,
             seconds=round(time.perf_counter() - started, 3),
@@ -101,14 +102,14 @@ class Checker:
         return self._completed(report, definition, checked, execution) if complete else report
 
     def _read_days(
-        self, reader: FactReader, days: Sequence[Day], *, current: Day, waiting: Collection[str] = ()
+        self, reader: FactReader, days: Sequence[Period], *, current: Period, waiting: Collection[str] = ()
     ) -> list[CheckedDay]:
         """Read the records of the days, list their objects, and read the facts of each day.
 
         A day of `waiting`, ISO dates, whose record decides is left out: it needs nothing from this check.
         """
 
-        def read_record(day: Day) -> DayFacts:
+        def read_record(day: Period) -> DayFacts:
             return reader.read_record(day, is_in_window=True, is_current=day is current)
 
         def read(facts: DayFacts, listed: DayListing | None) -> CheckedDay:
@@ -132,7 +133,7 @@ class Checker:
             return list(pool.map(read_again, checked))
 
     def _decide_and_record(
-        self, reader: FactReader, checked: Sequence[CheckedDay], *, current: Day, now: datetime, execution: str
+        self, reader: FactReader, checked: Sequence[CheckedDay], *, current: Period, now: datetime, execution: str
     ) -> list[tuple[CheckedDay, DayDecision]]:
         """Decide about the days, and record which are on hold: return each day with its decision.
 
@@ -224,8 +225,8 @@ class Checker:
     def _read_past_record(self, reader: FactReader, date: str) -> DayFacts:
         """Read the record of a day before today, an ISO date of any age."""
         first = check_window(reader.definition, None, self.now())[0]
-        day = day_of(parse_date(date), reader.definition.timezone)
-        return reader.read_record(day, is_in_window=day.date >= first.date)
+        day = period_of(date, reader.definition.timezone)
+        return reader.read_record(day, is_in_window=day.name >= first.name)
 
     def decide(self, *, pipeline: str, dates: Iterable[str]) -> tuple[DayDecision, ...]:
         """Return the decision about each of the days, ISO dates before today, of any age. Nothing is written.

@@ -18,9 +18,9 @@ from slackwater.late.entry import LateInput
 from slackwater.model import Record, first_error
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import OnChange, TableInput
-from slackwater.runs.day import Day
 from slackwater.runs.holds import decision_about
 from slackwater.runs.inputs.difference import Amount, FileChange, SourceDifference
+from slackwater.runs.period import Period
 from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
 from slackwater.sources.late_thresholds import LateThresholds
@@ -179,7 +179,7 @@ class Limits:
 class DayFacts:
     """What is known about one day."""
 
-    day: Day
+    day: Period
     record: DayRecord
     is_in_window: bool = True
     """Whether the day belongs to the window of the check: only such days run again for a new definition."""

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from slackwater.late.check.read_facts import FactReader
 from slackwater.late.decision import LateDecision, PendingDay
 from slackwater.late.entry import EVENT_REJECTED, REJECTED, LateInput
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from slackwater.sources.rejected_events import read_hours, rejects_prefix
 from slackwater.storage import StoredObject
 

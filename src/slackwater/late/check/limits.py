@@ -19,7 +19,7 @@ from slackwater.late.check.window_dates import today
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.cost_estimate import expected_usd, latest_runs
-from slackwater.runs.day import day_of
+from slackwater.runs.period import day_of
 from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
 from slackwater.runs.table import RunTable
 

@@ -14,7 +14,7 @@ from slackwater.metrics import Metric, PutsMetric
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.event_counts import HISTORY_DAYS, EventCount
-from slackwater.runs.day import HOUR
+from slackwater.runs.period import HOUR
 from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.table import RunTable
 

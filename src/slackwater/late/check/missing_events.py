@@ -10,9 +10,9 @@ from slackwater.errors import SlackwaterError
 from slackwater.late.check.facts import DayFacts
 from slackwater.late.check.silences import CheckedDay
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.day import start_of
 from slackwater.runs.inputs.listing import DayListing
 from slackwater.runs.inputs.source_counts import CountsReader
+from slackwater.runs.period import start_of
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition, named_rows, partition_value
 from slackwater.state.completeness import PeriodCounts

@@ -16,9 +16,9 @@ from slackwater.late.check.read_facts import FactReader
 from slackwater.late.check.record_holds import older_days
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision, PassedOver, PendingDay
 from slackwater.late.entry import OLDER, LateInput, late_inputs
-from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.inputs.manifest import published_manifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
+from slackwater.runs.period import period_of
 from slackwater.runs.pipeline_records import LedgerDay
 from slackwater.runs.record import DayRecord
 from slackwater.runs.table import is_running
@@ -147,7 +147,7 @@ class PassedOverReader:
         before = published_manifest(reader.store, published) if published else None
         # An unpublished day of a table is no reason to leave out the other inputs.
         unread = [each.name for each in reader.reads.tables if not (run and run.reads and each in run.reads.tables)]
-        day = day_of(parse_date(record.date), reader.definition.timezone)
+        day = period_of(record.date, reader.definition.timezone)
         known = before.objects if before else ()
         now = reader.inputs.manifest(record.pipeline, day, known=known, unread=unread)
         if before is None:

@@ -19,7 +19,6 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache, version_of
-from slackwater.runs.day import HOUR, Day
 from slackwater.runs.freeze import new_run_id
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, described_changes, input_definition
@@ -28,6 +27,7 @@ from slackwater.runs.inputs.manifest import InputManifest, InputObject, publishe
 from slackwater.runs.inputs.rejected_again import describe_rejected
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.source_counts import CountsReader
+from slackwater.runs.period import HOUR, Period
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.sources.definition import Source
@@ -60,9 +60,9 @@ class FactReader:
         """The inputs that the present definition names."""
         return input_definition(self.definition)
 
-    def read_record(self, day: Day, *, is_in_window: bool, is_current: bool = False) -> DayFacts:
+    def read_record(self, day: Period, *, is_in_window: bool, is_current: bool = False) -> DayFacts:
         """Return the facts without the inputs: the record of the day, and whether the day is running."""
-        pipeline, date = self.definition.pipeline, day.date.isoformat()
+        pipeline, date = self.definition.pipeline, day.name
         record = DayRecord(pipeline=pipeline, date=date)
         facts = DayFacts(day=day, record=record, is_in_window=is_in_window, is_current=is_current)
         try:

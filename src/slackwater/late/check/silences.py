@@ -14,9 +14,9 @@ from slackwater.errors import SlackwaterError
 from slackwater.late.check.facts import DayFacts
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.day import HOUR, Day, day_of
 from slackwater.runs.inputs.listing import DayListing, InputListing
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.period import HOUR, Period, period_of, shifted
 from slackwater.runs.pipeline_records import HISTORY_DAYS
 from slackwater.runs.table import RunTable
 
@@ -46,7 +46,7 @@ class CheckedDay(NamedTuple):
 
 def arrivals_of_day(
     definition: Pipeline,
-    day: Day,
+    day: Period,
     manifest: InputManifest | None,
     listed: DayListing | None,
     *,
@@ -99,7 +99,7 @@ def last_arrivals(
         # Without a new value, the alarm for a silent source keeps its state.
         with suppress(SlackwaterError):
             while newest is None and day.start > since:
-                day = day_of(day.date - timedelta(days=1), definition.timezone)
+                day = period_of(shifted(day.name, -1), definition.timezone)
                 newest = max(inputs.arrivals(name, day), default=None)
             arrivals[name] = newest
     return arrivals

@@ -9,7 +9,17 @@ from zoneinfo import ZoneInfo
 from slackwater.errors import InputError
 from slackwater.late.check.facts import DayFacts
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.day import HOUR, Day, day_of, parse_date
+from slackwater.runs.period import HOUR, Period, day_of, parse_date, period_of, shifted
+
+
+def refuse_hours(definition: Pipeline) -> None:
+    """Raise `InputError` for an hourly pipeline."""
+    if definition.period == "hour":
+        name = definition.pipeline
+        raise InputError(
+            f"{name} has `period: hour`, and no check looks at hours for late data yet: to run an hour again with it: "
+            f"slackwater run {name} --date HOUR"
+        )
 
 
 def today(definition: Pipeline, now: datetime) -> date:
@@ -19,11 +29,10 @@ def today(definition: Pipeline, now: datetime) -> date:
 
 def window_start(definition: Pipeline, as_of: str) -> datetime:
     """Return when the first day of the window before `as_of`, an ISO date, begins, UTC."""
-    first = date.fromisoformat(as_of) - timedelta(days=definition.late.window_days)
-    return day_of(first, definition.timezone).start
+    return period_of(shifted(as_of, -definition.late.window_days), definition.timezone).start
 
 
-def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list[Day]:
+def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list[Period]:
     """Return the days of the window in order, the day `as_of` (by default today) last.
 
     Raises `InputError` when `as_of` is not a date or has not begun.
@@ -48,4 +57,4 @@ def overdue_days(definition: Pipeline, window: Sequence[DayFacts], first: str | 
     deadline = definition.deadline_hours * HOUR
     days = [facts.day for facts in window if facts.is_published is False]
     overdue = [day for day in days if day.end + deadline < now]
-    return tuple(date for day in overdue if first and (date := day.date.isoformat()) > first)
+    return tuple(day.name for day in overdue if first and day.name > first)

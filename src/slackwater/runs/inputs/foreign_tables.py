@@ -16,8 +16,8 @@ from slackwater.errors import AccessDenied, InputError, ObjectInvalid, ObjectMis
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import IcebergInput
 from slackwater.receiver.connectors.connector import bucket_folder
-from slackwater.runs.day import Day
 from slackwater.runs.inputs.manifest import InputObject
+from slackwater.runs.period import Period
 from slackwater.storage import ObjectStore
 
 MAX_METADATA = 64 * 2**20
@@ -118,7 +118,7 @@ class ForeignTables:
         self._reading = threading.Lock()
 
     def inputs(
-        self, pipeline: Pipeline, day: Day, known: Mapping[str, InputObject], *, unread: Collection[str] = ()
+        self, pipeline: Pipeline, day: Period, known: Mapping[str, InputObject], *, unread: Collection[str] = ()
     ) -> Iterator[InputObject]:
         """Yield the current snapshot of each of the pipeline's Iceberg tables, as an input of `day`.
 
@@ -152,7 +152,7 @@ class ForeignTables:
             yield InputObject(
                 uri=uri,
                 source=name,
-                date=day.date.isoformat(),
+                date=day.name,
                 hour="",
                 etag=str(rows.content.snapshot_id),
                 bytes=rows.content.summary.total_files_size,

@@ -15,12 +15,12 @@ from urllib.parse import unquote
 from slackwater.errors import DayChanged, ObjectInvalid
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
-from slackwater.runs.day import HOUR, Day, partition_of
 from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.inputs.table_inputs import published_days
+from slackwater.runs.period import HOUR, Period, partition_of
 from slackwater.runs.table import RunTable
 from slackwater.sources.partitions import FILE, ROWS, Partition, named_rows, partition_prefix, partition_value
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
@@ -57,7 +57,7 @@ class InputListing:
     raw_bucket: str
     now: Callable[[], datetime]
 
-    def list_days(self, pipeline: str, days: Sequence[Day]) -> list[DayListing]:
+    def list_days(self, pipeline: str, days: Sequence[Period]) -> list[DayListing]:
         """List the objects of several days, in order of date, with one listing for each source of the pipeline.
 
         A source whose files keep changing during the listing is left out. Raises `CloudError` if S3 or the file cache
@@ -71,7 +71,7 @@ class InputListing:
             except DayChanged:
                 return None
 
-        def of_day(day: Day) -> DayListing:
+        def of_day(day: Period) -> DayListing:
             # The last hour may end after the day: the offsets of some timezones are not whole hours.
             first, after = partition_of(day.start), partition_of(day.end - timedelta.resolution + HOUR)
             sources = {}
@@ -90,7 +90,7 @@ class InputListing:
     def manifest(
         self,
         pipeline: str,
-        day: Day,
+        day: Period,
         *,
         known: Iterable[InputObject] = (),
         listed: DayListing | None = None,
@@ -145,7 +145,7 @@ class InputListing:
         objects += self.foreign.inputs(definition, day, known_objects, unread=unread)
         return InputManifest(
             pipeline=pipeline,
-            date=day.date.isoformat(),
+            date=day.name,
             frozen_at=frozen_at,
             objects=tuple(sorted(objects, key=lambda item: item.uri)),
             left_out=left_out,
@@ -174,7 +174,7 @@ class InputListing:
         with ThreadPoolExecutor(_READERS) as pool:
             return list(self._inputs(source, listing._replace(objects=kept), (), pool, reads_ids=reads_ids))
 
-    def arrivals(self, source: str, day: Day) -> list[datetime]:
+    def arrivals(self, source: str, day: Period) -> list[datetime]:
         """Return when each object of the source's day was written, UTC."""
         hours = {*day.partitions()}
         listed = objects_of_partitions(source, hours, store=self.store, raw_bucket=self.raw_bucket)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from slackwater.runs.day import HOUR, start_of
+from slackwater.runs.period import HOUR, start_of
 from slackwater.sources.partitions import Partition, partition_value, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
 

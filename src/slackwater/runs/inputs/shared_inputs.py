@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date as date_type
 from typing import NamedTuple
 
-from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.period import distance, period_of
 from slackwater.sources.partitions import Partition
 
 
@@ -32,25 +31,24 @@ def shared_inputs(
     if former is None:
         before = _only(before, [present], None)
     elif former != present:
-        day, definitions = parse_date(now.date), [former, present]
-        hours = set(day_of(day, former.timezone).partitions()) & set(day_of(day, present.timezone).partitions())
+        definitions = [former, present]
+        hours = set.intersection(*({*period_of(now.date, each.timezone).partitions()} for each in definitions))
         before, now = _only(before, definitions, hours), _only(now, definitions, hours)
     return SharedInputs(before, now, difference(before, now, sources=present.inputs))
 
 
 def _only(manifest: InputManifest, definitions: list[InputDefinition], hours: set[Partition] | None) -> InputManifest:
     """Return the manifest with the objects that all definitions name, of these partitions; None for all partitions."""
-    day = parse_date(manifest.date)
     objects = tuple(
         item
         for item in manifest.objects
         if (item.tag or hours is None or Partition(item.date, item.hour) in hours)
-        and all(_names(each, item, day) for each in definitions)
+        and all(_names(each, item, manifest.date) for each in definitions)
     )
     return manifest.model_copy(update={"objects": objects})
 
 
-def _names(definition: InputDefinition, item: InputObject, day: date_type) -> bool:
+def _names(definition: InputDefinition, item: InputObject, date: str) -> bool:
     table = next((table for table in definition.tables if table.name == item.source), None)
     if table is None:
         # Only an object of a table has a tag: the name may have been that of a table before.
@@ -58,4 +56,4 @@ def _names(definition: InputDefinition, item: InputObject, day: date_type) -> bo
     if table.days is None:
         return item.file == table.table
     first, last = table.days
-    return item.file == f"{table.table} {item.date}" and first <= (parse_date(item.date) - day).days <= last
+    return item.file == f"{table.table} {item.date}" and first <= distance(date, item.date) <= last

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
-from slackwater.runs.day import Day, start_of
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.period import Period, start_of
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition
 from slackwater.state.completeness import PeriodCounts, SourceCounts, fact_hours, period_counts, total_counts
@@ -50,7 +50,7 @@ class CountsReader:
             source, hours, facts=facts, coverage=coverage, stored=stored, is_current=current.__contains__
         )
 
-    def of_day(self, pipeline: str, day: Day, manifest: InputManifest) -> dict[str, list[PeriodCounts]]:
+    def of_day(self, pipeline: str, day: Period, manifest: InputManifest) -> dict[str, list[PeriodCounts]]:
         """Return the counts of each source of the pipeline that has `counts`, in the UTC hours of a day.
 
         Reads nothing for other sources.
@@ -63,7 +63,7 @@ class CountsReader:
             if source.counts
         }
 
-    def totals(self, pipeline: str, day: Day, manifest: InputManifest) -> tuple[SourceCounts, ...]:
+    def totals(self, pipeline: str, day: Period, manifest: InputManifest) -> tuple[SourceCounts, ...]:
         """Return the totals of the day for each source of the pipeline that has `counts`, by name."""
         counts = self.of_day(pipeline, day, manifest)
         return tuple(total_counts(self.project.source(name), periods) for name, periods in counts.items())

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import timedelta
 
 from slackwater.errors import InputError
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.day import Day
 from slackwater.runs.inputs.manifest import InputObject
+from slackwater.runs.period import Period, shifted
 from slackwater.runs.table import RunTable
 
 
 def published_days(
-    pipeline: Pipeline, day: Day, *, table: RunTable, unread: Collection[str] = ()
+    pipeline: Pipeline, day: Period, *, table: RunTable, unread: Collection[str] = ()
 ) -> Iterator[InputObject]:
     """Yield the version that is published now of each day that the pipeline's tables need for `day`.
 
@@ -23,7 +22,7 @@ def published_days(
     for name, item in sorted(pipeline.published_tables.items()):
         first, last = item.days
         for offset in range(first, last + 1):
-            date = (day.date + timedelta(days=offset)).isoformat()
+            date = shifted(day.name, offset)
             published = table.day(item.table, date).published
             if published is None:
                 if item.missing == "error" and name not in unread:

@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 from slackwater.formatting import counted
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
-from slackwater.runs.day import Day
+from slackwater.runs.period import Period
 
 
-def unstored_files(project: Project, pipeline: str, day: Day, *, files: FileCache) -> dict[str, int]:
+def unstored_files(project: Project, pipeline: str, day: Period, *, files: FileCache) -> dict[str, int]:
     """Return the number of files that are not stored, for each source of the pipeline that has any.
 
     Counts the files of the dates, in the pull's timezone, that the day overlaps. An abandoned file does not count.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slackwater.receiver.writing.windows import read_windows, windows_in
-from slackwater.runs.day import start_of
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.runs.period import start_of
 from slackwater.sources.partitions import Partition, object_uri, source_partition
 from slackwater.state.facts import Part
 from slackwater.storage import ObjectFile, ObjectStore, split_uri

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.day import HOUR, parse_date
+from slackwater.runs.period import HOUR, shifted
 from slackwater.state.waits import DayKey
 
 _DAY = timedelta(days=1)
@@ -36,12 +36,11 @@ class ProjectDays:
 
     def of_day(self, pipeline: str, date: str) -> Iterator[DayKey]:
         """Yield the days of other pipelines that wait for this day."""
-        published = parse_date(date)
         for reader in self.project.pipelines.values():
             for item in reader.published_tables.values():
                 if item.table == pipeline and item.missing == "wait":
                     first, last = item.days
-                    read_by = {(published - timedelta(days=day)).isoformat() for day in range(first, last + 1)}
+                    read_by = {shifted(date, -day) for day in range(first, last + 1)}
                     yield from (DayKey(reader.pipeline, day) for day in read_by & self._dates(reader))
 
     def _dates(self, pipeline: Pipeline) -> set[str]:

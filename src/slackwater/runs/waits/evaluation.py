@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from slackwater.model import duration_of
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import NewerThan, WaitLimit
 from slackwater.project.project import Project
-from slackwater.runs.day import Day, day_of, parse_date, start_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.source_counts import CountsReader, rows_by_hour
+from slackwater.runs.period import Period, period_of, shifted, start_of
 from slackwater.runs.table import RunTable
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, SourceCounts, total_counts
@@ -46,7 +46,7 @@ class InputEvaluator:
         Raises `UnknownName` for a pipeline that does not exist any more, `ObjectInvalid`, `DayChanged`, `CloudError`.
         """
         pipeline = self.project.pipeline(key.pipeline)
-        day = day_of(parse_date(key.date), pipeline.timezone)
+        day = period_of(key.date, pipeline.timezone)
         facts = list(self._facts(pipeline, day))
         unknown, incomplete = (_limit(limit, day) for limit in (pipeline.when.unknown, pipeline.when.incomplete))
         # The time last: reading may take long, and a limit may pass meanwhile.
@@ -56,7 +56,7 @@ class InputEvaluator:
             return evaluation._replace(outcome=Outcome.RUN)
         return evaluation
 
-    def _facts(self, pipeline: Pipeline, day: Day) -> Iterator[InputFact]:
+    def _facts(self, pipeline: Pipeline, day: Period) -> Iterator[InputFact]:
         for name, wanted in sorted(pipeline.when.inputs.items()):
             if isinstance(wanted, NewerThan):
                 yield NewerInput(name, self._newest(pipeline, name, day), duration_of(wanted.newer_than))
@@ -66,7 +66,7 @@ class InputEvaluator:
             if item.missing == "wait":
                 yield self._published(name, item, day)
 
-    def _counts(self, pipeline: Pipeline, source: Source, day: Day) -> SourceCounts:
+    def _counts(self, pipeline: Pipeline, source: Source, day: Period) -> SourceCounts:
         """Return what the source has sent in the hours of the day, against the events that the run would read."""
         keeps, partitions = pipeline.on_removed(source) == "keep", list(day.partitions())
         hours = [start_of(partition) for partition in partitions]
@@ -85,7 +85,7 @@ class InputEvaluator:
                 break
         return counts
 
-    def _newest(self, pipeline: Pipeline, name: str, day: Day) -> datetime | None:
+    def _newest(self, pipeline: Pipeline, name: str, day: Period) -> datetime | None:
         """Return when the newest object of the day has arrived, or the rows of a table have changed; None without."""
         if name in pipeline.foreign_tables:
             # A table that cannot be read yet is one that the run waits for.
@@ -93,12 +93,12 @@ class InputEvaluator:
             return next((item.arrived for item in items if item.source == name), None)
         return max(self.inputs.arrivals(name, day), default=None)
 
-    def _published(self, name: str, item: TableInput, day: Day) -> PublishedDays:
+    def _published(self, name: str, item: TableInput, day: Period) -> PublishedDays:
         first, last = item.days
-        dates = [(day.date + timedelta(days=offset)).isoformat() for offset in range(first, last + 1)]
+        dates = [shifted(day.name, offset) for offset in range(first, last + 1)]
         missing = tuple(date for date in dates if self.table.day(item.table, date).published is None)
         return PublishedDays(name, item.table, len(dates), missing)
 
 
-def _limit(limit: WaitLimit, day: Day) -> Limit:
+def _limit(limit: WaitLimit, day: Period) -> Limit:
     return Limit(day.end + duration_of(limit.after), limit.then)

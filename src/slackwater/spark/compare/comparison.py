@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from datetime import date
 from typing import Any
 
 from pydantic import ConfigDict
@@ -27,13 +26,13 @@ from slackwater.late.comparison import (
     RowChange,
     Value,
 )
-from slackwater.model import IsoDate, Record
+from slackwater.model import PeriodName, Record
 from slackwater.project.project import Project
-from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, input_definition
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
+from slackwater.runs.period import period_of
 from slackwater.spark.compare.paired import (
     Metric,
     PairedVersions,
@@ -44,7 +43,7 @@ from slackwater.spark.compare.paired import (
 )
 from slackwater.spark.compare.totals import day_totals, hour_column
 from slackwater.spark.job import log
-from slackwater.spark.table import files_of_day, quoted_table, rows_of_version, tags_of
+from slackwater.spark.table import files_of_period, quoted_table, rows_of_version, tags_of
 from slackwater.storage import ObjectStore
 
 # All rows of a day have the same date, so this column of the key is not shown.
@@ -57,7 +56,7 @@ class ComparisonJob(Record):
     model_config = ConfigDict(extra="forbid")
 
     pipeline: str
-    date: IsoDate
+    date: PeriodName
     prefix: str
     """URI prefix of pair.json, which names the two versions, and of everything that the job writes."""
     job: str
@@ -81,12 +80,14 @@ def compare_versions(
     pair = read_pair(job, store=store)
     table = quoted_table(catalog_table)
     before, after = read_versions(spark, table, pair)
-    day = date.fromisoformat(job.date)
-    size = sum(files_of_day(spark, table, day, tag=version.tag).bytes for version in (pair.before, pair.after))
+    period = period_of(job.date, pipeline.timezone)
+    size = sum(files_of_period(spark, table, job.date, tag=version.tag).bytes for version in (pair.before, pair.after))
     paired = pair_versions(before, after, key=pipeline.publish.key, tolerance=TOLERANCE)
     differing = paired.differing()
     metrics = paired.metrics(pair.metrics)
-    hour = hour_column(paired, pipeline.publish.hour, day=day_of(day, pipeline.timezone), timezone=pipeline.timezone)
+    hour = None
+    if pipeline.period == "day":
+        hour = hour_column(paired, pipeline.publish.hour, day=period, timezone=pipeline.timezone)
     rows, changes = day_totals(paired, metrics, hour, pair)
     # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
     differing.frame.persist()
@@ -134,7 +135,7 @@ def read_versions(spark: SparkSession, table: str, pair: VersionPair) -> list[Da
         )
     if after.tag not in tags:
         raise CloudError(f"{table} has no tag {after.tag} any more: attempt {after.attempt} cannot be read")
-    return [rows_of_version(spark, table, version.tag, date.fromisoformat(pair.date)) for version in (before, after)]
+    return [rows_of_version(spark, table, version.tag, pair.date) for version in (before, after)]
 
 
 def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:

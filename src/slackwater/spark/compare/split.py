@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import date
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -21,7 +20,7 @@ from slackwater.spark.compare.comparison import ComparisonJob, read_pair, read_v
 from slackwater.spark.compare.paired import pair_versions
 from slackwater.spark.compare.totals import day_totals
 from slackwater.spark.job import log
-from slackwater.spark.publish import audit, with_date
+from slackwater.spark.publish import audit, with_partition
 from slackwater.spark.table import quoted_table
 
 
@@ -40,7 +39,7 @@ def split_versions(
     before, after = read_versions(spark, quoted_table(catalog_table), pair)
     stored = store.get(unpublished_uri(split_run_prefix(job.prefix, job.job)))
     manifest = load_manifest(ArrowReference.model_validate_json(stored).manifest, store=store)
-    between = with_date(read_frame(spark, manifest, stores=stores), date.fromisoformat(job.date))
+    between = with_partition(read_frame(spark, manifest, stores=stores), job.date)
     try:
         audit(between, key)
     except AuditFailed as error:

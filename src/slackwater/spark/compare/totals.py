@@ -21,7 +21,7 @@ from slackwater.errors import DataError
 from slackwater.late.changes.hour_totals import QUARTER, HourOfDay, PartialTotal, combined, quarters_of_day
 from slackwater.late.changes.pairs import VersionPair
 from slackwater.late.comparison import HourTotals, MetricChange, RowCounts, Totals
-from slackwater.runs.day import Day
+from slackwater.runs.period import Period
 from slackwater.spark.compare.paired import ADDED, CHANGED, REMOVED, Metric, PairedVersions
 from slackwater.steps.values import as_decimal, finite
 
@@ -41,7 +41,7 @@ class HourColumn:
     """None for a column of the key: it is the same in both versions."""
 
 
-def hour_column(paired: PairedVersions, name: str | None, *, day: Day, timezone: str) -> HourColumn | None:
+def hour_column(paired: PairedVersions, name: str | None, *, day: Period, timezone: str) -> HourColumn | None:
     """Return the hours of the column `publish.hour`, or, if `name` is None, of a column of the key that has hours.
 
     Timestamps have hours, and so do integers if they are declared or named `hour`: these are local hours. None without
@@ -63,7 +63,7 @@ def _has_hours(field: StructField, name: str | None) -> bool:
     return isinstance(field.dataType, IntegralType) and field.name.lower() == (name or "hour")
 
 
-def _hours(columns: Sequence[Column], data_type: DataType, day: Day, timezone: str) -> HourColumn:
+def _hours(columns: Sequence[Column], data_type: DataType, day: Period, timezone: str) -> HourColumn:
     """Return the hours of columns of a type that has hours."""
     if isinstance(data_type, TimestampType):
         quarters = quarters_of_day(day, timezone)

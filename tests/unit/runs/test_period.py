@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.runs.day import Partition, day_of, partition_of
+from slackwater.runs.period import Partition, day_of, distance, partition_of, period_of, shifted
 
 pytestmark = pytest.mark.unit
 
@@ -63,3 +63,46 @@ def test_the_partition_of_an_instant_is_its_utc_hour(instant):
     partition = partition_of(instant)
     hour = datetime.fromisoformat(f"{partition.date}T{partition.hour}:00:00+00:00")
     assert hour <= instant < hour + timedelta(hours=1)
+
+
+@given(local_date=st.dates(date(1990, 1, 1), date(2037, 12, 30)))
+def test_the_name_of_a_day_is_its_date(local_date):
+    day = period_of(local_date.isoformat(), "America/New_York")
+    assert day == day_of(local_date, "America/New_York")
+    assert day.name == local_date.isoformat()
+
+
+@given(instant=st.datetimes(datetime(1990, 1, 1), datetime(2037, 1, 1), timezones=st.just(UTC)))
+def test_an_hour_is_the_utc_hour_of_its_partition(instant):
+    partition = partition_of(instant)
+    hour = period_of(f"{partition.date}T{partition.hour}", "America/New_York")
+    assert list(hour.partitions()) == [partition]
+    assert hour.contains(partition)
+    assert hour.start <= instant < hour.end
+    assert (hour.name, hour.hours) == (f"{partition.date}T{partition.hour}", 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "2013-3-10", "20130310", "2013-W10-7", "2013-02-30", "2013-03-10T", "2013-03-10T24", "2013-03-10T5"),
+        *("2013-03-10 05", "2013-03-10T05:00", "2013-03-10t05", "2013-03-10T\N{ARABIC-INDIC DIGIT ZERO}5"),
+    ],
+)
+def test_any_other_string_is_no_name(name):
+    with pytest.raises(ValueError, match="is not a date such as 2013-03-10, or an hour such as 2013-03-10T15"):
+        period_of(name, "UTC")
+
+
+@given(
+    hours=st.booleans(),
+    first=st.datetimes(datetime(1990, 1, 1), datetime(2037, 1, 1)),
+    count=st.integers(-10_000, 10_000),
+)
+def test_shifted_names_sort_by_time_and_have_the_distance(hours, first, count):
+    name = f"{first:%Y-%m-%dT%H}" if hours else f"{first:%Y-%m-%d}"
+    other = shifted(name, count)
+    assert distance(name, other) == count
+    assert shifted(other, -count) == name
+    assert (name < other) == (count > 0)
+    assert period_of(other, "UTC").start - period_of(name, "UTC").start == count * timedelta(hours=1 if hours else 24)

@@ -1,0 +1,223 @@
+"""Runs of hours: what they read, how they are named, and what an hourly pipeline cannot do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from slackwater.client.days.verified import Verifier
+from slackwater.client.monitoring import days_to_monitor
+from slackwater.client.why import Explainer
+from slackwater.errors import InputError
+from slackwater.late.check.dry_run import without_writes
+from slackwater.pipeline.definition import Schedule
+from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.outputs import VersionType
+from slackwater.runs.record import VERSION_TAG
+from tests.fakes_check import PIPELINE, PUBLICATION, World, freezer_of
+from tests.fakes_cli import a_client
+from tests.fakes_waits import MemoryWaits
+from tests.unit.client.test_verified import Tables
+from tests.unit.runs.test_cost import TWO_JOBS, Usage, recorder
+
+pytestmark = pytest.mark.unit
+
+HOUR, NEXT = "2013-03-10T17", "2013-03-10T18"
+
+
+@pytest.fixture
+def world():
+    world = World()
+    daily = world.project.pipelines[PIPELINE]
+    key = daily.publish.model_copy(update={"key": ("date", "hour", "origin", "carrier")})
+    changes = {"period": "hour", "timezone": "UTC", "publish": key, "schedule": Schedule(process="5 * * * *")}
+    hourly = type(daily).model_validate({**daily.model_dump(by_alias=True), "late": {}, **changes})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: hourly}})
+    for source in ("flights", "weather"):
+        for hour in ("16", "17", "18"):
+            world.add(source, "2013-03-10", hour)
+        world.add(source, "2013-03-11", "17")
+    return world
+
+
+def objects_of(world, run):
+    return {item.uri for item in InputManifest.model_validate_json(world.store.get(run.manifest)).objects}
+
+
+def test_a_run_reads_the_objects_of_its_hour_in_all_sources_and_no_others(world):
+    run = world.publish(HOUR)
+    uris = {f"s3://raw/raw/source={name}/date=2013-03-10/hour=17/a.parquet" for name in ("flights", "weather")}
+    assert (run.date, objects_of(world, run)) == (HOUR, uris)
+
+
+def test_prefixes_and_tags_have_the_name_of_the_hour(world):
+    run = world.publish(HOUR)
+    assert f"/{PIPELINE}/{HOUR}/" in run.prefix
+    assert f"/{PIPELINE}/{HOUR}/" in run.manifest
+    assert VERSION_TAG.fullmatch(run.tag).groups() == (HOUR, "1")
+
+
+def test_each_hour_has_attempts_and_versions_of_its_own(world):
+    world.publish(HOUR)
+    world.publish(NEXT)
+    world.add("flights", "2013-03-10", "17", name="b")
+    again = world.publish(HOUR)
+    assert (again.attempt, len(objects_of(world, again))) == (2, 3)
+    assert [day.date for day in world.table.days(PIPELINE, "2013-03-10", "2013-03-11")] == [HOUR, NEXT]
+    assert world.table.day(PIPELINE, NEXT).published.run.attempt == 1
+
+
+def test_no_version_of_an_hour_waits_for_a_message(world):
+    for _ in range(2):
+        world.publish(HOUR, force=True)
+    day = world.table.day(PIPELINE, HOUR)
+    assert (day.seen_attempt, day.notification_due) == (2, False)
+
+
+def test_a_rolled_back_hour_is_on_hold_until_it_is_released(world):
+    first = world.publish(HOUR)
+    world.add("flights", "2013-03-10", "17", name="b")
+    world.publish(HOUR)
+    run = world.publish(HOUR, rollback=1, reason="wrong file")
+    assert (run.attempt, run.manifest) == (3, first.manifest)
+    with pytest.raises(InputError, match=f"{HOUR} is on hold"):
+        world.freeze(HOUR)
+    decisions = world.hold_decisions()
+    assert decisions.release(PIPELINE, HOUR, reason="it is right") is True
+    again = world.publish(HOUR, force=True)
+    assert (again.attempt, len(objects_of(world, again))) == (4, 3)
+
+
+def test_an_hour_that_lost_an_object_is_not_published_without_it(world):
+    world.add("flights", "2013-03-10", "17", name="b")
+    world.publish(HOUR)
+    world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=17/b.parquet"])
+    with pytest.raises(InputError, match=f"{PIPELINE} --date {HOUR}"):
+        world.freeze(HOUR)
+
+
+@pytest.mark.parametrize(
+    ("date", "message"),
+    [
+        ("2013-03-10", "date: 2013-03-10 is not an hour of UTC such as 2013-03-10T15: daily_delays has `period: hour`"),
+        ("2013-03-10T24", "date: '2013-03-10T24' is not an hour of UTC such as 2013-03-10T15"),
+    ],
+)
+def test_an_hourly_pipeline_has_no_days(world, date, message):
+    with pytest.raises(InputError) as raised:
+        world.freeze(date)
+    assert str(raised.value) == message
+
+
+def test_a_daily_pipeline_has_no_hours():
+    with pytest.raises(InputError) as raised:
+        World().freeze(HOUR)
+    message = f"date: {HOUR} is not a date such as 2013-03-10: daily_delays has `period: day`"
+    assert str(raised.value) == message
+
+
+def test_an_hour_that_has_not_begun_is_refused(world):
+    world.freeze(f"{world.time:%Y-%m-%dT%H}")
+    with pytest.raises(InputError, match="has not begun in UTC"):
+        freezer_of(world).freeze(
+            pipeline=PIPELINE, date=f"{world.time + timedelta(hours=1):%Y-%m-%dT%H}", execution="x", correlation_id="c"
+        )
+
+
+def test_no_check_looks_at_hours(world):
+    with pytest.raises(InputError, match="no check looks at hours for late data yet"):
+        world.check()
+
+
+def why(world, date, **options):
+    checker = without_writes(world.checker)
+    explainer = Explainer(checker=checker, is_scheduled=True, waits=MemoryWaits().waits, collect_minutes=5)
+    return explainer.why(PIPELINE, date, **options)
+
+
+def test_an_hour_is_explained_by_its_inputs(world):
+    assert why(world, HOUR).next_look.text == "its first run: the schedule's time for it, 2013-03-10 20:05 UTC, is over"
+    world.publish(HOUR)
+    assert (why(world, HOUR).decision.rule, why(world, HOUR).late) == ("unchanged", ())
+    world.add("flights", "2013-03-10", "17", name="b")
+    world.add("flights", "2013-03-10", "18", name="b")
+    answer = why(world, HOUR)
+    assert [(item.name, item.rows) for item in answer.late] == [("flights", 10)]
+    assert answer.next_look.text == "no check looks at hours yet: run it by hand"
+    assert answer.run_now == (f"slackwater run {PIPELINE} --date {HOUR}",)
+    with pytest.raises(InputError, match="no check looks at hours"):
+        why(world, HOUR, as_of="2013-03-11")
+
+
+def test_the_run_of_an_hour_records_the_costs_of_earlier_ones(world):
+    first, second = TWO_JOBS._replace(ended=False), TWO_JOBS
+    for usage, period in ((first, HOUR), (second, NEXT)):
+        run = world.freeze(period)
+        world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
+        costs = recorder(world.table, Usage(attempt1=usage), now=world.now)
+        replace(world.recorder, costs=costs).end_published(run)
+        costs_due = [due.date for due in world.table.costs_due(PIPELINE)]
+        assert costs_due == ([HOUR] if period == HOUR else [])
+
+
+@pytest.fixture
+def client(world):
+    return a_client(
+        world.project,
+        run_table=world.table,
+        store=world.store,
+        checker=world.checker,
+        hold_decisions=world.hold_decisions(),
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.older_late_days(PIPELINE),
+        lambda client: client.suggest_thresholds(PIPELINE),
+        lambda client: days_to_monitor(client.project, [PIPELINE], None, name="as_of"),
+    ],
+)
+def test_what_needs_checks_is_refused(client, call):
+    with pytest.raises(InputError, match="no check looks at hours for late data yet"):
+        call(client)
+
+
+def test_without_a_name_hourly_pipelines_are_left_out(client):
+    assert (client.older_late_days().days, client.deferred_days()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client, date: client.day(PIPELINE, date),
+        lambda client, date: client.history(PIPELINE, date),
+        lambda client, date: client.attempt(PIPELINE, date=date),
+        lambda client, date: client.release(PIPELINE, date, reason="x"),
+        lambda client, date: client.keep(PIPELINE, date, reason="x"),
+        lambda client, date: client.run(PIPELINE, date),
+    ],
+)
+def test_the_client_refuses_a_day_of_an_hourly_pipeline(client, call):
+    with pytest.raises(InputError, match="2013-03-10 is not an hour of UTC"):
+        call(client, "2013-03-10")
+
+
+def test_a_range_that_ends_with_a_day_has_all_of_its_hours(world, client):
+    for hour in (HOUR, NEXT):
+        world.publish(hour)
+    assert [record.run.date for record in client.runs(PIPELINE, first="2013-03-10", last="2013-03-10")] == [HOUR, NEXT]
+    assert [record.run.date for record in client.runs(PIPELINE, first=NEXT, last=NEXT)] == [NEXT]
+    assert client.runs(PIPELINE, first="2013-03-11") == []
+
+
+def test_a_published_hour_whose_version_has_ended_is_no_problem(world, client):
+    world.publish(HOUR)
+    *_, version = client.refs(PIPELINE, HOUR)
+    verifier = Verifier(
+        project=world.project, pipeline=PIPELINE, date=HOUR, published=1, store=world.store, warehouse=Tables()
+    )
+    assert (version.type, verifier.verify(version).problems) == (VersionType.PUBLISHED, None)
