@@ -95,6 +95,7 @@ class ProcessingStack(FunctionStack):
                 "JobRoleArn": any_pipeline.role_arn,
                 "FreezeInputsFunction": self.freeze_inputs.arn,
                 "RecordRunFunction": self.record_run.arn,
+                "AwaitInputsFunction": self.await_inputs.arn,
                 "RunStageUri": self._run_stage.s3_object_url,
                 "FilesPrefix": storage.files_uri,
                 "SparkSubmitParameters": self.spark.submit_parameters(

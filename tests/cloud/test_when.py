@@ -79,7 +79,15 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     assert WAIT not in entered(cloud, by_hand)
     cloud.client("stepfunctions").stop_execution(executionArn=by_hand)
     assert FREEZE not in entered(cloud, execution)
+    hour = f"{DATE}T00"
+    cloud.slackwater("verdict", "beacons", "--hour", hour, "fail", "--reason", "one is twice")
     post("beacons", 3)
+    wait_for(lambda: "UTC: fail, by arn:" in unmet()[0])
+    [failed] = cloud.json("state", "beacons", "--from", DATE, "--to", DATE)[0]["failed"]
+    assert (failed["hour"], failed["reason"]) == (hour, "one is twice")
+    assert FREEZE not in entered(cloud, execution)
+    given = cloud.json("verdict", "beacons", "--hour", hour, "pass", "--reason", "they are two")
+    assert (given["obeyed_by"], given["note"]) == ([PIPELINE], "")
     assert ended(cloud, execution)["outcome"] == "published"
     states = entered(cloud, execution)
     assert (states.count(WAIT), states.count(FREEZE)) == (1, 1)

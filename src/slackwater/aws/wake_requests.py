@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,11 +19,12 @@ class WakeRequests:
     """Requests to the function with this name; nothing is requested if it is empty: no pipeline waits then.
 
     Call the methods after what has changed is stored. An error is only logged: a waiting run is evaluated again every
-    15 minutes.
+    15 minutes. With `raises`, the methods raise `CloudError` instead: a command has no log.
     """
 
     clients: Clients
     function: str
+    raises: bool = False
 
     def wake_source(self, source: str, hours: Iterable[datetime] | None = None) -> None:
         """Have the runs evaluated that wait for these UTC hours of the source, or for any hour."""
@@ -36,7 +38,8 @@ class WakeRequests:
     def _request(self, request: dict[str, Any]) -> None:
         if not self.function:
             return
-        with best_effort("runs that wait are evaluated in 15 minutes"), translated("evaluate waiting runs"):
+        logged = nullcontext() if self.raises else best_effort("runs that wait are evaluated in 15 minutes")
+        with logged, translated("evaluate waiting runs"):
             # Not the answer: what is waited for may take long to read.
             self.clients("lambda").invoke(
                 FunctionName=self.function, InvocationType="Event", Payload=json.dumps(request)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from slackwater.client.waiting import InputWait, ReadsWaits, input_wait
+from slackwater.client.waiting import FailedData, InputWait, ReadsWaits, failed_data, input_wait
 from slackwater.errors import InputError
 from slackwater.formatting import counted, timestamp
 from slackwater.late.check.checker import Checker
@@ -24,6 +24,7 @@ from slackwater.runs.day import HOUR, Day, day_of, parse_date
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.manifest import InputManifest, published_manifest
 from slackwater.runs.record import DayRecord
+from slackwater.state.verdicts import VerdictTable
 from slackwater.state.waits import DayKey
 
 # A run of such a day does not need a person's decision first.
@@ -84,6 +85,8 @@ class Why(Record):
     """When the rule of the decision applies."""
     error: str
     """Of the latest attempt, if it did not publish."""
+    failed: tuple[FailedData, ...]
+    """What has failed of the published version, and of what a run of the day would read."""
     missing: tuple[str, ...]
     """What the published run had waited for in vain."""
     wait: InputWait | None
@@ -102,6 +105,8 @@ class Explainer:
     is_scheduled: bool
     """Whether something starts runs and checks at their times."""
     waits: ReadsWaits
+    verdicts: VerdictTable | None
+    """None if the deployment stores none."""
     collect_minutes: int
     """For how long new objects are collected before their days are checked; 0 if they lead to no check."""
 
@@ -127,7 +132,8 @@ class Explainer:
         manifest = None if published else checker.inputs.manifest(pipeline, day, unread=unread)
         latest = checker.table.run(pipeline, date, record.attempts) if record.attempts else None
         waits = definition.waits and published is None and decision.rule is not DecisionRule.RUNNING
-        wait = input_wait(checker, DayKey(pipeline, date), self.waits) if waits else None
+        key = DayKey(pipeline, date)
+        wait = input_wait(checker, key, self.waits, self.verdicts) if waits and self.verdicts else None
         return Why(
             pipeline=pipeline,
             date=date,
@@ -137,6 +143,7 @@ class Explainer:
             decision=decision,
             rule=decision.rule.when,
             error=(latest.error if latest else None) or "",
+            failed=tuple(failed_data(checker, definition, day, self.verdicts)) if self.verdicts else (),
             missing=latest.missing if latest and published and latest.run.attempt == published.attempt else (),
             wait=wait,
             next_look=_end_of_wait(wait)

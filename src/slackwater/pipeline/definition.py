@@ -222,6 +222,14 @@ class Pipeline(Model):
             elif name in self.foreign_tables and waited[name] == "complete":
                 message = "nobody counts the rows of an Iceberg table: write a time such as `{newer_than: 24h}`"
                 yield Problem(path=path, message=message)
+        for name in sorted(self.when.quality):
+            path = ("when", "quality", name)
+            if name not in self.inputs:
+                message = f"{name} is not an input of this pipeline"
+                yield unknown_name(message, name, self.inputs, path=path, at_key=True)
+            elif name in self.foreign_tables:
+                message = "nobody gives a verdict about an Iceberg table: remove it here"
+                yield Problem(path=path, at_key=True, message=message)
         if self.when != When() and not self.waits:
             message = "it waits for nothing: name an input in `when.inputs`, or set `missing: wait` for a table"
             yield Problem(path=("when",), at_key=True, message=message)
@@ -250,7 +258,8 @@ class Pipeline(Model):
     @property
     def waits(self) -> bool:
         """Whether its scheduled runs wait for inputs."""
-        return bool(self.when.inputs) or any(item.missing == "wait" for item in self.published_tables.values())
+        named = self.when.inputs or self.when.quality
+        return bool(named) or any(item.missing == "wait" for item in self.published_tables.values())
 
     @property
     def rerun_inputs(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class ProjectDays:
         """Yield the days that wait for the source and read any of these UTC hours; with None, of any hour."""
         wanted = None if hours is None else list(hours)
         for pipeline in self.project.pipelines.values():
-            if source in pipeline.when.inputs:
+            if source in pipeline.when.inputs or (source in pipeline.sources and source in pipeline.when.quality):
                 dates = self._dates(pipeline)
                 yield from (
                     DayKey(pipeline.pipeline, date)
@@ -38,8 +38,8 @@ class ProjectDays:
         """Yield the days of other pipelines that wait for this day."""
         published = parse_date(date)
         for reader in self.project.pipelines.values():
-            for item in reader.published_tables.values():
-                if item.table == pipeline and item.missing == "wait":
+            for name, item in reader.published_tables.items():
+                if item.table == pipeline and (item.missing == "wait" or name in reader.when.quality):
                     first, last = item.days
                     read_by = {(published - timedelta(days=day)).isoformat() for day in range(first, last + 1)}
                     yield from (DayKey(reader.pipeline, day) for day in read_by & self._dates(reader))

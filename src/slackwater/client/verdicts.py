@@ -1,0 +1,158 @@
+"""Give verdicts about the data of hours and days, and list the periods that have failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from slackwater.client.arguments import Date, check_begun, iso_date
+from slackwater.errors import InputError, SlackwaterError, UnknownName
+from slackwater.model import Record
+from slackwater.project.project import Project
+from slackwater.runs.day import day_of, parse_date, start_of
+from slackwater.runs.holds import refuse_long_reason
+from slackwater.runs.table import RunTable
+from slackwater.runs.waits.verdicts import failures_of_hours, published_failures
+from slackwater.state.facts import KEPT
+from slackwater.state.verdicts import Quality, Subject, Verdict, VerdictTable, new_verdict
+
+Hour = datetime | str
+"""A UTC hour: an aware `datetime`, or a string such as 2026-01-01T15."""
+_HOUR = re.compile(r"\d{4}-\d\d-\d\dT\d\d")
+_READERS = 16
+_INSTANT = timedelta(microseconds=1)
+
+
+class GivenVerdict(Record):
+    """A verdict that was stored."""
+
+    verdicts: tuple[Verdict, ...]
+    """One for each UTC hour of a source, or one for a day of a pipeline."""
+    obeyed_by: tuple[str, ...]
+    """The deployed pipelines whose waiting runs obey it, by `when.quality`."""
+    note: str
+    """Why their runs are looked at up to 15 minutes later; empty if they are looked at now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """Stores verdicts, and has the runs evaluated that wait for them."""
+
+    project: Project
+    """The deployed one."""
+    table: VerdictTable
+    runs: RunTable
+    wake_source: Callable[[str, list[datetime]], object]
+    """Has the runs evaluated that wait for these UTC hours of a source. May raise `SlackwaterError`."""
+    wake_day: Callable[[str, str], object]
+    """Has the runs evaluated that wait for a day of a pipeline. May raise `SlackwaterError`."""
+    principal: Callable[[], str]
+    now: Callable[[], datetime]
+
+    def give(self, name: str, quality: Quality, *, reason: str, hour: Hour | None, date: Date | None) -> GivenVerdict:
+        """Store a verdict about an hour or a day. Arguments and errors are those of `Client.verdict`."""
+        if (hour is None) == (date is None):
+            raise InputError("hour, date: give one of them: a UTC hour of a source, or a day")
+        if not reason.strip():
+            raise InputError("reason: it is empty: say why, because it is kept with the verdict")
+        refuse_long_reason(reason)
+        subject, periods, version = self._subject(name, hour, date)
+        before = self.table.verdicts(subject, periods[0], periods[-1])
+        # Newer than those that it replaces, also if their writers' time is ahead of ours.
+        at = max([self.now(), *(verdict.at + _INSTANT for verdict in before)])
+        principal = self.principal()
+        given = [
+            new_verdict(subject, period, quality, version=version, reason=reason, principal=principal, at=at)
+            for period in periods
+        ]
+        obeyed_by = tuple(self._obeyed_by(subject))
+        # Stored before the waiting runs are looked up: so no wake-up is lost.
+        self.table.put_verdicts(given)
+        return GivenVerdict(
+            verdicts=tuple(given), obeyed_by=obeyed_by, note=self._wake(subject, periods) if obeyed_by else ""
+        )
+
+    def failed(self, subjects: Iterable[Subject], first: str, last: str) -> list[Verdict]:
+        """Return the verdicts by which hours and published days have failed, from one date to another, in order."""
+
+        def read(subject: Subject) -> tuple[Verdict, ...]:
+            if subject.of == "pipeline":
+                return published_failures(subject.name, first, last, verdicts=self.table, table=self.runs)
+            return failures_of_hours(subject.name, f"{first}T00", f"{last}T23", verdicts=self.table)
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            return [verdict for found in pool.map(read, subjects) for verdict in found]
+
+    def subjects(self, name: str | None) -> list[Subject]:
+        """Return the sources and pipelines with a name, or all of them. Raises `UnknownName`."""
+        found = [Subject("source", source) for source in sorted(self.project.sources) if name in {None, source}]
+        stored = name and self.project.stored_name(name)
+        found += [Subject("pipeline", each) for each in sorted(self.project.pipelines) if stored in {None, each}]
+        if not found:
+            raise UnknownName(
+                f"no source or pipeline {name!r} is deployed (sources: {', '.join(sorted(self.project.sources))}; "
+                f"pipelines: {', '.join(map(self.project.present_name, sorted(self.project.pipelines)))})"
+            )
+        return found
+
+    def _subject(self, name: str, hour: Hour | None, date: Date | None) -> tuple[Subject, list[str], int | None]:
+        """Return what a verdict is about, its periods in order, and the version of a day."""
+        kinds = {subject.of: subject for subject in self.subjects(name)}
+        if hour is not None:
+            if "source" not in kinds:
+                raise InputError(f"hour: {name} is a pipeline, which publishes days: give the date")
+            return kinds["source"], [self._hour(hour)], None
+        day = iso_date(date or "")
+        if "pipeline" in kinds:
+            subject = kinds["pipeline"]
+            published = self.runs.day(subject.name, day).published
+            if published is None:
+                raise InputError(f"date: {name} has published nothing for {day}: a verdict is about a version")
+            return subject, [day], published.run.attempt
+        timezone = self.project.source(name).pull_timezone
+        check_begun(day, timezone, name="date")
+        hours = [start_of(partition) for partition in day_of(parse_date(day), timezone).partitions()]
+        # Of today: an hour that has not begun has no data yet.
+        return kinds["source"], [self._hour(each) for each in hours if each <= self.now()], None
+
+    def _hour(self, value: Hour) -> str:
+        """Return a UTC hour as its name. Raises `InputError`."""
+        message = f"hour: {value!r} is not a UTC hour such as 2026-01-01T15"
+        try:
+            if isinstance(value, str):
+                if not _HOUR.fullmatch(value):
+                    raise InputError(message)
+                value = datetime.fromisoformat(f"{value}:00:00+00:00")
+            start = value.astimezone(UTC)
+        except ValueError as error:
+            raise InputError(message) from error
+        if value.tzinfo is None or start != start.replace(minute=0, second=0, microsecond=0):
+            raise InputError(message)
+        name = start.isoformat()[:13]
+        if start > self.now():
+            raise InputError(f"hour: {name} has not begun, UTC")
+        if start < self.now() - KEPT:
+            raise InputError(f"hour: {name} is more than {KEPT.days} days ago: verdicts are not kept for so long")
+        return name
+
+    def _obeyed_by(self, subject: Subject) -> Iterable[str]:
+        for pipeline in self.project.pipelines.values():
+            names = [item for item in pipeline.sources if subject == ("source", item)]
+            names += [item for item, table in pipeline.published_tables.items() if subject == ("pipeline", table.table)]
+            if set(names) & set(pipeline.when.quality):
+                yield self.project.present_name(pipeline.pipeline)
+
+    def _wake(self, subject: Subject, periods: list[str]) -> str:
+        """Have waiting runs evaluated; return why that was not possible, or an empty string."""
+        try:
+            if subject.of == "source":
+                self.wake_source(subject.name, [datetime.fromisoformat(f"{each}:00:00+00:00") for each in periods])
+            else:
+                self.wake_day(subject.name, periods[0])
+        except SlackwaterError as error:
+            # They are evaluated every 15 minutes in any case.
+            return f"runs that wait are evaluated within 15 minutes: {error}"
+        return ""
