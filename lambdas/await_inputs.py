@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter
 from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import function_resources
 from slackwater.state.conditions import describe_unmet
+from slackwater.state.verdicts import Subject
 from slackwater.state.waits import WaitingRun
 
 logger = Logger()
@@ -44,7 +45,16 @@ class DayPublishedRequest(BaseModel):
     date: str
 
 
-AwaitInputsRequest = WaitRequest | SourceChangedRequest | DayPublishedRequest
+class VerdictRequest(BaseModel):
+    """Verdicts about periods of a source or a pipeline were stored."""
+
+    event: Literal["verdict"]
+    of: Literal["source", "pipeline"]
+    name: str
+    periods: tuple[str, ...]
+
+
+AwaitInputsRequest = WaitRequest | SourceChangedRequest | DayPublishedRequest | VerdictRequest
 _REQUEST: TypeAdapter[AwaitInputsRequest] = TypeAdapter(Annotated[AwaitInputsRequest, Field(discriminator="event")])
 
 
@@ -65,4 +75,6 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             waits.wake_source(source, hours)
         case DayPublishedRequest(pipeline=pipeline, date=date):
             waits.wake_day(pipeline, date)
+        case VerdictRequest(of=of, name=name, periods=periods):
+            waits.wake_verdict(Subject(of, name), periods)
     return {"missing": missing}

@@ -100,7 +100,8 @@ class World:
         return uri
 
     def freeze(self, date: str, **options: Any) -> Run:
-        return freezer_of(self).freeze(pipeline=PIPELINE, date=date, execution="run", correlation_id="c", **options).run
+        options = {"pipeline": PIPELINE, **options}
+        return freezer_of(self).freeze(date=date, execution="run", correlation_id="c", **options).run
 
     def publish(self, date: str, **options: Any) -> Run:
         run = self.freeze(date, **options)

@@ -156,6 +156,9 @@ class ProcessingStack(FunctionStack):
         grants.find_objects(function.role, storage.raw, "raw/")
         waits_for = [name for pipeline in self.parts.project.pipelines.values() for name in pipeline.when.inputs]
         grants.decrypt_sources(function.role, storage.source_keys, waits_for)
+        # A verdict has travelled to the versions that have read its data: their manifests say what they have read.
+        grants.list_objects(function.role, storage.exchange, "manifests/")
+        grants.read_objects(function.role, storage.exchange, "manifests/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.use_items(function.role, storage.state_table, "Query", "PutItem", "UpdateItem", "DeleteItem")
         grants.use_items(function.role, storage.run_table, "GetItem")

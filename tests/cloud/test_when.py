@@ -84,7 +84,7 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     post("beacons", 3)
     wait_for(lambda: "UTC: fail, by arn:" in unmet()[0])
     [failed] = cloud.json("state", "beacons", "--from", DATE, "--to", DATE)[0]["failed"]
-    assert (failed["hour"], failed["reason"]) == (hour, "one is twice")
+    assert (failed["hour"], failed["verdicts"][0]["reason"]) == (hour, "one is twice")
     assert FREEZE not in entered(cloud, execution)
     given = cloud.json("verdict", "beacons", "--hour", hour, "pass", "--reason", "they are two")
     assert (given["obeyed_by"], given["note"]) == ([PIPELINE], "")

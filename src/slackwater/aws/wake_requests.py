@@ -12,6 +12,7 @@ from typing import Any
 from slackwater.aws.clients import Clients
 from slackwater.aws.failures import translated
 from slackwater.aws.function import best_effort
+from slackwater.state.verdicts import Subject
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class WakeRequests:
     def wake_day(self, pipeline: str, date: str) -> None:
         """Have the runs evaluated that wait for this day of a pipeline."""
         self._request({"event": "day", "pipeline": pipeline, "date": date})
+
+    def wake_verdict(self, subject: Subject, periods: Iterable[str]) -> None:
+        """Have the runs evaluated that wait for the quality of these periods, or of what has read them."""
+        self._request({"event": "verdict", **subject._asdict(), "periods": list(periods)})
 
     def _request(self, request: dict[str, Any]) -> None:
         if not self.function:

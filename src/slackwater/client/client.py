@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from slackwater.client.push import Event
     from slackwater.client.sender import PushTotals
     from slackwater.client.states import SourceStates
-    from slackwater.client.verdicts import GivenVerdict, Hour
+    from slackwater.client.verdicts import FailedPeriod, GivenVerdict, Hour
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
-    from slackwater.state.verdicts import Quality, Verdict
+    from slackwater.state.verdicts import Quality
 
 
 class PullTotals(TypedDict):
@@ -203,8 +203,8 @@ class Client(LateClient):
 
     def failed_periods(
         self, name: str | None = None, *, first: Date | None = None, last: Date | None = None
-    ) -> list[Verdict]:
-        """Return the verdicts by which hours of sources (UTC), and published days of pipelines, have failed.
+    ) -> list[FailedPeriod]:
+        """Return the hours of sources (UTC) that have failed, and the published days that have, or have read them.
 
         Those of the deployed source and pipeline with this name, or of all: by default of today. Raises `UnknownName`,
         `InputError` for a wrong date, `NotDeployed`, `CloudError`.

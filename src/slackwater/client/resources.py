@@ -146,8 +146,8 @@ class ClientResources(Resources):
             project=self.deployed,
             table=self.verdict_table,
             runs=self.run_table,
-            wake_source=wakes.wake_source,
-            wake_day=wakes.wake_day,
+            store=self.store,
+            wake=wakes.wake_verdict,
             principal=lambda: caller_arn(self.clients("sts")),
             now=utc_now,
         )

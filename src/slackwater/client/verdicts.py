@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from slackwater.client.arguments import Date, check_begun, iso_date
 from slackwater.errors import InputError, SlackwaterError, UnknownName
@@ -15,14 +15,14 @@ from slackwater.project.project import Project
 from slackwater.runs.day import day_of, parse_date, start_of
 from slackwater.runs.holds import refuse_long_reason
 from slackwater.runs.table import RunTable
-from slackwater.runs.waits.verdicts import failures_of_hours, published_failures
+from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.facts import KEPT
 from slackwater.state.verdicts import Quality, Subject, Verdict, VerdictTable, new_verdict
+from slackwater.storage import ObjectStore
 
 Hour = datetime | str
 """A UTC hour: an aware `datetime`, or a string such as 2026-01-01T15."""
 _HOUR = re.compile(r"\d{4}-\d\d-\d\dT\d\d")
-_READERS = 16
 _INSTANT = timedelta(microseconds=1)
 
 
@@ -32,9 +32,28 @@ class GivenVerdict(Record):
     verdicts: tuple[Verdict, ...]
     """One for each UTC hour of a source, or one for a day of a pipeline."""
     obeyed_by: tuple[str, ...]
-    """The deployed pipelines whose waiting runs obey it, by `when.quality`."""
+    """The deployed pipelines whose waiting runs obey it, by `when.quality`: also those that read it through others."""
     note: str
     """Why their runs are looked at up to 15 minutes later; empty if they are looked at now."""
+
+
+class FailedPeriod(Record):
+    """An hour of a source, or the published version of a day, that has failed or has read what has failed."""
+
+    of: Literal["source", "pipeline"]
+    name: str
+    period: str
+    """A UTC hour of a source, such as 2026-01-01T15, or a day of a pipeline."""
+    version: int | None
+    """The published attempt of the day; None for an hour."""
+    verdicts: tuple[Verdict, ...]
+    """Why: those about the period, and of a day those that have travelled to it."""
+
+    @property
+    def document(self) -> dict[str, object]:
+        """As commands print it in JSON."""
+        period = {"hour": self.period} if self.of == "source" else {"date": self.period, "version": self.version}
+        return {self.of: self.name, **period, "verdicts": [item.document for item in self.verdicts]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +64,9 @@ class Verdicts:
     """The deployed one."""
     table: VerdictTable
     runs: RunTable
-    wake_source: Callable[[str, list[datetime]], object]
-    """Has the runs evaluated that wait for these UTC hours of a source. May raise `SlackwaterError`."""
-    wake_day: Callable[[str, str], object]
-    """Has the runs evaluated that wait for a day of a pipeline. May raise `SlackwaterError`."""
+    store: ObjectStore
+    wake: Callable[[Subject, list[str]], object]
+    """Has the runs evaluated that wait for the quality of these periods. May raise `SlackwaterError`."""
     principal: Callable[[], str]
     now: Callable[[], datetime]
 
@@ -75,16 +93,24 @@ class Verdicts:
             verdicts=tuple(given), obeyed_by=obeyed_by, note=self._wake(subject, periods) if obeyed_by else ""
         )
 
-    def failed(self, subjects: Iterable[Subject], first: str, last: str) -> list[Verdict]:
-        """Return the verdicts by which hours and published days have failed, from one date to another, in order."""
+    def failed(self, subjects: Iterable[Subject], first: str, last: str) -> list[FailedPeriod]:
+        """Return the hours and the published days that have failed, from one date to another, in order."""
+        reader = VerdictReader(project=self.project, table=self.runs, store=self.store, verdicts=self.table)
 
-        def read(subject: Subject) -> tuple[Verdict, ...]:
-            if subject.of == "pipeline":
-                return published_failures(subject.name, first, last, verdicts=self.table, table=self.runs)
-            return failures_of_hours(subject.name, f"{first}T00", f"{last}T23", verdicts=self.table)
+        def read(subject: Subject) -> list[FailedPeriod]:
+            if subject.of == "source":
+                found = reader.of_range(subject.name, f"{first}T00", f"{last}T23")
+                return [_failed(subject, item.period, None, (item,)) for item in found]
+            if not reader.may_have_failed(subject.name):
+                return []
+            days = self.runs.days(subject.name, first, last)
+            return [
+                _failed(subject, day.date, day.published.run.attempt, found)
+                for day in days
+                if day.published and (found := reader.of_published(subject.name, day.date))
+            ]
 
-        with ThreadPoolExecutor(_READERS) as pool:
-            return [verdict for found in pool.map(read, subjects) for verdict in found]
+        return [period for subject in subjects for period in read(subject)]
 
     def subjects(self, name: str | None) -> list[Subject]:
         """Return the sources and pipelines with a name, or all of them. Raises `UnknownName`."""
@@ -139,20 +165,27 @@ class Verdicts:
         return name
 
     def _obeyed_by(self, subject: Subject) -> Iterable[str]:
-        for pipeline in self.project.pipelines.values():
-            names = [item for item in pipeline.sources if subject == ("source", item)]
-            names += [item for item, table in pipeline.published_tables.items() if subject == ("pipeline", table.table)]
-            if set(names) & set(pipeline.when.quality):
-                yield self.project.present_name(pipeline.pipeline)
+        """Return the pipelines that obey a verdict, in order; also those that read its data through others."""
+        reached, found = [subject], set[str]()
+        for each in reached:
+            for name, pipeline in self.project.pipelines.items():
+                read = {item for item in pipeline.sources if each == ("source", item)}
+                read |= {key for key, item in pipeline.published_tables.items() if each == ("pipeline", item.table)}
+                if read and Subject("pipeline", name) not in reached:
+                    reached.append(Subject("pipeline", name))
+                if read & set(pipeline.when.quality):
+                    found.add(self.project.present_name(name))
+        return sorted(found)
 
     def _wake(self, subject: Subject, periods: list[str]) -> str:
         """Have waiting runs evaluated; return why that was not possible, or an empty string."""
         try:
-            if subject.of == "source":
-                self.wake_source(subject.name, [datetime.fromisoformat(f"{each}:00:00+00:00") for each in periods])
-            else:
-                self.wake_day(subject.name, periods[0])
+            self.wake(subject, periods)
         except SlackwaterError as error:
             # They are evaluated every 15 minutes in any case.
             return f"runs that wait are evaluated within 15 minutes: {error}"
         return ""
+
+
+def _failed(subject: Subject, period: str, version: int | None, verdicts: tuple[Verdict, ...]) -> FailedPeriod:
+    return FailedPeriod(of=subject.of, name=subject.name, period=period, version=version, verdicts=verdicts)

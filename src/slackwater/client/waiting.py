@@ -12,7 +12,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import Day
 from slackwater.runs.table import is_alive
 from slackwater.runs.waits.evaluation import InputEvaluator
-from slackwater.runs.waits.verdicts import failures_of_input, published_failures
+from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.conditions import Then, Unmet, end_of_wait
 from slackwater.state.verdicts import Verdict, VerdictTable, describe_verdicts
 from slackwater.state.waits import DayKey, WaitingRun
@@ -25,14 +25,14 @@ class FailedData(Record):
     """Data of which a verdict says that it has failed."""
 
     name: str
-    """The input, or the pipeline for the version that it has published."""
+    """The input, or `this version`: the published one, and what it has read."""
     verdicts: tuple[Verdict, ...]
-    """By period."""
+    """By source, pipeline and period."""
 
     @property
     def lines(self) -> list[str]:
-        """For people: `clicks 2026-01-01 15:00 UTC: fail, by arn:... since 2026-01-02 09:00 UTC: bots`."""
-        return [f"{self.name} {line}" for line in describe_verdicts(self.verdicts)]
+        """For people: `this version: clicks 2026-01-01 15:00 UTC: fail, by arn:... since 2026-01-02 ...`."""
+        return [f"{self.name}: {line}" for line in describe_verdicts(self.verdicts)]
 
 
 class WaitingExecution(Record):
@@ -93,10 +93,14 @@ def input_wait(checker: Checker, key: DayKey, waits: ReadsWaits, verdicts: Verdi
 
 
 def failed_data(checker: Checker, pipeline: Pipeline, day: Day, verdicts: VerdictTable) -> Iterator[FailedData]:
-    """Yield what has failed: the published version of a day, and what a run would read. Raises `CloudError`."""
-    name, date = pipeline.pipeline, day.date.isoformat()
-    own = published_failures(name, date, date, verdicts=verdicts, table=checker.table)
-    found = {checker.project.present_name(name): own} | {
-        item: failures_of_input(pipeline, item, day, verdicts=verdicts, table=checker.table) for item in pipeline.inputs
-    }
-    yield from (FailedData(name=item, verdicts=failed) for item, failed in found.items() if failed)
+    """Yield what has failed: of the published version of a day, and of what a run would read besides.
+
+    Raises `CloudError`, `ObjectInvalid`.
+    """
+    reader = VerdictReader(project=checker.project, table=checker.table, store=checker.store, verdicts=verdicts)
+    own = reader.of_published(pipeline.pipeline, day.date.isoformat())
+    found = {"this version": own} | {item: reader.of_input(pipeline, item, day) for item in pipeline.inputs}
+    for name, failed in found.items():
+        new = failed if failed is own else tuple(item for item in failed if item not in own)
+        if new:
+            yield FailedData(name=name, verdicts=new)

@@ -95,6 +95,12 @@ def deciding(verdicts: Iterable[Verdict]) -> list[Verdict]:
     return [newest[key] for key in sorted(newest)]
 
 
+def in_order(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """Return verdicts by source, pipeline and period, each once."""
+    by_id = {verdict.id: verdict for verdict in verdicts}
+    return tuple(sorted(by_id.values(), key=lambda item: (item.of, item.name, item.period, item.version or 0)))
+
+
 def period_label(verdict: Verdict) -> str:
     """Return the period for people: `2026-01-01 15:00 UTC`, or `2026-01-01, version 3`."""
     if verdict.of == "source":
@@ -105,13 +111,14 @@ def period_label(verdict: Verdict) -> str:
 def describe_verdicts(verdicts: Iterable[Verdict]) -> Iterator[str]:
     """Yield a line for verdicts that were given together: periods, quality, who has given it, since when, and why.
 
-    `2026-01-01 15:00 UTC: fail, by arn:aws:iam::1:user/ana since 2026-01-02 09:00 UTC: bots`
+    `clicks 2026-01-01 15:00 UTC: fail, by arn:aws:iam::1:user/ana since 2026-01-02 09:00 UTC: bots`
     """
 
-    def given(verdict: Verdict) -> tuple[datetime, str, str, str]:
-        return verdict.at, verdict.principal, verdict.quality, verdict.reason
+    def given(verdict: Verdict) -> tuple[datetime, str, str, str, str]:
+        return verdict.at, verdict.name, verdict.principal, verdict.quality, verdict.reason
 
-    for (at, principal, quality, reason), group in groupby(sorted(verdicts, key=given), key=given):
+    for (at, name, principal, quality, reason), group in groupby(sorted(verdicts, key=given), key=given):
         periods = [period_label(verdict) for verdict in sorted(group, key=lambda each: each.period)]
-        listed = f"{len(periods)} hours from {periods[0]} on" if len(periods) > _MOST_LISTED else ", ".join(periods)
-        yield f"{listed}: {quality}, by {principal} since {timestamp(at)}: {reason}"
+        more = f" and {len(periods) - 1} more hours" if len(periods) > _MOST_LISTED else ""
+        listed = f"{periods[0]}{more}" if more else ", ".join(periods)
+        yield f"{name} {listed}: {quality}, by {principal} since {timestamp(at)}: {reason}"

@@ -15,12 +15,13 @@ from botocore.stub import Stubber
 from lambdas import await_inputs, check_arrivals, record_run
 from slackwater.aws.executions.task_tokens import TaskTokens
 from slackwater.aws.wake_requests import WakeRequests
-from slackwater.errors import AccessDenied
+from slackwater.errors import AccessDenied, Throttled
 from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import publication_uri
 from slackwater.state.conditions import Evaluation, Outcome
 from slackwater.state.facts import HOUR
+from slackwater.state.verdicts import Subject
 from slackwater.state.waits import DayKey, WaitingRun, Waits
 from tests.fakes_check import PIPELINE, PUBLICATION
 from tests.fakes_functions import resources_of, use_resources
@@ -74,6 +75,10 @@ class Woken:
         self.asked.append((pipeline, date))
         return [KEY]
 
+    def of_verdict(self, subject, periods):
+        self.asked.append((subject, periods))
+        return [KEY]
+
 
 @pytest.fixture
 def called(monkeypatch):
@@ -106,12 +111,19 @@ def requests():
     wakes.wake_source("clicks", [NOON, NOON, NOON - HOUR])
     wakes.wake_source("clicks")
     wakes.wake_day("daily", "2026-01-01")
+    wakes.wake_verdict(Subject("source", "clicks"), ["2026-01-01T12"])
     return function.requests
+
+
+ASKED = [
+    ("clicks", (NOON - HOUR, NOON)), ("clicks", None), ("daily", "2026-01-01"),
+    (("source", "clicks"), ("2026-01-01T12",)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("request_", "asked"),
-    list(zip(requests(), [("clicks", (NOON - HOUR, NOON)), ("clicks", None), ("daily", "2026-01-01")], strict=True)),
+    list(zip(requests(), ASKED, strict=True)),
 )
 def test_a_request_wakes_the_runs_of_the_days_that_read_it(called, request_, asked):
     call, table, tasks, days = called
@@ -126,10 +138,12 @@ def test_nothing_is_requested_if_no_pipeline_waits():
     assert function.requests == []
 
 
-def test_a_request_that_fails_is_only_logged(caplog):
+def test_a_request_that_fails_is_only_logged_except_by_a_command(caplog):
     error = ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "later"}}, "Invoke")
     WakeRequests(Lambda(error), "f").wake_day("daily", "2026-01-01")
     assert caplog.messages == ["runs that wait are evaluated in 15 minutes"]
+    with pytest.raises(Throttled, match="could not evaluate waiting runs"):
+        WakeRequests(Lambda(error), "f", raises=True).wake_day("daily", "2026-01-01")
 
 
 @pytest.mark.parametrize("code", ["TaskTimedOut", "TaskDoesNotExist", "InvalidToken"])

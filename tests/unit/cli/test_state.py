@@ -17,7 +17,7 @@ from slackwater.state.fold import fold, periods_with
 from slackwater.state.reports import new_report
 from tests.fakes_cli import Terminal, a_client, use_client
 from tests.fakes_receiver import a_source
-from tests.fakes_runs import DictRunTable
+from tests.fakes_runs import DictRunTable, DictStore
 from tests.fakes_state import MemoryPeriods, MemoryVerdicts
 
 pytestmark = pytest.mark.unit
@@ -62,8 +62,8 @@ def with_verdicts(project, **resources):
         project=project,
         table=MemoryVerdicts(),
         runs=DictRunTable(),
-        wake_source=lambda *_: None,
-        wake_day=lambda *_: None,
+        store=DictStore(),
+        wake=lambda *_: None,
         principal=lambda: "arn:aws:iam::1:user/ana",
         now=lambda: START + timedelta(hours=9),
     )
@@ -134,22 +134,23 @@ def test_hours_that_have_failed_have_a_sign_and_a_reason(failed, printed_by, mon
     lines = shown(printed_by, monkeypatch, "--from", "2026-01-01", "--to", "2026-01-01").splitlines()
     assert lines[1] == "2026-01-01  ✗▁▲·····················"
     by = "by arn:aws:iam::1:user/ana since 2026-01-01 09:00 UTC"
-    assert lines[5] == f"  2026-01-01 00:00 UTC: fail, {by}: bots"
+    assert lines[5] == f"  clicks 2026-01-01 00:00 UTC: fail, {by}: bots"
     assert lines[lines.index("rates") + 1] == "2026-01-01  ✗"
-    assert f"  10 hours from 2026-01-01 00:00 UTC on: fail, {by}: in cents" in lines
-    assert lines[-3:-1] == ["other", f"  2026-01-01 03:00 UTC: fail, {by}: twice"]
+    assert f"  rates 2026-01-01 00:00 UTC and 9 more hours: fail, {by}: in cents" in lines
+    assert lines[-3:-1] == ["other", f"  other 2026-01-01 03:00 UTC: fail, {by}: twice"]
     assert lines[-1] == "█ complete  ▁ short  ▲ surplus  · unknown  ✗ failed"
 
 
 def test_a_pipe_gets_the_verdicts(failed, document_of):
     clicks, _, other = document_of("state", "--from", "2026-01-01", "--to", "2026-01-01")
     [failed] = clicks["failed"]
-    assert (failed["source"], failed["hour"], failed["quality"]) == ("clicks", "2026-01-01T00", "fail")
-    assert (failed["reason"], failed["principal"]) == ("bots", "arn:aws:iam::1:user/ana")
+    [verdict] = failed["verdicts"]
+    assert (failed["source"], failed["hour"], verdict["quality"]) == ("clicks", "2026-01-01T00", "fail")
+    assert (verdict["reason"], verdict["principal"]) == ("bots", "arn:aws:iam::1:user/ana")
     assert (other["source"], [item["hour"] for item in other["failed"]]) == ("other", ["2026-01-01T03"])
 
 
 def test_a_source_without_counts_shows_what_has_failed(client, printed_by, monkeypatch):
     client.verdict("other", "fail", reason="twice", hour="2026-01-01T03")
     lines = shown(printed_by, monkeypatch, "other", "--from", "2026-01-01", "--to", "2026-01-01").splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["other", "  2026-01-01 03"]
+    assert [line.partition(":")[0] for line in lines] == ["other", "  other 2026-01-01 03"]

@@ -52,8 +52,8 @@ def client(monkeypatch, world, woken):
         project=world.project,
         table=world.verdicts,
         runs=world.table,
-        wake_source=lambda name, hours: woken.append((name, hours, len(world.verdicts.stored))),
-        wake_day=lambda name, date: woken.append((name, date, len(world.verdicts.stored))),
+        store=world.store,
+        wake=lambda subject, periods: woken.append((*subject, periods, len(world.verdicts.stored))),
         principal=lambda: ANA,
         now=world.now,
     )
@@ -70,7 +70,7 @@ def test_a_verdict_is_stored_before_the_runs_that_obey_it_are_woken(verdict, wor
     assert out == (
         f"flights 2013-03-08 06:00 UTC: fail, {SINCE}: bots\n  obeyed by waiting runs of daily_delays (when.quality)\n"
     )
-    assert woken == [("flights", [START + HOUR], 1)]
+    assert woken == [("source", "flights", ["2013-03-08T06"], 1)]
     [stored] = world.verdicts.stored.values()
     assert (stored.of, stored.name, stored.period, stored.version) == ("source", "flights", "2013-03-08T06", None)
     assert (stored.quality, stored.reason, stored.principal, stored.at) == ("fail", "bots", ANA, world.time)
@@ -91,7 +91,7 @@ def test_a_later_pass_clears_it_whatever_the_clock_says(verdict, client, world):
 def test_a_day_of_a_source_is_its_hours(verdict, client):
     out = verdict("weather", "fail", "--date", DATE, "--reason", "in Kelvin").out
     assert client.project.source("weather").pull_timezone == "UTC"
-    assert out.startswith(f"weather 24 hours from 2013-03-08 00:00 UTC on: fail, {SINCE}: in Kelvin\n")
+    assert out.startswith(f"weather 2013-03-08 00:00 UTC and 23 more hours: fail, {SINCE}: in Kelvin\n")
     assert "no waiting run obeys it" in out
     assert [item.period for item in client.failed_periods("weather", first=DATE, last=DATE)][23] == "2013-03-08T23"
 
@@ -121,14 +121,14 @@ def test_a_verdict_about_a_day_wakes_the_pipelines_that_obey_it(verdict, client,
     project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, "weekly": weekly}})
     vars(client)["verdicts"] = replace(client.verdicts, project=project)
     assert "of weekly (when.quality)" in verdict(PIPELINE, "fail", "--date", DATE, "--reason", "x").out
-    assert woken == [(PIPELINE, DATE, 1)]
+    assert woken == [("pipeline", PIPELINE, [DATE], 1)]
 
 
 def test_runs_that_cannot_be_woken_are_named(verdict, client, world):
     def refuse(*_):
         raise AccessDenied("could not evaluate waiting runs: AccessDenied")
 
-    vars(client)["verdicts"] = replace(client.verdicts, wake_source=refuse)
+    vars(client)["verdicts"] = replace(client.verdicts, wake=refuse)
     assert "runs that wait are evaluated within 15 minutes: could not evaluate" in verdict(*FAIL).err
     assert len(world.verdicts.stored) == 1
 
@@ -176,14 +176,16 @@ def test_an_hour_is_an_instant_with_an_offset(client):
 def test_why_shows_what_has_failed(verdict, world, printed_by, document_of):
     world.publish(DATE)
     verdict(*FAIL)
+    verdict("flights", "fail", "--hour", "2013-03-08T07", "--reason", "more bots")  # it has read none of this hour
     verdict(PIPELINE, "fail", "--date", DATE, "--reason", "half of it")
     out = printed_by("why", PIPELINE, "--date", DATE, *PROJECT).out
     assert (
-        f"  failed data   {PIPELINE} 2013-03-08, version 1: fail, {SINCE}: half of it\n"
-        f"                flights 2013-03-08 06:00 UTC: fail, {SINCE}: bots\n"
+        f"  failed data   this version: {PIPELINE} 2013-03-08, version 1: fail, {SINCE}: half of it\n"
+        f"                this version: flights 2013-03-08 06:00 UTC: fail, {SINCE}: bots\n"
+        f"                flights: flights 2013-03-08 07:00 UTC: fail, {SINCE}: more bots\n"
     ) in out
     names = [item["name"] for item in document_of("why", PIPELINE, "--date", DATE, *PROJECT)["failed"]]
-    assert names == [PIPELINE, "flights"]
+    assert names == ["this version", "flights"]
 
 
 def test_why_says_that_a_run_waits_for_quality_after_its_inputs(verdict, client, world, printed_by):
@@ -193,7 +195,7 @@ def test_why_says_that_a_run_waits_for_quality_after_its_inputs(verdict, client,
     vars(client)["dry_checker"] = without_writes(world.checker)
     verdict(*FAIL)
     out = printed_by("why", PIPELINE, "--date", DATE, *PROJECT).out
-    assert "weather: it has no data\n                flights: 2013-03-08 06:00 UTC: fail, by" in out
+    assert "weather: it has no data\n                flights: flights 2013-03-08 06:00 UTC: fail, by" in out
 
 
 def test_state_shows_days_of_a_pipeline_that_have_failed(verdict, world, monkeypatch, printed_by):
@@ -203,8 +205,8 @@ def test_state_shows_days_of_a_pipeline_that_have_failed(verdict, world, monkeyp
     for date in (DATE, "2013-03-07"):
         err = printed_by("state", PIPELINE, "--from", date, "--to", date, *PROJECT).err
     assert f"{PIPELINE}\n" in terminal.getvalue()
-    assert "2013-03-08, version 1: fail, by" in terminal.getvalue()
-    assert f"{PIPELINE}: no verdict says that a day from 2013-03-07 to 2013-03-07 has failed" in err
+    assert f"2013-03-08, version 1: {PIPELINE} 2013-03-08, version 1: fail, by" in terminal.getvalue()
+    assert f"{PIPELINE}: no day from 2013-03-07 to 2013-03-07 has failed by a verdict" in err
 
 
 def test_an_older_deployment_stores_no_verdicts(client, monkeypatch, verdict, printed_by):
@@ -221,3 +223,17 @@ def test_a_pipeline_with_the_name_of_a_source_has_the_days(client, world):
     with pytest.raises(Exception, match="has published nothing"):
         client.verdict("flights", "fail", reason="x", date=DATE)
     assert client.verdict("flights", "fail", reason="x", hour=START).verdicts[0].of == "source"
+
+
+def test_a_verdict_travels_to_the_days_that_have_read_the_hour(verdict, world, monkeypatch, printed_by, document_of):
+    world.publish(DATE)
+    verdict(*FAIL)
+    [flights, daily] = document_of("state", "--from", DATE, "--to", DATE, *PROJECT)
+    assert (flights["source"], flights["failed"][0]["hour"]) == ("flights", "2013-03-08T06")
+    [day] = daily["failed"]
+    assert (day["pipeline"], day["date"], day["version"], day["verdicts"][0]["hour"]) == (
+        PIPELINE, DATE, 1, "2013-03-08T06"
+    )  # fmt: skip
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    printed_by("state", PIPELINE, "--from", DATE, "--to", DATE, *PROJECT)
+    assert f"2013-03-08, version 1: flights 2013-03-08 06:00 UTC: fail, {SINCE}: bots" in terminal.getvalue()

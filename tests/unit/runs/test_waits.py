@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import When
 from slackwater.runs.day import day_of, partition_of
@@ -215,7 +215,7 @@ def test_a_run_waits_until_its_source_passes(world):
     waiting(world, quality={"flights": "pass"}, incomplete={"after": "12h", "then": "run"})
     assert outcome(world) == ("ready", ())  # without a verdict
     give(world, "fail", "2013-03-08T06")
-    text = "flights: 2013-03-08 06:00 UTC: fail, by ana since 2013-03-09 05:00 UTC: bots"
+    text = "flights: flights 2013-03-08 06:00 UTC: fail, by ana since 2013-03-09 05:00 UTC: bots"
     assert outcome(world) == ("wait", (text,))
     give(world, "pass", "2013-03-08T06", at=END - HOUR)  # an older one
     assert outcome(world) == ("wait", (text,))
@@ -275,19 +275,62 @@ def test_a_run_waits_until_the_published_day_of_another_pipeline_passes(world):
     give(world, "fail", DATE, **of_day, version=1)
     give(world, "fail", "2013-03-07", **of_day, version=1)  # another day
     give(world, "fail", "2013-03-09", **of_day, version=1)  # not published any more
-    assert state() == ("wait", ["2013-03-08, version 1: fail, by ana since 2013-03-09 05:00 UTC: bots"])
+    assert state() == ("wait", ["daily_delays 2013-03-08, version 1: fail, by ana since 2013-03-09 05:00 UTC: bots"])
     world.publish(DATE, force=True)
     assert state() == ("ready", [])
     give(world, "fail", DATE, **of_day, version=2)
     give(world, "pass", DATE, **of_day, version=1, at=END + HOUR)
     assert state()[0] == "wait"
-    assert list(ProjectDays(project=world.project, now=world.now).of_day(PIPELINE, DATE)) == [
-        ("weekly", "2013-03-08"), ("weekly", "2013-03-09")
-    ]  # fmt: skip
+    days = ProjectDays(project=world.project, now=world.now)
+    waiting_days = [("weekly", "2013-03-08"), ("weekly", "2013-03-09")]
+    assert sorted(days.of_day(PIPELINE, DATE)) == waiting_days
+    assert sorted(days.of_verdict(Subject("pipeline", PIPELINE), [DATE])) == waiting_days
+
+
+def test_a_verdict_about_an_hour_travels_to_runs_that_wait_for_what_has_read_it(world):
+    """`monthly` waits for days of `weekly`, which has read days of the pipeline that has read flights."""
+    daily = world.project.pipelines[PIPELINE]
+    tables = {"weekly": PIPELINE, "monthly": "weekly"}
+    more = {
+        name: daily.model_copy(
+            update={
+                "pipeline": name,
+                "sources": (),
+                "tables": {"days": TableInput(table=table, days=(-1, 0), missing="empty")},
+                "when": When.model_validate({"quality": {"days": "pass"}} if name == "monthly" else {}),
+                "steps": {"rows": StepUse(step="sql", depends_on=("days",))},
+                "publish": daily.publish.model_copy(update={"step": "rows"}),
+            }
+        )
+        for name, table in tables.items()
+    }
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: daily, **more}})
+    world.time = END + 30 * HOUR
+
+    def state():
+        return [item.text.partition(":")[0] for item in evaluation(world, "2013-03-09", "monthly").unmet]
+
+    world.publish(DATE)
+    world.publish("2013-03-08", pipeline="weekly")
+    assert state() == []
+    give(world, "fail", "2013-03-08T06")
+    give(world, "fail", "2013-03-08T09")  # it has read nothing of this hour
+    assert state() == ["flights 2013-03-08 06"]
+    days = ProjectDays(project=world.project, now=world.now)
+    woken = list(days.of_verdict(Subject("source", "flights"), ["2013-03-08T06"]))
+    assert DayKey("monthly", "2013-03-09") in woken
+    assert {key.pipeline for key in woken} == {"monthly"}
+    # Another version of the day changes nothing: the week has read the first one.
+    world.publish(DATE, force=True)
+    assert state() == ["flights 2013-03-08 06"]
+    give(world, "pass", "2013-03-08T06", at=END + HOUR)
+    assert state() == []
 
 
 def test_a_source_whose_quality_counts_wakes_the_days_that_read_it(world):
     waiting(world, quality={"flights": "pass"})
     days = ProjectDays(project=world.project, now=world.now)
-    assert set(days.of_source("flights", [START])) == {(PIPELINE, DATE)}
-    assert list(days.of_source("weather", [START])) == []
+    hours = ["2013-03-08T05", "2013-03-08T06"]
+    assert set(days.of_verdict(Subject("source", "flights"), hours)) == {(PIPELINE, DATE)}
+    assert list(days.of_verdict(Subject("source", "weather"), hours)) == []
+    assert list(days.of_source("flights", [START])) == []  # events change no verdict

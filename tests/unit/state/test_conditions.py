@@ -132,9 +132,9 @@ def test_people_read_what_is_missing():
         "prices: it has no data",
         "days: daily has not published 2026-01-01, 2026-01-02, 2026-01-03, 2026-01-04, 2026-01-05, 2026-01-06, "
         "2026-01-07 and 2 more of 9 days",
-        "clicks: 2026-01-01 01:00 UTC, 2026-01-01 02:00 UTC: fail, by ana since 2026-01-02 00:00 UTC: bots; "
-        "24 hours from 2026-01-01 00:00 UTC on: fail, by ana since 2026-01-02 00:01 UTC: cents",
-        "views: 2026-01-01 00:00 UTC: fail, by ana since 2026-01-02 00:00 UTC: reason 0; "
-        "2026-01-01 01:00 UTC: fail, by ana since 2026-01-02 00:01 UTC: reason 1; "
-        "2026-01-01 02:00 UTC: fail, by ana since 2026-01-02 00:02 UTC: reason 2; and 2 more",
+        "clicks: clicks 2026-01-01 01:00 UTC, 2026-01-01 02:00 UTC: fail, by ana since 2026-01-02 00:00 UTC: bots; "
+        "clicks 2026-01-01 00:00 UTC and 23 more hours: fail, by ana since 2026-01-02 00:01 UTC: cents",
+        "views: clicks 2026-01-01 00:00 UTC: fail, by ana since 2026-01-02 00:00 UTC: reason 0; "
+        "clicks 2026-01-01 01:00 UTC: fail, by ana since 2026-01-02 00:01 UTC: reason 1; "
+        "clicks 2026-01-01 02:00 UTC: fail, by ana since 2026-01-02 00:02 UTC: reason 2; and 2 more",
     )

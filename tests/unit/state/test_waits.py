@@ -59,6 +59,10 @@ class Days:
         if source == "clicks":
             yield WEEK
 
+    def of_verdict(self, subject: Subject, periods: object) -> Iterator[DayKey]:
+        if (subject, periods) == (CLICKS, [NOON]):
+            yield WEEK
+
 
 class Fuse:
     """Ends a process before its n-th write; those of all processes are counted."""
@@ -146,7 +150,7 @@ def test_a_verdict_wakes_runs_as_a_published_day_does(order, crashes, qualities)
     def give(verdict, wrap):
         wrap(days).give(verdict)
         wrap(days).give(verdict)  # a repeated call
-        ports(wrap).wake_source("clicks")
+        ports(wrap).wake_verdict(CLICKS, [NOON])
 
     def publish(date, wrap):
         wrap(days).publish(date)

@@ -14,8 +14,8 @@ from slackwater.cli.output import COUNT_STYLES, print_note, print_text
 from slackwater.errors import InputError
 
 if TYPE_CHECKING:
-    from slackwater.client.results import Verdict
     from slackwater.client.states import SourcePeriod, SourceStates
+    from slackwater.client.verdicts import FailedPeriod
 
 _DAYS = 7
 _MOST_DAYS = 366
@@ -44,57 +44,64 @@ def state(
     if not start <= end < start + timedelta(days=_MOST_DAYS):
         raise InputError(f"--from: {start} to {end} is not 1 to {_MOST_DAYS} days")
     client = session.client
-    failed: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in client.failed_periods(name, first=start, last=end):
-        failed.setdefault((verdict.of, verdict.name), []).append(verdict)
+    failed: dict[tuple[str, str], list[FailedPeriod]] = {}
+    for period in client.failed_periods(name, first=start, last=end):
+        failed.setdefault((period.of, period.name), []).append(period)
     source = client.project.sources.get(name or "")
     # A pipeline, and a source without counts, have nothing but verdicts.
     has_states = name is None or (source is not None and (source.counts or ("source", name) not in failed))
     states = client.states(name, first=start, last=end) if has_states else []
     of_states = [(item, failed.pop(("source", item.source), [])) for item in states]
-    documents = [_document(item, verdicts) for item, verdicts in of_states] + [
-        {of: each, "first": start, "last": end, "failed": [verdict.document for verdict in verdicts]}
-        for (of, each), verdicts in failed.items()
+    documents = [_document(item, periods) for item, periods in of_states] + [
+        {of: each, "first": start, "last": end, "failed": [period.document for period in periods]}
+        for (of, each), periods in failed.items()
     ]
 
     def view() -> None:
-        for number, (item, verdicts) in enumerate(of_states):
+        for number, (item, periods) in enumerate(of_states):
             if number:
                 print_text("")
-            _print_source(item, verdicts)
-        for (_, each), verdicts in failed.items():
+            _print_source(item, periods)
+        for (_, each), periods in failed.items():
             print_text(shown(each))
-            _print_failed(verdicts)
+            _print_failed(periods)
         if states:
-            signs = {**_SIGNS, **({"failed": _FAILED} if any(verdicts for _, verdicts in of_states) else {})}
+            signs = {**_SIGNS, **({"failed": _FAILED} if any(periods for _, periods in of_states) else {})}
             print_text("  ".join(f"{sign} {state}" for state, sign in signs.items()), style="dim")
         elif not failed:
             print_note(
                 "no source of the project has counts (docs/completeness.md shows how to add them), and nothing has "
                 "failed"
                 if name is None
-                else f"{shown(name)}: no verdict says that a day from {start} to {end} has failed"
+                else f"{shown(name)}: no day from {start} to {end} has failed by a verdict"
             )
 
     return Result(documents, view if sys.stdout.isatty() else None)
 
 
-def _document(item: SourceStates, verdicts: list[Verdict]) -> dict[str, Any]:
+def _document(item: SourceStates, failed: list[FailedPeriod]) -> dict[str, Any]:
     document = item.model_dump(mode="json", exclude={"periods": {"__all__": {"files"}}})
-    return {**document, "failed": [verdict.document for verdict in verdicts]}
+    return {**document, "failed": [period.document for period in failed]}
 
 
-def _print_failed(verdicts: list[Verdict]) -> None:
+def _print_failed(failed: list[FailedPeriod]) -> None:
     from slackwater.client.results import describe_verdicts
 
-    for line in describe_verdicts(verdicts):
+    of_hours = [verdict for period in failed if period.of == "source" for verdict in period.verdicts]
+    lines = list(describe_verdicts(of_hours))
+    for period in failed:
+        if period.of == "pipeline":
+            lines += [
+                f"{period.period}, version {period.version}: {line}" for line in describe_verdicts(period.verdicts)
+            ]
+    for line in lines:
         print_text(f"  {line}", style="red")
 
 
-def _print_source(item: SourceStates, verdicts: list[Verdict]) -> None:
+def _print_source(item: SourceStates, failed: list[FailedPeriod]) -> None:
     by_day = item.total.unit == "day"
     print_text(item.source if by_day else f"{item.source:<12}{_HOURS}")
-    bad = {datetime.fromisoformat(f"{verdict.period}:00:00+00:00") for verdict in verdicts}
+    bad = {datetime.fromisoformat(f"{period.period}:00:00+00:00") for period in failed}
     signs_of = {period.start: _SIGNS[period.state.value] for period in item.periods}
     for number in range((item.last - item.first).days + 1):
         day = item.first + timedelta(days=number)
@@ -114,7 +121,7 @@ def _print_source(item: SourceStates, verdicts: list[Verdict]) -> None:
     if len(wrong) > _NAMED:
         counts = Counter(period.state.value for period in wrong[_NAMED:])
         print_text(f"  and {', '.join(f'{count} more {state}' for state, count in sorted(counts.items()))}")
-    _print_failed(verdicts)
+    _print_failed(failed)
 
 
 def _described(period: SourcePeriod) -> str:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown_in
 from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_text
 from slackwater.errors import InputError, UnknownName
@@ -54,18 +55,18 @@ def verdict(
         raise UnknownName(f"NAME: no source or pipeline {name!r} in this project (it has {', '.join(known)})")
     given = session.client.verdict(name, quality.value, reason=reason, hour=hour, date=day)
     document = {**given.model_dump(), "verdicts": [each.document for each in given.verdicts]}
-    return Result(document, lambda: _print(name, given))
+    return Result(document, lambda: _print(given))
 
 
-def _print(name: str, given: GivenVerdict) -> None:
+def _print(given: GivenVerdict) -> None:
     from slackwater.client.results import describe_verdicts
 
     style = "green" if given.verdicts[0].quality == "pass" else "red"
     for line in describe_verdicts(given.verdicts):
-        print_text(f"{name} {line}", style=style)
+        print_text(shown_in(line), style=style)
     if given.obeyed_by:
         print_text(f"  obeyed by waiting runs of {', '.join(given.obeyed_by)} (when.quality)")
     else:
-        print_text("  no waiting run obeys it: no pipeline that reads it has `when: {quality: {...: pass}}`")
+        print_text("  no waiting run obeys it: no pipeline that reads its data has `when.quality`")
     if given.note:
         print_note(given.note, style="yellow")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date as date_type
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
 from slackwater.runs.day import HOUR, parse_date
+from slackwater.state.verdicts import Subject
 from slackwater.state.waits import DayKey
 
 _DAY = timedelta(days=1)
@@ -27,7 +30,7 @@ class ProjectDays:
         """Yield the days that wait for the source and read any of these UTC hours; with None, of any hour."""
         wanted = None if hours is None else list(hours)
         for pipeline in self.project.pipelines.values():
-            if source in pipeline.when.inputs or (source in pipeline.sources and source in pipeline.when.quality):
+            if source in pipeline.when.inputs:
                 dates = self._dates(pipeline)
                 yield from (
                     DayKey(pipeline.pipeline, date)
@@ -40,9 +43,33 @@ class ProjectDays:
         for reader in self.project.pipelines.values():
             for name, item in reader.published_tables.items():
                 if item.table == pipeline and (item.missing == "wait" or name in reader.when.quality):
-                    first, last = item.days
-                    read_by = {(published - timedelta(days=day)).isoformat() for day in range(first, last + 1)}
-                    yield from (DayKey(reader.pipeline, day) for day in read_by & self._dates(reader))
+                    yield from (DayKey(reader.pipeline, day) for day in _read_by(item, published) & self._dates(reader))
+
+    def of_verdict(self, subject: Subject, periods: Iterable[str]) -> Iterator[DayKey]:
+        """Yield the days that wait for the quality of these periods, or of what may have read them, through chains."""
+        read = list[tuple[str, set[str]]]()
+        if subject.of == "pipeline":
+            read.append((subject.name, set(periods)))
+        else:
+            hours = [datetime.fromisoformat(f"{period}:00:00+00:00") for period in periods]
+            for pipeline in self.project.pipelines.values():
+                if subject.name in pipeline.sources:
+                    dates = local_dates(hours, pipeline.timezone)
+                    read.append((pipeline.pipeline, dates))
+                    if subject.name in pipeline.when.quality:
+                        yield from (DayKey(pipeline.pipeline, date) for date in dates & self._dates(pipeline))
+        seen = dict[str, set[str]]()
+        while read:
+            name, dates = read.pop()
+            new = dates - seen.setdefault(name, set())
+            seen[name] |= new
+            for reader in self.project.pipelines.values():
+                tables = {key: item for key, item in reader.published_tables.items() if item.table == name}
+                for key, item in tables.items() if new else ():
+                    days = {day for date in new for day in _read_by(item, parse_date(date))}
+                    read.append((reader.pipeline, days))
+                    if key in reader.when.quality:
+                        yield from (DayKey(reader.pipeline, day) for day in days & self._dates(reader))
 
     def _dates(self, pipeline: Pipeline) -> set[str]:
         """Return the days of a pipeline that may wait now: those that have begun, and whose wait is not over."""
@@ -54,6 +81,12 @@ class ProjectDays:
             dates.add(date.isoformat())
             date += _DAY
         return dates
+
+
+def _read_by(item: TableInput, published: date_type) -> set[str]:
+    """Return the days that read a published day."""
+    first, last = item.days
+    return {(published - timedelta(days=day)).isoformat() for day in range(first, last + 1)}
 
 
 def local_dates(hours: Iterable[datetime], timezone: str) -> set[str]:

@@ -15,7 +15,7 @@ from slackwater.runs.day import Day, day_of, parse_date, start_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.source_counts import CountsReader, rows_by_hour
 from slackwater.runs.table import RunTable
-from slackwater.runs.waits.verdicts import failures_of_input
+from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, SourceCounts, total_counts
 from slackwater.state.conditions import (
@@ -71,9 +71,9 @@ class InputEvaluator:
             if item.missing == "wait":
                 yield self._published(name, item, day)
         # Last: a verdict that is given while the inputs are read counts.
+        reader = VerdictReader(project=self.project, table=self.table, store=self.inputs.store, verdicts=self.verdicts)
         for name in sorted(pipeline.when.quality):
-            found = failures_of_input(pipeline, name, day, verdicts=self.verdicts, table=self.table)
-            yield FailedInput(name, found)
+            yield FailedInput(name, reader.of_input(pipeline, name, day))
 
     def _counts(self, pipeline: Pipeline, source: Source, day: Day) -> SourceCounts:
         """Return what the source has sent in the hours of the day, against the events that the run would read."""

@@ -1,51 +1,135 @@
-"""The verdicts about what a day reads, and about what it has published."""
+"""The verdicts about what days read and have published: a verdict travels to everything that has read its period.
+
+Nothing is stored about that. The input manifest of a version names the objects and the versions that it has read, so
+what has failed is a function of verdicts, records and manifests. It ends where nobody has read the period.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from slackwater.pipeline.definition import Pipeline
+from slackwater.project.project import Project
 from slackwater.runs.day import Day
+from slackwater.runs.inputs.manifest import InputObject, run_manifest
+from slackwater.runs.record import VERSION_TAG
 from slackwater.runs.table import RunTable
-from slackwater.state.verdicts import Subject, Verdict, VerdictTable, deciding
+from slackwater.state.verdicts import Subject, Verdict, VerdictTable, deciding, in_order
+from slackwater.storage import ObjectStore
+
+_Version = tuple[str, str, int]
+"""Pipeline, day and published attempt."""
 
 
-def failures_of_input(
-    pipeline: Pipeline, name: str, day: Day, *, verdicts: VerdictTable, table: RunTable
-) -> tuple[Verdict, ...]:
-    """Return the verdicts by which periods have failed that a run of the day would read of an input, in order.
+@dataclass(frozen=True, kw_only=True)
+class VerdictReader:
+    """Finds by which verdicts published versions, and what runs would read, have failed.
 
-    None for an Iceberg table. Raises `CloudError`.
+    It reads nothing twice: make another one to see what has changed. All methods raise `CloudError`, and
+    `ObjectInvalid` for a manifest that is not readable. Of a version whose manifest is gone, only verdicts about itself
+    are known.
     """
-    if name in pipeline.published_tables:
-        item = pipeline.published_tables[name]
-        first, last = ((day.date + timedelta(days=offset)).isoformat() for offset in item.days)
-        return published_failures(item.table, first, last, verdicts=verdicts, table=table)
-    if name not in pipeline.sources:
-        return ()
-    hours = [f"{partition.date}T{partition.hour}" for partition in day.partitions()]
-    return failures_of_hours(name, hours[0], hours[-1], verdicts=verdicts)
+
+    project: Project
+    table: RunTable
+    store: ObjectStore
+    verdicts: VerdictTable
+    _failures: dict[Subject, list[Verdict]] = field(default_factory=dict)
+    _may_fail: dict[str, bool] = field(default_factory=dict)
+    _found: dict[_Version, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    _by_id: dict[str, Verdict] = field(default_factory=dict)
+
+    def of_hours(self, source: str, hours: Iterable[str]) -> tuple[Verdict, ...]:
+        """Return the verdicts by which UTC hours of a source have failed, such as 2026-01-01T15, in order."""
+        wanted = set(hours)
+        return tuple(item for item in self._failures_of(Subject("source", source)) if item.period in wanted)
+
+    def of_range(self, source: str, first: str, last: str) -> tuple[Verdict, ...]:
+        """Return the verdicts by which the UTC hours of a source from `first` to `last` have failed, in order."""
+        return tuple(item for item in self._failures_of(Subject("source", source)) if first <= item.period <= last)
+
+    def of_input(self, pipeline: Pipeline, name: str, day: Day) -> tuple[Verdict, ...]:
+        """Return the verdicts by which that has failed which a run of the day would read of an input, in order.
+
+        Of a table of another pipeline, those that have travelled to its published versions; none of an Iceberg table.
+        """
+        if name in pipeline.published_tables:
+            item = pipeline.published_tables[name]
+            first, last = item.days
+            dates = [(day.date + timedelta(days=offset)).isoformat() for offset in range(first, last + 1)]
+            return in_order(verdict for date in dates for verdict in self.of_published(item.table, date))
+        if name not in pipeline.sources:
+            return ()
+        return self.of_hours(name, (f"{partition.date}T{partition.hour}" for partition in day.partitions()))
+
+    def of_published(self, pipeline: str, date: str) -> tuple[Verdict, ...]:
+        """Return the verdicts by which the published version of a day has failed, or what it has read, in order."""
+        if not self.may_have_failed(pipeline):
+            return ()
+        published = self.table.day(pipeline, date).published
+        found = self._found_in((pipeline, date, published.run.attempt)) if published else {}
+        return in_order(self._by_id[each] for ids in found.values() for each in ids)
+
+    def _found_in(self, version: _Version) -> Mapping[str, frozenset[str]]:
+        """Return the ids of the verdicts about a version (`""`), and by input about what it has read."""
+        if version not in self._found:
+            # Versions have read earlier ones. An entry of its own ends the search where records say otherwise.
+            self._found[version] = {}
+            self._found[version] = {name: self._ids(found) for name, found in self._search(version)}
+        return self._found[version]
+
+    def _search(self, version: _Version) -> Iterator[tuple[str, Iterable[Verdict]]]:
+        pipeline, date, attempt = version
+        of_day = self._failures_of(Subject("pipeline", pipeline))
+        yield "", [item for item in of_day if (item.period, item.version) == (date, attempt)]
+        record = self.table.run(pipeline, date, attempt)
+        manifest = run_manifest(self.store, record.run) if record else None
+        for name, objects in (manifest.by_source() if manifest else {}).items():
+            versions = [self._version_of(item) for item in objects if _is_published_day(item)]
+            read = {each for version in versions for ids in self._found_in(version).values() for each in ids}
+            hours = {f"{item.date}T{item.hour}" for item in objects if item.tag is None}
+            yield name, [*(self._by_id[each] for each in sorted(read)), *(self.of_hours(name, hours) if hours else ())]
+
+    def _version_of(self, item: InputObject) -> _Version:
+        """Return the version of a day that a run has read.
+
+        Rows identify it: if the version that is published now has the same, no run would read anything new. So it is
+        that one.
+        """
+        pipeline, _, date = (item.file or "").rpartition(" ")
+        published = self.table.day(pipeline, date).published
+        if published and item.etag == (published.publication.content or published.run.tag):
+            return pipeline, date, published.run.attempt
+        match = VERSION_TAG.fullmatch(item.tag or "")
+        return pipeline, date, int(match[2]) if match else 0
+
+    def may_have_failed(self, pipeline: str) -> bool:
+        """Return whether anything that a pipeline may have read has failed: most days need no manifest."""
+        if pipeline not in self._may_fail:
+            definition = self.project.pipelines.get(pipeline)
+            self._may_fail[pipeline] = (
+                definition is None
+                or bool(self._failures_of(Subject("pipeline", pipeline)))
+                or any(self._failures_of(Subject("source", source)) for source in definition.sources)
+                or any(self.may_have_failed(item.table) for item in definition.published_tables.values())
+            )
+        return self._may_fail[pipeline]
+
+    def _failures_of(self, subject: Subject) -> list[Verdict]:
+        """Return all verdicts by which hours of a source, or versions of a pipeline, have failed: there are few."""
+        if subject not in self._failures:
+            found = deciding(self.verdicts.verdicts(subject, "0000", "9999"))
+            self._failures[subject] = [item for item in found if item.is_failure]
+        return self._failures[subject]
+
+    def _ids(self, found: Iterable[Verdict]) -> frozenset[str]:
+        by_id = {item.id: item for item in found}
+        self._by_id.update(by_id)
+        return frozenset(by_id)
 
 
-def failures_of_hours(source: str, first: str, last: str, *, verdicts: VerdictTable) -> tuple[Verdict, ...]:
-    """Return the verdicts by which UTC hours of a source have failed, in order. Raises `CloudError`."""
-    found = verdicts.verdicts(Subject("source", source), first, last)
-    return tuple(verdict for verdict in deciding(found) if verdict.is_failure)
-
-
-def published_failures(
-    pipeline: str, first: str, last: str, *, verdicts: VerdictTable, table: RunTable
-) -> tuple[Verdict, ...]:
-    """Return the verdicts by which published versions of the days from `first` to `last` have failed, in order.
-
-    A verdict about a version that was replaced does not count. Raises `CloudError`.
-    """
-    found = deciding(verdicts.verdicts(Subject("pipeline", pipeline), first, last))
-    # Few days have verdicts: only their records are read.
-    dates = {verdict.period for verdict in found if verdict.is_failure}
-    published = {date: table.day(pipeline, date).published for date in dates}
-    return tuple(
-        verdict
-        for verdict in found
-        if verdict.is_failure and (of := published[verdict.period]) and of.run.attempt == verdict.version
-    )
+def _is_published_day(item: InputObject) -> bool:
+    # An Iceberg table has no hour, and an object no tag.
+    return item.tag is not None and item.hour != ""
