@@ -79,6 +79,7 @@ class World:
             table=self.table,
             executions=self.executions,
             store=self.store,
+            verdicts=self.verdicts,
             exchange_bucket="exchange",
             now=self.now,
         )

@@ -98,6 +98,15 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     assert ended(cloud, after)["outcome"] == "published"
     assert (entered(cloud, after).count(WAIT), unmet(AFTER)) == (1, [])
     assert cloud.query(f"SELECT events FROM {AFTER} WHERE date = '{DATE}'") == [[5]]
+    # A verdict about an hour travels to what has read the day that has read it.
+    cloud.slackwater("verdict", "beacons", "--hour", hour, "fail", "--reason", "bots")
+    again = start(cloud, cloud.outputs()["PipelineMachinePrefix"] + AFTER, {"date": DATE, "wait": True})
+    wait_for(lambda: [text.partition(":")[0] for text in unmet(AFTER)] == ["days"])
+    assert "days: beacons" in unmet(AFTER)[0]
+    [failed] = cloud.json("state", AFTER, "--from", DATE, "--to", DATE)[0]["failed"]
+    assert (failed["pipeline"], failed["version"], failed["verdicts"][0]["hour"]) == (AFTER, 1, hour)
+    cloud.slackwater("verdict", "beacons", "--hour", hour, "pass", "--reason", "none")
+    assert ended(cloud, again)["outcome"] == "unchanged"
     # Of two more events that the source reports, one comes: the day waits for the other one.
     post("beacons", sent=5)
     post("beacons", 4)

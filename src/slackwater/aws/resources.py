@@ -208,6 +208,7 @@ class Resources:
             table=self.run_table,
             executions=self.state_machines,
             store=self.store,
+            verdicts=self.verdict_table if self.settings.state_table else None,
             exchange_bucket=self.settings.exchange_bucket,
             now=utc_now,
         )

@@ -92,7 +92,6 @@ class LateClient(DayClient):
             checker=checker,
             is_scheduled=deployment.schedule != "none",
             waits=self.wait_table.waits,
-            verdicts=self.verdict_table if deployment.state_table else None,
             collect_minutes=deployment.collect_minutes,
         )
         return explainer.why(stored, day, as_of=optional_date(as_of))

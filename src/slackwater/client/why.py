@@ -24,7 +24,6 @@ from slackwater.runs.day import HOUR, Day, day_of, parse_date
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.manifest import InputManifest, published_manifest
 from slackwater.runs.record import DayRecord
-from slackwater.state.verdicts import VerdictTable
 from slackwater.state.waits import DayKey
 
 # A run of such a day does not need a person's decision first.
@@ -105,8 +104,6 @@ class Explainer:
     is_scheduled: bool
     """Whether something starts runs and checks at their times."""
     waits: ReadsWaits
-    verdicts: VerdictTable | None
-    """None if the deployment stores none."""
     collect_minutes: int
     """For how long new objects are collected before their days are checked; 0 if they lead to no check."""
 
@@ -133,7 +130,8 @@ class Explainer:
         latest = checker.table.run(pipeline, date, record.attempts) if record.attempts else None
         waits = definition.waits and published is None and decision.rule is not DecisionRule.RUNNING
         key = DayKey(pipeline, date)
-        wait = input_wait(checker, key, self.waits, self.verdicts) if waits and self.verdicts else None
+        verdicts = checker.verdicts
+        wait = input_wait(checker, key, self.waits, verdicts) if waits and verdicts else None
         return Why(
             pipeline=pipeline,
             date=date,
@@ -143,7 +141,7 @@ class Explainer:
             decision=decision,
             rule=decision.rule.when,
             error=(latest.error if latest else None) or "",
-            failed=tuple(failed_data(checker, definition, day, self.verdicts)) if self.verdicts else (),
+            failed=tuple(failed_data(checker, definition, day, verdicts)) if verdicts else (),
             missing=latest.missing if latest and published and latest.run.attempt == published.attempt else (),
             wait=wait,
             next_look=_end_of_wait(wait)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from slackwater.model import Cron, Model, Name, TimeZone
 from slackwater.pipeline.spark_workers import SparkSizes
-from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
+from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, OnInvalid, TableInput
 from slackwater.pipeline.when import When
 from slackwater.problems import Problem, Problems, closest, unknown_name
 from slackwater.sources.definition import Source
@@ -95,6 +95,10 @@ class Late(Model):
     """By source: thresholds that replace those of the source's own definition."""
     on_removed: dict[Name, OnRemoved] = {}
     """By source: what happens when the partner removes a file, instead of the source's `pull.on_removed`."""
+    on_invalid: dict[Name, OnInvalid] = {}
+    """By source, or table of another pipeline: what happens to a published day while a verdict says that what it has
+    read, or would read, has failed. `hold` (the default) puts it on hold until the verdict is `pass`, `rerun` runs it
+    again when the input changes, whatever the thresholds and `on_change` say, and `ignore` does nothing."""
     on_definition: Literal["keep", "rerun"] = "keep"
     """What a new definition does to the published days of the window: `keep` them, and notify people once of how many
     it would change, or `rerun` them."""
@@ -203,8 +207,12 @@ class Pipeline(Model):
         yield from self._when_problems()
 
     def _late_problems(self) -> Iterator[Problem]:
-        thresholds, on_removed = list(self.late.thresholds), list(self.late.on_removed)
-        for key, names, possible in (("thresholds", thresholds, self.inputs), ("on_removed", on_removed, self.sources)):
+        late, judged = self.late, (*self.sources, *self.published_tables)
+        for key, names, possible in (
+            ("thresholds", list(late.thresholds), self.inputs),
+            ("on_removed", list(late.on_removed), self.sources),
+            ("on_invalid", list(late.on_invalid), judged),
+        ):
             for name in sorted(set(names) - set(possible)):
                 message = f"{name} is not a source of this pipeline"
                 yield unknown_name(message, name, possible, path=("late", key, name), at_key=True)

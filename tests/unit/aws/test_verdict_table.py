@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import combinations_with_replacement
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from slackwater.aws.dynamodb.state_table import DynamoStateTable
 from slackwater.aws.dynamodb.verdict_table import DynamoVerdictTable
 from slackwater.state.facts import KEPT
-from slackwater.state.verdicts import Subject, Verdict, deciding, new_verdict
+from slackwater.state.verdicts import Subject, deciding, new_verdict
 from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_state import STATE_TABLE, MemoryVerdicts
 
@@ -29,37 +30,36 @@ def table(each_dynamodb: LocalDynamoDB) -> Iterator[DynamoVerdictTable]:
         yield DynamoVerdictTable(each_dynamodb.client, name)
 
 
-@st.composite
-def verdicts(draw) -> Verdict:
-    subject = draw(st.sampled_from([CLICKS, OF_CLICKS, DAILY]))
-    return new_verdict(
-        subject,
-        draw(st.sampled_from(HOURS if subject.of == "source" else DATES)),
-        draw(st.sampled_from(["fail", "pass"])),
-        version=None if subject.of == "source" else draw(st.integers(1, 2)),
-        reason=draw(st.sampled_from(["bots", "Größe # 1"])),
-        principal="arn:aws:iam::1:user/ana",
-        at=AT + timedelta(microseconds=draw(st.integers(-3, 3))),
-    )
+PERIODS = {CLICKS: HOURS, OF_CLICKS: DATES, DAILY: DATES}
+verdicts = st.tuples(
+    st.sampled_from([(subject, period) for subject, periods in PERIODS.items() for period in periods]),
+    st.sampled_from(["fail", "pass"]),
+    st.integers(1, 2),
+    st.sampled_from(["bots", "Größe # 1"]),
+    st.integers(-3, 3),
+)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
-@given(st.lists(verdicts(), max_size=8), st.data())
-def test_it_is_the_table_in_memory(table, found, data):
+@given(st.lists(verdicts, max_size=8))
+def test_it_is_the_table_in_memory(table, given_):
     memory = MemoryVerdicts()
-    for subject in (CLICKS, OF_CLICKS, DAILY):
+    for subject in PERIODS:
         kind = {"source": "hour", "pipeline": "day"}[subject.of]
         for old in table._items(f"{subject.name}#verdicts", kind, f"{kind}~", what="all"):
             table._dynamodb.delete_item(TableName=table._table, Key={"pk": old["pk"], "sk": old["sk"]})
-    for verdict in found:
+    for (subject, period), quality, version, reason, microseconds in given_:
+        verdict = new_verdict(
+            subject, period, quality, version=None if subject.of == "source" else version, reason=reason,
+            principal="arn:aws:iam::1:user/ana", at=AT + timedelta(microseconds=microseconds),
+        )  # fmt: skip
         for each in (memory, table):
             each.put_verdicts([verdict])
-    for subject, periods in ((CLICKS, HOURS), (OF_CLICKS, DATES), (DAILY, DATES)):
-        first = data.draw(st.sampled_from(periods))
-        last = data.draw(st.sampled_from([each for each in periods if each >= first]))
-        stored, expected = table.verdicts(subject, first, last), memory.verdicts(subject, first, last)
-        assert sorted(stored, key=repr) == sorted(expected, key=repr)
-        assert deciding(stored) == deciding(expected)
+    for subject, periods in PERIODS.items():
+        for first, last in combinations_with_replacement(periods, 2):
+            stored, expected = table.verdicts(subject, first, last), memory.verdicts(subject, first, last)
+            assert sorted(stored, key=repr) == sorted(expected, key=repr)
+            assert deciding(stored) == deciding(expected)
 
 
 def test_facts_of_hours_are_read_without_them_and_they_expire(table):

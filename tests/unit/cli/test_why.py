@@ -40,7 +40,6 @@ def connect(monkeypatch, world, **settings):
         deployment=deployment,
         dry_checker=checker,
         wait_table=MemoryWaits(),
-        verdict_table=world.verdicts,
     )
     use_client(monkeypatch, client)
     return client

@@ -6,14 +6,14 @@ what has failed is a function of verdicts, records and manifests. It ends where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.day import Day
-from slackwater.runs.inputs.manifest import InputObject, run_manifest
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, run_manifest
 from slackwater.runs.record import VERSION_TAG
 from slackwater.runs.table import RunTable
 from slackwater.state.verdicts import Subject, Verdict, VerdictTable, deciding, in_order
@@ -38,7 +38,7 @@ class VerdictReader:
     verdicts: VerdictTable
     _failures: dict[Subject, list[Verdict]] = field(default_factory=dict)
     _may_fail: dict[str, bool] = field(default_factory=dict)
-    _found: dict[_Version, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    _found: dict[_Version, frozenset[str]] = field(default_factory=dict)
     _by_id: dict[str, Verdict] = field(default_factory=dict)
 
     def of_hours(self, source: str, hours: Iterable[str]) -> tuple[Verdict, ...]:
@@ -69,28 +69,43 @@ class VerdictReader:
         if not self.may_have_failed(pipeline):
             return ()
         published = self.table.day(pipeline, date).published
-        found = self._found_in((pipeline, date, published.run.attempt)) if published else {}
-        return in_order(self._by_id[each] for ids in found.values() for each in ids)
+        found = self._found_in((pipeline, date, published.run.attempt), frozenset()) if published else ()
+        return in_order(self._by_id[each] for each in found)
 
-    def _found_in(self, version: _Version) -> Mapping[str, frozenset[str]]:
-        """Return the ids of the verdicts about a version (`""`), and by input about what it has read."""
-        if version not in self._found:
-            # Versions have read earlier ones. An entry of its own ends the search where records say otherwise.
-            self._found[version] = {}
-            self._found[version] = {name: self._ids(found) for name, found in self._search(version)}
-        return self._found[version]
+    def of_manifest(self, manifest: InputManifest) -> dict[str, tuple[Verdict, ...]]:
+        """Return by input the verdicts by which the objects and the published days of a manifest have failed.
 
-    def _search(self, version: _Version) -> Iterator[tuple[str, Iterable[Verdict]]]:
+        Inputs without any are missing.
+        """
+        found = {name: in_order(items) for name, items in self._search(manifest, frozenset())}
+        return {name: items for name, items in found.items() if items}
+
+    def _found_in(self, version: _Version, searched: frozenset[_Version]) -> frozenset[str]:
+        """Return the ids of the verdicts about a version, and about what it has read.
+
+        `searched` are the versions that have read this one.
+        """
+        if version in self._found:
+            return self._found[version]
+        if version in searched:  # versions have read earlier ones, unless records are wrong
+            return frozenset()
         pipeline, date, attempt = version
         of_day = self._failures_of(Subject("pipeline", pipeline))
-        yield "", [item for item in of_day if (item.period, item.version) == (date, attempt)]
+        found = [item for item in of_day if (item.period, item.version) == (date, attempt)]
         record = self.table.run(pipeline, date, attempt)
-        manifest = run_manifest(self.store, record.run) if record else None
-        for name, objects in (manifest.by_source() if manifest else {}).items():
-            versions = [self._version_of(item) for item in objects if _is_published_day(item)]
-            read = {each for version in versions for ids in self._found_in(version).values() for each in ids}
+        if record and (manifest := run_manifest(self.store, record.run)):
+            found += [item for _, items in self._search(manifest, searched | {version}) for item in items]
+        by_id = {item.id: item for item in found}
+        self._by_id.update(by_id)
+        self._found[version] = frozenset(by_id)
+        return self._found[version]
+
+    def _search(self, manifest: InputManifest, searched: frozenset[_Version]) -> Iterator[tuple[str, list[Verdict]]]:
+        for name, objects in manifest.by_source().items():
+            versions = {self._version_of(item) for item in objects if _is_published_day(item)}
+            read = {each for version in versions for each in self._found_in(version, searched)}
             hours = {f"{item.date}T{item.hour}" for item in objects if item.tag is None}
-            yield name, [*(self._by_id[each] for each in sorted(read)), *(self.of_hours(name, hours) if hours else ())]
+            yield name, [*(self._by_id[each] for each in read), *(self.of_hours(name, hours) if hours else ())]
 
     def _version_of(self, item: InputObject) -> _Version:
         """Return the version of a day that a run has read.
