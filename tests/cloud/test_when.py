@@ -87,7 +87,7 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     assert (failed["hour"], failed["verdicts"][0]["reason"]) == (hour, "one is twice")
     assert FREEZE not in entered(cloud, execution)
     given = cloud.json("verdict", "beacons", "--hour", hour, "pass", "--reason", "they are two")
-    assert (given["obeyed_by"], given["note"]) == ([PIPELINE], "")
+    assert (given["obeyed_by"], given["note"]) == ([PIPELINE, AFTER], "")
     assert ended(cloud, execution)["outcome"] == "published"
     states = entered(cloud, execution)
     assert (states.count(WAIT), states.count(FREEZE)) == (1, 1)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 from slackwater.client.arguments import Date, check_begun, iso_date
 from slackwater.errors import InputError, SlackwaterError, UnknownName
@@ -31,8 +31,10 @@ class GivenVerdict(Record):
 
     verdicts: tuple[Verdict, ...]
     """One for each UTC hour of a source, or one for a day of a pipeline."""
+    read_by: tuple[str, ...]
+    """The deployed pipelines that read the data, also through others. Their next checks decide about published days."""
     obeyed_by: tuple[str, ...]
-    """The deployed pipelines whose waiting runs obey it, by `when.quality`: also those that read it through others."""
+    """Those of them whose waiting runs obey it, by `when.quality`."""
     note: str
     """Why their runs are looked at up to 15 minutes later; empty if they are looked at now."""
 
@@ -72,6 +74,8 @@ class Verdicts:
 
     def give(self, name: str, quality: Quality, *, reason: str, hour: Hour | None, date: Date | None) -> GivenVerdict:
         """Store a verdict about an hour or a day. Arguments and errors are those of `Client.verdict`."""
+        if quality not in get_args(Quality):
+            raise InputError(f"quality: {quality!r} is neither fail nor pass")
         if (hour is None) == (date is None):
             raise InputError("hour, date: give one of them: a UTC hour of a source, or a day")
         if not reason.strip():
@@ -86,12 +90,11 @@ class Verdicts:
             new_verdict(subject, period, quality, version=version, reason=reason, principal=principal, at=at)
             for period in periods
         ]
-        obeyed_by = tuple(self._obeyed_by(subject))
+        read_by, obeyed_by = self._readers(subject)
         # Stored before the waiting runs are looked up: so no wake-up is lost.
         self.table.put_verdicts(given)
-        return GivenVerdict(
-            verdicts=tuple(given), obeyed_by=obeyed_by, note=self._wake(subject, periods) if obeyed_by else ""
-        )
+        note = self._wake(subject, periods) if obeyed_by else ""
+        return GivenVerdict(verdicts=tuple(given), read_by=read_by, obeyed_by=obeyed_by, note=note)
 
     def failed(self, subjects: Iterable[Subject], first: str, last: str) -> list[FailedPeriod]:
         """Return the hours and the published days that have failed, from one date to another, in order."""
@@ -117,7 +120,7 @@ class Verdicts:
         found = [Subject("source", source) for source in sorted(self.project.sources) if name in {None, source}]
         stored = name and self.project.stored_name(name)
         found += [Subject("pipeline", each) for each in sorted(self.project.pipelines) if stored in {None, each}]
-        if not found:
+        if name and not found:
             raise UnknownName(
                 f"no source or pipeline {name!r} is deployed (sources: {', '.join(sorted(self.project.sources))}; "
                 f"pipelines: {', '.join(map(self.project.present_name, sorted(self.project.pipelines)))})"
@@ -164,9 +167,9 @@ class Verdicts:
             raise InputError(f"hour: {name} is more than {KEPT.days} days ago: verdicts are not kept for so long")
         return name
 
-    def _obeyed_by(self, subject: Subject) -> Iterable[str]:
-        """Return the pipelines that obey a verdict, in order; also those that read its data through others."""
-        reached, found = [subject], set[str]()
+    def _readers(self, subject: Subject) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the pipelines that read data, also through others, and those whose runs wait for its quality."""
+        reached, waiting = [subject], set[str]()
         for each in reached:
             for name, pipeline in self.project.pipelines.items():
                 read = {item for item in pipeline.sources if each == ("source", item)}
@@ -174,8 +177,10 @@ class Verdicts:
                 if read and Subject("pipeline", name) not in reached:
                     reached.append(Subject("pipeline", name))
                 if read & set(pipeline.when.quality):
-                    found.add(self.project.present_name(name))
-        return sorted(found)
+                    waiting.add(name)
+        names = ({item.name for item in reached[1:]}, waiting)
+        read_by, obeyed_by = (tuple(sorted(map(self.project.present_name, found))) for found in names)
+        return read_by, obeyed_by
 
     def _wake(self, subject: Subject, periods: list[str]) -> str:
         """Have waiting runs evaluated; return why that was not possible, or an empty string."""

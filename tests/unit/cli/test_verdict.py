@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.client.verdicts import Verdicts
-from slackwater.errors import AccessDenied
+from slackwater.errors import AccessDenied, InputError
 from slackwater.late.check.dry_run import without_writes
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import When
@@ -68,7 +68,9 @@ def verdict(client, printed_by):
 def test_a_verdict_is_stored_before_the_runs_that_obey_it_are_woken(verdict, world, woken):
     out = verdict(*FAIL).out
     assert out == (
-        f"flights 2013-03-08 06:00 UTC: fail, {SINCE}: bots\n  obeyed by waiting runs of daily_delays (when.quality)\n"
+        f"flights 2013-03-08 06:00 UTC: fail, {SINCE}: bots\n"
+        "  read by daily_delays: their next checks look at published days (late.on_invalid)\n"
+        "  waiting runs of daily_delays obey it (when.quality)\n"
     )
     assert woken == [("source", "flights", ["2013-03-08T06"], 1)]
     [stored] = world.verdicts.stored.values()
@@ -92,7 +94,7 @@ def test_a_day_of_a_source_is_its_hours(verdict, client):
     out = verdict("weather", "fail", "--date", DATE, "--reason", "in Kelvin").out
     assert client.project.source("weather").pull_timezone == "UTC"
     assert out.startswith(f"weather 2013-03-08 00:00 UTC and 23 more hours: fail, {SINCE}: in Kelvin\n")
-    assert "no waiting run obeys it" in out
+    assert "waiting runs of no pipeline obey it (when.quality)" in out
     assert [item.period for item in client.failed_periods("weather", first=DATE, last=DATE)][23] == "2013-03-08T23"
 
 
@@ -120,7 +122,11 @@ def test_a_verdict_about_a_day_wakes_the_pipelines_that_obey_it(verdict, client,
     )  # fmt: skip
     project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, "weekly": weekly}})
     vars(client)["verdicts"] = replace(client.verdicts, project=project)
-    assert "of weekly (when.quality)" in verdict(PIPELINE, "fail", "--date", DATE, "--reason", "x").out
+    out = verdict(PIPELINE, "fail", "--date", DATE, "--reason", "x").out
+    assert out.endswith(
+        "  read by weekly: their next checks look at published days (late.on_invalid)\n"
+        "  waiting runs of weekly obey it (when.quality)\n"
+    )
     assert woken == [("pipeline", PIPELINE, [DATE], 1)]
 
 
@@ -141,7 +147,7 @@ def test_a_pipe_gets_a_document(verdict, document_of):
         "source": "flights", "hour": "2013-03-08T06", "quality": "fail", "reason": "bots", "principal": ANA,
         "at": "2013-03-09T09:00:00+00:00",
     }  # fmt: skip
-    assert (document["obeyed_by"], document["note"]) == ([PIPELINE], "")
+    assert (document["read_by"], document["obeyed_by"], document["note"]) == ([PIPELINE], [PIPELINE], "")
 
 
 @pytest.mark.parametrize(
@@ -167,10 +173,15 @@ def test_what_cannot_be_right_is_refused_and_nothing_is_stored(verdict, world, a
 
 
 def test_an_hour_is_an_instant_with_an_offset(client):
-    with pytest.raises(Exception, match="is not a UTC hour"):
+    with pytest.raises(InputError, match="is not a UTC hour"):
         client.verdict("flights", "fail", reason="x", hour=datetime(2013, 3, 8, 6))
     given = client.verdict("flights", "fail", reason="x", hour=START)
     assert given.verdicts[0].period == "2013-03-08T05"
+
+
+def test_a_program_gives_one_of_two_verdicts(client):
+    with pytest.raises(InputError, match="quality: 'bad' is neither fail nor pass"):
+        client.verdict("flights", "bad", reason="x", hour=START)
 
 
 def test_why_shows_what_has_failed(verdict, world, printed_by, document_of):
@@ -220,7 +231,7 @@ def test_a_pipeline_with_the_name_of_a_source_has_the_days(client, world):
     project = world.project.model_copy(update={"pipelines": {"flights": flights}})
     vars(client)["verdicts"] = replace(client.verdicts, project=project)
     assert client.verdicts.subjects("flights") == [Subject("source", "flights"), Subject("pipeline", "flights")]
-    with pytest.raises(Exception, match="has published nothing"):
+    with pytest.raises(InputError, match="has published nothing"):
         client.verdict("flights", "fail", reason="x", date=DATE)
     assert client.verdict("flights", "fail", reason="x", hour=START).verdicts[0].of == "source"
 

@@ -64,9 +64,9 @@ def _print(given: GivenVerdict) -> None:
     style = "green" if given.verdicts[0].quality == "pass" else "red"
     for line in describe_verdicts(given.verdicts):
         print_text(shown_in(line), style=style)
-    if given.obeyed_by:
-        print_text(f"  obeyed by waiting runs of {', '.join(given.obeyed_by)} (when.quality)")
-    else:
-        print_text("  no waiting run obeys it: no pipeline that reads its data has `when.quality`")
+    if given.read_by:
+        print_text(f"  read by {', '.join(given.read_by)}: their next checks look at published days (late.on_invalid)")
+    waiting = ", ".join(given.obeyed_by) or "no pipeline"
+    print_text(f"  waiting runs of {waiting} obey it (when.quality)")
     if given.note:
         print_note(given.note, style="yellow")
