@@ -52,6 +52,8 @@ class VerdictRequest(BaseModel):
     of: Literal["source", "pipeline"]
     name: str
     periods: tuple[str, ...]
+    at: AwareDatetime
+    """When they were given."""
 
 
 AwaitInputsRequest = WaitRequest | SourceChangedRequest | DayPublishedRequest | VerdictRequest
@@ -65,7 +67,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     Raises `SlackwaterError`. Step Functions and Lambda repeat the call, which starts nothing twice.
     """
     request = _REQUEST.validate_python(event)
-    waits, missing = function_resources().waits, tuple[str, ...]()
+    resources = function_resources()
+    waits, missing = resources.waits, tuple[str, ...]()
     match request:
         case WaitRequest(pipeline=pipeline, date=date, execution=execution, token=token, since=since):
             evaluation = waits.wait(WaitingRun(pipeline, date, execution, token, since))
@@ -75,6 +78,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             waits.wake_source(source, hours)
         case DayPublishedRequest(pipeline=pipeline, date=date):
             waits.wake_day(pipeline, date)
-        case VerdictRequest(of=of, name=name, periods=periods):
+        case VerdictRequest(of=of, name=name, periods=periods, at=at):
+            # First: an error in the other one repeats the call.
+            resources.check_readers(Subject(of, name), periods, at)
             waits.wake_verdict(Subject(of, name), periods)
     return {"missing": missing}

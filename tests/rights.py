@@ -129,6 +129,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "dynamodb:Query,PutItem,UpdateItem,DeleteItem StateTable",
         "dynamodb:GetItem RunTable",
         "states:SendTaskSuccess,SendTaskFailure stateMachine:slackwater-pipeline-*",
+        "sqs:SendMessage ArrivalsQueue",
     ),
     "recordrun": (
         _WAKE_RUNS,

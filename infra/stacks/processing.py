@@ -143,6 +143,8 @@ class ProcessingStack(FunctionStack):
         storage = self._storage
         function = self.function(
             AWAIT_INPUTS,
+            # About days that have read data that has failed.
+            sends_arrivals=True,
             description="Evaluates what runs wait for, and lets them go on",
             environment={
                 **storage.variables("RAW_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE"),

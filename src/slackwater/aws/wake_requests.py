@@ -36,9 +36,12 @@ class WakeRequests:
         """Have the runs evaluated that wait for this day of a pipeline."""
         self._request({"event": "day", "pipeline": pipeline, "date": date})
 
-    def wake_verdict(self, subject: Subject, periods: Iterable[str]) -> None:
-        """Have the runs evaluated that wait for the quality of these periods, or of what has read them."""
-        self._request({"event": "verdict", **subject._asdict(), "periods": list(periods)})
+    def wake_verdict(self, subject: Subject, periods: Iterable[str], at: datetime) -> None:
+        """Have the runs evaluated that wait for the quality of these periods, or of what has read them.
+
+        Published days are checked that may have read them. `at` is when the verdict was given.
+        """
+        self._request({"event": "verdict", **subject._asdict(), "periods": list(periods), "at": at.isoformat()})
 
     def _request(self, request: dict[str, Any]) -> None:
         if not self.function:

@@ -32,11 +32,11 @@ class GivenVerdict(Record):
     verdicts: tuple[Verdict, ...]
     """One for each UTC hour of a source, or one for a day of a pipeline."""
     read_by: tuple[str, ...]
-    """The deployed pipelines that read the data, also through others. Their next checks decide about published days."""
+    """The deployed pipelines that read the data, also through others. Their published days are checked."""
     obeyed_by: tuple[str, ...]
     """Those of them whose waiting runs obey it, by `when.quality`."""
     note: str
-    """Why their runs are looked at up to 15 minutes later; empty if they are looked at now."""
+    """Why their runs and published days are looked at later; empty if they are looked at now."""
 
 
 class FailedPeriod(Record):
@@ -67,8 +67,9 @@ class Verdicts:
     table: VerdictTable
     runs: RunTable
     store: ObjectStore
-    wake: Callable[[Subject, list[str]], object]
-    """Has the runs evaluated that wait for the quality of these periods. May raise `SlackwaterError`."""
+    wake: Callable[[Subject, list[str], datetime], object]
+    """Has the runs evaluated that wait for the quality of these periods, and the published days checked that may have
+    read them; the verdicts about them were given at that instant. May raise `SlackwaterError`."""
     principal: Callable[[], str]
     now: Callable[[], datetime]
 
@@ -93,7 +94,7 @@ class Verdicts:
         read_by, obeyed_by = self._readers(subject)
         # Stored before the waiting runs are looked up: so no wake-up is lost.
         self.table.put_verdicts(given)
-        note = self._wake(subject, periods) if obeyed_by else ""
+        note = self._wake(subject, periods, at) if read_by else ""
         return GivenVerdict(verdicts=tuple(given), read_by=read_by, obeyed_by=obeyed_by, note=note)
 
     def failed(self, subjects: Iterable[Subject], first: str, last: str) -> list[FailedPeriod]:
@@ -113,7 +114,9 @@ class Verdicts:
                 if day.published and (found := reader.of_published(subject.name, day.date))
             ]
 
-        return [period for subject in subjects for period in read(subject)]
+        wanted = list(subjects)
+        reader.prefetch(wanted)
+        return [period for subject in wanted for period in read(subject)]
 
     def subjects(self, name: str | None) -> list[Subject]:
         """Return the sources and pipelines with a name, or all of them. Raises `UnknownName`."""
@@ -182,13 +185,13 @@ class Verdicts:
         read_by, obeyed_by = (tuple(sorted(map(self.project.present_name, found))) for found in names)
         return read_by, obeyed_by
 
-    def _wake(self, subject: Subject, periods: list[str]) -> str:
-        """Have waiting runs evaluated; return why that was not possible, or an empty string."""
+    def _wake(self, subject: Subject, periods: list[str], at: datetime) -> str:
+        """Have waiting runs evaluated and days checked; return why that was not possible, or an empty string."""
         try:
-            self.wake(subject, periods)
+            self.wake(subject, periods, at)
         except SlackwaterError as error:
-            # They are evaluated every 15 minutes in any case.
-            return f"runs that wait are evaluated within 15 minutes: {error}"
+            # Both happen in any case.
+            return f"runs that wait look at it within 15 minutes, and published days at the next daily check: {error}"
         return ""
 
 

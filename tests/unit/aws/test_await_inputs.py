@@ -16,7 +16,9 @@ from lambdas import await_inputs, check_arrivals, record_run
 from slackwater.aws.executions.task_tokens import TaskTokens
 from slackwater.aws.wake_requests import WakeRequests
 from slackwater.errors import AccessDenied, Throttled
+from slackwater.late.arrival_messages import read_message
 from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.project.project import Project
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import publication_uri
 from slackwater.state.conditions import Evaluation, Outcome
@@ -86,7 +88,7 @@ def called(monkeypatch):
     table, tasks, days = MemoryWaits(), Tasks(), Woken()
     outcomes = [Outcome.WAIT]
     waits = Waits(table=table, tasks=tasks, days=days, evaluate=lambda _: Evaluation(outcomes[-1]))
-    use_resources(monkeypatch, await_inputs, waits=waits)
+    use_resources(monkeypatch, await_inputs, waits=waits, project=Project(sources={}, pipelines={}), arrivals=list)
     tasks.start("e")
 
     def call(event, outcome=Outcome.WAIT):
@@ -111,7 +113,7 @@ def requests():
     wakes.wake_source("clicks", [NOON, NOON, NOON - HOUR])
     wakes.wake_source("clicks")
     wakes.wake_day("daily", "2026-01-01")
-    wakes.wake_verdict(Subject("source", "clicks"), ["2026-01-01T12"])
+    wakes.wake_verdict(Subject("source", "clicks"), ["2026-01-01T12"], NOON)
     return function.requests
 
 
@@ -219,3 +221,18 @@ def test_objects_that_arrive_wake_the_runs_that_wait_for_their_hours():
     other = f"raw/source=weather/date={DATE}/hour=06/a.parquet"
     checks.start_checks({name: json.dumps({"id": name, "key": value}) for name, value in (("1", key), ("2", other))})
     assert wakes.asked == [("flights", [START + HOUR])]
+
+
+def test_days_of_the_window_that_may_have_read_an_hour_with_a_verdict_are_checked(monkeypatch):
+    world, sent = counted_world(), []
+    resources = resources_of({}, project=world.project, arrivals=sent.extend, waits=Mock())
+    monkeypatch.setattr("slackwater.aws.function_resources.utc_now", lambda: START + 48 * HOUR)
+    monkeypatch.setattr(await_inputs, "function_resources", lambda: resources)
+    event = requests()[-1] | {"name": "flights", "periods": ["2013-03-08T06", "2013-02-01T06"]}
+    await_inputs.handler(event, None)
+    await_inputs.handler(event, None)
+    first, second = sent  # the days before the window wait for a person
+    assert first == second
+    body, seconds = first
+    message = read_message(body)
+    assert (message.pipeline, message.date, message.not_before, seconds) == (PIPELINE, DATE, NOON, 0)

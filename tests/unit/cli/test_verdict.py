@@ -53,7 +53,7 @@ def client(monkeypatch, world, woken):
         table=world.verdicts,
         runs=world.table,
         store=world.store,
-        wake=lambda subject, periods: woken.append((*subject, periods, len(world.verdicts.stored))),
+        wake=lambda subject, periods, at: woken.append((*subject, periods, at, len(world.verdicts.stored))),
         principal=lambda: ANA,
         now=world.now,
     )
@@ -69,10 +69,10 @@ def test_a_verdict_is_stored_before_the_runs_that_obey_it_are_woken(verdict, wor
     out = verdict(*FAIL).out
     assert out == (
         f"flights 2013-03-08 06:00 UTC: fail, {SINCE}: bots\n"
-        "  read by daily_delays: their next checks look at published days (late.on_invalid)\n"
+        "  read by daily_delays: their published days are checked (late.on_invalid)\n"
         "  waiting runs of daily_delays obey it (when.quality)\n"
     )
-    assert woken == [("source", "flights", ["2013-03-08T06"], 1)]
+    assert woken == [("source", "flights", ["2013-03-08T06"], world.time, 1)]
     [stored] = world.verdicts.stored.values()
     assert (stored.of, stored.name, stored.period, stored.version) == ("source", "flights", "2013-03-08T06", None)
     assert (stored.quality, stored.reason, stored.principal, stored.at) == ("fail", "bots", ANA, world.time)
@@ -124,10 +124,10 @@ def test_a_verdict_about_a_day_wakes_the_pipelines_that_obey_it(verdict, client,
     vars(client)["verdicts"] = replace(client.verdicts, project=project)
     out = verdict(PIPELINE, "fail", "--date", DATE, "--reason", "x").out
     assert out.endswith(
-        "  read by weekly: their next checks look at published days (late.on_invalid)\n"
+        "  read by weekly: their published days are checked (late.on_invalid)\n"
         "  waiting runs of weekly obey it (when.quality)\n"
     )
-    assert woken == [("pipeline", PIPELINE, [DATE], 1)]
+    assert woken == [("pipeline", PIPELINE, [DATE], world.time, 1)]
 
 
 def test_runs_that_cannot_be_woken_are_named(verdict, client, world):
@@ -135,7 +135,10 @@ def test_runs_that_cannot_be_woken_are_named(verdict, client, world):
         raise AccessDenied("could not evaluate waiting runs: AccessDenied")
 
     vars(client)["verdicts"] = replace(client.verdicts, wake=refuse)
-    assert "runs that wait are evaluated within 15 minutes: could not evaluate" in verdict(*FAIL).err
+    assert (
+        "runs that wait look at it within 15 minutes, and published days at the next daily check: could not"
+        in verdict(*FAIL).err
+    )
     assert len(world.verdicts.stored) == 1
 
 

@@ -65,7 +65,7 @@ def _print(given: GivenVerdict) -> None:
     for line in describe_verdicts(given.verdicts):
         print_text(shown_in(line), style=style)
     if given.read_by:
-        print_text(f"  read by {', '.join(given.read_by)}: their next checks look at published days (late.on_invalid)")
+        print_text(f"  read by {', '.join(given.read_by)}: their published days are checked (late.on_invalid)")
     waiting = ", ".join(given.obeyed_by) or "no pipeline"
     print_text(f"  waiting runs of {waiting} obey it (when.quality)")
     if given.note:

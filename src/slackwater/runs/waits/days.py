@@ -47,6 +47,18 @@ class ProjectDays:
 
     def of_verdict(self, subject: Subject, periods: Iterable[str]) -> Iterator[DayKey]:
         """Yield the days that wait for the quality of these periods, or of what may have read them, through chains."""
+        for pipeline, name, dates in self._readings(subject, periods):
+            if name in pipeline.when.quality:
+                yield from (DayKey(pipeline.pipeline, date) for date in dates & self._dates(pipeline))
+
+    def that_read(self, subject: Subject, periods: Iterable[str]) -> set[DayKey]:
+        """Return the days that may have read these periods, or what has read them, by the present definitions."""
+        return {
+            DayKey(pipeline.pipeline, date) for pipeline, _, dates in self._readings(subject, periods) for date in dates
+        }
+
+    def _readings(self, subject: Subject, periods: Iterable[str]) -> Iterator[tuple[Pipeline, str, set[str]]]:
+        """Yield which days of which pipelines may have read the periods, with the name of the input, through chains."""
         read = list[tuple[str, set[str]]]()
         if subject.of == "pipeline":
             read.append((subject.name, set(periods)))
@@ -56,20 +68,18 @@ class ProjectDays:
                 if subject.name in pipeline.sources:
                     dates = local_dates(hours, pipeline.timezone)
                     read.append((pipeline.pipeline, dates))
-                    if subject.name in pipeline.when.quality:
-                        yield from (DayKey(pipeline.pipeline, date) for date in dates & self._dates(pipeline))
+                    yield pipeline, subject.name, dates
         seen = dict[str, set[str]]()
         while read:
-            name, dates = read.pop()
-            new = dates - seen.setdefault(name, set())
-            seen[name] |= new
-            for reader in self.project.pipelines.values():
-                tables = {key: item for key, item in reader.published_tables.items() if item.table == name}
-                for key, item in tables.items() if new else ():
-                    days = {day for date in new for day in _read_by(item, parse_date(date))}
-                    read.append((reader.pipeline, days))
-                    if key in reader.when.quality:
-                        yield from (DayKey(reader.pipeline, day) for day in days & self._dates(reader))
+            upstream, dates = read.pop()
+            new = dates - seen.setdefault(upstream, set())
+            seen[upstream] |= new
+            for reader in self.project.pipelines.values() if new else ():
+                for name, item in reader.published_tables.items():
+                    if item.table == upstream:
+                        days = {day for date in new for day in _read_by(item, parse_date(date))}
+                        read.append((reader.pipeline, days))
+                        yield reader, name, days
 
     def _dates(self, pipeline: Pipeline) -> set[str]:
         """Return the days of a pipeline that may wait now: those that have begun, and whose wait is not over."""

@@ -7,6 +7,7 @@ what has failed is a function of verdicts, records and manifests. It ends where 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -19,6 +20,7 @@ from slackwater.runs.table import RunTable
 from slackwater.state.verdicts import Subject, Verdict, VerdictTable, deciding, in_order
 from slackwater.storage import ObjectStore
 
+_READERS = 16
 _Version = tuple[str, str, int]
 """Pipeline, day and published attempt."""
 
@@ -40,6 +42,11 @@ class VerdictReader:
     _may_fail: dict[str, bool] = field(default_factory=dict)
     _found: dict[_Version, frozenset[str]] = field(default_factory=dict)
     _by_id: dict[str, Verdict] = field(default_factory=dict)
+
+    def prefetch(self, subjects: Iterable[Subject]) -> None:
+        """Read the verdicts about many sources and pipelines at the same time."""
+        with ThreadPoolExecutor(_READERS) as pool:
+            list(pool.map(self._failures_of, subjects))  # `list` raises the first error
 
     def of_hours(self, source: str, hours: Iterable[str]) -> tuple[Verdict, ...]:
         """Return the verdicts by which UTC hours of a source have failed, such as 2026-01-01T15, in order."""
