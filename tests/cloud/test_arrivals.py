@@ -126,10 +126,10 @@ def test_a_verdict_leads_to_a_check_of_the_days_that_have_read_its_hour(cloud, p
     def rules():
         return [item["rule"] for item in cloud.json("late", "list", PIPELINE)["days"] if item["date"] == str(DAY)]
 
-    verdict = ("verdict", "flights", "--hour", f"{DAY}T17", "--reason", "twice")
+    verdict = ("verdict", "flights", "--hour", f"{DAY}T13", "--reason", "twice")
     assert PIPELINE in cloud.json(*verdict, "fail")["read_by"]
     wait(lambda: rules() == ["invalid"])
-    assert f"flights {DAY} 17:00 UTC: fail" in cloud.slackwater("why", PIPELINE, "--date", str(DAY)).out
+    assert f"flights {DAY} 13:00 UTC: fail" in cloud.slackwater("why", PIPELINE, "--date", str(DAY)).out
     cloud.json(*verdict, "pass")
     wait(lambda: rules() == [])
     wait(lambda: not monitorings(statusFilter="RUNNING"))
