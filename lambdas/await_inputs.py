@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter
 from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import function_resources
 from slackwater.state.conditions import describe_unmet
+from slackwater.state.verdicts import Subject
 from slackwater.state.waits import WaitingRun
 
 logger = Logger()
@@ -44,7 +45,18 @@ class DayPublishedRequest(BaseModel):
     date: str
 
 
-AwaitInputsRequest = WaitRequest | SourceChangedRequest | DayPublishedRequest
+class VerdictRequest(BaseModel):
+    """Verdicts about periods of a source or a pipeline were stored."""
+
+    event: Literal["verdict"]
+    of: Literal["source", "pipeline"]
+    name: str
+    periods: tuple[str, ...]
+    at: AwareDatetime
+    """When they were given."""
+
+
+AwaitInputsRequest = WaitRequest | SourceChangedRequest | DayPublishedRequest | VerdictRequest
 _REQUEST: TypeAdapter[AwaitInputsRequest] = TypeAdapter(Annotated[AwaitInputsRequest, Field(discriminator="event")])
 
 
@@ -55,7 +67,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     Raises `SlackwaterError`. Step Functions and Lambda repeat the call, which starts nothing twice.
     """
     request = _REQUEST.validate_python(event)
-    waits, missing = function_resources().waits, tuple[str, ...]()
+    resources = function_resources()
+    waits, missing = resources.waits, tuple[str, ...]()
     match request:
         case WaitRequest(pipeline=pipeline, date=date, execution=execution, token=token, since=since):
             evaluation = waits.wait(WaitingRun(pipeline, date, execution, token, since))
@@ -65,4 +78,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             waits.wake_source(source, hours)
         case DayPublishedRequest(pipeline=pipeline, date=date):
             waits.wake_day(pipeline, date)
+        case VerdictRequest(of=of, name=name, periods=periods, at=at):
+            # First: an error in the other one repeats the call.
+            resources.check_readers(Subject(of, name), periods, at)
+            waits.wake_verdict(Subject(of, name), periods)
     return {"missing": missing}

@@ -23,7 +23,7 @@ from slackwater.storage import ObjectStore
 from tests.example_project import example_project
 from tests.fakes_receiver import MemoryFileCache
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
-from tests.fakes_state import MemoryState
+from tests.fakes_state import MemoryState, MemoryVerdicts
 
 PIPELINE, NOW = "daily_delays", datetime(2013, 3, 13, 18, tzinfo=UTC)
 PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, seconds=1.0)
@@ -45,6 +45,7 @@ class World:
         definition = definition.model_copy(update={"late": Late(window_days=7), "deadline_hours": 12})
         self.project = project.model_copy(update={"sources": sources, "pipelines": {PIPELINE: definition}})
         self.store, self.files, self.state = DictStore(), MemoryFileCache(), MemoryState()
+        self.verdicts = MemoryVerdicts()
         self.table: Any = table or DictRunTable()
         self.executions, self.time = SetExecutions("run"), NOW
         self.catalog = DictCatalog()
@@ -78,6 +79,7 @@ class World:
             table=self.table,
             executions=self.executions,
             store=self.store,
+            verdicts=self.verdicts,
             exchange_bucket="exchange",
             now=self.now,
         )
@@ -99,7 +101,8 @@ class World:
         return uri
 
     def freeze(self, date: str, **options: Any) -> Run:
-        return freezer_of(self).freeze(pipeline=PIPELINE, date=date, execution="run", correlation_id="c", **options).run
+        options = {"pipeline": PIPELINE, **options}
+        return freezer_of(self).freeze(date=date, execution="run", correlation_id="c", **options).run
 
     def publish(self, date: str, **options: Any) -> Run:
         run = self.freeze(date, **options)

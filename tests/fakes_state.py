@@ -8,6 +8,7 @@ from typing import Any
 
 from slackwater.state.facts import Coverage, HourFacts, HourReport, Part, RejectedEvents, Report
 from slackwater.state.fold import PeriodState
+from slackwater.state.verdicts import Subject, Verdict
 from tests.fakes_receiver import Fuse
 
 
@@ -103,6 +104,20 @@ class MemoryPeriods(MemoryState):
     def put_folded(self, source: str, coverage: Coverage) -> None:
         self.fuse.burn("put_folded")
         self.covered_when_folded[source] = coverage
+
+
+class MemoryVerdicts:
+    """A `VerdictTable` in a dictionary."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Verdict] = {}
+
+    def put_verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        self.stored.update({verdict.id: verdict for verdict in verdicts})
+
+    def verdicts(self, subject: Subject, first: str, last: str) -> list[Verdict]:
+        found = [item for item in self.stored.values() if (item.of, item.name) == subject]
+        return [item for item in found if first <= item.period <= last]
 
 
 STATE_TABLE: dict[str, Any] = {

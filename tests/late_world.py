@@ -51,7 +51,7 @@ from tests.fakes_ledger import ArrivalQueueFake, ListTable
 from tests.fakes_notification import Crashed, TopicFake
 from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, store_file
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
-from tests.fakes_state import MemoryState
+from tests.fakes_state import MemoryState, MemoryVerdicts
 from tests.late_processes import Process, Turns
 
 T = TypeVar("T")
@@ -99,7 +99,8 @@ class LateWorld(World):
         self.__dict__ |= _template().__dict__
         self.pipeline = PIPELINE
         self.store, self.files, self.table = ClockStore(self.now), MemoryFileCache(), DictRunTable()
-        self.executions, self.catalog, self.state = SetExecutions(), DictCatalog(), MemoryState()
+        self.executions, self.catalog = SetExecutions(), DictCatalog()
+        self.state, self.verdicts = MemoryState(), MemoryVerdicts()
         self.warehouse, self.ledger, self.topic = Warehouse(), ListTable(), TopicFake()
         self.late_reruns: set[tuple[str, str, int]] = set()
         """Calendar day, date and attempt of each re-run that a check has decided on; not of repairs without limits."""
@@ -307,7 +308,7 @@ class LateWorld(World):
         store, table = process.using(self.store), process.using(self.table)
         checker = Checker(
             project=self.project, inputs=self.inputs, counts=self.counts, table=table, executions=self.executions,
-            store=store, exchange_bucket="exchange", now=self.now,
+            store=store, verdicts=self.verdicts, exchange_bucket="exchange", now=self.now,
         )  # fmt: skip
         ledger = Ledger(
             project=self.project, store=store, runs=self.table, table=process.using(self.ledger),

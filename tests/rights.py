@@ -124,10 +124,12 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "awaitinputs": (
         _PROJECT,
         "s3:ListBucket,GetObject Raw/raw/*",
+        "s3:ListBucket,GetObject Exchange/manifests/*",
         "dynamodb:BatchGetItem FileTable",
         "dynamodb:Query,PutItem,UpdateItem,DeleteItem StateTable",
         "dynamodb:GetItem RunTable",
         "states:SendTaskSuccess,SendTaskFailure stateMachine:slackwater-pipeline-*",
+        "sqs:SendMessage ArrivalsQueue",
     ),
     "recordrun": (
         _WAKE_RUNS,

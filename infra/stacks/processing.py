@@ -106,6 +106,7 @@ class ProcessingStack(FunctionStack):
                 "JobRoleArn": any_pipeline.role_arn,
                 "FreezeInputsFunction": self.freeze_inputs.arn,
                 "RecordRunFunction": self.record_run.arn,
+                "AwaitInputsFunction": self.await_inputs.arn,
                 "RunStageUri": self._run_stage.s3_object_url,
                 "FilesPrefix": storage.files_uri,
                 "SparkSubmitParameters": self.spark.submit_parameters(
@@ -153,6 +154,8 @@ class ProcessingStack(FunctionStack):
         storage = self._storage
         function = self.function(
             AWAIT_INPUTS,
+            # About days that have read data that has failed.
+            sends_arrivals=True,
             description="Evaluates what runs wait for, and lets them go on",
             environment={
                 **storage.variables("RAW_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE"),
@@ -166,6 +169,9 @@ class ProcessingStack(FunctionStack):
         grants.find_objects(function.role, storage.raw, "raw/")
         waits_for = [name for pipeline in self.parts.project.pipelines.values() for name in pipeline.when.inputs]
         grants.decrypt_sources(function.role, storage.source_keys, waits_for)
+        # A verdict has travelled to the versions that have read its data: their manifests say what they have read.
+        grants.list_objects(function.role, storage.exchange, "manifests/")
+        grants.read_objects(function.role, storage.exchange, "manifests/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.use_items(function.role, storage.state_table, "Query", "PutItem", "UpdateItem", "DeleteItem")
         grants.use_items(function.role, storage.run_table, "GetItem")

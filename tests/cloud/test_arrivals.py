@@ -61,10 +61,10 @@ def monitorings(cloud):
     return monitorings
 
 
-@pytest.fixture
-def messages_of_pulls(cloud):
-    """Have pulls send messages about committed files, as they do if `collect_minutes` is not 0."""
-    functions, name = cloud.client("lambda"), "slackwater-fetch-file"
+@pytest.fixture(params=["slackwater-fetch-file"])
+def messages(cloud, request):
+    """Have a function send messages to the queue of arrivals, as it does if `collect_minutes` is not 0."""
+    functions, name = cloud.client("lambda"), request.param
     account = cloud.client("sts").get_caller_identity()["Account"]
     # As in the template, where no resource of the queue's stack is referred to.
     url = f"https://sqs.us-east-1.amazonaws.com/{account}/slackwater-arrivals"
@@ -110,7 +110,7 @@ def wait(condition):
 
 
 def test_a_committed_file_leads_to_a_check_although_no_event_names_its_objects(
-    cloud, partner, published, monitorings, messages_of_pulls
+    cloud, partner, published, monitorings, messages
 ):
     (files, as_of), known = published, monitorings()
     partner.put(FIRST, files[FIRST])
@@ -119,6 +119,20 @@ def test_a_committed_file_leads_to_a_check_although_no_event_names_its_objects(
     assert ended(cloud, execution)["days"] == []
     started = cloud.client("stepfunctions").describe_execution(executionArn=execution)
     assert json.loads(started["input"])["days"] == [str(DAY)]
+
+
+@pytest.mark.parametrize("messages", ["slackwater-await-inputs"], indirect=True)
+def test_a_verdict_leads_to_a_check_of_the_days_that_have_read_its_hour(cloud, published, monitorings, messages):
+    def rules():
+        return [item["rule"] for item in cloud.json("late", "list", PIPELINE)["days"] if item["date"] == str(DAY)]
+
+    verdict = ("verdict", "flights", "--hour", f"{DAY}T13", "--reason", "twice")
+    assert PIPELINE in cloud.json(*verdict, "fail")["read_by"]
+    wait(lambda: rules() == ["invalid"])
+    assert f"flights {DAY} 13:00 UTC: fail" in cloud.slackwater("why", PIPELINE, "--date", str(DAY)).out
+    cloud.json(*verdict, "pass")
+    wait(lambda: rules() == [])
+    wait(lambda: not monitorings(statusFilter="RUNNING"))
 
 
 def test_late_data_is_published_and_notified_once_although_another_check_runs(cloud, partner, published, arrivals):

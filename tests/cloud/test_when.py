@@ -79,7 +79,15 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     assert WAIT not in entered(cloud, by_hand)
     cloud.client("stepfunctions").stop_execution(executionArn=by_hand)
     assert FREEZE not in entered(cloud, execution)
+    hour = f"{DATE}T00"
+    cloud.slackwater("verdict", "beacons", "--hour", hour, "fail", "--reason", "one is twice")
     post("beacons", 3)
+    wait_for(lambda: "UTC: fail, by arn:" in unmet()[0])
+    [failed] = cloud.json("state", "beacons", "--from", DATE, "--to", DATE)[0]["failed"]
+    assert (failed["hour"], failed["verdicts"][0]["reason"]) == (hour, "one is twice")
+    assert FREEZE not in entered(cloud, execution)
+    given = cloud.json("verdict", "beacons", "--hour", hour, "pass", "--reason", "they are two")
+    assert (given["obeyed_by"], given["note"]) == ([PIPELINE, AFTER], "")
     assert ended(cloud, execution)["outcome"] == "published"
     states = entered(cloud, execution)
     assert (states.count(WAIT), states.count(FREEZE)) == (1, 1)
@@ -90,6 +98,15 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     assert ended(cloud, after)["outcome"] == "published"
     assert (entered(cloud, after).count(WAIT), unmet(AFTER)) == (1, [])
     assert cloud.query(f"SELECT events FROM {AFTER} WHERE date = '{DATE}'") == [[5]]
+    # A verdict about an hour travels to what has read the day that has read it.
+    cloud.slackwater("verdict", "beacons", "--hour", hour, "fail", "--reason", "bots")
+    again = start(cloud, cloud.outputs()["PipelineMachinePrefix"] + AFTER, {"date": DATE, "wait": True})
+    wait_for(lambda: [text.partition(":")[0] for text in unmet(AFTER)] == ["days"])
+    assert "days: beacons" in unmet(AFTER)[0]
+    [failed] = cloud.json("state", AFTER, "--from", DATE, "--to", DATE)[0]["failed"]
+    assert (failed["pipeline"], failed["version"], failed["verdicts"][0]["hour"]) == (AFTER, 1, hour)
+    cloud.slackwater("verdict", "beacons", "--hour", hour, "pass", "--reason", "none")
+    assert ended(cloud, again)["outcome"] == "unchanged"
     # Of two more events that the source reports, one comes: the day waits for the other one.
     post("beacons", sent=5)
     post("beacons", 4)

@@ -20,7 +20,7 @@ from slackwater.aws.resources import Resources, utc_now
 from slackwater.state.messages import hours_changed, listed_by_day
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from slackwater.aws.executions.airflow import AirflowEnvironment
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from slackwater.sources.partitions import Partition, UpdateTable
     from slackwater.state.facts import RejectedEvents, Report
     from slackwater.state.messages import HoursChanged
+    from slackwater.state.verdicts import Subject
     from slackwater.state.waits import Waits
 
 
@@ -85,6 +86,24 @@ class FunctionResources(Resources):
             days=ProjectDays(project=self.project, now=utc_now),
             evaluate=self.input_evaluator.evaluate,
         )
+
+    def check_readers(self, subject: Subject, periods: Iterable[str], at: datetime) -> None:
+        """Have the days of the windows checked that may have read periods with verdicts, given at this instant.
+
+        A repeated call sends the same messages. Raises `CloudError`.
+        """
+        from slackwater.late.arrival_messages import day_deferred
+        from slackwater.late.check.window_dates import check_window
+        from slackwater.runs.waits.days import ProjectDays
+
+        now = utc_now()
+        days = ProjectDays(project=self.project, now=utc_now).that_read(subject, periods)
+        windows = {
+            name: {day.date.isoformat() for day in check_window(self.project.pipelines[name], None, now)}
+            for name in {key.pipeline for key in days}
+        }
+        recent = sorted(key for key in days if key.date in windows[key.pipeline])
+        self.arrivals([(day_deferred(*key, not_before=at).model_dump_json(), 0) for key in recent])
 
     @cached_property
     def wake_requests(self) -> WakeRequests:

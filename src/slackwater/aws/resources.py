@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from slackwater.aws.dynamodb.run_table import DynamoRunTable
     from slackwater.aws.dynamodb.state_table import DynamoStateTable
     from slackwater.aws.dynamodb.tokens import TokenTable
+    from slackwater.aws.dynamodb.verdict_table import DynamoVerdictTable
     from slackwater.aws.dynamodb.wait_table import DynamoWaitTable
     from slackwater.aws.executions.state_machines import StateMachines
     from slackwater.aws.raw_tables import RawTables
@@ -175,12 +176,24 @@ class Resources:
         return DynamoWaitTable(self.clients("dynamodb"), self.settings.state_table)
 
     @cached_property
+    def verdict_table(self) -> DynamoVerdictTable:
+        """The verdicts about hours of sources and days of pipelines."""
+        from slackwater.aws.dynamodb.verdict_table import DynamoVerdictTable
+
+        return DynamoVerdictTable(self.clients("dynamodb"), self.settings.state_table)
+
+    @cached_property
     def input_evaluator(self) -> InputEvaluator:
         """Evaluates what runs wait for."""
         from slackwater.runs.waits.evaluation import InputEvaluator
 
         return InputEvaluator(
-            project=self.project, inputs=self.inputs, counts=self.counts_reader, table=self.run_table, now=utc_now
+            project=self.project,
+            inputs=self.inputs,
+            counts=self.counts_reader,
+            table=self.run_table,
+            verdicts=self.verdict_table,
+            now=utc_now,
         )
 
     @cached_property
@@ -195,6 +208,7 @@ class Resources:
             table=self.run_table,
             executions=self.state_machines,
             store=self.store,
+            verdicts=self.verdict_table if self.settings.state_table else None,
             exchange_bucket=self.settings.exchange_bucket,
             now=utc_now,
         )

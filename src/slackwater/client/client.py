@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from slackwater.client.push import Event
     from slackwater.client.sender import PushTotals
     from slackwater.client.states import SourceStates
+    from slackwater.client.verdicts import FailedPeriod, GivenVerdict, Hour
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
+    from slackwater.state.verdicts import Quality
 
 
 class PullTotals(TypedDict):
@@ -184,6 +186,33 @@ class Client(LateClient):
             counts_of(self.project.source(source))
         found = [definition for name, definition in sorted(self.project.sources.items()) if source in {None, name}]
         return [source_states(self.period_table, each, start, end) for each in found if each.counts]
+
+    def verdict(
+        self, name: str, quality: Quality, *, reason: str, hour: Hour | None = None, date: Date | None = None
+    ) -> GivenVerdict:
+        """Say that the data of a UTC hour of a source, or of a day of a source or a pipeline, is good (`pass`) or not.
+
+        The newest verdict about a period decides. That about a day of a pipeline is about its published version: a
+        later version has none. A day of a source is in the timezone of its timestamps, or else of its files. If a
+        source and a pipeline have the name, a date is that of the pipeline. Raises `UnknownName`, `NotDeployed`, and
+        `InputError` for a day without a published version, an hour or a date that is none or has not begun, and an
+        empty or long reason.
+        """
+        self._require_state_table()
+        return self.verdicts.give(name, quality, reason=reason, hour=hour, date=date)
+
+    def failed_periods(
+        self, name: str | None = None, *, first: Date | None = None, last: Date | None = None
+    ) -> list[FailedPeriod]:
+        """Return the hours of sources (UTC) that have failed, and the published days that have, or have read them.
+
+        Those of the deployed source and pipeline with this name, or of all: by default of today. Raises `UnknownName`,
+        `InputError` for a wrong date, `NotDeployed`, `CloudError`.
+        """
+        self._require_state_table()
+        end = iso_date(last, name="last") if last else utc_now().date().isoformat()
+        start = iso_date(first, name="first") if first else end
+        return self.verdicts.failed(self.verdicts.subjects(name), start, end)
 
     def _require_state_table(self) -> None:
         if not self.settings.state_table:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from slackwater.aws.queue import EventQueues
     from slackwater.client.holds import HoldDecisions
     from slackwater.client.push import Pusher
+    from slackwater.client.verdicts import Verdicts
     from slackwater.late.check.checker import Checker
     from slackwater.receiver.pull.rejects_reader import RejectsReader
 
@@ -129,6 +130,24 @@ class ClientResources(Resources):
             inputs=self.inputs,
             executions=self.state_machines,
             checker=self.checker,
+            principal=lambda: caller_arn(self.clients("sts")),
+            now=utc_now,
+        )
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """Stores and lists verdicts about the deployed sources and pipelines."""
+        from slackwater.aws.clients import caller_arn
+        from slackwater.aws.wake_requests import WakeRequests
+        from slackwater.client.verdicts import Verdicts
+
+        wakes = WakeRequests(self.clients, self.settings.await_inputs_function, raises=True)
+        return Verdicts(
+            project=self.deployed,
+            table=self.verdict_table,
+            runs=self.run_table,
+            store=self.store,
+            wake=wakes.wake_verdict,
             principal=lambda: caller_arn(self.clients("sts")),
             now=utc_now,
         )

@@ -16,6 +16,7 @@ from slackwater.receiver.push.tokens import Token
 from slackwater.runs.inputs.unstored_files import describe_unstored
 from slackwater.runs.outputs import RunSteps, Version
 from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.state.verdicts import Verdict, describe_verdicts
 
 __all__ = [
     "CheckReport",
@@ -34,7 +35,9 @@ __all__ = [
     "StoppedWait",
     "Suggestion",
     "Token",
+    "Verdict",
     "Version",
     "describe_unstored",
+    "describe_verdicts",
     "report_sections",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from slackwater.client.waiting import InputWait, ReadsWaits, input_wait
+from slackwater.client.waiting import FailedData, InputWait, ReadsWaits, failed_data, input_wait
 from slackwater.errors import InputError
 from slackwater.formatting import counted, timestamp
 from slackwater.late.check.checker import Checker
@@ -84,6 +84,8 @@ class Why(Record):
     """When the rule of the decision applies."""
     error: str
     """Of the latest attempt, if it did not publish."""
+    failed: tuple[FailedData, ...]
+    """What has failed of the published version, and of what a run of the day would read."""
     missing: tuple[str, ...]
     """What the published run had waited for in vain."""
     wait: InputWait | None
@@ -127,7 +129,9 @@ class Explainer:
         manifest = None if published else checker.inputs.manifest(pipeline, day, unread=unread)
         latest = checker.table.run(pipeline, date, record.attempts) if record.attempts else None
         waits = definition.waits and published is None and decision.rule is not DecisionRule.RUNNING
-        wait = input_wait(checker, DayKey(pipeline, date), self.waits) if waits else None
+        key = DayKey(pipeline, date)
+        verdicts = checker.verdicts
+        wait = input_wait(checker, key, self.waits, verdicts) if waits and verdicts else None
         return Why(
             pipeline=pipeline,
             date=date,
@@ -137,6 +141,7 @@ class Explainer:
             decision=decision,
             rule=decision.rule.when,
             error=(latest.error if latest else None) or "",
+            failed=tuple(failed_data(checker, definition, day, verdicts)) if verdicts else (),
             missing=latest.missing if latest and published and latest.run.attempt == published.attempt else (),
             wait=wait,
             next_look=_end_of_wait(wait)

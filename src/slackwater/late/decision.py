@@ -72,6 +72,16 @@ class DecisionRule(StrEnum):
         "table_ignored",
         "only days of other pipelines have changed, and their tables have `on_change: ignore`",
     )
+    INVALID = (
+        "invalid",
+        "a verdict says that data has failed, which the published run has read or a run would read, and `on_invalid` "
+        "is `hold`",
+    )
+    INVALID_READ = (
+        "invalid_read",
+        "the published run has read data that has failed by a verdict, the input has changed since, and `on_invalid` "
+        "is `rerun`",
+    )
     NEW_DEFINITION = ("new_definition", "the definition has changed, and `on_definition` is `rerun`")
     DEFINITION_KEPT = (
         "definition_kept",

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from slackwater.model import Cron, Model, Name, TimeZone
 from slackwater.pipeline.hours import hour_problems
 from slackwater.pipeline.spark_workers import SparkSizes
-from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
+from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, OnInvalid, TableInput
 from slackwater.pipeline.when import When
 from slackwater.problems import Problem, Problems, closest, unknown_name
 from slackwater.sources.definition import Source
@@ -104,6 +104,10 @@ class Late(Model):
     """By source: thresholds that replace those of the source's own definition."""
     on_removed: dict[Name, OnRemoved] = {}
     """By source: what happens when the partner removes a file, instead of the source's `pull.on_removed`."""
+    on_invalid: dict[Name, OnInvalid] = {}
+    """By source, or table of another pipeline: what happens to a published day while a verdict says that what it has
+    read, or would read, has failed. `hold` (the default) puts it on hold until the verdict is `pass`, `rerun` runs it
+    again when the input changes, whatever the thresholds and `on_change` say, and `ignore` does nothing."""
     on_definition: Literal["keep", "rerun"] = "keep"
     """What a new definition does to the published days of the window: `keep` them, and notify people once of how many
     it would change, or `rerun` them."""
@@ -217,8 +221,12 @@ class Pipeline(Model):
             yield from hour_problems(self)
 
     def _late_problems(self) -> Iterator[Problem]:
-        thresholds, on_removed = list(self.late.thresholds), list(self.late.on_removed)
-        for key, names, possible in (("thresholds", thresholds, self.inputs), ("on_removed", on_removed, self.sources)):
+        late, judged = self.late, (*self.sources, *self.published_tables)
+        for key, names, possible in (
+            ("thresholds", list(late.thresholds), self.inputs),
+            ("on_removed", list(late.on_removed), self.sources),
+            ("on_invalid", list(late.on_invalid), judged),
+        ):
             for name in sorted(set(names) - set(possible)):
                 message = f"{name} is not a source of this pipeline"
                 yield unknown_name(message, name, possible, path=("late", key, name), at_key=True)
@@ -236,6 +244,14 @@ class Pipeline(Model):
             elif name in self.foreign_tables and waited[name] == "complete":
                 message = "nobody counts the rows of an Iceberg table: write a time such as `{newer_than: 24h}`"
                 yield Problem(path=path, message=message)
+        for name in sorted(self.when.quality):
+            path = ("when", "quality", name)
+            if name not in self.inputs:
+                message = f"{name} is not an input of this pipeline"
+                yield unknown_name(message, name, self.inputs, path=path, at_key=True)
+            elif name in self.foreign_tables:
+                message = "nobody gives a verdict about an Iceberg table: remove it here"
+                yield Problem(path=path, at_key=True, message=message)
         if self.when != When() and not self.waits:
             message = "it waits for nothing: name an input in `when.inputs`, or set `missing: wait` for a table"
             yield Problem(path=("when",), at_key=True, message=message)
@@ -269,7 +285,8 @@ class Pipeline(Model):
     @property
     def waits(self) -> bool:
         """Whether its scheduled runs wait for inputs."""
-        return bool(self.when.inputs) or any(item.missing == "wait" for item in self.published_tables.values())
+        named = self.when.inputs or self.when.quality
+        return bool(named) or any(item.missing == "wait" for item in self.published_tables.values())
 
     @property
     def rerun_inputs(self) -> tuple[str, ...]:

@@ -33,6 +33,10 @@ OnChange = Literal["auto", "hold", "notify", "ignore"]
 """What a changed day of another pipeline does to a published day that has read it."""
 
 
+OnInvalid = Literal["hold", "rerun", "ignore"]
+"""What happens to a published day while a verdict says that what it has read, or would read, has failed."""
+
+
 class TableInput(Model):
     """Published days of another pipeline of the project."""
 

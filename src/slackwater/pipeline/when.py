@@ -52,10 +52,13 @@ class When(Model):
     inputs: dict[Name, Condition] = {}
     """By input: `complete`, when all events that the source has sent are there, or `{newer_than: 24h}`. Published days
     of other pipelines have the key `missing: wait` instead."""
+    quality: dict[Name, Literal["pass"]] = {}
+    """By source, or table of another pipeline: `pass`, as long as no verdict says that what the run reads has failed.
+    After `incomplete.after`, the run fails, also with `then: run`."""
     unknown: WaitLimit = WaitLimit()
     """For how long to wait for the counts of a source."""
     incomplete: WaitLimit = WaitLimit()
-    """For how long to wait for everything else: missing events, newer data and published days."""
+    """For how long to wait for everything else: missing events, newer data, published days and quality."""
 
     @property
     def longest(self) -> timedelta:

@@ -2,6 +2,9 @@
 
 A condition that does not hold has a limit: until then the run waits, and then it fails, or runs without what is
 missing. Of several, the run fails at the first limit with `fail`; it runs when the last one has passed.
+
+The order is time, inputs, quality. Data that has failed is never published without a person: its run waits as long as
+for other conditions, and then fails.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from typing import Literal, NamedTuple
 from slackwater.formatting import counted, timestamp
 from slackwater.model import Record
 from slackwater.state.completeness import CountState, SourceCounts
+from slackwater.state.verdicts import Verdict, describe_verdicts
 
 _MOST_DATES = 7
+_MOST_VERDICTS = 3
 
 Then = Literal["fail", "run"]
 """What happens when a run has waited for as long as it may."""
@@ -56,15 +61,24 @@ class PublishedDays(NamedTuple):
     """The dates of those that are not published."""
 
 
-InputFact = CompleteSource | NewerInput | PublishedDays
+class FailedInput(NamedTuple):
+    """An input must not have failed."""
+
+    name: str
+    verdicts: tuple[Verdict, ...]
+    """Those by which periods that the run reads have failed."""
+
+
+InputFact = CompleteSource | NewerInput | PublishedDays | FailedInput
+Kind = Literal["unknown", "incomplete", "failed"]
 
 
 class Unmet(Record):
     """A condition that does not hold."""
 
     input: str
-    kind: Literal["unknown", "incomplete"]
-    """`unknown`: the source has not sent the counts of the whole day."""
+    kind: Kind
+    """`unknown`: the source has not sent the counts of the whole day. `failed`: a verdict about what the run reads."""
     text: str
     """What is missing, for people."""
     until: datetime
@@ -93,10 +107,12 @@ class Evaluation(NamedTuple):
 
 def evaluate(facts: Iterable[InputFact], *, unknown: Limit, incomplete: Limit, now: datetime) -> Evaluation:
     """Return what a run does at `now`, UTC, and which conditions do not hold."""
+    limits: dict[Kind, Limit] = {
+        "unknown": unknown, "incomplete": incomplete, "failed": incomplete._replace(then="fail")
+    }  # fmt: skip
     unmet = tuple(
-        Unmet(input=name, kind=kind, text=text, until=limit.at, then=limit.then)
+        Unmet(input=name, kind=kind, text=text, until=limits[kind].at, then=limits[kind].then)
         for name, kind, text in _unmet(facts, now)
-        for limit in (unknown if kind == "unknown" else incomplete,)
     )
     if not unmet:
         return Evaluation(Outcome.READY)
@@ -118,7 +134,7 @@ def describe_unmet(unmet: Iterable[Unmet]) -> tuple[str, ...]:
     return tuple(f"{item.input}: {item.text}" for item in unmet)
 
 
-def _unmet(facts: Iterable[InputFact], now: datetime) -> Iterator[tuple[str, Literal["unknown", "incomplete"], str]]:
+def _unmet(facts: Iterable[InputFact], now: datetime) -> Iterator[tuple[str, Kind, str]]:
     for fact in facts:
         match fact:
             case CompleteSource(name, counts):
@@ -135,6 +151,10 @@ def _unmet(facts: Iterable[InputFact], now: datetime) -> Iterator[tuple[str, Lit
             case PublishedDays(name, table, days, missing):
                 if missing:
                     yield name, "incomplete", f"{table} has not published {_dates(missing)} of {counted(days, 'day')}"
+            case FailedInput(name, verdicts):
+                if lines := list(describe_verdicts(verdicts)):
+                    more = len(lines) - _MOST_VERDICTS
+                    yield name, "failed", "; ".join(lines[:_MOST_VERDICTS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _unknown(counts: SourceCounts) -> str:

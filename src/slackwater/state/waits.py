@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from slackwater.errors import SlackwaterError
 from slackwater.state.conditions import Evaluation, Outcome, Unmet, describe_unmet
+from slackwater.state.verdicts import Subject
 
 INPUTS_MISSING = "InputsMissing"
 """The error of an execution that has waited for its inputs for as long as it may."""
@@ -77,6 +78,9 @@ class DaysThatWait(Protocol):
     def of_day(self, pipeline: str, date: str) -> Iterable[DayKey]:
         """Return the days of other pipelines that read this one."""
 
+    def of_verdict(self, subject: Subject, periods: Iterable[str]) -> Iterable[DayKey]:
+        """Return the days that wait for the quality of these periods, or of what has read them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
@@ -108,6 +112,13 @@ class Waits:
         Call it when the day is recorded as published.
         """
         self._wake(self.days.of_day(pipeline, date))
+
+    def wake_verdict(self, subject: Subject, periods: Iterable[str]) -> None:
+        """Let runs go on that wait for the quality of these periods, or of what has read them.
+
+        Call it when verdicts about them are stored.
+        """
+        self._wake(self.days.of_verdict(subject, periods))
 
     def _wake(self, days: Iterable[DayKey]) -> None:
         errors = list[SlackwaterError]()

@@ -15,12 +15,15 @@ from botocore.stub import Stubber
 from lambdas import await_inputs, check_arrivals, record_run
 from slackwater.aws.executions.task_tokens import TaskTokens
 from slackwater.aws.wake_requests import WakeRequests
-from slackwater.errors import AccessDenied
+from slackwater.errors import AccessDenied, Throttled
+from slackwater.late.arrival_messages import read_message
 from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.project.project import Project
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import publication_uri
 from slackwater.state.conditions import Evaluation, Outcome
 from slackwater.state.facts import HOUR
+from slackwater.state.verdicts import Subject
 from slackwater.state.waits import DayKey, WaitingRun, Waits
 from tests.fakes_check import PIPELINE, PUBLICATION
 from tests.fakes_functions import resources_of, use_resources
@@ -74,6 +77,10 @@ class Woken:
         self.asked.append((pipeline, date))
         return [KEY]
 
+    def of_verdict(self, subject, periods):
+        self.asked.append((subject, periods))
+        return [KEY]
+
 
 @pytest.fixture
 def called(monkeypatch):
@@ -81,7 +88,7 @@ def called(monkeypatch):
     table, tasks, days = MemoryWaits(), Tasks(), Woken()
     outcomes = [Outcome.WAIT]
     waits = Waits(table=table, tasks=tasks, days=days, evaluate=lambda _: Evaluation(outcomes[-1]))
-    use_resources(monkeypatch, await_inputs, waits=waits)
+    use_resources(monkeypatch, await_inputs, waits=waits, project=Project(sources={}, pipelines={}), arrivals=list)
     tasks.start("e")
 
     def call(event, outcome=Outcome.WAIT):
@@ -106,12 +113,19 @@ def requests():
     wakes.wake_source("clicks", [NOON, NOON, NOON - HOUR])
     wakes.wake_source("clicks")
     wakes.wake_day("daily", "2026-01-01")
+    wakes.wake_verdict(Subject("source", "clicks"), ["2026-01-01T12"], NOON)
     return function.requests
+
+
+ASKED = [
+    ("clicks", (NOON - HOUR, NOON)), ("clicks", None), ("daily", "2026-01-01"),
+    (("source", "clicks"), ("2026-01-01T12",)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("request_", "asked"),
-    list(zip(requests(), [("clicks", (NOON - HOUR, NOON)), ("clicks", None), ("daily", "2026-01-01")], strict=True)),
+    list(zip(requests(), ASKED, strict=True)),
 )
 def test_a_request_wakes_the_runs_of_the_days_that_read_it(called, request_, asked):
     call, table, tasks, days = called
@@ -126,10 +140,12 @@ def test_nothing_is_requested_if_no_pipeline_waits():
     assert function.requests == []
 
 
-def test_a_request_that_fails_is_only_logged(caplog):
+def test_a_request_that_fails_is_only_logged_except_by_a_command(caplog):
     error = ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "later"}}, "Invoke")
     WakeRequests(Lambda(error), "f").wake_day("daily", "2026-01-01")
     assert caplog.messages == ["runs that wait are evaluated in 15 minutes"]
+    with pytest.raises(Throttled, match="could not evaluate waiting runs"):
+        WakeRequests(Lambda(error), "f", raises=True).wake_day("daily", "2026-01-01")
 
 
 @pytest.mark.parametrize("code", ["TaskTimedOut", "TaskDoesNotExist", "InvalidToken"])
@@ -205,3 +221,18 @@ def test_objects_that_arrive_wake_the_runs_that_wait_for_their_hours():
     other = f"raw/source=weather/date={DATE}/hour=06/a.parquet"
     checks.start_checks({name: json.dumps({"id": name, "key": value}) for name, value in (("1", key), ("2", other))})
     assert wakes.asked == [("flights", [START + HOUR])]
+
+
+def test_days_of_the_window_that_may_have_read_an_hour_with_a_verdict_are_checked(monkeypatch):
+    world, sent = counted_world(), []
+    resources = resources_of({}, project=world.project, arrivals=sent.extend, waits=Mock())
+    monkeypatch.setattr("slackwater.aws.function_resources.utc_now", lambda: START + 48 * HOUR)
+    monkeypatch.setattr(await_inputs, "function_resources", lambda: resources)
+    event = requests()[-1] | {"name": "flights", "periods": ["2013-03-08T06", "2013-02-01T06"]}
+    await_inputs.handler(event, None)
+    await_inputs.handler(event, None)
+    first, second = sent  # the days before the window wait for a person
+    assert first == second
+    body, seconds = first
+    message = read_message(body)
+    assert (message.pipeline, message.date, message.not_before, seconds) == (PIPELINE, DATE, NOON, 0)

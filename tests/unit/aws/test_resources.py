@@ -51,7 +51,7 @@ USES = {
     "update-raw-tables": ("raw_tables",),
     "remove-stale": ("project", remove_stale.stale_objects),
     "freeze-inputs": (freeze_inputs.freezer,),
-    "await-inputs": ("waits",),
+    "await-inputs": ("waits", "arrivals"),
     "record-run": (record_run.recorder,),
     "check-days": (check_days.monitor, "state_messages"),
     "fold-state": ("period_folder",),

@@ -10,13 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from slackwater.client.verdicts import Verdicts
 from slackwater.project.project import Project
 from slackwater.state.facts import HOUR, Part
 from slackwater.state.fold import fold, periods_with
 from slackwater.state.reports import new_report
 from tests.fakes_cli import Terminal, a_client, use_client
 from tests.fakes_receiver import a_source
-from tests.fakes_state import MemoryPeriods
+from tests.fakes_runs import DictRunTable, DictStore
+from tests.fakes_state import MemoryPeriods, MemoryVerdicts
 
 pytestmark = pytest.mark.unit
 
@@ -48,9 +50,24 @@ def client(monkeypatch):
     stored(table, clicks, START + HOUR, sent={0: 1000, 35: 80, 40: 8}, has=1000)
     stored(table, clicks, START + 2 * HOUR, sent={0: 1}, has=3)
     stored(table, rates, START, sent={0: 5}, has=5, hours=24)
-    client = a_client(project, deployment=SimpleNamespace(state_table="state"), period_table=table)
+    client = with_verdicts(project, period_table=table)
     use_client(monkeypatch, client)
     return client
+
+
+def with_verdicts(project, **resources):
+    """A client of the project whose verdicts are in memory."""
+    deployment = SimpleNamespace(state_table="state", await_inputs_function="")
+    verdicts = Verdicts(
+        project=project,
+        table=MemoryVerdicts(),
+        runs=DictRunTable(),
+        store=DictStore(),
+        wake=lambda *_: None,
+        principal=lambda: "arn:aws:iam::1:user/ana",
+        now=lambda: START + timedelta(hours=9),
+    )
+    return a_client(project, deployment=deployment, verdicts=verdicts, **resources)
 
 
 def shown(printed_by, monkeypatch, *arguments: str) -> str:
@@ -97,7 +114,43 @@ def test_what_cannot_be_shown_is_named(client, printed_by):
 
 def test_a_project_without_counts_says_how_to_add_them(monkeypatch, printed_by):
     project = Project(sources={"other": a_source(source="other", pull=None)}, pipelines={})
-    client = a_client(project, deployment=SimpleNamespace(state_table="state"), period_table=MemoryPeriods())
+    client = with_verdicts(project, period_table=MemoryPeriods())
     use_client(monkeypatch, client)
     monkeypatch.setattr(sys, "stdout", Terminal())
     assert "no source of the project has counts" in printed_by("state").err
+
+
+@pytest.fixture
+def failed(client):
+    """Hours of three sources have failed; one passes again."""
+    client.verdict("clicks", "fail", reason="bots", hour="2026-01-01T00")
+    client.verdict("clicks", "fail", reason="bots", hour="2026-01-01T05")
+    client.verdict("clicks", "pass", reason="no bots", hour="2026-01-01T05")
+    client.verdict("rates", "fail", reason="in cents", date="2026-01-01")
+    client.verdict("other", "fail", reason="twice", hour=START + 3 * HOUR)
+
+
+def test_hours_that_have_failed_have_a_sign_and_a_reason(failed, printed_by, monkeypatch):
+    lines = shown(printed_by, monkeypatch, "--from", "2026-01-01", "--to", "2026-01-01").splitlines()
+    assert lines[1] == "2026-01-01  ✗▁▲·····················"
+    by = "by arn:aws:iam::1:user/ana since 2026-01-01 09:00 UTC"
+    assert lines[5] == f"  clicks 2026-01-01 00:00 UTC: fail, {by}: bots"
+    assert lines[lines.index("rates") + 1] == "2026-01-01  ✗"
+    assert f"  rates 2026-01-01 00:00 UTC and 9 more hours: fail, {by}: in cents" in lines
+    assert lines[-3:-1] == ["other", f"  other 2026-01-01 03:00 UTC: fail, {by}: twice"]
+    assert lines[-1] == "█ complete  ▁ short  ▲ surplus  · unknown  ✗ failed"
+
+
+def test_a_pipe_gets_the_verdicts(failed, document_of):
+    clicks, _, other = document_of("state", "--from", "2026-01-01", "--to", "2026-01-01")
+    [failed] = clicks["failed"]
+    [verdict] = failed["verdicts"]
+    assert (failed["source"], failed["hour"], verdict["quality"]) == ("clicks", "2026-01-01T00", "fail")
+    assert (verdict["reason"], verdict["principal"]) == ("bots", "arn:aws:iam::1:user/ana")
+    assert (other["source"], [item["hour"] for item in other["failed"]]) == ("other", ["2026-01-01T03"])
+
+
+def test_a_source_without_counts_shows_what_has_failed(client, printed_by, monkeypatch):
+    client.verdict("other", "fail", reason="twice", hour="2026-01-01T03")
+    lines = shown(printed_by, monkeypatch, "other", "--from", "2026-01-01", "--to", "2026-01-01").splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["other", "  other 2026-01-01 03"]

@@ -33,9 +33,14 @@ def why(monkeypatch, printed_by):
 
 
 def connect(monkeypatch, world, **settings):
-    deployment = SimpleNamespace(**{"schedule": "eventbridge", "collect_minutes": 5} | settings)
+    deployment = SimpleNamespace(**{"schedule": "eventbridge", "collect_minutes": 5, "state_table": "state"} | settings)
     checker = without_writes(world.checker)
-    client = a_client(world.project, deployment=deployment, dry_checker=checker, wait_table=MemoryWaits())
+    client = a_client(
+        world.project,
+        deployment=deployment,
+        dry_checker=checker,
+        wait_table=MemoryWaits(),
+    )
     use_client(monkeypatch, client)
     return client
 

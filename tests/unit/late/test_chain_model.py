@@ -19,6 +19,7 @@ from slackwater.late.entry import DEFINITION
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.record import DayRecord, RunRecord, RunState
+from slackwater.state.verdicts import Subject, new_verdict
 from tests.fakes_check import NOW
 from tests.fakes_notification import Crashed
 from tests.late_processes import FAULTS, Process
@@ -67,13 +68,15 @@ class Chain(RuleBasedStateMachine):
     @initialize(
         on_change=st.sampled_from(("auto", "auto", "hold", "notify", "ignore")),
         on_definition=st.sampled_from(("keep", "keep", "rerun")),
+        on_invalid=st.tuples(*[st.sampled_from(("hold", "hold", "rerun", "ignore"))] * 2),
     )
-    def publish(self, on_change: Any, on_definition: str) -> None:
+    def publish(self, on_change: Any, on_definition: str, on_invalid: tuple[str, str]) -> None:
         self.on_change, self.on_definition = on_change, on_definition
         self.table = TableInput(table=self.first.pipeline, days=(-1, 0), missing="wait", on_change=on_change)
         self.second = self.first.reader("weekly", self.table)
         self.scheduled.world, self.first.wake_day = self.second, self.scheduled.wake_day
-        self.second.set_late(on_definition=on_definition)
+        self.first.set_late(on_invalid={"weather": on_invalid[0]})
+        self.second.set_late(on_definition=on_definition, on_invalid=dict.fromkeys(("days", "again"), on_invalid[1]))
         for date in DATES:
             self.push(date, "a", 100)
             self.first.run_day(date)
@@ -192,6 +195,22 @@ class Chain(RuleBasedStateMachine):
             else:
                 holds.keep(pipeline, date, reason="r")
 
+    @rule(date=dates, quality=st.sampled_from(("fail", "fail", "pass")))
+    def judge_an_hour(self, date: str, quality: Any) -> None:
+        self.give(Subject("source", "weather"), f"{date}T17", quality, None)
+
+    @rule(name=pipelines, date=dates, quality=st.sampled_from(("fail", "fail", "pass")))
+    def judge_a_version(self, name: str, date: str, quality: Any) -> None:
+        world = self.world(name)
+        attempt = world.table.day(world.pipeline, date).published.run.attempt
+        self.give(Subject("pipeline", world.pipeline), date, quality, attempt)
+
+    def give(self, subject: Subject, period: str, quality: Any, version: int | None) -> None:
+        verdict = new_verdict(
+            subject, period, quality, version=version, reason="r", principal="ana", at=self.first.now()
+        )  # fmt: skip
+        self.first.verdicts.put_verdicts([verdict, verdict])
+
     @rule(name=pipelines, outcome=outcomes, process=faults)
     def monitor(self, name: str, outcome: str, process: Process) -> None:
         with suppress(SlackwaterError, Crashed):
@@ -200,6 +219,8 @@ class Chain(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.second is self.first:
             return
+        for verdict in list(self.first.verdicts.stored.values()):
+            self.give(Subject(verdict.of, verdict.name), verdict.period, "pass", verdict.version)
         # Then no run may wait any more.
         self.first.time += timedelta(hours=49)
         self.scheduled.time_out()
@@ -232,6 +253,7 @@ class Chain(RuleBasedStateMachine):
         assert published <= world.warehouse.versions.keys()
         for date in DATES:
             day = world.table.day(world.pipeline, date)
+            assert not (day.hold and day.hold.rule == "invalid"), "a verdict stays behind"
             assert not day.notification_due
             assert (date, day.published.run.attempt) in published
             if not day.hold:

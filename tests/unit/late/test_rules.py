@@ -22,6 +22,7 @@ from slackwater.runs.period import day_of
 from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Resolution, ResolutionAction, RunRecord, RunState
 from slackwater.sources.late_thresholds import LateThresholds
+from slackwater.state.verdicts import Subject, new_verdict
 from tests.fakes_notification import DATE, FROZEN, PIPELINE, a_day, a_manifest, a_run, an_object
 
 pytestmark = pytest.mark.unit
@@ -370,6 +371,19 @@ AGES = {"waits": {"flights": 30.0}, "max_ages": {"flights": MaxAge(24, "late.max
 POLICY = {"worth_per_percent": None, "budget_per_day": None, "max_reruns_per_day": 50}
 KEPT, RERUN_NEW = (DefinitionChange(("a: added",), "d", reruns, moves_hours=False) for reruns in (False, True))
 MOVED = KEPT._replace(moves_hours=True)
+BOTS = {
+    "flights": (
+        new_verdict(
+            Subject("source", "flights"),
+            "2013-03-10T12",
+            "fail",
+            version=None,
+            reason="bots",
+            principal="ana",
+            at=FROZEN,
+        ),
+    )
+}
 # What makes each rule apply. Two of them together make both apply, unless they contradict each other.
 CASES = {
     DecisionRule.CHANGING: {"error": DayChanged("x")},
@@ -381,6 +395,7 @@ CASES = {
     DecisionRule.MANIFEST_GONE: {"compared": None},
     DecisionRule.KEPT: {"record": {"resolution": KEEP}, **LATE_GROWN},
     DecisionRule.AUDIT: {"record": {"hold": AUDIT}, "inputs": {"failed": FAILED[-1:]}},
+    DecisionRule.INVALID: {"inputs": {"invalid_now": BOTS, "invalid_read": BOTS}},
     DecisionRule.VANISHED: {"changes": [VANISHED]},
     DecisionRule.REMOVED: {"changes": [REMOVED]},
     DecisionRule.SHRANK: {"changes": [SHRUNK]},
@@ -395,6 +410,10 @@ CASES = {
     DecisionRule.OVER_BUDGET: {**LATE_GROWN, "policy": {"budget_per_day": 0.5}},
     DecisionRule.OUTCOME_UNKNOWN: {"record": {"outcome_unknown": True, "attempts": 4}},
     DecisionRule.RELEASED: {"record": {"resolution": RUN_AGAIN}, "changes": [VANISHED]},
+    DecisionRule.INVALID_READ: {
+        "inputs": {"invalid_read": {"ignore": BOTS["flights"]}, "on_invalid": {"ignore": "rerun"}},
+        "changes": [table_change("ignore")],
+    },
     DecisionRule.GROWN: LATE_GROWN,
     DecisionRule.AGED: {**LATE_BELOW, "inputs": AGES},
     DecisionRule.NEW_DEFINITION: {"inputs": {"definition": RERUN_NEW}},

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import When
 from slackwater.runs.period import day_of, partition_of
@@ -16,6 +16,7 @@ from slackwater.runs.waits.days import ProjectDays
 from slackwater.runs.waits.evaluation import InputEvaluator
 from slackwater.state.conditions import Outcome, describe_unmet
 from slackwater.state.facts import HOUR
+from slackwater.state.verdicts import Subject, new_verdict
 from slackwater.state.waits import DayKey
 from tests.fakes_check import PIPELINE, World
 from tests.unit.runs.test_source_counts import DATE, START, counted_world, report_flights
@@ -39,7 +40,12 @@ def with_definition(world: World, **update: object) -> World:
 
 def evaluation(world: World, day: str = DATE, pipeline: str = PIPELINE):
     evaluator = InputEvaluator(
-        project=world.project, inputs=world.inputs, counts=world.counts, table=world.table, now=world.now
+        project=world.project,
+        inputs=world.inputs,
+        counts=world.counts,
+        table=world.table,
+        verdicts=world.verdicts,
+        now=world.now,
     )
     return evaluator.evaluate(DayKey(pipeline, day))
 
@@ -196,3 +202,135 @@ def test_a_published_day_is_read_by_the_weeks_around_it():
     assert list(days.of_day("weekly", "2026-04-01")) == []
     others = ProjectDays(project=a_project(World(), "UTC", missing="empty"), now=lambda: NOW)
     assert list(others.of_day(PIPELINE, "2026-04-05")) == []
+
+
+def give(world: World, quality: str, period: str, *, of: str = "source", name: str = "flights", version=None, at=END):
+    """Store a verdict."""
+    subject = Subject(of, name)
+    given = new_verdict(subject, period, quality, version=version, reason="bots", principal="ana", at=at)
+    world.verdicts.put_verdicts([given])
+
+
+def test_a_run_waits_until_its_source_passes(world):
+    waiting(world, quality={"flights": "pass"}, incomplete={"after": "12h", "then": "run"})
+    assert outcome(world) == ("ready", ())  # without a verdict
+    give(world, "fail", "2013-03-08T06")
+    text = "flights: flights 2013-03-08 06:00 UTC: fail, by ana since 2013-03-09 05:00 UTC: bots"
+    assert outcome(world) == ("wait", (text,))
+    give(world, "pass", "2013-03-08T06", at=END - HOUR)  # an older one
+    assert outcome(world) == ("wait", (text,))
+    give(world, "pass", "2013-03-08T06", at=END + HOUR)
+    assert outcome(world) == ("ready", ())
+
+
+@pytest.mark.parametrize(
+    ("hour", "result"),
+    [
+        ("2013-03-08T04", "ready"),
+        ("2013-03-08T05", "wait"),
+        ("2013-03-09T04", "wait"),
+        ("2013-03-09T05", "ready"),
+    ],
+)
+def test_verdicts_about_the_hours_of_the_day_count(world, hour, result):
+    waiting(world, quality={"flights": "pass"})
+    give(world, "fail", hour)
+    give(world, "fail", "2013-03-08T12", name="weather")
+    assert outcome(world)[0] == result
+
+
+def test_data_that_has_failed_is_never_published_without_a_person(world):
+    waiting(
+        world, inputs={"flights": "complete"}, quality={"flights": "pass"}, incomplete={"after": "12h", "then": "run"}
+    )
+    give(world, "fail", "2013-03-08T06")
+    world.time = END + 12 * HOUR
+    result, lines = outcome(world)
+    assert (result, [line.partition(":")[0] for line in lines]) == ("fail", ["flights", "flights"])
+    assert lines[0].startswith("flights: sent 1,000"), "inputs come before quality"
+    world.publish(DATE)  # a person has looked at it
+    assert outcome(world)[0] == "fail"
+    give(world, "pass", "2013-03-08T06", at=END + HOUR)
+    assert outcome(world)[0] == "run"
+
+
+def test_a_run_waits_until_the_published_day_of_another_pipeline_passes(world):
+    weekly = world.project.pipelines[PIPELINE].model_copy(
+        update={
+            "pipeline": "weekly",
+            "sources": (),
+            "tables": {"days": TableInput(table=PIPELINE, days=(-1, 0))},
+            "when": When.model_validate({"quality": {"days": "pass"}}),
+        }
+    )
+    world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, "weekly": weekly}})
+    world.time = END + 24 * HOUR
+
+    def state():
+        result = evaluation(world, "2013-03-09", "weekly")
+        return result.outcome.value, [item.text for item in result.unmet]
+
+    of_day = {"of": "pipeline", "name": PIPELINE}
+    world.publish(DATE)
+    give(world, "fail", DATE, **of_day, version=1)
+    give(world, "fail", "2013-03-07", **of_day, version=1)  # another day
+    give(world, "fail", "2013-03-09", **of_day, version=1)  # not published any more
+    assert state() == ("wait", ["daily_delays 2013-03-08, version 1: fail, by ana since 2013-03-09 05:00 UTC: bots"])
+    world.publish(DATE, force=True)
+    assert state() == ("ready", [])
+    give(world, "fail", DATE, **of_day, version=2)
+    give(world, "pass", DATE, **of_day, version=1, at=END + HOUR)
+    assert state()[0] == "wait"
+    days = ProjectDays(project=world.project, now=world.now)
+    waiting_days = [("weekly", "2013-03-08"), ("weekly", "2013-03-09")]
+    assert sorted(days.of_day(PIPELINE, DATE)) == waiting_days
+    assert sorted(days.of_verdict(Subject("pipeline", PIPELINE), [DATE])) == waiting_days
+
+
+def test_a_verdict_about_an_hour_travels_to_runs_that_wait_for_what_has_read_it(world):
+    """`monthly` waits for days of `weekly`, which has read days of the pipeline that has read flights."""
+    daily = world.project.pipelines[PIPELINE]
+    tables = {"weekly": PIPELINE, "monthly": "weekly"}
+    more = {
+        name: daily.model_copy(
+            update={
+                "pipeline": name,
+                "sources": (),
+                "tables": {"days": TableInput(table=table, days=(-1, 0), missing="empty")},
+                "when": When.model_validate({"quality": {"days": "pass"}} if name == "monthly" else {}),
+                "steps": {"rows": StepUse(step="sql", depends_on=("days",))},
+                "publish": daily.publish.model_copy(update={"step": "rows"}),
+            }
+        )
+        for name, table in tables.items()
+    }
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: daily, **more}})
+    world.time = END + 30 * HOUR
+
+    def state():
+        return [item.text.partition(":")[0] for item in evaluation(world, "2013-03-09", "monthly").unmet]
+
+    world.publish(DATE)
+    world.publish("2013-03-08", pipeline="weekly")
+    assert state() == []
+    give(world, "fail", "2013-03-08T06")
+    give(world, "fail", "2013-03-08T09")  # it has read nothing of this hour
+    assert state() == ["flights 2013-03-08 06"]
+    days = ProjectDays(project=world.project, now=world.now)
+    woken = list(days.of_verdict(Subject("source", "flights"), ["2013-03-08T06"]))
+    assert DayKey("monthly", "2013-03-09") in woken
+    assert {key.pipeline for key in woken} == {"monthly"}
+    # Another version of the day changes nothing: the week has read the first one.
+    world.publish(DATE, force=True)
+    assert state() == ["flights 2013-03-08 06"]
+    give(world, "pass", "2013-03-08T06", at=END + HOUR)
+    assert state() == []
+
+
+def test_a_source_whose_quality_counts_wakes_the_days_that_read_it(world):
+    waiting(world, quality={"flights": "pass"})
+    days = ProjectDays(project=world.project, now=world.now)
+    hours = ["2013-03-08T05", "2013-03-08T06"]
+    assert set(days.of_verdict(Subject("source", "flights"), hours)) == {(PIPELINE, DATE)}
+    assert list(days.of_verdict(Subject("source", "weather"), hours)) == []
+    assert list(days.of_source("flights", [START])) == []  # events change no verdict

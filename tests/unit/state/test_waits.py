@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import CloudError
-from slackwater.state.conditions import Evaluation, Limit, Outcome, PublishedDays, evaluate
+from slackwater.state.conditions import Evaluation, FailedInput, Limit, Outcome, PublishedDays, evaluate
+from slackwater.state.verdicts import Subject, Verdict, deciding, new_verdict
 from slackwater.state.waits import DayKey, WaitingRun, Waits
 from tests.fakes_interleaving import take_turns
+from tests.fakes_state import MemoryVerdicts
 from tests.fakes_waits import MemoryWaits, Tasks
 
 pytestmark = pytest.mark.unit
@@ -21,13 +23,15 @@ pytestmark = pytest.mark.unit
 END = datetime(2026, 1, 2, tzinfo=UTC)
 WEEK = DayKey("weekly", "2026-01-01")
 DATES = ("2025-12-30", "2025-12-31", "2026-01-01")
+CLICKS, NOON = Subject("source", "clicks"), "2026-01-01T12"
 
 
 class Days:
-    """Published days: what the run of `WEEK` waits for."""
+    """Published days and verdicts about an hour: what the run of `WEEK` waits for."""
 
     def __init__(self, then: str = "fail") -> None:
         self.published: set[str] = set()
+        self.verdicts = MemoryVerdicts()
         self.now, self.then = END, then
 
     def publish(self, date: str) -> None:
@@ -36,8 +40,16 @@ class Days:
     def evaluate(self, key: DayKey) -> Evaluation:
         missing = tuple(date for date in DATES if date not in self.published)
         limit = Limit(END + timedelta(hours=12), self.then)
-        fact = PublishedDays("days", "daily", len(DATES), missing)
-        return evaluate([fact], unknown=limit, incomplete=limit, now=self.now)
+        facts = [PublishedDays("days", "daily", len(DATES), missing), FailedInput("clicks", self.failures)]
+        return evaluate(facts, unknown=limit, incomplete=limit, now=self.now)
+
+    @property
+    def failures(self) -> tuple[Verdict, ...]:
+        found = deciding(self.verdicts.verdicts(CLICKS, NOON, NOON))
+        return tuple(verdict for verdict in found if verdict.is_failure)
+
+    def give(self, verdict: Verdict) -> None:
+        self.verdicts.put_verdicts([verdict])
 
     def of_day(self, pipeline: str, date: str) -> Iterator[DayKey]:
         if (pipeline, date in DATES) == ("daily", True):
@@ -45,6 +57,10 @@ class Days:
 
     def of_source(self, source: str, hours: object) -> Iterator[DayKey]:
         if source == "clicks":
+            yield WEEK
+
+    def of_verdict(self, subject: Subject, periods: object) -> Iterator[DayKey]:
+        if (subject, periods) == (CLICKS, [NOON]):
             yield WEEK
 
 
@@ -72,6 +88,11 @@ def turn(tasks: Tasks, execution: str, waits: Waits) -> Evaluation:
     """Run the waiting state of an execution once more: with a new token, as Step Functions does."""
     token = tasks.start(execution)
     return waits.wait(WaitingRun(*WEEK, execution=execution, token=token, since=END))
+
+
+def a_verdict(quality: str, minute: int) -> Verdict:
+    at = END + timedelta(minutes=minute)
+    return new_verdict(CLICKS, NOON, quality, version=None, reason="bots", principal="ana", at=at)
 
 
 orders = st.lists(st.integers(0, 5), max_size=80)
@@ -108,6 +129,48 @@ def test_in_any_order_each_run_goes_on_once_and_never_early(order, crashes):
     # What is left over of crashed processes is removed by the next wake-up, and starts nothing.
     waits_of(table, tasks, days).wake_day("daily", DATES[0])
     assert (tasks.succeeded, table.runs) == ({"a": 1, "b": 1}, {})
+
+
+qualities = st.lists(st.sampled_from(["fail", "pass"]), max_size=3)
+
+
+@given(orders, st.sets(st.integers(1, 30), max_size=3), qualities)
+def test_a_verdict_wakes_runs_as_a_published_day_does(order, crashes, qualities):
+    """The verdicts are given in any order, each by another process; the last of them by time is `pass`."""
+    table, tasks, days, fuse = MemoryWaits(), Tasks(), Days(), Fuse(crashes)
+    early = []
+    tasks.on_success = lambda: early.append((set(DATES) - days.published, days.failures))
+    # The first one is there before: no run can start without another one.
+    first, *others = [a_verdict(quality, minute) for minute, quality in enumerate(["fail", *qualities, "pass"])]
+    days.give(first)
+
+    def ports(wrap):
+        return waits_of(wrap(MemoryPorts(table, fuse)), wrap(MemoryPorts(tasks, fuse)), days)
+
+    def give(verdict, wrap):
+        wrap(days).give(verdict)
+        wrap(days).give(verdict)  # a repeated call
+        ports(wrap).wake_verdict(CLICKS, [NOON])
+
+    def publish(date, wrap):
+        wrap(days).publish(date)
+        ports(wrap).wake_day("daily", date)
+
+    def run(execution, wrap):
+        turn(tasks, execution, ports(wrap))
+
+    works = [partial(give, verdict) for verdict in others] + [partial(publish, date) for date in DATES]
+    take_turns([*works, *(partial(run, name) for name in ("a", "b"))], order, after_each=lambda: None)
+    if not crashes or fuse.writes < min(crashes):
+        assert tasks.succeeded == {"a": 1, "b": 1}  # no wake-up is lost
+        assert table.runs == {}
+    fuse.blows = set()
+    for execution in ("a", "b"):
+        if not tasks.succeeded.get(execution):
+            turn(tasks, execution, waits_of(table, tasks, days))
+    assert tasks.succeeded == {"a": 1, "b": 1}
+    if not any(verdict.is_failure for verdict in others):  # otherwise one may come after a run has been evaluated
+        assert early == [(set(), ()), (set(), ())]
 
 
 class MemoryPorts:

@@ -1,74 +1,118 @@
-"""`slackwater state`: the states of the hours of sources, as a heat map."""
+"""`slackwater state`: the states of the hours of sources as a heat map, and the periods that have failed."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import argument, date_option
 from slackwater.cli.output import COUNT_STYLES, print_note, print_text
 from slackwater.errors import InputError
 
 if TYPE_CHECKING:
     from slackwater.client.states import SourcePeriod, SourceStates
+    from slackwater.client.verdicts import FailedPeriod
 
 _DAYS = 7
 _MOST_DAYS = 366
 _SIGNS = {"complete": "█", "short": "▁", "surplus": "▲", "unknown": "·"}
+_FAILED = "✗"
 _HOURS = "00    06    12    18"
 _NAMED = 5
 
 
 @command("slackwater state", "slackwater state clicks --from 2026-01-01 --to 2026-01-07", "slackwater state --json")
 def state(
-    name: Annotated[str | None, argument("[SOURCE]", "A source that has `counts`. Default: all of them.")] = None,
+    name: Annotated[str | None, argument("[NAME]", "A source or a pipeline. Default: all of them.")] = None,
     *,
     first: Annotated[str | None, date_option("--from", text="The first day, UTC. Default: a week.")] = None,
     last: Annotated[str | None, date_option("--to", text="The last day, UTC. Default: today.")] = None,
     session: Session,
 ) -> Result:
-    """Show which hours of sources are complete, as they were when something was last stored or reported.
+    """Show which hours of sources are complete, and which hours and published days have failed by a verdict.
 
-    Each sign is a UTC hour, or a day of a source that counts by day. The states follow some seconds after what is
-    stored and reported; slackwater counts computes those of one day now. Output in a pipe is JSON.
+    Each sign is a UTC hour, or a day of a source that counts by day. The states of sources with `counts` follow some
+    seconds after what is stored and reported; slackwater counts computes those of one day now. slackwater verdict gives
+    verdicts. Output in a pipe is JSON.
     """
     end = date.fromisoformat(last) if last else datetime.now(UTC).date()
     start = date.fromisoformat(first) if first else end - timedelta(days=_DAYS - 1)
     if not start <= end < start + timedelta(days=_MOST_DAYS):
         raise InputError(f"--from: {start} to {end} is not 1 to {_MOST_DAYS} days")
-    found = session.client.states(name, first=start, last=end)
-    documents = [item.model_dump(mode="json", exclude={"periods": {"__all__": {"files"}}}) for item in found]
-    return Result(documents, (lambda: _print(found)) if sys.stdout.isatty() else None)
+    client = session.client
+    failed: dict[tuple[str, str], list[FailedPeriod]] = {}
+    for period in client.failed_periods(name, first=start, last=end):
+        failed.setdefault((period.of, period.name), []).append(period)
+    source = client.project.sources.get(name or "")
+    # A pipeline, and a source without counts, have nothing but verdicts.
+    has_states = name is None or (source is not None and (source.counts or ("source", name) not in failed))
+    states = client.states(name, first=start, last=end) if has_states else []
+    of_states = [(item, failed.pop(("source", item.source), [])) for item in states]
+    documents = [_document(item, periods) for item, periods in of_states] + [
+        {of: each, "first": start, "last": end, "failed": [period.document for period in periods]}
+        for (of, each), periods in failed.items()
+    ]
+
+    def view() -> None:
+        for number, (item, periods) in enumerate(of_states):
+            if number:
+                print_text("")
+            _print_source(item, periods)
+        for (_, each), periods in failed.items():
+            print_text(shown(each))
+            _print_failed(periods)
+        if states:
+            signs = {**_SIGNS, **({"failed": _FAILED} if any(periods for _, periods in of_states) else {})}
+            print_text("  ".join(f"{sign} {state}" for state, sign in signs.items()), style="dim")
+        elif not failed:
+            print_note(
+                "no source of the project has counts (docs/completeness.md shows how to add them), and nothing has "
+                "failed"
+                if name is None
+                else f"{shown(name)}: no day from {start} to {end} has failed by a verdict"
+            )
+
+    return Result(documents, view if sys.stdout.isatty() else None)
 
 
-def _print(found: list[SourceStates]) -> None:
-    if not found:
-        print_note("no source of the project has counts: docs/completeness.md shows how to add them")
-        return
-    for number, item in enumerate(found):
-        if number:
-            print_text("")
-        _print_source(item)
-    print_text("  ".join(f"{sign} {state}" for state, sign in _SIGNS.items()), style="dim")
+def _document(item: SourceStates, failed: list[FailedPeriod]) -> dict[str, Any]:
+    document = item.model_dump(mode="json", exclude={"periods": {"__all__": {"files"}}})
+    return {**document, "failed": [period.document for period in failed]}
 
 
-def _print_source(item: SourceStates) -> None:
+def _print_failed(failed: list[FailedPeriod]) -> None:
+    from slackwater.client.results import describe_verdicts
+
+    of_hours = [verdict for period in failed if period.of == "source" for verdict in period.verdicts]
+    lines = list(describe_verdicts(of_hours))
+    for period in failed:
+        if period.of == "pipeline":
+            lines += [
+                f"{period.period}, version {period.version}: {line}" for line in describe_verdicts(period.verdicts)
+            ]
+    for line in lines:
+        print_text(f"  {line}", style="red")
+
+
+def _print_source(item: SourceStates, failed: list[FailedPeriod]) -> None:
     by_day = item.total.unit == "day"
     print_text(item.source if by_day else f"{item.source:<12}{_HOURS}")
-    states = {period.start: period.state.value for period in item.periods}
+    bad = {datetime.fromisoformat(f"{period.period}:00:00+00:00") for period in failed}
+    signs_of = {period.start: _SIGNS[period.state.value] for period in item.periods}
     for number in range((item.last - item.first).days + 1):
         day = item.first + timedelta(days=number)
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        hours = [midnight + timedelta(hours=hour) for hour in range(24)]
         if by_day:
             # A local day may begin on another UTC date: it is shown on the one that most of it is on.
-            found = [state for start, state in states.items() if (start + timedelta(hours=12)).date() == day]
-            signs = _SIGNS[found[0] if found else "unknown"]
+            found = [sign for start, sign in signs_of.items() if (start + timedelta(hours=12)).date() == day]
+            signs = _FAILED if bad.intersection(hours) else found[0] if found else _SIGNS["unknown"]
         else:
-            midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-            hours = (midnight + timedelta(hours=hour) for hour in range(24))
-            signs = "".join(_SIGNS[states.get(hour, "unknown")] for hour in hours)
+            signs = "".join(_FAILED if hour in bad else signs_of.get(hour, _SIGNS["unknown"]) for hour in hours)
         print_text(f"{day}  {signs}")
     print_text(f"{item.state.value}, {item.line}", style=COUNT_STYLES[item.state])
     wrong = [period for period in item.periods if period.missing or period.surplus]
@@ -77,6 +121,7 @@ def _print_source(item: SourceStates) -> None:
     if len(wrong) > _NAMED:
         counts = Counter(period.state.value for period in wrong[_NAMED:])
         print_text(f"  and {', '.join(f'{count} more {state}' for state, count in sorted(counts.items()))}")
+    _print_failed(failed)
 
 
 def _described(period: SourcePeriod) -> str:

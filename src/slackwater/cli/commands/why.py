@@ -57,6 +57,7 @@ def _lines(day: Why) -> Iterator[str]:
     else:
         yield from _section("published", ["nothing"])
         yield from _section("data", list(map(_input_line, day.inputs)))
+    yield from _section("failed data", [line for item in day.failed for line in item.lines])
     if day.error:
         yield from _section("last attempt", [f"failed: {day.error}"])
     decision = day.decision

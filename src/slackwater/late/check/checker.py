@@ -29,6 +29,7 @@ from slackwater.runs.inputs.listing import DayListing, InputListing
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.period import Period, period_of
 from slackwater.runs.table import Executions, RunTable, is_running
+from slackwater.state.verdicts import VerdictTable
 from slackwater.storage import ObjectStore
 
 # Checking a day is mostly waiting for S3, with up to 16 parallel requests, and keeps two manifests in memory. Two days
@@ -52,6 +53,8 @@ class Checker:
     table: RunTable
     executions: Executions
     store: ObjectStore
+    verdicts: VerdictTable | None
+    """None if the deployment stores no verdicts."""
     exchange_bucket: str
     now: Callable[[], datetime]
 
@@ -219,6 +222,7 @@ class Checker:
             table=self.table,
             executions=self.executions,
             store=self.store,
+            verdicts=self.verdicts,
             now=self.now,
         )
 

@@ -17,7 +17,7 @@ from slackwater.late.decision import MAX_FAILURES, DecisionRule, TableChange
 from slackwater.late.entry import LateInput
 from slackwater.model import Record, first_error
 from slackwater.pipeline.definition import Late
-from slackwater.pipeline.table_inputs import OnChange, TableInput
+from slackwater.pipeline.table_inputs import OnChange, OnInvalid, TableInput
 from slackwater.runs.holds import decision_about
 from slackwater.runs.inputs.difference import Amount, FileChange, SourceDifference
 from slackwater.runs.period import Period
@@ -25,6 +25,7 @@ from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.state.completeness import PeriodCounts, SourceCounts
+from slackwater.state.verdicts import Verdict
 
 TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled, Unavailable)
 """These may pass within seconds, so the day is read once more."""
@@ -103,6 +104,12 @@ class DayInputs:
     """The same by source, for each hour or day."""
     incomplete_until: datetime | None = None
     """Until when late data waits for more events that sources have reported; None if it does not."""
+    invalid_read: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    """By input: the verdicts by which that has failed which the published run has read."""
+    invalid_now: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    """The same for what a run would read."""
+    on_invalid: Mapping[str, OnInvalid] = field(default_factory=dict)
+    """By input: what follows; `hold` for those that are missing."""
     table_changes: tuple[TableChange, ...] = ()
     late_inputs: tuple[LateInput, ...] = ()
 
@@ -150,6 +157,23 @@ class DayInputs:
     def aged(self) -> tuple[str, ...]:
         """The inputs whose late data has waited for as long as it may."""
         return tuple(name for name, limit in self.max_ages.items() if self.waits.get(name, 0.0) >= limit.hours)
+
+    def held_verdicts(self, *, would_run: bool) -> dict[str, tuple[Verdict, ...]]:
+        """Return by input the verdicts that put the day on hold.
+
+        A run would read the data, and the day would run, or the published run has read failed data of the input too.
+        """
+        return {
+            name: found
+            for name, found in self.invalid_now.items()
+            if self.on_invalid.get(name, "hold") == "hold" and (would_run or name in self.invalid_read)
+        }
+
+    @cached_property
+    def repaired(self) -> tuple[SourceDifference, ...]:
+        """The differences of inputs with `on_invalid: rerun` of which the published run has read failed data."""
+        chosen = {name for name in self.invalid_read if self.on_invalid.get(name) == "rerun"}
+        return tuple(item for item in self.differences if item.source in chosen and item.changes)
 
     @property
     def is_late(self) -> bool:
@@ -262,14 +286,23 @@ class DayFacts:
         return self.is_in_window and self.inputs.definition is not None and self.inputs.definition.reruns
 
     @property
+    def held_verdicts(self) -> dict[str, tuple[Verdict, ...]]:
+        """By input: the verdicts that put the day on hold; none that a person has known who has decided about it."""
+        made = self.record.resolution if decision_about(self.record, self.digest) else None
+        found = self.inputs.held_verdicts(would_run=self.would_run)
+        return {
+            name: new for name, all_ in found.items() if (new := tuple(v for v in all_ if not made or v.at > made.at))
+        }
+
+    @property
     def is_due_anyway(self) -> bool:
         """Whether the day would run again without its late data too."""
-        return self.is_outcome_unknown or self.needs_person or self.reruns_definition
+        return self.is_outcome_unknown or self.needs_person or self.reruns_definition or bool(self.inputs.repaired)
 
     @property
     def would_run(self) -> bool:
         """Whether the day would run again if no person, failure or limit stopped it."""
-        return self.is_outcome_unknown or self.needs_person or self.inputs.is_late or self.reruns_definition
+        return self.is_due_anyway or self.inputs.is_late
 
     @property
     def audit_holds(self) -> bool:

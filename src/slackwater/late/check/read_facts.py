@@ -30,8 +30,10 @@ from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.period import HOUR, Period
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_running
+from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, total_counts
+from slackwater.state.verdicts import VerdictTable
 from slackwater.storage import ObjectStore
 
 # Between two daily checks, when the clocks change.
@@ -53,7 +55,16 @@ class FactReader:
     table: RunTable
     executions: Executions
     store: ObjectStore
+    verdicts: VerdictTable | None
     now: Callable[[], datetime]
+
+    @cached_property
+    def failures(self) -> VerdictReader | None:
+        """What has failed by verdicts; None if nothing that the pipeline reads has."""
+        if self.verdicts is None:
+            return None
+        reader = VerdictReader(project=self.project, table=self.table, store=self.store, verdicts=self.verdicts)
+        return reader if reader.may_have_failed(self.definition.pipeline) else None
 
     @cached_property
     def reads(self) -> InputDefinition:
@@ -140,6 +151,9 @@ class FactReader:
             counts=counts,
             periods=periods,
             incomplete_until=incomplete_until(waits, ages, short, now=now),
+            invalid_read=self.failures.of_manifest(shared.before) if self.failures else {},
+            invalid_now=self.failures.of_manifest(shared.now) if self.failures else {},
+            on_invalid=definition.late.on_invalid,
             table_changes=_notified_changes(shared.before, shared.now, definition.published_tables),
             late_inputs=(*late, definition_input(change.digest, at=listed.frozen_at)) if change else late,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from humanize import naturalsize
 
@@ -13,6 +13,7 @@ from slackwater.pipeline.table_inputs import OnChange
 from slackwater.runs.holds import describe_moved_hours
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.state.completeness import CountState
+from slackwater.state.verdicts import Verdict, describe_verdicts
 
 # -- days whose record decides ----------------------------------------------------------------------------------------
 
@@ -60,6 +61,16 @@ def lost(facts: DayFacts) -> tuple[str, ...]:
     remedy = f"find out why; {_release(facts)} publishes the day without these rows"
     described = (line for source in differences for line in describe_lost(source))
     return (*described, *shrank, *facts.inputs.rejected, remedy)
+
+
+def invalid(facts: DayFacts) -> tuple[str, ...]:
+    """Return the verdicts that put the day on hold; the last reason names the remedies."""
+    remedy = f"it waits until they are `pass` (slackwater verdict); {_release(facts)} uses this data"
+    return (*_verdicts(facts.held_verdicts), remedy)
+
+
+def _verdicts(by_input: Mapping[str, tuple[Verdict, ...]]) -> Iterator[str]:
+    return (f"{name} has failed: {line}" for name, found in by_input.items() for line in describe_verdicts(found))
 
 
 def table_changed(facts: DayFacts) -> tuple[str, ...]:
@@ -128,6 +139,8 @@ def why_rerun(facts: DayFacts) -> tuple[str, ...]:
     reasons = (*_what_needs_person(facts)[:-1], _resolution(facts)) if facts.needs_person else ()
     if not facts.needs_person and (facts.inputs.is_late or not facts.is_outcome_unknown):
         reasons = late(facts)
+    read = {item.source: facts.inputs.invalid_read[item.source] for item in facts.inputs.repaired}
+    reasons = (*reasons, *(f"the input has changed since the published run: {line}" for line in _verdicts(read)))
     if facts.is_outcome_unknown:
         unknown = "ended without an outcome and may have published: the table may not hold the recorded version"
         reasons = (*reasons, f"attempt {facts.record.attempts} {unknown}")

@@ -79,6 +79,7 @@ RULES = (
     Rule(DecisionRule.MANIFEST_GONE, _HOLD, lambda facts: facts.compared is None, reasons.manifest_gone),
     Rule(DecisionRule.KEPT, _IGNORE, lambda facts: facts.is_kept, reasons.kept),
     Rule(DecisionRule.AUDIT, _HOLD, lambda facts: facts.audit_holds, reasons.of_hold),
+    Rule(DecisionRule.INVALID, _HOLD, lambda facts: bool(facts.held_verdicts), reasons.invalid),
     Rule(
         DecisionRule.VANISHED,
         _HOLD,
@@ -133,6 +134,7 @@ RULES = (
     Rule(DecisionRule.OVER_BUDGET, _DEFER, _is_over_budget, reasons.over_budget),
     Rule(DecisionRule.OUTCOME_UNKNOWN, _RERUN, lambda facts: facts.is_outcome_unknown, reasons.why_rerun),
     Rule(DecisionRule.RELEASED, _RERUN, lambda facts: facts.needs_person, reasons.why_rerun),
+    Rule(DecisionRule.INVALID_READ, _RERUN, lambda facts: bool(facts.inputs.repaired), reasons.why_rerun),
     Rule(DecisionRule.GROWN, _RERUN, lambda facts: facts.inputs.is_grown, reasons.why_rerun),
     Rule(DecisionRule.AGED, _RERUN, lambda facts: facts.inputs.is_late, reasons.why_rerun),
     Rule(DecisionRule.NEW_DEFINITION, _RERUN, lambda facts: facts.reruns_definition, reasons.why_rerun),
@@ -168,6 +170,8 @@ _LINKS = {
     "`on_definition`": "late-data/definitions-and-tables.md#a-new-definition",
     "`on_change: notify`": "late-data/definitions-and-tables.md#changed-tables",
     "have reported": "completeness.md",
+    "a verdict says": "verdicts.md",
+    "`on_invalid`": "verdicts.md#published-days",
 }
 
 

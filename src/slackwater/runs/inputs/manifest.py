@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.model import Record, first_error
-from slackwater.runs.record import PublishedRun
+from slackwater.runs.record import PublishedRun, Run
 from slackwater.storage import ObjectStore
 
 
@@ -105,7 +105,14 @@ def published_manifest(store: ObjectStore, published: PublishedRun) -> InputMani
 
     Raises `ObjectInvalid` that names the remedy when it is not a valid manifest.
     """
-    run = published.run
+    return run_manifest(store, published.run)
+
+
+def run_manifest(store: ObjectStore, run: Run) -> InputManifest | None:
+    """Return the input manifest of a run, or None when it no longer exists.
+
+    Raises `ObjectInvalid` that names the remedy when it is not a valid manifest.
+    """
     try:
         return InputManifest.model_validate_json(store.get(run.manifest))
     except ObjectMissing:

@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
 from slackwater.runs.period import HOUR, shifted
+from slackwater.state.verdicts import Subject
 from slackwater.state.waits import DayKey
 
 _DAY = timedelta(days=1)
@@ -37,11 +39,45 @@ class ProjectDays:
     def of_day(self, pipeline: str, date: str) -> Iterator[DayKey]:
         """Yield the days of other pipelines that wait for this day."""
         for reader in self.project.pipelines.values():
-            for item in reader.published_tables.values():
-                if item.table == pipeline and item.missing == "wait":
-                    first, last = item.days
-                    read_by = {shifted(date, -day) for day in range(first, last + 1)}
-                    yield from (DayKey(reader.pipeline, day) for day in read_by & self._dates(reader))
+            for name, item in reader.published_tables.items():
+                if item.table == pipeline and (item.missing == "wait" or name in reader.when.quality):
+                    yield from (DayKey(reader.pipeline, day) for day in _read_by(item, date) & self._dates(reader))
+
+    def of_verdict(self, subject: Subject, periods: Iterable[str]) -> Iterator[DayKey]:
+        """Yield the days that wait for the quality of these periods, or of what may have read them, through chains."""
+        for pipeline, name, dates in self._readings(subject, periods):
+            if name in pipeline.when.quality:
+                yield from (DayKey(pipeline.pipeline, date) for date in dates & self._dates(pipeline))
+
+    def that_read(self, subject: Subject, periods: Iterable[str]) -> set[DayKey]:
+        """Return the days that may have read these periods, or what has read them, by the present definitions."""
+        return {
+            DayKey(pipeline.pipeline, date) for pipeline, _, dates in self._readings(subject, periods) for date in dates
+        }
+
+    def _readings(self, subject: Subject, periods: Iterable[str]) -> Iterator[tuple[Pipeline, str, set[str]]]:
+        """Yield which days of which pipelines may have read the periods, with the name of the input, through chains."""
+        read = list[tuple[str, set[str]]]()
+        if subject.of == "pipeline":
+            read.append((subject.name, set(periods)))
+        else:
+            hours = [datetime.fromisoformat(f"{period}:00:00+00:00") for period in periods]
+            for pipeline in self.project.pipelines.values():
+                if subject.name in pipeline.sources:
+                    dates = _names(pipeline, hours)
+                    read.append((pipeline.pipeline, dates))
+                    yield pipeline, subject.name, dates
+        seen = dict[str, set[str]]()
+        while read:
+            upstream, dates = read.pop()
+            new = dates - seen.setdefault(upstream, set())
+            seen[upstream] |= new
+            for reader in self.project.pipelines.values() if new else ():
+                for name, item in reader.published_tables.items():
+                    if item.table == upstream:
+                        days = {day for date in new for day in _read_by(item, date)}
+                        read.append((reader.pipeline, days))
+                        yield reader, name, days
 
     def _dates(self, pipeline: Pipeline) -> set[str]:
         """Return the days of a pipeline that may wait now: those that have begun, and whose wait is not over."""
@@ -53,6 +89,19 @@ class ProjectDays:
             dates.add(date.isoformat())
             date += _DAY
         return dates
+
+
+def _read_by(item: TableInput, date: str) -> set[str]:
+    """Return the days that read a published day."""
+    first, last = item.days
+    return {shifted(date, -day) for day in range(first, last + 1)}
+
+
+def _names(pipeline: Pipeline, hours: list[datetime]) -> set[str]:
+    """Return the periods of a pipeline that overlap UTC hours."""
+    if pipeline.period == "hour":
+        return {f"{hour:%Y-%m-%dT%H}" for hour in hours}
+    return local_dates(hours, pipeline.timezone)
 
 
 def local_dates(hours: Iterable[datetime], timezone: str) -> set[str]:

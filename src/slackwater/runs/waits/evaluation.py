@@ -15,11 +15,13 @@ from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.source_counts import CountsReader, rows_by_hour
 from slackwater.runs.period import Period, period_of, shifted, start_of
 from slackwater.runs.table import RunTable
+from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, SourceCounts, total_counts
 from slackwater.state.conditions import (
     CompleteSource,
     Evaluation,
+    FailedInput,
     InputFact,
     Limit,
     NewerInput,
@@ -27,6 +29,7 @@ from slackwater.state.conditions import (
     PublishedDays,
     evaluate,
 )
+from slackwater.state.verdicts import VerdictTable
 from slackwater.state.waits import DayKey
 
 
@@ -38,6 +41,7 @@ class InputEvaluator:
     inputs: InputListing
     counts: CountsReader
     table: RunTable
+    verdicts: VerdictTable
     now: Callable[[], datetime]
 
     def evaluate(self, key: DayKey) -> Evaluation:
@@ -51,7 +55,8 @@ class InputEvaluator:
         unknown, incomplete = (_limit(limit, day) for limit in (pipeline.when.unknown, pipeline.when.incomplete))
         # The time last: reading may take long, and a limit may pass meanwhile.
         evaluation = evaluate(facts, unknown=unknown, incomplete=incomplete, now=self.now())
-        if evaluation.outcome is Outcome.FAIL and self.table.day(pipeline.pipeline, key.date).published:
+        failed = any(item.kind == "failed" for item in evaluation.unmet)
+        if evaluation.outcome is Outcome.FAIL and not failed and self.table.day(pipeline.pipeline, key.date).published:
             # A person has published the day meanwhile: nobody misses it, and the run looks at what has come since.
             return evaluation._replace(outcome=Outcome.RUN)
         return evaluation
@@ -65,6 +70,10 @@ class InputEvaluator:
         for name, item in sorted(pipeline.published_tables.items()):
             if item.missing == "wait":
                 yield self._published(name, item, day)
+        # Last: a verdict that is given while the inputs are read counts.
+        reader = VerdictReader(project=self.project, table=self.table, store=self.inputs.store, verdicts=self.verdicts)
+        for name in sorted(pipeline.when.quality):
+            yield FailedInput(name, reader.of_input(pipeline, name, day))
 
     def _counts(self, pipeline: Pipeline, source: Source, day: Period) -> SourceCounts:
         """Return what the source has sent in the hours of the day, against the events that the run would read."""

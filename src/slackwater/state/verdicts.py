@@ -1,0 +1,124 @@
+"""Verdicts: what people say about the quality of a UTC hour of a source, or of a published day of a pipeline.
+
+A verdict never changes, and its key is its content. Of several about one period the newest decides: so a `pass` clears
+a `fail`. A verdict about a day is about the version that was published then, and says nothing about another one.
+Without a verdict, a period passes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Literal, NamedTuple, Protocol
+
+from slackwater.formatting import timestamp
+from slackwater.model import Record
+
+Quality = Literal["fail", "pass"]
+_MOST_LISTED = 3
+
+
+class Subject(NamedTuple):
+    """What a verdict is about."""
+
+    of: Literal["source", "pipeline"]
+    name: str
+    """Of a pipeline: its stored name."""
+
+
+class Verdict(Record):
+    """What a person says about a period."""
+
+    of: Literal["source", "pipeline"]
+    name: str
+    period: str
+    """A UTC hour of a source, such as 2026-01-01T15, or a day of a pipeline."""
+    version: int | None
+    """The published attempt of the day; None for an hour."""
+    quality: Quality
+    reason: str
+    principal: str
+    """ARN of the identity that gave it."""
+    at: datetime
+    """UTC."""
+    id: str
+    """Digest of all other fields."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the data of the period should not be used."""
+        return self.quality == "fail"
+
+    @property
+    def document(self) -> dict[str, object]:
+        """As commands print it in JSON."""
+        period = {"hour": self.period} if self.of == "source" else {"date": self.period, "version": self.version}
+        return {self.of: self.name, **period, **self.model_dump(include={"quality", "reason", "principal", "at", "id"})}
+
+
+class VerdictTable(Protocol):
+    """Stores verdicts. Both methods raise `CloudError`; a call that is repeated changes nothing."""
+
+    def put_verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        """Store verdicts."""
+
+    def verdicts(self, subject: Subject, first: str, last: str) -> list[Verdict]:
+        """Return all verdicts about the periods from `first` to `last`. The read is consistent."""
+
+
+def new_verdict(
+    subject: Subject, period: str, quality: Quality, *, version: int | None, reason: str, principal: str, at: datetime
+) -> Verdict:
+    """Return the verdict with these fields; `at` is in UTC."""
+    content = (*subject, period, version, quality, reason, principal, at.astimezone(UTC).isoformat())
+    return Verdict(
+        of=subject.of,
+        name=subject.name,
+        period=period,
+        version=version,
+        quality=quality,
+        reason=reason,
+        principal=principal,
+        at=at,
+        id=hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16],
+    )
+
+
+def deciding(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Return the newest verdict about each period, and of a day about each version, in order."""
+    newest: dict[tuple[str, int], Verdict] = {}
+    for verdict in sorted(verdicts, key=lambda each: (each.at, each.id)):
+        newest[verdict.period, verdict.version or 0] = verdict
+    return [newest[key] for key in sorted(newest)]
+
+
+def in_order(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """Return verdicts by source, pipeline and period, each once."""
+    by_id = {verdict.id: verdict for verdict in verdicts}
+    return tuple(sorted(by_id.values(), key=lambda item: (item.of, item.name, item.period, item.version or 0)))
+
+
+def period_label(verdict: Verdict) -> str:
+    """Return the period for people: `2026-01-01 15:00 UTC`, or `2026-01-01, version 3`."""
+    if verdict.of == "source":
+        return f"{verdict.period.replace('T', ' ')}:00 UTC"
+    return f"{verdict.period}, version {verdict.version}"
+
+
+def describe_verdicts(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """Yield a line for verdicts that were given together: periods, quality, who has given it, since when, and why.
+
+    `clicks 2026-01-01 15:00 UTC: fail, by arn:aws:iam::1:user/ana since 2026-01-02 09:00 UTC: bots`
+    """
+
+    def given(verdict: Verdict) -> tuple[datetime, str, str, str, str]:
+        return verdict.at, verdict.name, verdict.principal, verdict.quality, verdict.reason
+
+    for (at, name, principal, quality, reason), group in groupby(sorted(verdicts, key=given), key=given):
+        periods = [period_label(verdict) for verdict in sorted(group, key=lambda each: each.period)]
+        more = f" and {len(periods) - 1} more hours" if len(periods) > _MOST_LISTED else ""
+        listed = f"{periods[0]}{more}" if more else ", ".join(periods)
+        yield f"{name} {listed}: {quality}, by {principal} since {timestamp(at)}: {reason}"
