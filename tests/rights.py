@@ -69,7 +69,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:PutObject Raw/raw/* Raw/sideline/*",
         "dynamodb:GetItem TokenTable",
         "dynamodb:UpdateItem FileTable",
-        "dynamodb:BatchWriteItem StateTable",
+        "dynamodb:BatchWriteItem,Query,UpdateItem StateTable",
         "sqs:SendMessage EventBufferQueue StatesQueue",
     ),
     "storeevents": (
@@ -81,7 +81,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         _PROJECT,
         "s3:PutObject Exchange/pulls/*",
         "dynamodb:BatchGetItem,PutItem FileTable",
-        "dynamodb:BatchGetItem,BatchWriteItem StateTable",
+        "dynamodb:BatchGetItem,BatchWriteItem,Query,UpdateItem StateTable",
         "sqs:SendMessage StatesQueue",
         "dynamodb:Query FileTable/index/due FileTable/index/not-taken FileTable/index/dated",
     ),
@@ -156,7 +156,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         # Its lists of files lead to no message: only objects of the raw bucket do.
         "s3:PutObject Exchange/state/*",
         "dynamodb:BatchGetItem FileTable",
-        "dynamodb:GetItem,BatchGetItem,Query,PutItem,UpdateItem,BatchWriteItem StateTable",
+        "dynamodb:BatchGetItem,Query,PutItem,UpdateItem,BatchWriteItem StateTable",
         "events:PutEvents event-bus/default",
         "sqs:ReceiveMessage,DeleteMessage,GetQueueAttributes StatesQueue",
     ),

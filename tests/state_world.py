@@ -47,7 +47,7 @@ class Killed(RuntimeError):
 
 
 CALLS = (
-    *("head", "put_parts", "folded", "states", "coverage", "all_facts", "contents", "get"),
+    *("head", "put_parts", "covered", "states", "coverage", "all_facts", "contents", "get"),
     *("put_state", "put", "extend", "put_announced", "put_folded"),
 )
 """What a process calls. The bus is a list, which a message extends."""
@@ -131,6 +131,7 @@ class World:
             failed: Iterable[str] = fold_messages(named, self.folder(fault)).failed
         except Killed:
             failed = named
+        self.table.is_behind = False
         self.queue += [named[id_] for id_ in failed]
 
     def folder(self, fault: Fault = NO_FAULT) -> PeriodFolder:
@@ -141,6 +142,7 @@ class World:
                 raise Crash("throttled")
             if fault.type == "overtaken":
                 self.handle_all()
+            self.table.is_behind = fault.type == "behind"
 
         calls: Counter[str] = Counter()
         store, table, files, bus = (

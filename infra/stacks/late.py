@@ -155,7 +155,7 @@ class LateStack(FunctionStack):
         grants.use_items(
             function.role,
             storage.state_table,
-            *("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"),
+            *("BatchGetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"),
         )
         bus = self.format_arn(service="events", resource="event-bus", resource_name="default")
         grants.allow(function.role, ["events:PutEvents"], [bus])

@@ -207,7 +207,9 @@ def windows_of(
 ) -> Iterator[WindowCount]:
     """Yield the windows of a period."""
     is_day = counts_of(source).window == "day"
-    reports = [item for item in facts.get(start, HourFacts()).reports if (item.window == "day") == is_day]
+    all_reports = facts.get(start, HourFacts()).reports
+    reports = [item for item in all_reports if (item.window == "day") == is_day]
+    through = max([coverage.through, *(item.through for item in all_reports)]) if coverage else start
     newest_first = sorted(reports, key=lambda item: (item.as_of, item.id), reverse=True)
     # After a change of the definition, reports with the windows of before say nothing about those of now.
     window = newest_first[0].window if newest_first else counts_of(source).window
@@ -217,7 +219,7 @@ def windows_of(
         after = start + length
         if deciding:
             yield WindowCount(start, deciding.counts[start.minute], is_known=deciding.through >= after)
-        elif coverage and coverage.first <= start and after <= coverage.through:
+        elif coverage and coverage.first <= start and after <= through:
             yield WindowCount(start, 0, is_known=True)
         else:
             yield WindowCount(start, None, is_known=False)

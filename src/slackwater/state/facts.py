@@ -5,7 +5,7 @@ A fact never changes, and its key is its content: to store it twice changes noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
@@ -83,9 +83,9 @@ class Coverage(NamedTuple):
     """The time that all reports of a source cover, UTC."""
 
     first: datetime
-    """The first window that a report names."""
+    """The first window that a report names; at most `KEPT` before `through`."""
     through: datetime
-    """The latest `through` of a report."""
+    """The latest `through` of a report. That of a report may be later in the hours that it names (`moved_ends`)."""
 
 
 class Report(NamedTuple):
@@ -102,6 +102,29 @@ class Report(NamedTuple):
     principal: str
     id: str
     """Digest of all other fields."""
+
+
+def hours_between(start: datetime, end: datetime) -> Iterator[datetime]:
+    """Yield the UTC hours that the time touches, in order; none if it is empty."""
+    hour = start.replace(minute=0, second=0, microsecond=0)
+    while start < end and hour < end:
+        yield hour
+        hour += HOUR
+
+
+def moved_ends(report: Report, covered: Coverage | None) -> dict[str, datetime]:
+    """Return the fields of `Coverage` that have to be stored after a report; `covered` is what was stored before.
+
+    The hours that a report names have its `through` in their own facts. So most reports of an hour move no end: only
+    the first one says something about the hour before.
+    """
+    if covered is None:
+        return {"first": report.covers_from, "through": report.through}
+    named = {start.replace(minute=0) for start in report.counts}
+    ends = {"first": report.covers_from} if report.covers_from < covered.first else {}
+    if not named.issuperset(hours_between(covered.through, report.through)):
+        ends["through"] = report.through
+    return ends
 
 
 class StateTable(Protocol):

@@ -72,6 +72,8 @@ class PeriodState(NamedTuple):
     """Digest of all that the state follows from: two states with the same digest are equal."""
     parts: str
     """Digest of the objects that count."""
+    covered: Coverage | None = None
+    """What the reports covered. More of it that concerns the period leads to a message of its own."""
     distinct: Distinct | None = None
     """None if no ids were read."""
     needs_ids: bool = False
@@ -159,6 +161,7 @@ def fold(
         windows=tuple(windows),
         facts=_digest_of(period, facts, counts, parts, distinct),
         parts=parts,
+        covered=coverage,
         distinct=distinct,
         needs_ids=is_open and is_known,
     )

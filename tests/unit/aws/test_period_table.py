@@ -73,13 +73,15 @@ def test_a_message_is_recorded_for_the_newest_version_only(table):
 
 
 def test_what_reports_covered_is_kept_apart_from_the_reports(table):
-    assert table.folded("things") is None
+    assert table.covered("things") == (None, None)
     report = new_report(SOURCE, as_of=START, through=START, counts={START: 1}, principal="push:acme")
     table.put_report(report)
     covered = table.coverage("things")
     table.put_folded("things", Coverage(START, START + HOUR))
-    assert table.folded("things") == Coverage(START, START + HOUR)
+    assert table.covered("things") == (covered, Coverage(START, START + HOUR))
     assert table.coverage("things") == covered
+    table.put_report(report._replace(through=START + 2 * HOUR))
+    assert table.covered("things").folded == Coverage(START, START + HOUR)
 
 
 def test_an_hour_of_the_last_years_can_be_stored(table):

@@ -60,6 +60,8 @@ faults = st.one_of(
     ),
     # Another process computes the same hour meanwhile.
     st.builds(Fault, st.just("overtaken"), st.sampled_from(["put_state", "all_facts", "states"]), st.just(1)),
+    # A read that is not consistent returns earlier states.
+    st.builds(Fault, st.just("behind"), st.just("states"), st.just(1)),
 )
 
 

@@ -27,14 +27,16 @@ class StateItems:
         self._dynamodb = dynamodb
         self._table = table
 
-    def _items(self, key: str, first: str, last: str, *, what: str) -> Iterator[dict[str, Any]]:
+    def _items(
+        self, key: str, first: str, last: str, *, what: str, is_consistent: bool = True
+    ) -> Iterator[dict[str, Any]]:
         """Yield the items of a partition key whose sort keys are from `first` to `last`, in order."""
         with translated(f"read {what}"):
             pages = self._dynamodb.get_paginator("query").paginate(
                 TableName=self._table,
                 KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
                 ExpressionAttributeValues={":pk": {"S": key}, ":first": {"S": first}, ":last": {"S": last}},
-                ConsistentRead=True,
+                ConsistentRead=is_consistent,
             )
             for page in pages:
                 yield from page["Items"]
