@@ -28,6 +28,7 @@ from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.fold_periods import PeriodFolder
 from slackwater.runs.periods.read_parts import PartReader
 from slackwater.runs.periods.state_messages import fold_messages
+from slackwater.sources.counts import ALL
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import object_uri
 from slackwater.state.facts import BINS, Part
@@ -39,7 +40,7 @@ SOURCES = 10_000
 _HOUR = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _NOW = _HOUR + timedelta(hours=1)
 _LATENCY = 0.015
-_BINS = (1_000,) + (0,) * 11
+_BINS = {ALL: (1_000,) + (0,) * 11}
 # USD for a unit or a request: DynamoDB's units, HEAD and PUT of S3, a custom event, and a message of SQS as it is sent,
 # received and deleted.
 _PRICES = {

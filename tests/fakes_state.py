@@ -23,13 +23,13 @@ class MemoryState:
         self.fuse = fuse or Fuse()
 
     def put_report(self, report: Report) -> None:
-        by_hour: dict[datetime, dict[int, int]] = {}
-        for start, count in report.counts.items():
-            by_hour.setdefault(start.replace(minute=0), {})[start.minute] = count
+        by_hour: dict[datetime, dict[int, Mapping[str, int]]] = {}
+        for start, numbers in report.counts.items():
+            by_hour.setdefault(start.replace(minute=0), {})[start.minute] = numbers
         for hour, counts in by_hour.items():
             self.fuse.burn("put_report")
             self.reports[report.source, hour, report.as_of, report.id] = HourReport(
-                report.as_of, report.id, report.through, report.window, counts, report.principal
+                report.as_of, report.id, report.through, report.window, counts, report.keys, report.principal
             )
         for name, instant in moved_ends(report, self.coverage(report.source)).items():
             self.fuse.burn("put_report")
@@ -53,6 +53,9 @@ class MemoryState:
     def coverage(self, source: str) -> Coverage | None:
         ends = self.ends.get(source, {})
         return Coverage(ends["first"], ends["through"]) if len(ends) == len(Coverage._fields) else None
+
+    def states(self, source: str, starts: Iterable[datetime]) -> list[PeriodState]:
+        return []
 
     def read_files(self, source: str, paths: Iterable[str]) -> dict[str, str]:
         return {path: self.files[source, path] for path in paths if (source, path) in self.files}

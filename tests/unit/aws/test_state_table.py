@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 from slackwater.aws.dynamodb import state_items
 from slackwater.aws.dynamodb.state_table import DynamoStateTable
 from slackwater.errors import CloudError, Throttled
+from slackwater.sources.counts import ALL
 from slackwater.state.facts import HOUR, RejectedEvents
 from slackwater.state.reports import new_report
 from tests.fakes_dynamodb import LocalDynamoDB
@@ -42,8 +43,8 @@ def test_facts_are_read_as_they_were_stored(table):
     for stored in (memory, table, table):
         stored.put_report(a_report())
         stored.put_report(a_report(30, windows=0))
-        stored.put_rejected("things", {START: RejectedEvents("batch", (1,) * 12, 3)})
-        stored.put_rejected("things", {START: RejectedEvents("file-a-b", (0,) * 12, 0)})
+        stored.put_rejected("things", {START: RejectedEvents("batch", {ALL: (1,) * 12}, 3)})
+        stored.put_rejected("things", {START: RejectedEvents("file-a-b", {ALL: (0,) * 12}, 0)})
         stored.put_report(a_report(90, windows=1))
     for hour, facts in memory.facts("things", hours).items():
         read = table.facts("things", hours)[hour]
@@ -51,6 +52,17 @@ def test_facts_are_read_as_they_were_stored(table):
         assert sorted(read.rejected) == sorted(facts.rejected)
     assert table.coverage("things") == memory.coverage("things")
     assert table.coverage("other") is None
+
+
+def test_facts_by_value_are_read_as_they_were_stored(table):
+    memory, source = MemoryState(), a_source(counts={"window": "5m", "by": "id", "values": ["EU", "Süd"]})
+    at, keys = START + HOUR, source.count_keys
+    counts = {START: {"id=EU": 1, "id=": 2}, START + timedelta(minutes=5): {"id=Süd": 3}}
+    rejected = RejectedEvents("batch", {key: (number,) * 12 for number, key in enumerate(keys)}, 1)
+    for stored in (memory, table):
+        stored.put_report(new_report(source, as_of=at, through=at, counts=counts, principal="push:acme"))
+        stored.put_rejected("things", {START: rejected})
+    assert table.facts("things", [START]) == memory.facts("things", [START])
 
 
 def test_items_expire_after_their_hour_and_have_the_documented_keys(table, each_dynamodb):

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from slackwater.aws.dynamodb.requests import read_items
-from slackwater.aws.dynamodb.state_items import hour_key, instant_key, item, parsed
+from slackwater.aws.dynamodb.state_items import bins_attribute, hour_key, instant_key, item, parsed
 from slackwater.aws.dynamodb.state_table import COVERED, DynamoStateTable, coverage_in
 from slackwater.aws.failures import translated, unless_refused
-from slackwater.state.completeness import CountState
+from slackwater.state.completeness import CountState, total_state
 from slackwater.state.facts import Coverage, HourFacts, Part
 from slackwater.state.fold import Distinct, PeriodState, WindowState
 from slackwater.state.periods import Covered
@@ -34,7 +34,7 @@ class DynamoPeriodTable(DynamoStateTable):
                     hour_key(source, hour),
                     f"part#{part.name}",
                     expires=hour,
-                    bins={"L": [{"N": str(count)} for count in part.bins]},
+                    bins=bins_attribute(part.bins),
                     bytes={"N": str(part.bytes)},
                     written={"S": instant_key(part.written)},
                 )
@@ -114,14 +114,14 @@ def _key(source: str, start: datetime) -> dict[str, Any]:
 def _record(state: PeriodState) -> str:
     """Return the state as JSON. That of an hour has about 600 bytes: an item of 1 KB costs one write unit."""
     windows = [
-        [_minutes(item.start - state.start), _minutes(item.end - item.start), *item[2:5], _LETTERS[item.state]]
+        [_minutes(item.start - state.start), _minutes(item.end - item.start), *item[3:6], _LETTERS[item.state]]
         for item in state.windows
     ]
     return json.dumps(
         {
             "start": instant_key(state.start),
             "end": instant_key(state.end),
-            "state": state.state,
+            "keys": [[key, _LETTERS[each]] for key, each in state.keys],
             "windows": windows,
             "facts": state.facts,
             "parts": state.parts,
@@ -140,21 +140,26 @@ def _state(source: str, item: dict[str, Any]) -> PeriodState:
     record = json.loads(item["record"]["S"])
     distinct, start = record["distinct"], parsed(record["start"])
 
-    def window(stored: list[Any]) -> WindowState:
+    keys = tuple((key, _STATES[letter]) for key, letter in record["keys"])
+
+    def window(number: int, stored: list[Any]) -> WindowState:
         begin, length, sent, has, rejected, letter = stored
         since = start + timedelta(minutes=begin)
-        return WindowState(since, since + timedelta(minutes=length), sent, has, rejected, _STATES[letter])
+        # Each time has a window of each key, in their order.
+        key, _ = keys[number % len(keys)]
+        return WindowState(since, since + timedelta(minutes=length), key, sent, has, rejected, _STATES[letter])
 
     return PeriodState(
         source=source,
         start=start,
         end=parsed(record["end"]),
-        state=CountState(record["state"]),
-        windows=tuple(map(window, record["windows"])),
+        state=total_state(each for _, each in keys),
+        windows=tuple(window(number, stored) for number, stored in enumerate(record["windows"])),
+        keys=keys,
         facts=record["facts"],
         parts=record["parts"],
         covered=Coverage(*map(parsed, record["covered"])) if record["covered"] else None,
-        distinct=Distinct(distinct[0], tuple(distinct[1])) if distinct else None,
+        distinct=Distinct(distinct[0], {key: tuple(bins) for key, bins in distinct[1].items()}) if distinct else None,
         version=int(item["version"]["N"]),
         announced=int(item["announced"]["N"]),
     )

@@ -2,7 +2,7 @@
 
 | pk | sk | attributes |
 |---|---|---|
-| `SOURCE#2026-01-01T15` | `report#AS_OF#ID` | through, window, counts by minute, principal |
+| `SOURCE#2026-01-01T15` | `report#AS_OF#ID` | through, window, counts by minute (and key), keys, principal |
 | `SOURCE#2026-01-01T15` | `rejected#ORIGIN` | bins of five minutes, unplaced |
 | `SOURCE#2026-01-01T15` | `part#OBJECT` | bins of five minutes, bytes, written |
 | `SOURCE#2026-01-01T15` | `state` | the state of the period that begins with the hour, version, announced |
@@ -22,8 +22,18 @@ from datetime import datetime
 from typing import Any
 
 from slackwater.aws.dynamodb.requests import read_items
-from slackwater.aws.dynamodb.state_items import THREADS, StateItems, hour_key, instant_key, item, parsed
+from slackwater.aws.dynamodb.state_items import (
+    THREADS,
+    StateItems,
+    bins_attribute,
+    bins_of,
+    hour_key,
+    instant_key,
+    item,
+    parsed,
+)
 from slackwater.aws.failures import translated, unless_refused
+from slackwater.sources.counts import ALL
 from slackwater.state.facts import (
     KEPT,
     Coverage,
@@ -45,14 +55,17 @@ class DynamoStateTable(StateItems):
 
     def put_report(self, report: Report) -> None:
         """Store what a report says about each hour, and then the time that it covers."""
-        by_hour: dict[datetime, dict[int, int]] = {}
-        for start, count in report.counts.items():
-            by_hour.setdefault(start.replace(minute=0), {})[start.minute] = count
+        by_hour: dict[datetime, dict[str, Any]] = {}
+        for start, numbers in report.counts.items():
+            by_key = {key: {"N": str(number)} for key, number in numbers.items()}
+            of_window = by_key[ALL] if report.keys == (ALL,) else {"M": by_key}
+            by_hour.setdefault(start.replace(minute=0), {})[f"{start.minute:02d}"] = of_window
         key = f"{instant_key(report.as_of)}#{report.id}"
         common = {
             "through": {"S": instant_key(report.through)},
             "window": {"S": report.window},
             "principal": {"S": report.principal},
+            **({} if report.keys == (ALL,) else {"keys": {"L": [{"S": key} for key in report.keys]}}),
         }
         what = f"store a report about {report.source}"
         self._put_all(
@@ -62,7 +75,7 @@ class DynamoStateTable(StateItems):
                     hour_key(report.source, hour),
                     f"report#{key}",
                     expires=hour,
-                    counts={"M": {f"{minute:02d}": {"N": str(count)} for minute, count in counts.items()}},
+                    counts={"M": counts},
                     **common,
                 )
                 for hour, counts in by_hour.items()
@@ -102,7 +115,7 @@ class DynamoStateTable(StateItems):
                     hour_key(source, hour),
                     f"rejected#{events.origin}",
                     expires=hour,
-                    bins={"L": [{"N": str(count)} for count in events.bins]},
+                    bins=bins_attribute(events.bins),
                     unplaced={"N": str(events.unplaced)},
                 )
                 for hour, events in rejected.items()
@@ -181,20 +194,24 @@ def _report(item: dict[str, Any]) -> HourReport:
         id=id_,
         through=parsed(item["through"]["S"]),
         window=item["window"]["S"],
-        counts={int(minute): int(count["N"]) for minute, count in item["counts"]["M"].items()},
+        counts={
+            int(minute): {key: int(number["N"]) for key, number in numbers.get("M", {ALL: numbers}).items()}
+            for minute, numbers in item["counts"]["M"].items()
+        },
+        keys=tuple(key["S"] for key in item["keys"]["L"]) if "keys" in item else (ALL,),
         principal=item["principal"]["S"],
     )
 
 
 def _rejected(item: dict[str, Any]) -> RejectedEvents:
-    bins = tuple(int(count["N"]) for count in item["bins"]["L"])
-    return RejectedEvents(item["sk"]["S"].removeprefix("rejected#"), bins, int(item["unplaced"]["N"]))
+    origin = item["sk"]["S"].removeprefix("rejected#")
+    return RejectedEvents(origin, bins_of(item["bins"]), int(item["unplaced"]["N"]))
 
 
 def _part(item: dict[str, Any]) -> Part:
     return Part(
         name=item["sk"]["S"].removeprefix("part#"),
-        bins=tuple(int(count["N"]) for count in item["bins"]["L"]),
+        bins=bins_of(item["bins"]),
         bytes=int(item["bytes"]["N"]),
         written=parsed(item["written"]["S"]),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,9 +57,23 @@ def _print(found: list[SourceStates]) -> None:
 
 
 def _print_source(item: SourceStates) -> None:
+    _print_map(item, item.source, {period.start: period.state.value for period in item.periods})
+    for value in dict.fromkeys(each.value for period in item.periods for each in period.values):
+        found = {each.start: [of.state.value for of in each.values if of.value == value] for each in item.periods}
+        _print_map(item, value, {start: states[0] for start, states in found.items() if states})
+    print_text(f"{item.state.value}, {item.line}", style=COUNT_STYLES[item.state])
+    wrong = [period for period in item.periods if period.missing or period.surplus]
+    for period in wrong[:_NAMED]:
+        print_text(f"  {_described(period)}")
+    if len(wrong) > _NAMED:
+        counts = Counter(period.state.value for period in wrong[_NAMED:])
+        print_text(f"  and {', '.join(f'{count} more {state}' for state, count in sorted(counts.items()))}")
+
+
+def _print_map(item: SourceStates, title: str, states: Mapping[datetime, str]) -> None:
+    """Print the states of a source, or of one of its values, by day."""
     by_day = item.total.unit == "day"
-    print_text(item.source if by_day else f"{item.source:<12}{_HOURS}")
-    states = {period.start: period.state.value for period in item.periods}
+    print_text(title if by_day else f"{title:<12}{_HOURS}")
     for number in range((item.last - item.first).days + 1):
         day = item.first + timedelta(days=number)
         if by_day:
@@ -70,18 +85,16 @@ def _print_source(item: SourceStates) -> None:
             hours = (midnight + timedelta(hours=hour) for hour in range(24))
             signs = "".join(_SIGNS[states.get(hour, "unknown")] for hour in hours)
         print_text(f"{day}  {signs}")
-    print_text(f"{item.state.value}, {item.line}", style=COUNT_STYLES[item.state])
-    wrong = [period for period in item.periods if period.missing or period.surplus]
-    for period in wrong[:_NAMED]:
-        print_text(f"  {_described(period)}")
-    if len(wrong) > _NAMED:
-        counts = Counter(period.state.value for period in wrong[_NAMED:])
-        print_text(f"  and {', '.join(f'{count} more {state}' for state, count in sorted(counts.items()))}")
 
 
 def _described(period: SourcePeriod) -> str:
-    difference = f"missing {period.missing:,}" if period.missing else f"surplus {period.surplus:,}"
-    missing = [f"{window.start:%H:%M}: {window.missing:,}" for window in period.windows if window.missing]
+    differences = {"missing": period.missing, "surplus": period.surplus}
+    difference = ", ".join(f"{name} {number:,}" for name, number in differences.items() if number)
+    missing = [
+        f"{window.start:%H:%M}{f' {window.value}' if window.value else ''}: {window.missing:,}"
+        for window in period.windows
+        if window.missing
+    ]
     named = f"{', '.join(missing[:_NAMED])}{', ...' if len(missing) > _NAMED else ''}"
     detail = f" ({named})" if missing and len(period.windows) > 1 else ""
     return f"{period.start:%Y-%m-%d %H:%M} {period.state.value}, {difference}{detail}"

@@ -29,8 +29,8 @@ from slackwater.runs.periods.changes import PutsChanges, period_changed, save_li
 from slackwater.runs.periods.count_ids import distinct_bins
 from slackwater.runs.periods.read_parts import PartReader
 from slackwater.sources.definition import Source
-from slackwater.state.completeness import CountState
-from slackwater.state.facts import Coverage, HourFacts, Part, hours_between
+from slackwater.state.completeness import CountState, keys_at
+from slackwater.state.facts import Coverage, HourFacts, Part, hours_between, joined, regrouped
 from slackwater.state.fold import Distinct, Period, PeriodState, fold, is_news, periods_with
 from slackwater.state.periods import Covered, PeriodTable
 from slackwater.storage import StoredObject
@@ -142,7 +142,8 @@ class PeriodFolder:
             facts = self._facts(period)
             state = fold(period, facts, coverage, distinct=before.distinct if before else None)
             if state.needs_ids:
-                distinct = Distinct(state.parts, self._distinct(period, facts))
+                keys = tuple(key for key, _ in state.keys)
+                distinct = Distinct(state.parts, self._distinct(period, facts, keys))
                 state = fold(period, facts, coverage, distinct=distinct)
             if before and before.facts == state.facts:
                 newest = before if is_newest else self._newest(period)
@@ -180,23 +181,36 @@ class PeriodFolder:
             if not listing.is_removed(item.uri):
                 hour, part = places[item.uri]
                 counted[hour].append(part)
+        keys = keys_at(source, period.start, facts)
         origins = {item.origin for found in facts.values() for item in found.rejected}
         current = current_origins(source.source, origins, files=self.files)
         return {
             hour: HourFacts(
-                found.reports, tuple(item for item in found.rejected if item.origin in current), tuple(counted[hour])
+                found.reports,
+                tuple(item for item in found.rejected if item.origin in current),
+                tuple(self._by_keys(source.source, hour, part, keys) for part in counted[hour]),
             )
             for hour, found in facts.items()
         }
 
-    def _distinct(self, period: Period, facts: Mapping[datetime, HourFacts]) -> tuple[int, ...]:
+    def _by_keys(self, source: str, hour: datetime, part: Part, keys: tuple[str, ...]) -> Part:
+        """Return an object by these keys. It is read again if the source had others when it was stored."""
+        if regrouped(part.bins, keys):
+            return part
+        if again := self.parts.read(source, hour, part.name, keys):
+            self.table.put_parts(source, {hour: [again]})
+        return again or part
+
+    def _distinct(
+        self, period: Period, facts: Mapping[datetime, HourFacts], keys: tuple[str, ...]
+    ) -> Mapping[str, tuple[int, ...]]:
         column = period.source.id_column
         if column is None:  # `needs_ids` says otherwise
             raise ValueError(period.source.source)
-        return tuple(
-            count
-            for hour in period.hours
-            for count in distinct_bins(self.parts, period.source.source, column, hour, facts[hour].parts)
+        source = period.source.source
+        return joined(
+            (distinct_bins(self.parts, source, column, hour, facts[hour].parts, keys=keys) for hour in period.hours),
+            keys,
         )
 
     def _announce(self, folded: Sequence[Folded]) -> int:

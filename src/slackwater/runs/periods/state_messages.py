@@ -108,6 +108,7 @@ def _has_counts(source: str, folder: PeriodFolder) -> bool:
 
 def _put_parts(source: str, work: _Work, folder: PeriodFolder, failed: dict[str, str]) -> int:
     """Store the objects of a source as facts; return their number. Adds messages whose objects cannot be read."""
+    keys = folder.project.source(source).count_keys
     wanted = {place: set(ids) for place, ids in work.objects.items()}
     if work.listed:
         for place in folder.unknown_objects(source, work.listed):
@@ -115,7 +116,7 @@ def _put_parts(source: str, work: _Work, folder: PeriodFolder, failed: dict[str,
 
     def read(place: tuple[datetime, str]) -> Part | SlackwaterError | None:
         try:
-            return folder.parts.read(source, *place)
+            return folder.parts.read(source, *place, keys)
         except SlackwaterError as error:
             return error
 
