@@ -133,7 +133,7 @@ class ProcessingStack(FunctionStack):
         grants.write_objects(function.role, storage.exchange, "manifests/", "runs/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.query_indexes(function.role, storage.file_table, "dated")
-        grants.use_items(function.role, storage.state_table, "Query")
+        grants.use_items(function.role, storage.state_table, "BatchGetItem", "Query")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "DeleteItem")
         grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
@@ -156,7 +156,9 @@ class ProcessingStack(FunctionStack):
         waits_for = [name for pipeline in self.parts.project.pipelines.values() for name in pipeline.when.inputs]
         grants.decrypt_sources(function.role, storage.source_keys, waits_for)
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
-        grants.use_items(function.role, storage.state_table, "Query", "PutItem", "UpdateItem", "DeleteItem")
+        grants.use_items(
+            function.role, storage.state_table, "BatchGetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"
+        )
         grants.use_items(function.role, storage.run_table, "GetItem")
         allow_answers(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
