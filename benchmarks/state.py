@@ -1,16 +1,17 @@
 """State: fold the messages of 20 seconds about 10,000 sources with 3 objects and a report in each 5 minutes.
 
 The function's code runs over stores in memory. Each request waits as long as one to S3 or DynamoDB usually takes; its
-units and its price in us-east-1 are counted. The hour is half over: each source has 18 objects and 6 reports in it.
+units and its price in us-east-1 are counted. Each twelfth of the sources is in another five minutes of its hour, and
+has three objects and a report of each before.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import re
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -27,18 +28,19 @@ from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.fold_periods import PeriodFolder
 from slackwater.runs.periods.read_parts import PartReader
 from slackwater.runs.periods.state_messages import fold_messages
+from slackwater.sources.counts import ALL
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import object_uri
-from slackwater.state.facts import Part
+from slackwater.state.facts import BINS, Part
 from slackwater.state.messages import ObjectWritten, hours_changed
 from slackwater.state.reports import new_report
 from slackwater.storage import ObjectHead, split_uri
 
 SOURCES = 10_000
 _HOUR = datetime(2026, 1, 1, 12, tzinfo=UTC)
-_NOW = _HOUR + timedelta(minutes=30)
+_NOW = _HOUR + timedelta(hours=1)
 _LATENCY = 0.015
-_BINS = (1_000,) + (0,) * 11
+_BINS = {ALL: (1_000,) + (0,) * 11}
 # USD for a unit or a request: DynamoDB's units, HEAD and PUT of S3, a custom event, and a message of SQS as it is sent,
 # received and deleted.
 _PRICES = {
@@ -54,11 +56,11 @@ _MESSAGES_A_MONTH = (36 + 12) * 24 * 30
 
 class _Requests:
     def __init__(self) -> None:
-        self.count: Counter[str] = Counter()
+        self.count: dict[str, float] = defaultdict(float)
         self.waits = False
         self._lock = threading.Lock()
 
-    def send(self, name: str, units: int = 1) -> None:
+    def send(self, name: str, units: float = 1) -> None:
         with self._lock:
             self.count[name] += units
         if self.waits:
@@ -81,9 +83,13 @@ class _Dynamo:
     def put_item(self, *, Item: dict[str, Any], **_: Any) -> dict[str, Any]:  # noqa: N803
         return self.batch_write_item(RequestItems={"": [{"PutRequest": {"Item": Item}}]})
 
-    def update_item(self, *, Key: dict[str, Any], ExpressionAttributeValues: Any, **_: Any) -> None:  # noqa: N803
+    def update_item(self, **request: Any) -> None:
         self._requests.send("write units")
-        self._items[Key["pk"]["S"]][Key["sk"]["S"]]["announced"] = ExpressionAttributeValues[":version"]
+        key, names = request["Key"], request.get("ExpressionAttributeNames", {})
+        found = self._items.setdefault(key["pk"]["S"], {}).setdefault(key["sk"]["S"], {**key})
+        for change in re.split(r", (?!:)", request["UpdateExpression"].removeprefix("SET ")):
+            name, _, value = change.partition(" = ")
+            found[names.get(name, name)] = request["ExpressionAttributeValues"][value[value.index(":") :].rstrip(")")]
 
     def get_item(self, *, Key: dict[str, Any], **_: Any) -> dict[str, Any]:  # noqa: N803
         self._requests.send("read units")
@@ -92,7 +98,7 @@ class _Dynamo:
 
     def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803
         [(name, request)] = RequestItems.items()
-        self._requests.send("read units", len(request["Keys"]))
+        self._requests.send("read units", _read_units(len(request["Keys"]), request))
         found = [self._items.get(key["pk"]["S"], {}).get(key["sk"]["S"]) for key in request["Keys"]]
         return {"Responses": {name: [item for item in found if item]}}
 
@@ -105,7 +111,7 @@ class _Dynamo:
         if not options.get("ScanIndexForward", True):
             found.reverse()
         found = found[: options.get("Limit")]
-        self._requests.send("read units", max(1, math.ceil(sum(map(_bytes, found)) / 4096)))
+        self._requests.send("read units", _read_units(max(1, math.ceil(sum(map(_bytes, found)) / 4096)), options))
         return {"Items": found}
 
     def get_paginator(self, _: str) -> _Dynamo:
@@ -143,13 +149,14 @@ def run(rounds: int) -> dict[str, Any]:
         table = DynamoPeriodTable(_Dynamo(requests), "state")
         # A fifteenth of the sources has an object in these 20 s, three times in 5 minutes; a third as many report.
         active = list(sources.values())[number % 15 :: 15][: SOURCES // 45 * 3]
-        for source in active:
-            _prepare(table, source)
+        for index, source in enumerate(active):
+            _prepare(table, source, _step(index))
         folder = _folder(project, table, requests)
         fold_messages(_messages(active), folder)  # the process is warm, and the hours are stored
         requests.count.clear()
-        for source in active[::4]:
-            _report(table, source, 7)
+        for index, source in enumerate(active):
+            if index % 4 == 0:
+                _report(table, source, _step(index) + 1)
         messages = _messages(active, second=True)
         requests.waits, started = True, time.perf_counter()
         result = fold_messages(messages, folder)
@@ -204,10 +211,16 @@ def _folder(project: Project, table: DynamoPeriodTable, requests: _Requests) -> 
     )
 
 
-def _prepare(table: DynamoPeriodTable, source: Source) -> None:
-    """Store the facts of half an hour."""
-    table.put_parts(source.source, {_HOUR: [Part(f"{number:032x}-1000", _BINS, 50_000, _NOW) for number in range(18)]})
-    for number in range(1, 7):
+def _step(index: int) -> int:
+    """Return how many times five minutes of the hour are over for a source, and for the three beside it."""
+    return index // 4 % BINS
+
+
+def _prepare(table: DynamoPeriodTable, source: Source, step: int) -> None:
+    """Store the facts of the hour until now, and the reports of the hour before."""
+    names = [f"{number:032x}-1000" for number in range(3 * step)]
+    table.put_parts(source.source, {_HOUR: [Part(name, _BINS, 50_000, _NOW) for name in names]})
+    for number in range(1 - BINS, step + 1):
         _report(table, source, number)
 
 
@@ -229,8 +242,21 @@ def _messages(sources: Sequence[Source], *, second: bool = False) -> dict[str, s
 
 
 def _bytes(item: Mapping[str, Any]) -> int:
-    return len(json.dumps([next(iter(value.values())) for value in item.values()])) + sum(map(len, item))
+    """Return the size of an item as DynamoDB counts it: https://docs.aws.amazon.com/amazondynamodb/ says how."""
+    return sum(len(name) + _value_bytes(*next(iter(value.items()))) for name, value in item.items())
+
+
+def _value_bytes(kind: str, value: Any) -> int:
+    if kind == "N":
+        return math.ceil(len(value) / 2) + 1
+    if kind == "L":
+        return 3 + sum(1 + _value_bytes(*next(iter(each.items()))) for each in value)
+    return 3 + len(value) + _bytes(value) if kind == "M" else len(value)
 
 
 def _write_units(item: Mapping[str, Any]) -> int:
     return math.ceil(_bytes(item) / 1024)
+
+
+def _read_units(units: int, request: Mapping[str, Any]) -> float:
+    return units if request.get("ConsistentRead") else units / 2

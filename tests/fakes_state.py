@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from slackwater.state.facts import Coverage, HourFacts, HourReport, Part, RejectedEvents, Report
+from slackwater.state.facts import Coverage, HourFacts, HourReport, Part, RejectedEvents, Report, moved_ends
 from slackwater.state.fold import PeriodState
+from slackwater.state.periods import Covered
 from slackwater.state.verdicts import Subject, Verdict
 from tests.fakes_receiver import Fuse
 
@@ -18,21 +19,23 @@ class MemoryState:
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.reports: dict[tuple[str, datetime, datetime, str], HourReport] = {}
         self.rejected: dict[tuple[str, datetime, str], RejectedEvents] = {}
-        self.covered: dict[str, set[tuple[datetime, datetime]]] = {}
+        self.ends: dict[str, dict[str, datetime]] = {}
         self.files: dict[tuple[str, str], str] = {}
         self.fuse = fuse or Fuse()
 
     def put_report(self, report: Report) -> None:
-        by_hour: dict[datetime, dict[int, int]] = {}
-        for start, count in report.counts.items():
-            by_hour.setdefault(start.replace(minute=0), {})[start.minute] = count
+        by_hour: dict[datetime, dict[int, Mapping[str, int]]] = {}
+        for start, numbers in report.counts.items():
+            by_hour.setdefault(start.replace(minute=0), {})[start.minute] = numbers
         for hour, counts in by_hour.items():
             self.fuse.burn("put_report")
             self.reports[report.source, hour, report.as_of, report.id] = HourReport(
-                report.as_of, report.id, report.through, report.window, counts, report.principal
+                report.as_of, report.id, report.through, report.window, counts, report.keys, report.principal
             )
-        self.fuse.burn("put_report")
-        self.covered.setdefault(report.source, set()).add((report.covers_from, report.through))
+        for name, instant in moved_ends(report, self.coverage(report.source)).items():
+            self.fuse.burn("put_report")
+            ends = self.ends.setdefault(report.source, {})
+            ends[name] = (min if name == "first" else max)(instant, ends.get(name, instant))
 
     def put_rejected(self, source: str, rejected: Mapping[datetime, RejectedEvents]) -> None:
         for hour, events in rejected.items():
@@ -49,10 +52,11 @@ class MemoryState:
         }
 
     def coverage(self, source: str) -> Coverage | None:
-        covered = self.covered.get(source)
-        if not covered:
-            return None
-        return Coverage(min(first for first, _ in covered), max(through for _, through in covered))
+        ends = self.ends.get(source, {})
+        return Coverage(ends["first"], ends["through"]) if len(ends) == len(Coverage._fields) else None
+
+    def states(self, source: str, starts: Iterable[datetime]) -> list[PeriodState]:
+        return []
 
     def read_files(self, source: str, paths: Iterable[str]) -> dict[str, str]:
         return {path: self.files[source, path] for path in paths if (source, path) in self.files}
@@ -68,6 +72,9 @@ class MemoryPeriods(MemoryState):
         super().__init__(fuse)
         self.parts: dict[tuple[str, datetime, str], Part] = {}
         self.stored: dict[tuple[str, datetime], PeriodState] = {}
+        self.earlier: dict[tuple[str, datetime], PeriodState] = {}
+        self.is_behind = False
+        """Whether a read that is not consistent returns the state before the newest one."""
         self.covered_when_folded: dict[str, Coverage] = {}
 
     def put_parts(self, source: str, parts: Mapping[datetime, Sequence[Part]]) -> None:
@@ -82,14 +89,17 @@ class MemoryPeriods(MemoryState):
             for hour, facts in self.facts(source, hours).items()
         }
 
-    def states(self, source: str, starts: Iterable[datetime]) -> list[PeriodState]:
-        return [self.stored[source, start] for start in sorted(set(starts)) if (source, start) in self.stored]
+    def states(self, source: str, starts: Iterable[datetime], *, newest: bool = True) -> list[PeriodState]:
+        found = self.earlier if self.is_behind and not newest else self.stored
+        return [found[source, start] for start in sorted(set(starts)) if (source, start) in found]
 
     def put_state(self, state: PeriodState) -> bool:
         self.fuse.burn("put_state")
         before = self.stored.get((state.source, state.start))
         if (before.version if before else 0) != state.version - 1:
             return False
+        if before:
+            self.earlier[state.source, state.start] = before
         self.stored[state.source, state.start] = state
         return True
 
@@ -98,8 +108,8 @@ class MemoryPeriods(MemoryState):
         stored = self.stored[state.source, state.start]
         self.stored[state.source, state.start] = stored._replace(announced=max(stored.announced, state.version))
 
-    def folded(self, source: str) -> Coverage | None:
-        return self.covered_when_folded.get(source)
+    def covered(self, source: str) -> Covered:
+        return Covered(self.coverage(source), self.covered_when_folded.get(source))
 
     def put_folded(self, source: str, coverage: Coverage) -> None:
         self.fuse.burn("put_folded")

@@ -28,8 +28,8 @@ from tests.fakes_receiver import Crash, MemoryFileCache, MemoryStore
 from tests.fakes_state import MemoryPeriods
 from tests.state_counting import Counted, count
 
-Row = tuple[int, str | None]
-"""Minute of its hour, and id."""
+Row = tuple[int, str | None] | tuple[int, str | None, str | None]
+"""Minute of its hour, id, and region."""
 
 
 class Written(NamedTuple):
@@ -37,7 +37,8 @@ class Written(NamedTuple):
 
     name: str
     hour: datetime
-    rows: list[tuple[datetime, str | None]]
+    rows: list[tuple[datetime, str | None, str | None]]
+    """Time, id and region of each."""
     content: str | None
     """The id of the content of its file."""
 
@@ -47,7 +48,7 @@ class Killed(RuntimeError):
 
 
 CALLS = (
-    *("head", "put_parts", "folded", "states", "coverage", "all_facts", "contents", "get"),
+    *("head", "put_parts", "covered", "states", "coverage", "all_facts", "contents", "get"),
     *("put_state", "put", "extend", "put_announced", "put_folded"),
 )
 """What a process calls. The bus is a list, which a message extends."""
@@ -84,8 +85,8 @@ class World:
         self.store = MemoryStore(clock=lambda: self.now)
         self.queue: list[str] = []
         self.objects: list[Written] = []
-        self.rejected: list[tuple[str | None, list[datetime]]] = []
-        """The id of the content of a file, and the timestamps of its rejected rows; None for a batch."""
+        self.rejected: list[tuple[str | None, str, list[datetime]]] = []
+        """The id of the content of a file, and key and timestamps of its rejected rows; None for a batch."""
         self.reports: list[Report] = []
         self.changes: list[PeriodChanged] = []
         self.woken: list[datetime] = []
@@ -93,13 +94,20 @@ class World:
     def write(self, hour: datetime, rows: Iterable[Row], name: str, content: str | None, *, old: bool = False) -> str:
         """Write an object, and return its URI. An `old` one has no windows in its metadata."""
         self.number += 1
-        times = [(hour + timedelta(minutes=minute, microseconds=self.number), id_) for minute, id_ in rows]
-        column = pa.chunked_array([pa.array([at for at, _ in times], TIMESTAMP)])
+        times = [
+            (hour + timedelta(minutes=minute, microseconds=self.number), id_, next(iter(region), None))
+            for minute, id_, *region in rows
+        ]
+        column = pa.chunked_array([pa.array([at for at, *_ in times], TIMESTAMP)])
         body = io.BytesIO()
-        pq.write_table(pa.table({"id": pa.array([id_ for _, id_ in times], pa.string()), EVENT_TIME: column}), body)
+        ids, regions = (pa.array([row[index] for row in times], pa.string()) for index in (1, 2))
+        table = pa.table({"id": ids, "region": regions, EVENT_TIME: column})
+        pq.write_table(table, body)
         uri = object_uri("raw", "things", partition_of(hour), name)
         self.now += timedelta(seconds=1)
-        self.store.put_new(uri, body.getvalue(), metadata={} if old else windows_metadata(hour_bins(column)))
+        self.store.put_new(
+            uri, body.getvalue(), metadata={} if old else windows_metadata(hour_bins(table, self.source.count_keys))
+        )
         self.objects.append(Written(name, hour, times, content))
         return uri
 
@@ -131,6 +139,7 @@ class World:
             failed: Iterable[str] = fold_messages(named, self.folder(fault)).failed
         except Killed:
             failed = named
+        self.table.is_behind = False
         self.queue += [named[id_] for id_ in failed]
 
     def folder(self, fault: Fault = NO_FAULT) -> PeriodFolder:
@@ -141,6 +150,7 @@ class World:
                 raise Crash("throttled")
             if fault.type == "overtaken":
                 self.handle_all()
+            self.table.is_behind = fault.type == "behind"
 
         calls: Counter[str] = Counter()
         store, table, files, bus = (
@@ -179,16 +189,17 @@ class World:
             is_distinct=is_distinct,
             spans=spans,
             events=[
-                (order, item.name, item.hour, happened, id_, index)
+                (order, item.name, item.hour, happened, id_, region, index)
                 for order, item in enumerate(self.objects)
                 if self.is_seen(item.content, item.name)
-                for index, (happened, id_) in enumerate(item.rows)
+                for index, (happened, id_, region) in enumerate(item.rows)
             ],
-            rejects=[(each,) for content, times in self.rejected if self.is_seen(content) for each in times],
+            rejects=[(key, each) for content, key, times in self.rejected if self.is_seen(content) for each in times],
             named=[
-                (report.as_of, report.id, report.through, report.covers_from, window, number)
+                (report.as_of, report.id, report.through, report.covers_from, window, key, number)
                 for report in self.reports
-                for window, number in (report.counts.items() or [(None, None)])
+                for window, numbers in (report.counts.items() or [(None, {})])
+                for key, number in (numbers.items() or [(None, None)])
             ],
         )
 

@@ -94,7 +94,7 @@ class LateStack(FunctionStack):
         grants.find_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "checks/", PENDING)
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
-        grants.use_items(function.role, storage.state_table, "Query")
+        grants.use_items(function.role, storage.state_table, "BatchGetItem", "Query")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query")
         grants.query_indexes(function.role, storage.run_table, "published", "notification-due", "held")
         processing.allow_costs(function.role, COMPARE_MACHINE)
@@ -155,7 +155,7 @@ class LateStack(FunctionStack):
         grants.use_items(
             function.role,
             storage.state_table,
-            *("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"),
+            *("BatchGetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"),
         )
         bus = self.format_arn(service="events", resource="event-bus", resource_name="default")
         grants.allow(function.role, ["events:PutEvents"], [bus])

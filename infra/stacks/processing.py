@@ -145,7 +145,7 @@ class ProcessingStack(FunctionStack):
         grants.write_objects(function.role, storage.exchange, "manifests/", "runs/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.query_indexes(function.role, storage.file_table, "dated")
-        grants.use_items(function.role, storage.state_table, "Query")
+        grants.use_items(function.role, storage.state_table, "BatchGetItem", "Query")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "DeleteItem")
         grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
@@ -173,7 +173,9 @@ class ProcessingStack(FunctionStack):
         grants.list_objects(function.role, storage.exchange, "manifests/")
         grants.read_objects(function.role, storage.exchange, "manifests/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
-        grants.use_items(function.role, storage.state_table, "Query", "PutItem", "UpdateItem", "DeleteItem")
+        grants.use_items(
+            function.role, storage.state_table, "BatchGetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"
+        )
         grants.use_items(function.role, storage.run_table, "GetItem")
         allow_answers(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function

@@ -63,7 +63,7 @@ class ReceiverStack(FunctionStack):
         grants.use_items(function.role, self._storage.token_table, "GetItem")
         # It counts the events of each source there.
         grants.use_items(function.role, self._storage.file_table, "UpdateItem")
-        grants.use_items(function.role, self._storage.state_table, "BatchWriteItem")
+        grants.use_items(function.role, self._storage.state_table, "BatchWriteItem", "Query", "UpdateItem")
         self._allow_raw_writes(function.role, "sideline/", "receipts/")
         grants.find_objects(function.role, self._storage.raw, "receipts/")
         grants.use_queue(function.role, self._storage.buffer.queue, "SendMessage")
@@ -97,7 +97,9 @@ class ReceiverStack(FunctionStack):
         )
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem")
         grants.query_indexes(function.role, self._storage.file_table, "due", "not-taken", "dated")
-        grants.use_items(function.role, self._storage.state_table, "BatchGetItem", "BatchWriteItem")
+        grants.use_items(
+            function.role, self._storage.state_table, "BatchGetItem", "BatchWriteItem", "Query", "UpdateItem"
+        )
         grants.write_objects(function.role, self._storage.exchange, "pulls/")
         return function
 

@@ -52,7 +52,7 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     machine, dynamodb = cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, cloud.client("dynamodb")
     for source in ("beacons", "signals"):
         post(source, 1, 2)
-    post("signals", sent=2)
+    post("signals", sent={"w1": 2, "w2": 0})
     tasks = schedule_of(load_definitions(cloud.project)).tasks
     [task] = [task for task in tasks if (task.work, task.subject) == (ScheduledWork.PROCESS, PIPELINE)]
     scheduled = ScheduledStart(task=task, scheduled_at=START + timedelta(days=1, hours=task.buffer_hours + 1))
@@ -67,7 +67,17 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
         items = dynamodb.query(TableName=cloud.outputs()["StateTable"], **query)["Items"]
         return [f"{one['input']}: {one['text']}" for item in items for one in json.loads(item["unmet"]["S"])]
 
+    # There are as many events as were sent, but one of the second value is not made up for by one of the first.
+    by_value = "signals: sent 2, stored 2, rejected 0, missing 1, surplus 1"
+    wait_for(lambda: unmet() == ["beacons: no counts of the source", by_value])
+    post("signals", sent={"w1": 1, "w2": 1})
     wait_for(lambda: unmet() == ["beacons: no counts of the source"])
+    [first, *_] = cloud.json("counts", "signals", "--date", DATE)["periods"]
+    assert [(value["value"], value["state"], value["sent"], value["stored"]) for value in first["values"]] == [
+        ("w1", "complete", 1, 1),
+        ("w2", "complete", 1, 1),
+        ("other", "complete", 0, 0),
+    ]
     wait_for(lambda: unmet(AFTER) == [f"days: {PIPELINE} has not published {DATE} of 1 day"])
     post("beacons", sent=3)
     shown = cloud.slackwater("why", PIPELINE, "--date", DATE).out

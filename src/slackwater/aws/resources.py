@@ -166,7 +166,7 @@ class Resources:
         """What sources have sent, against what is stored."""
         from slackwater.runs.inputs.source_counts import CountsReader
 
-        return CountsReader(project=self.project, state=self.state_table, files=self.file_cache)
+        return CountsReader(project=self.project, state=self.period_table, files=self.file_cache)
 
     @cached_property
     def wait_table(self) -> DynamoWaitTable:

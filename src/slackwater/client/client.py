@@ -136,13 +136,15 @@ class Client(LateClient):
     def report_counts(
         self,
         source: str,
-        counts: Mapping[datetime, int],
+        counts: Mapping[datetime, int | Mapping[str, int]],
         *,
         through: datetime,
         as_of: datetime | None = None,
         token: str | None = None,
     ) -> dict[str, Any]:
         """Report how many events a source has sent, by the instants at which its windows begin.
+
+        Of a source that counts by a column, each window has the numbers by its values, such as `{"EU": 3, "US": 0}`.
 
         All events before `through` have been sent: windows before it without a number have none. `as_of` is when they
         were counted, by default now: the newest report that names a window decides about it. Returns the API's answer,

@@ -11,9 +11,14 @@ from slackwater.model import Record
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.source_counts import CountsReader, rows_by_hour
 from slackwater.runs.period import day_of, start_of
+from slackwater.runs.periods.changes import ValueChange, value_changes
+from slackwater.sources.counts import value_of
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, PeriodCounts, SourceCounts, total_counts
 from slackwater.state.reports import counts_of
+
+ValueCounts = ValueChange
+"""The events of one value."""
 
 
 class SentWindow(Record):
@@ -21,6 +26,8 @@ class SentWindow(Record):
 
     start: datetime
     """UTC."""
+    value: str | None
+    """Of the column by which the source counts, or `other`; None without a column."""
     sent: int | None
     """None without a report."""
     known: bool
@@ -41,6 +48,8 @@ class Period(Record):
     rejected: int
     missing: int
     surplus: int
+    values: tuple[ValueCounts, ...]
+    """Of a source that counts by a column: those of its stored state, some seconds old. Otherwise empty."""
     windows: tuple[SentWindow, ...]
     """What was stored is known by hour only, so a window has no more than what was sent."""
 
@@ -100,7 +109,11 @@ def _periods(periods: Sequence[PeriodCounts]) -> tuple[Period, ...]:
             rejected=period.rejected,
             missing=period.missing,
             surplus=period.surplus,
-            windows=tuple(SentWindow(start=item.start, sent=item.sent, known=item.is_known) for item in period.windows),
+            values=value_changes(period.values),
+            windows=tuple(
+                SentWindow(start=item.start, value=value_of(item.key), sent=item.sent, known=item.is_known)
+                for item in period.windows
+            ),
         )
         for period in periods
     )

@@ -22,7 +22,7 @@ from slackwater.client.sent_counts import SentCounts
 from slackwater.errors import AccessDenied, DataError, InputError
 from slackwater.project.project import Project
 from slackwater.sources.definition import Source
-from slackwater.state.reports import counts_of, report_document, window_key
+from slackwater.state.reports import Numbers, by_value, counts_of, report_document, window_key
 
 Sent = TypeVar("Sent")
 OPERATOR = "operator"
@@ -72,7 +72,7 @@ class Pusher:
         return totals
 
     def report(
-        self, source: Source, *, as_of: datetime, through: datetime, counts: Mapping[str, int], token: str | None
+        self, source: Source, *, as_of: datetime, through: datetime, counts: Mapping[str, Numbers], token: str | None
     ) -> dict[str, Any]:
         """Send a report; the keys of `counts` are as in its JSON document. Return the API's response.
 
@@ -88,9 +88,10 @@ class Pusher:
             return
         totals.not_reported = {window_key(start, source): count for start, count in sent.left_out.items()}
         if sent.counts:
-            counts = {window_key(start, source): count for start, count in sent.counts.items()}
+            counts = {window_key(start, source): by_value(numbers) for start, numbers in sent.counts.items()}
             answer = self.report(source, as_of=now, through=sent.through, counts=counts, token=token)
-            totals.report = {**answer, "events": sum(counts.values()), "through": sent.through.isoformat()}
+            number = sum(sum(numbers.values()) for numbers in sent.counts.values())
+            totals.report = {**answer, "events": number, "through": sent.through.isoformat()}
 
     def _with_token(self, token: str | None, send: Callable[[Sender], Sent]) -> Sent:
         """Return the result of `send` with a token, by default the operator's."""

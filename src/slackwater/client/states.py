@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 from slackwater.model import Record
 from slackwater.runs.periods.changes import PeriodChanged, period_changed
+from slackwater.sources.counts import value_of
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, SourceCounts, total_counts
 from slackwater.state.facts import HOUR
@@ -23,7 +24,8 @@ SourcePeriod = PeriodChanged
 """One hour or day of a source."""
 QUERY_DAYS = 31
 """So many days are in the table `state` of a query, today included."""
-_COLUMNS = ("start", "end", "state", "version", "sent", "stored", "rejected", "missing", "surplus")
+_OF_PERIOD = ("source", "start", "end", "version")
+_OF_VALUE = ("state", "sent", "stored", "rejected", "missing", "surplus")
 
 
 class SourceStates(Record):
@@ -64,17 +66,25 @@ def read_states(table: DynamoPeriodTable, source: Source, start: datetime, end: 
 
 
 def states_table(table: DynamoPeriodTable, sources: Iterable[Source], today: date) -> pa.Table:
-    """Return the table `state` of a query: a row for each period of the sources with `counts`. Raises `CloudError`."""
+    """Return the table `state` of a query: a row for each period of the sources with `counts`.
+
+    Of a source that counts by a column, a row for each value. Raises `CloudError`.
+    """
     import pyarrow as pa
 
     start, end = _midnight(today - timedelta(days=QUERY_DAYS - 1)), _midnight(today + timedelta(days=1))
     counted = [source for source in sources if source.counts]
-    rows: Sequence[PeriodState] = [state for source in counted for state in read_states(table, source, start, end)]
+    states = [state for source in counted for state in read_states(table, source, start, end)]
+    rows = [
+        {**{name: getattr(state, name) for name in _OF_PERIOD}, "value": value_of(value.key)}
+        | {name: getattr(value, name) for name in _OF_VALUE}
+        for state in states
+        for value in state.values
+    ]
     instant, number = pa.timestamp("us", "UTC"), pa.int64()
-    types = {"start": instant, "end": instant, "state": pa.string()}
-    columns = {"source": pa.array([row.source for row in rows], pa.string())}
-    columns |= {name: pa.array([getattr(row, name) for row in rows], types.get(name, number)) for name in _COLUMNS}
-    return pa.table(columns)
+    types = {"source": pa.string(), "start": instant, "end": instant, "value": pa.string(), "state": pa.string()}
+    schema = pa.schema([(name, types.get(name, number)) for name in (*_OF_PERIOD, "value", *_OF_VALUE)])
+    return pa.Table.from_pylist(rows, schema)
 
 
 def _midnight(day: date) -> datetime:

@@ -5,16 +5,28 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
-from slackwater.model import Duration, Model, duration_of
+from slackwater.model import Duration, Model, Name, duration_of
 from slackwater.sources.file_pattern import FilePattern
 
 WINDOW_MINUTES = {"5m": 5, "10m": 10, "1h": 60}
 """Minutes of the windows that are not days."""
+OTHER = "other"
+"""The name of all values that `values` does not list, and of events without a value."""
+ALL = ""
+"""The key of all events of a source that counts without values."""
+_MAX_VALUES = 8
 PERCENT_UNITS = 1_000
 """`complete_percent` is a whole number of thousandths."""
 
@@ -30,6 +42,19 @@ def _check_files(value: str) -> str:
     return value
 
 
+def _check_values(values: tuple[str, ...]) -> tuple[str, ...]:
+    if OTHER in values:
+        raise ValueError(f"{OTHER!r} is the name of all values that are not listed: remove it")
+    if repeated := sorted({value for value in values if values.count(value) > 1}):
+        raise ValueError(f"{repeated[0]!r} is listed twice: remove one")
+    return values
+
+
+Values = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...],
+    Field(max_length=_MAX_VALUES),
+    AfterValidator(_check_values),
+]
 Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False), AfterValidator(_check_percent)]
 
 
@@ -46,6 +71,29 @@ class Counts(Model):
     """Pattern of the names of files with counts, which each pull reads: as `pull.files`, such as
     `{date}/counts.json`."""
 
+    by: Name | None = None
+    """A field of type string: the partner counts the events of each of its values by themselves."""
+    values: Values = ()
+    """The values of `by` that are counted, at most 8. All others, and no value, count as `other`."""
+
+    @model_validator(mode="after")
+    def _check_by(self) -> Counts:
+        if self.by and not self.values:
+            raise ValueError(f"values: list the values of {self.by!r} that are counted, such as [EU, US]")
+        if self.values and not self.by:
+            raise ValueError("by: name the field whose values `values` lists")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_new_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Digests of definitions without `by` stay the same.
+        return {key: value for key, value in serialize(self).items() if self.by or key not in {"by", "values"}}
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What events are counted by: `region=EU` for each value, and `region=` for all others; without `by`, `ALL`."""
+        return (*(f"{self.by}={value}" for value in self.values), f"{self.by}=") if self.by else (ALL,)
+
     @cached_property
     def wait(self) -> timedelta:
         """The duration of `within`."""
@@ -60,6 +108,17 @@ class Counts(Model):
     def pattern(self) -> FilePattern | None:
         """The parsed pattern of `files`."""
         return FilePattern(self.files) if self.files else None
+
+
+def column_of(keys: tuple[str, ...]) -> tuple[str, list[str]] | None:
+    """Return the column by which `keys` count, and its values; None for `ALL`."""
+    *values, others = keys
+    return (others[:-1], [key.removeprefix(others) for key in values]) if others else None
+
+
+def value_of(key: str) -> str | None:
+    """Return the value that a key of `Counts.keys` counts, `OTHER` for all others; None for `ALL`."""
+    return (key.partition("=")[2] or OTHER) if key else None
 
 
 def has_whole_hours(timezone: str) -> bool:

@@ -14,7 +14,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from slackwater.errors import DefinitionError
 from slackwater.model import Model, Name, TimeZone
 from slackwater.problems import Path, Problem, Problems, unknown_name
-from slackwater.sources.counts import Counts, has_whole_hours
+from slackwater.sources.counts import ALL, Counts, has_whole_hours
 from slackwater.sources.fields import (
     ConstantColumn,
     DatePartColumn,
@@ -139,6 +139,10 @@ class Source(Model):
     def _counts_problems(self) -> Iterator[Problem]:
         if self.counts is None:
             return
+        strings = [name for name, field in self.fields.items() if field.type is FieldType.STRING]
+        if self.counts.by and self.counts.by not in strings:
+            message = f"{self.counts.by!r} must be listed in `fields` with type string"
+            yield unknown_name(message, self.counts.by, strings, path=("counts", "by"))
         if self.counts.files and self.pull is None:
             message = "files with counts are read by pulls, and the source has no `pull`: remove it"
             yield Problem(path=("counts", "files"), message=message)
@@ -184,6 +188,11 @@ class Source(Model):
     def partner_fields(self) -> dict[str, FieldDefinition]:
         """The fields by the partner's names, in the order of `fields`."""
         return {self.partner_name(name): field for name, field in self.fields.items()}
+
+    @property
+    def count_keys(self) -> tuple[str, ...]:
+        """What its events are counted by: `Counts.keys`, or `ALL` without `counts`."""
+        return self.counts.keys if self.counts else (ALL,)
 
     @property
     def timezone(self) -> ZoneInfo | None:

@@ -19,7 +19,7 @@ from slackwater.formatting import counted
 from slackwater.model import UpdatedRecord
 from slackwater.sources.counts import WINDOW_MINUTES
 from slackwater.sources.definition import Source
-from slackwater.state.facts import HOUR, Coverage, HourFacts, HourReport
+from slackwater.state.facts import HOUR, Coverage, HourFacts, HourReport, total_of
 from slackwater.state.reports import counts_of, window_at, window_end
 
 _ALL = 100_000
@@ -45,6 +45,29 @@ class WindowCount(NamedTuple):
     """None if no report says it."""
     is_known: bool
     """Whether the source has sent all of its events."""
+    key: str
+    """The events of `Counts.keys` that are counted."""
+    end: datetime
+
+
+class KeyCounts(NamedTuple):
+    """The events of one key in a period."""
+
+    key: str
+    state: CountState
+    sent: int | None
+    stored: int
+    rejected: int
+
+    @property
+    def missing(self) -> int:
+        """How many events are missing; 0 while that is unknown."""
+        return max(lacking(self.state, self.sent, self.stored, self.rejected), 0)
+
+    @property
+    def surplus(self) -> int:
+        """How many events there are that were not sent; 0 while that is unknown."""
+        return max(-lacking(self.state, self.sent, self.stored, self.rejected), 0)
 
 
 class PeriodCounts(NamedTuple):
@@ -56,6 +79,8 @@ class PeriodCounts(NamedTuple):
     stored: int
     rejected: int
     state: CountState
+    values: tuple[KeyCounts, ...] = ()
+    """Of each value, if the source counts by a column: the state is that of the worst one."""
 
     @property
     def sent(self) -> int | None:
@@ -70,11 +95,14 @@ class PeriodCounts(NamedTuple):
     @property
     def missing(self) -> int:
         """How many events are missing, also in a period that is complete; 0 while that is unknown."""
-        return max(lacking(self.state, self.sent, self.stored, self.rejected), 0)
+        of_all = max(lacking(self.state, self.sent, self.stored, self.rejected), 0)
+        return max(of_all, sum(value.missing for value in self.values))
 
     @property
     def surplus(self) -> int:
         """How many events there are that were not sent; 0 while that is unknown."""
+        if self.values:
+            return sum(value.surplus for value in self.values)
         return max(-lacking(self.state, self.sent, self.stored, self.rejected), 0)
 
 
@@ -141,7 +169,7 @@ def period_counts(
         is_whole = (end - start) / HOUR == len(inside)
         windows = tuple(windows_of(source, start, end, facts, coverage))
         rejected = sum(
-            sum(item.bins)
+            total_of(item.bins)
             for hour in inside
             for item in facts.get(hour, HourFacts()).rejected
             if is_current(item.origin)
@@ -198,6 +226,18 @@ def periods_of(source: Source, hours: list[datetime]) -> Iterator[tuple[datetime
         yield start, window_end(start, "day", source.pull_timezone), inside
 
 
+def keys_at(source: Source, start: datetime, facts: Mapping[datetime, HourFacts]) -> tuple[str, ...]:
+    """Return the keys by which the newest report about a period counts; without one, those of the source."""
+    newest_first = _newest_first(source, start, facts)
+    return newest_first[0].keys if newest_first else counts_of(source).keys
+
+
+def _newest_first(source: Source, start: datetime, facts: Mapping[datetime, HourFacts]) -> list[HourReport]:
+    is_day = counts_of(source).window == "day"
+    reports = [item for item in facts.get(start, HourFacts()).reports if (item.window == "day") == is_day]
+    return sorted(reports, key=lambda item: (item.as_of, item.id), reverse=True)
+
+
 def windows_of(
     source: Source,
     start: datetime,
@@ -205,27 +245,28 @@ def windows_of(
     facts: Mapping[datetime, HourFacts],
     coverage: Coverage | None,
 ) -> Iterator[WindowCount]:
-    """Yield the windows of a period."""
-    is_day = counts_of(source).window == "day"
-    reports = [item for item in facts.get(start, HourFacts()).reports if (item.window == "day") == is_day]
-    newest_first = sorted(reports, key=lambda item: (item.as_of, item.id), reverse=True)
-    # After a change of the definition, reports with the windows of before say nothing about those of now.
+    """Yield the windows of a period: of each, the keys by which the newest report about it counts."""
+    all_reports = facts.get(start, HourFacts()).reports
+    through = max([coverage.through, *(item.through for item in all_reports)]) if coverage else start
+    newest_first = _newest_first(source, start, facts)
     window = newest_first[0].window if newest_first else counts_of(source).window
-    length = end - start if is_day else timedelta(minutes=WINDOW_MINUTES[window])
+    keys = keys_at(source, start, facts)
+    # After a change of the definition, reports with the windows or keys of before say nothing about those of now.
+    deciding = [item for item in newest_first if (item.window, item.keys) == (window, keys)]
+    # They keep a window unknown that a newer report does not name: its number of before is not 0.
+    otherwise = {minute for item in newest_first if item.keys != keys for minute in item.counts}
+    length = end - start if window == "day" else timedelta(minutes=WINDOW_MINUTES[window])
     while start < end:
-        deciding = _deciding(newest_first, window, start.minute)
         after = start + length
-        if deciding:
-            yield WindowCount(start, deciding.counts[start.minute], is_known=deciding.through >= after)
-        elif coverage and coverage.first <= start and after <= coverage.through:
-            yield WindowCount(start, 0, is_known=True)
-        else:
-            yield WindowCount(start, None, is_known=False)
+        for key in keys:
+            naming = next((item for item in deciding if key in item.counts.get(start.minute, {})), None)
+            if naming:
+                yield WindowCount(start, naming.counts[start.minute][key], naming.through >= after, key, after)
+            else:
+                is_empty = coverage is not None and coverage.first <= start and after <= through
+                is_empty = is_empty and start.minute not in otherwise
+                yield WindowCount(start, 0 if is_empty else None, is_empty, key, after)
         start = after
-
-
-def _deciding(newest_first: Iterable[HourReport], window: str, minute: int) -> HourReport | None:
-    return next((item for item in newest_first if item.window == window and minute in item.counts), None)
 
 
 def count_state(source: Source, sent: int, present: int) -> CountState:

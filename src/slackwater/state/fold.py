@@ -19,14 +19,16 @@ from typing import NamedTuple
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import (
     CountState,
+    KeyCounts,
     WindowCount,
     count_state,
     lacking,
     periods_of,
     total_sent,
+    total_state,
     windows_of,
 )
-from slackwater.state.facts import BINS, HOUR, Coverage, HourFacts
+from slackwater.state.facts import BINS, HOUR, Coverage, Histogram, HourFacts, added, joined
 from slackwater.state.reports import counts_of
 
 BIN = HOUR / BINS
@@ -39,6 +41,8 @@ class WindowState(NamedTuple):
     start: datetime
     """UTC."""
     end: datetime
+    key: str
+    """The events of `Counts.keys` that are counted: a window has one of these for each key."""
     sent: int | None
     """None if no report says it."""
     stored: int
@@ -55,9 +59,9 @@ class Distinct(NamedTuple):
     """The events of the objects of a period without duplicates."""
 
     parts: str
-    """Digest of the objects."""
-    bins: tuple[int, ...]
-    """Events by five minutes."""
+    """Digest of the objects, and of the keys."""
+    bins: Histogram
+    """Of all hours, one after the other."""
 
 
 class PeriodState(NamedTuple):
@@ -68,10 +72,15 @@ class PeriodState(NamedTuple):
     end: datetime
     state: CountState
     windows: tuple[WindowState, ...]
+    """In order, and of each time in the order of the keys."""
+    keys: tuple[tuple[str, CountState], ...]
+    """The state of each key: that of the period is the worst one."""
     facts: str
     """Digest of all that the state follows from: two states with the same digest are equal."""
     parts: str
-    """Digest of the objects that count."""
+    """Digest of the objects that count, and of the keys."""
+    covered: Coverage | None = None
+    """What the reports covered. More of it that concerns the period leads to a message of its own."""
     distinct: Distinct | None = None
     """None if no ids were read."""
     needs_ids: bool = False
@@ -97,14 +106,28 @@ class PeriodState(NamedTuple):
         return sum(window.rejected for window in self.windows)
 
     @property
+    def values(self) -> tuple[KeyCounts, ...]:
+        """The events of each key."""
+        return tuple(
+            key_counts(key, state, [window for window in self.windows if window.key == key]) for key, state in self.keys
+        )
+
+    @property
     def missing(self) -> int:
         """How many events are missing, also in a period that is complete; 0 while that is unknown."""
-        return max(lacking(self.state, self.sent, self.stored, self.rejected), 0)
+        return sum(value.missing for value in self.values)
 
     @property
     def surplus(self) -> int:
         """How many events there are that were not sent; 0 while that is unknown."""
-        return max(-lacking(self.state, self.sent, self.stored, self.rejected), 0)
+        return sum(value.surplus for value in self.values)
+
+
+def key_counts(key: str, state: CountState, windows: Iterable[WindowState]) -> KeyCounts:
+    """Return the events of a key in these windows, with this state."""
+    windows = list(windows)
+    stored, rejected = sum(window.stored for window in windows), sum(window.rejected for window in windows)
+    return KeyCounts(key, state, total_sent(window.sent for window in windows), stored, rejected)
 
 
 class Period(NamedTuple):
@@ -133,34 +156,41 @@ def fold(
     `facts` are those about its hours that count: of pulled files, the objects and the rejected events that readers see
     now. `distinct` is that of an earlier state; it is used as long as the objects are the same.
     """
-    parts = _digest([hour.isoformat(), *sorted(part.name for part in facts[hour].parts)] for hour in period.hours)
+    counts = list(windows_of(period.source, period.start, period.end, facts, coverage))
+    keys = tuple(dict.fromkeys(count.key for count in counts))
+    names = [[hour.isoformat(), *sorted(part.name for part in facts[hour].parts)] for hour in period.hours]
+    parts = _digest([list(keys), names])
     distinct = distinct if distinct and distinct.parts == parts else None
-    raw = [sum(bins) for hour in period.hours for bins in _bins(part.bins for part in facts[hour].parts)]
-    rejected = [sum(bins) for hour in period.hours for bins in _bins(item.bins for item in facts[hour].rejected)]
+    rejected = joined((added((item.bins for item in facts[hour].rejected), keys) for hour in period.hours), keys)
     # The receiver stores no id twice in one object.
     has_duplicates = bool(period.source.id_column) and any(len(facts[hour].parts) > 1 for hour in period.hours)
+    raw = joined((added((part.bins for part in facts[hour].parts), keys) for hour in period.hours), keys)
     stored = distinct.bins if distinct else raw
-    counts = list(windows_of(period.source, period.start, period.end, facts, coverage))
-    ends = [*(window.start for window in counts[1:]), period.end]
-    windows = [_window(period, count, end, stored, rejected) for count, end in zip(counts, ends, strict=True)]
-    is_known = all(count.is_known for count in counts)
-    present = sum(window.stored + window.rejected for window in windows)
-    state = count_state(period.source, sum(window.sent or 0 for window in windows), present)
+    windows = [_window(period, count, stored[count.key], rejected[count.key]) for count in counts]
+    unknown = {count.key for count in counts if not count.is_known}
     is_open = has_duplicates and not distinct and any(window.state in _REACHED for window in windows)
     if is_open:
         windows = [
             window._replace(state=CountState.UNKNOWN) if window.state in _REACHED else window for window in windows
         ]
+    states = list[tuple[str, CountState]]()
+    for key in keys:
+        found = key_counts(key, CountState.UNKNOWN, (window for window in windows if window.key == key))
+        state = count_state(period.source, found.sent or 0, found.stored + found.rejected)
+        is_hidden = key in unknown or (is_open and state in _REACHED)
+        states.append((key, CountState.UNKNOWN if is_hidden else state))
     return PeriodState(
         source=period.source.source,
         start=period.start,
         end=period.end,
-        state=state if is_known and not (is_open and state in _REACHED) else CountState.UNKNOWN,
+        state=total_state(state for _, state in states),
         windows=tuple(windows),
+        keys=tuple(states),
         facts=_digest_of(period, facts, counts, parts, distinct),
         parts=parts,
+        covered=coverage,
         distinct=distinct,
-        needs_ids=is_open and is_known,
+        needs_ids=is_open and not unknown,
     )
 
 
@@ -168,7 +198,7 @@ def is_news(before: PeriodState | None, after: PeriodState) -> bool:
     """Return whether a state says something new: the state of the period or a window, or what is known of a period."""
     if before is None:
         return any(state is not CountState.UNKNOWN for state in (after.state, *_window_states(after)))
-    if (before.state, _window_states(before)) != (after.state, _window_states(after)):
+    if (before.keys, _window_states(before)) != (after.keys, _window_states(after)):
         return True
     return after.state is not CountState.UNKNOWN and (before.windows, before.parts) != (after.windows, after.parts)
 
@@ -177,18 +207,11 @@ def _window_states(state: PeriodState) -> list[CountState]:
     return [window.state for window in state.windows]
 
 
-def _window(
-    period: Period, count: WindowCount, end: datetime, stored: Iterable[int], rejected: Iterable[int]
-) -> WindowState:
-    inside = slice((count.start - period.start) // BIN, (end - period.start) // BIN)
-    has, lost = sum(list(stored)[inside]), sum(list(rejected)[inside])
+def _window(period: Period, count: WindowCount, stored: tuple[int, ...], rejected: tuple[int, ...]) -> WindowState:
+    inside = slice((count.start - period.start) // BIN, (count.end - period.start) // BIN)
+    has, lost = sum(stored[inside]), sum(rejected[inside])
     state = count_state(period.source, count.sent or 0, has + lost) if count.is_known else CountState.UNKNOWN
-    return WindowState(count.start, end, count.sent, has, lost, state)
-
-
-def _bins(histograms: Iterable[tuple[int, ...]]) -> Iterable[tuple[int, ...]]:
-    """Return for each window of an hour the numbers of all histograms."""
-    return zip(*histograms, strict=True) if (histograms := list(histograms)) else [()] * BINS
+    return WindowState(count.start, count.end, count.key, count.sent, has, lost, state)
 
 
 def _digest_of(
@@ -206,11 +229,11 @@ def _digest_of(
     return _digest(
         [
             [parts, distinct is not None, counts_of(period.source).percent_units],
-            [[count.start.isoformat(), count.sent, count.is_known] for count in counts],
+            [[count.start.isoformat(), count.key, count.sent, count.is_known] for count in counts],
             *(
                 [
                     sorted([report.as_of.isoformat(), report.id] for report in facts[hour].reports),
-                    sorted([item.origin, item.bins] for item in facts[hour].rejected),
+                    sorted([item.origin, sorted(item.bins.items())] for item in facts[hour].rejected),
                 ]
                 for hour in period.hours
             ),

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from slackwater.state.facts import Coverage, HourFacts, Part
 from slackwater.state.fold import PeriodState
+
+
+class Covered(NamedTuple):
+    """What the reports of a source cover; None without a report."""
+
+    now: Coverage | None
+    folded: Coverage | None
+    """The last `put_folded`."""
 
 
 class PeriodTable(Protocol):
@@ -22,8 +30,8 @@ class PeriodTable(Protocol):
     def coverage(self, source: str) -> Coverage | None:
         """Return what the reports of the source cover; None without a report."""
 
-    def states(self, source: str, starts: Iterable[datetime]) -> list[PeriodState]:
-        """Return the stored states of the periods that begin then, in order. The reads are consistent."""
+    def states(self, source: str, starts: Iterable[datetime], *, newest: bool = True) -> list[PeriodState]:
+        """Return the stored states of the periods that begin then, in order; without `newest`, perhaps earlier ones."""
 
     def put_state(self, state: PeriodState) -> bool:
         """Store a state if the stored one has the version before; return whether it was stored."""
@@ -31,8 +39,8 @@ class PeriodTable(Protocol):
     def put_announced(self, state: PeriodState) -> None:
         """Record that the message about this version was sent."""
 
-    def folded(self, source: str) -> Coverage | None:
-        """Return the last `put_folded`."""
+    def covered(self, source: str) -> Covered:
+        """Return what the reports of the source cover, and covered at the last `put_folded`. The read is consistent."""
 
     def put_folded(self, source: str, coverage: Coverage) -> None:
         """Record that the states of all hours follow from what the reports cover."""

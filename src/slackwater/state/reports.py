@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from slackwater.errors import DataError
 from slackwater.formatting import check_iso_date, counted, shortened, timestamp
-from slackwater.sources.counts import WINDOW_MINUTES, Counts
+from slackwater.sources.counts import ALL, OTHER, WINDOW_MINUTES, Counts, value_of
 from slackwater.sources.definition import Source
 from slackwater.state.facts import Report
 
@@ -31,6 +31,8 @@ AHEAD = timedelta(days=1)
 """Timestamps of events, and so windows, may be in the future."""
 SKEW = timedelta(minutes=15)
 """How far the reporter's time may be ahead of ours. A report of the future would decide over all others until then."""
+Numbers = int | Mapping[str, int]
+"""The number of events of a window; of a source that counts by a column, those of its values."""
 REPORT_KEYS = {"as_of", "through", "counts"}
 """The keys of the JSON document of a report."""
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
@@ -80,42 +82,86 @@ def read_report(body: bytes, source: Source, *, principal: str, now: datetime) -
         )
     as_of = _near(_instant("as_of", document["as_of"], source), now, "as_of", ahead=SKEW)
     through = _near(_instant("through", document["through"], source), now, "through", ahead=AHEAD)
-    windows: dict[datetime, int] = {}
+    windows: dict[datetime, Numbers] = {}
     for key, value in counts.items():
         start = _near(_window_start(key, source), now, f"counts: {key}", ahead=AHEAD)
         if start in windows:
             raise ReportRefused(f"counts: {key}: another key is the same window: remove one")
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_EVENTS:
-            raise ReportRefused(
-                f"counts: {key}: {shortened(json.dumps(value), 40)} is not a number of events (0 or more)"
-            )
-        windows[start] = value
+        windows[start] = _numbers(f"counts: {key}", value, source)
     return new_report(source, as_of=as_of, through=through, counts=windows, principal=principal)
 
 
 def new_report(
-    source: Source, *, as_of: datetime, through: datetime, counts: Mapping[datetime, int], principal: str
+    source: Source,
+    *,
+    as_of: datetime,
+    through: datetime,
+    counts: Mapping[datetime, Numbers],
+    principal: str,
 ) -> Report:
-    """Return the report with these windows, UTC, which begin as the windows of the source do."""
-    window = counts_of(source).window
-    ordered = {start: counts[start] for start in sorted(counts)}
-    of = (source.source, as_of.isoformat(), through.isoformat(), window, principal)
-    content = (*of, {start.isoformat(): count for start, count in ordered.items()})
+    """Return the report with these windows, UTC, which begin as the windows of the source do.
+
+    The numbers are by the keys of the source, if it counts by a column.
+    """
+    window, keys = counts_of(source).window, counts_of(source).keys
+    ordered = {start: _by_key(counts[start]) for start in sorted(counts)}
+    of = (source.source, as_of.isoformat(), through.isoformat(), window, principal, keys)
+    content = (*of, {start.isoformat(): sorted(numbers.items()) for start, numbers in ordered.items()})
     return Report(
         source=source.source,
         as_of=as_of,
         through=through,
         window=window,
         counts=ordered,
+        keys=keys,
         covers_from=min(ordered, default=window_before(through, source)),
         principal=principal,
         id=hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16],
     )
 
 
-def report_document(*, as_of: datetime, through: datetime, counts: Mapping[str, int]) -> bytes:
+def _by_key(numbers: Numbers) -> Mapping[str, int]:
+    return {ALL: numbers} if isinstance(numbers, int) else numbers
+
+
+def by_value(numbers: Mapping[str, int]) -> Numbers:
+    """Return numbers by key as a report has them: by value, or the number of a source that counts without values."""
+    if ALL in numbers:
+        return numbers[ALL]
+    return {value_of(key) or OTHER: number for key, number in numbers.items()}
+
+
+def report_document(*, as_of: datetime, through: datetime, counts: Mapping[str, Numbers]) -> bytes:
     """Return the JSON document of a report."""
     return json.dumps({"as_of": as_of.isoformat(), "through": through.isoformat(), "counts": {**counts}}).encode()
+
+
+def _numbers(label: str, value: object, source: Source) -> Numbers:
+    """Return the number of events of a window, or those by the keys of the source. Raises `ReportRefused`."""
+    counts = counts_of(source)
+    if counts.by is None:
+        if isinstance(value, dict):
+            raise ReportRefused(
+                f"{label}: {source.source} counts without values: send one number, or add `by` to its `counts`"
+            )
+        return _number(label, value)
+    names = {value_of(key): key for key in counts.keys}
+    if not isinstance(value, dict):
+        example = json.dumps(dict.fromkeys(names, 0), ensure_ascii=False)
+        raise ReportRefused(f"{label}: {source.source} counts by {counts.by}: send the number of each value, {example}")
+    if unknown := sorted(value.keys() - names.keys()):
+        listed = ", ".join(filter(None, names))
+        raise ReportRefused(
+            f"{label}: {shortened(unknown[0], 40)!r} is not a value of {counts.by} that counts: send it as {OTHER}, or "
+            f"add it to `counts.values` ({listed})"
+        )
+    return {names[name]: _number(f"{label}: {name}", number) for name, number in value.items()}
+
+
+def _number(label: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_EVENTS:
+        raise ReportRefused(f"{label}: {shortened(json.dumps(value), 40)} is not a number of events (0 or more)")
+    return value
 
 
 def window_at(instant: datetime, source: Source) -> datetime:

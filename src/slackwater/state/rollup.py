@@ -6,11 +6,19 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
 from math import ceil
+from operator import attrgetter
 
 from slackwater.sources.definition import Source
-from slackwater.state.completeness import CountState, PeriodCounts, WindowCount, count_state
+from slackwater.state.completeness import (
+    CountState,
+    KeyCounts,
+    PeriodCounts,
+    WindowCount,
+    count_state,
+    total_state,
+)
 from slackwater.state.facts import HOUR
-from slackwater.state.fold import PeriodState, WindowState, periods_with
+from slackwater.state.fold import PeriodState, WindowState, key_counts, periods_with
 
 
 def rolled_up(source: Source, states: Iterable[PeriodState], start: datetime, end: datetime) -> list[PeriodCounts]:
@@ -23,10 +31,18 @@ def rolled_up(source: Source, states: Iterable[PeriodState], start: datetime, en
     A local day of 23, 24 or 25 hours is the time between its midnights. Where they are within UTC hours, windows of
     five minutes give its exact numbers, and hours those of all hours that it touches.
     """
-    windows = sorted(
-        {window for state in states for window in state.windows if window.start < end > start < window.end}
-    )
-    return list(_periods(source, windows, start, end))
+    windows = [window for state in states for window in state.windows if window.start < end > start < window.end]
+    return list(_periods(source, sorted(dict.fromkeys(windows), key=attrgetter("start")), start, end))
+
+
+def with_values(period: PeriodCounts, state: PeriodState | None) -> PeriodCounts:
+    """Return the counts of a period with those of each value in its stored state: it is complete only if each is.
+
+    The total is compared too: what the state counts may have been removed since, or be no input of a run.
+    """
+    values = state.values if state else ()
+    of_values = total_state(value.state for value in values)
+    return period._replace(state=total_state((period.state, of_values)), values=values)
 
 
 def _periods(source: Source, windows: list[WindowState], start: datetime, end: datetime) -> Iterator[PeriodCounts]:
@@ -43,19 +59,25 @@ def _periods(source: Source, windows: list[WindowState], start: datetime, end: d
 
 def _counts(source: Source, windows: list[WindowState]) -> PeriodCounts:
     """Return the counts of the windows of one hour, which follow each other."""
-    is_known = all(window.state is not CountState.UNKNOWN for window in windows)
-    stored, rejected = sum(window.stored for window in windows), sum(window.rejected for window in windows)
-    sent = sum(window.sent or 0 for window in windows)
+    values = list[KeyCounts]()
+    for key in dict.fromkeys(window.key for window in windows):
+        of_key = [window for window in windows if window.key == key]
+        found = key_counts(key, CountState.UNKNOWN, of_key)
+        if all(window.state is not CountState.UNKNOWN for window in of_key):
+            state = count_state(source, found.sent or 0, found.stored + found.rejected)
+            found = found._replace(state=state)
+        values.append(found)
     return PeriodCounts(
         start=windows[0].start,
         end=windows[-1].end,
         windows=tuple(
-            WindowCount(window.start, window.sent, is_known=window.state is not CountState.UNKNOWN)
+            WindowCount(window.start, window.sent, window.state is not CountState.UNKNOWN, window.key, window.end)
             for window in windows
         ),
-        stored=stored,
-        rejected=rejected,
-        state=count_state(source, sent, stored + rejected) if is_known else CountState.UNKNOWN,
+        stored=sum(value.stored for value in values),
+        rejected=sum(value.rejected for value in values),
+        state=total_state(value.state for value in values),
+        values=tuple(values),
     )
 
 

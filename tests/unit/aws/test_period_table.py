@@ -12,6 +12,7 @@ from slackwater.aws.dynamodb.period_table import DynamoPeriodTable
 from slackwater.errors import CloudError
 from slackwater.runs.periods.fold_periods import PeriodFolder
 from slackwater.runs.periods.read_parts import PartReader
+from slackwater.sources.counts import ALL
 from slackwater.state.facts import HOUR, Coverage, HourFacts, Part, RejectedEvents
 from slackwater.state.fold import Distinct, PeriodState, fold, periods_with
 from slackwater.state.reports import new_report
@@ -24,7 +25,9 @@ pytestmark = pytest.mark.unit
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SOURCE = a_source(counts={"window": "5m"})
-PARTS = tuple(Part(f"{number:032x}-12", (1,) * 12, 100, START + timedelta(microseconds=number)) for number in range(60))
+PARTS = tuple(
+    Part(f"{number:032x}-12", {ALL: (1,) * 12}, 100, START + timedelta(microseconds=number)) for number in range(60)
+)
 
 
 @pytest.fixture
@@ -36,11 +39,11 @@ def table(each_dynamodb: LocalDynamoDB) -> Iterator[DynamoPeriodTable]:
 def a_state(version: int = 1) -> PeriodState:
     [period] = periods_with(SOURCE, [START])
     state = fold(period, {START: HourFacts(parts=PARTS)}, Coverage(START, START + HOUR), distinct=None)
-    return state._replace(version=version, distinct=Distinct(state.parts, (5,) * 12))
+    return state._replace(version=version, distinct=Distinct(state.parts, {ALL: (5,) * 12}))
 
 
 def test_objects_are_facts_beside_those_that_counts_read(table):
-    table.put_rejected("things", {START: RejectedEvents("batch", (1,) * 12, 0)})
+    table.put_rejected("things", {START: RejectedEvents("batch", {ALL: (1,) * 12}, 0)})
     for _ in range(2):
         table.put_parts("things", {START: PARTS, START + HOUR: PARTS[:1]})
     found = table.all_facts("things", [START, START + HOUR, START + 2 * HOUR])
@@ -73,13 +76,15 @@ def test_a_message_is_recorded_for_the_newest_version_only(table):
 
 
 def test_what_reports_covered_is_kept_apart_from_the_reports(table):
-    assert table.folded("things") is None
+    assert table.covered("things") == (None, None)
     report = new_report(SOURCE, as_of=START, through=START, counts={START: 1}, principal="push:acme")
     table.put_report(report)
     covered = table.coverage("things")
     table.put_folded("things", Coverage(START, START + HOUR))
-    assert table.folded("things") == Coverage(START, START + HOUR)
+    assert table.covered("things") == (covered, Coverage(START, START + HOUR))
     assert table.coverage("things") == covered
+    table.put_report(report._replace(through=START + 2 * HOUR))
+    assert table.covered("things").folded == Coverage(START, START + HOUR)
 
 
 def test_an_hour_of_the_last_years_can_be_stored(table):

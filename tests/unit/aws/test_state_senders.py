@@ -15,6 +15,7 @@ from slackwater.errors import CloudError, Throttled
 from slackwater.project.project import Project
 from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.runs.period import partition_of
+from slackwater.sources.counts import ALL
 from slackwater.state.facts import HOUR, RejectedEvents
 from slackwater.state.reports import new_report
 from tests.fakes_functions import resources_of, use_resources
@@ -41,9 +42,9 @@ def test_a_report_and_rejected_events_send_the_hours_that_they_change():
     resources = resources_of(state_table=state, state_messages=sent)
     report = new_report(SOURCE, as_of=START, through=START, counts={START: 1, START + HOUR: 2}, principal="push:acme")
     resources.put_report(report)
-    resources._put_rejected("things", {START: RejectedEvents("batch", (1,) * 12)})
+    resources._put_rejected("things", {START: RejectedEvents("batch", {ALL: (1,) * 12})})
     # The rows count when their file is committed, which its function does within 15 minutes.
-    resources.put_rejected_rows("things", {START: RejectedEvents("file-a-b", (1,) * 12)})
+    resources.put_rejected_rows("things", {START: RejectedEvents("file-a-b", {ALL: (1,) * 12})})
     hours = [message["hours"] for message, _ in sent]
     assert hours == [["2026-01-01T12", "2026-01-01T13"], ["2026-01-01T12"], ["2026-01-01T12"]]
     assert [seconds for _, seconds in sent] == [0, 0, 900]

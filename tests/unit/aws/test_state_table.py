@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 from slackwater.aws.dynamodb import state_items
 from slackwater.aws.dynamodb.state_table import DynamoStateTable
 from slackwater.errors import CloudError, Throttled
+from slackwater.sources.counts import ALL
 from slackwater.state.facts import HOUR, RejectedEvents
 from slackwater.state.reports import new_report
 from tests.fakes_dynamodb import LocalDynamoDB
@@ -42,8 +43,8 @@ def test_facts_are_read_as_they_were_stored(table):
     for stored in (memory, table, table):
         stored.put_report(a_report())
         stored.put_report(a_report(30, windows=0))
-        stored.put_rejected("things", {START: RejectedEvents("batch", (1,) * 12, 3)})
-        stored.put_rejected("things", {START: RejectedEvents("file-a-b", (0,) * 12, 0)})
+        stored.put_rejected("things", {START: RejectedEvents("batch", {ALL: (1,) * 12}, 3)})
+        stored.put_rejected("things", {START: RejectedEvents("file-a-b", {ALL: (0,) * 12}, 0)})
         stored.put_report(a_report(90, windows=1))
     for hour, facts in memory.facts("things", hours).items():
         read = table.facts("things", hours)[hour]
@@ -53,18 +54,70 @@ def test_facts_are_read_as_they_were_stored(table):
     assert table.coverage("other") is None
 
 
+def test_facts_by_value_are_read_as_they_were_stored(table):
+    memory, source = MemoryState(), a_source(counts={"window": "5m", "by": "id", "values": ["EU", "Süd"]})
+    at, keys = START + HOUR, source.count_keys
+    counts = {START: {"id=EU": 1, "id=": 2}, START + timedelta(minutes=5): {"id=Süd": 3}}
+    rejected = RejectedEvents("batch", {key: (number,) * 12 for number, key in enumerate(keys)}, 1)
+    for stored in (memory, table):
+        stored.put_report(new_report(source, as_of=at, through=at, counts=counts, principal="push:acme"))
+        stored.put_rejected("things", {START: rejected})
+    assert table.facts("things", [START]) == memory.facts("things", [START])
+
+
 def test_items_expire_after_their_hour_and_have_the_documented_keys(table, each_dynamodb):
     table.put_report(a_report(windows=1))
     items = {(item["pk"]["S"], item["sk"]["S"]): item for item in each_dynamodb.items("state")}
     id_ = a_report(windows=1).id
     key = f"2026-01-01T13:00:00.000000Z#{id_}"
-    assert items.keys() == {
-        ("things#2026-01-01T12", f"report#{key}"),
-        ("things#reports", f"from#2026-01-01T12:00:00.000000Z#{key}"),
-        ("things#reports", f"through#2026-01-01T13:00:00.000000Z#{key}"),
-    }
-    expires = int(items["things#2026-01-01T12", f"report#{key}"]["expires"]["N"])
-    assert datetime.fromtimestamp(expires, UTC) == START + HOUR + timedelta(days=400)
+    assert items.keys() == {("things#2026-01-01T12", f"report#{key}"), ("things#reports", "covered")}
+    covered = items["things#reports", "covered"]
+    assert covered["first"] == {"S": "2026-01-01T12:00:00.000000Z"}
+    assert covered["through"] == {"S": "2026-01-01T13:00:00.000000Z"}
+    for item, hour in ((items["things#2026-01-01T12", f"report#{key}"], START), (covered, START + HOUR)):
+        assert datetime.fromtimestamp(int(item["expires"]["N"]), UTC) == hour + HOUR + timedelta(days=400)
+
+
+def operations_of(table, each_dynamodb, report) -> list[str]:
+    """The requests that store a report."""
+    operations = []
+    each_dynamodb.before = operations.append
+    table.put_report(report)
+    each_dynamodb.before = lambda _: None
+    return operations
+
+
+def test_of_the_reports_of_an_hour_only_the_first_moves_what_is_covered(table, each_dynamodb):
+    def report(minute: int, *, names: int | None = None):
+        at = START + timedelta(minutes=minute)
+        counts = {START + timedelta(minutes=minute - 5 if names is None else names): 1}
+        return new_report(SOURCE, as_of=at, through=at, counts=counts, principal="push:acme")
+
+    put, moved = ["BatchWriteItem", "Query"], ["UpdateItem"]
+    assert operations_of(table, each_dynamodb, report(0)) == put + moved * 2
+    for minute in range(5, 65, 5):
+        assert operations_of(table, each_dynamodb, report(minute)) == put
+    assert operations_of(table, each_dynamodb, report(65)) == put + moved
+    # One that names another hour says more about this one, and one about an earlier window moves the beginning.
+    assert operations_of(table, each_dynamodb, report(70, names=0)) == put + moved
+    assert operations_of(table, each_dynamodb, report(-50)) == put + moved
+    assert table.coverage("things") == (START - timedelta(minutes=55), START + timedelta(minutes=70))
+
+
+def test_what_is_covered_only_grows_whatever_was_read_before(table, monkeypatch):
+    table.put_report(a_report(90, windows=1))
+    # A read that is not consistent has not seen the report.
+    monkeypatch.setattr(table, "_covered", lambda *_, **__: {})
+    table.put_report(a_report(60, windows=0))
+    monkeypatch.undo()
+    assert table.coverage("things") == (START, START + timedelta(minutes=90))
+
+
+def test_the_time_before_the_facts_that_are_kept_is_not_covered(table):
+    table.put_report(a_report(windows=1))
+    later = START + timedelta(days=500)
+    table.put_report(new_report(SOURCE, as_of=later, through=later, counts={}, principal="push:acme"))
+    assert table.coverage("things") == (later - timedelta(days=400), later)
 
 
 def test_a_report_that_ends_half_way_makes_no_window_empty(table, each_dynamodb):

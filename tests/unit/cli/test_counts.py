@@ -13,11 +13,13 @@ from slackwater.cli.commands.counts import _time
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputObject
 from slackwater.runs.inputs.source_counts import CountsReader
-from slackwater.state.facts import HOUR, RejectedEvents
+from slackwater.sources.counts import ALL
+from slackwater.state.facts import HOUR, Part, RejectedEvents
+from slackwater.state.fold import fold, periods_with
 from slackwater.state.reports import new_report
 from tests.fakes_cli import Terminal, a_client, use_client
 from tests.fakes_receiver import MemoryFileCache, a_source
-from tests.fakes_state import MemoryState
+from tests.fakes_state import MemoryPeriods, MemoryState
 
 pytestmark = pytest.mark.unit
 
@@ -56,7 +58,7 @@ def counted(monkeypatch):
     windows = {START + timedelta(minutes=5 * number): 100 for number in range(26)}
     at = START + timedelta(minutes=130)
     state.put_report(new_report(source, as_of=at, through=at, counts=windows, principal="push:acme"))
-    state.put_rejected("clicks", {START: RejectedEvents("b", (100,) + (0,) * 11)})
+    state.put_rejected("clicks", {START: RejectedEvents("b", {ALL: (100,) + (0,) * 11})})
     reader = CountsReader(project=project, state=state, files=MemoryFileCache())
     settings = type("Settings", (), {"state_table": "state"})()
     client = a_client(project, deployment=settings, counts_reader=reader, inputs=Inputs({0: 1_012, 1: 1_200, 2: 1}))
@@ -104,8 +106,13 @@ def test_a_pipe_gets_json(command, printed_by, document_of):
     assert (document["state"], document["total"]["missing"]) == ("short", 88)
     short = document["periods"][0]
     assert (short["state"], short["sent"], short["stored"], short["rejected"]) == ("short", 1200, 1012, 100)
-    assert short["windows"][1] == {"start": "2026-01-01T00:05:00Z", "sent": 100, "known": True}
-    assert document["periods"][2]["windows"][2] == {"start": "2026-01-01T02:10:00Z", "sent": None, "known": False}
+    assert short["windows"][1] == {"start": "2026-01-01T00:05:00Z", "value": None, "sent": 100, "known": True}
+    assert document["periods"][2]["windows"][2] == {
+        "start": "2026-01-01T02:10:00Z",
+        "value": None,
+        "sent": None,
+        "known": False,
+    }
 
 
 def test_hours_of_other_timezones_have_their_offset():
@@ -127,3 +134,37 @@ def test_an_older_deployment_stores_no_counts(command, printed_by, monkeypatch, 
     settings = type("Settings", (), {"state_table": ""})()
     use_client(monkeypatch, a_client(counted, deployment=settings))
     assert "stores no counts: run slackwater deploy" in printed_by(*command, code=1).err
+
+
+def test_each_value_has_a_row_below_its_hour(command, counted, printed_by, document_of, monkeypatch):
+    source = a_source(source="clicks", counts={"window": "5m", "by": "id", "values": ["EU", "US"]}, pull=None)
+    project, table, at = Project(sources={"clicks": source}, pipelines={}), MemoryPeriods(), START + HOUR
+    sent = {START: {"id=EU": 7, "id=US": 9, "id=": 0}}
+    table.put_report(new_report(source, as_of=at, through=at, counts=sent, principal="push:acme"))
+    bins = {"id=EU": (7, *[0] * 11), "id=US": (2, *[0] * 11), "id=": (0,) * 12}
+    table.put_parts("clicks", {START: [Part("a", bins, 1, START)]})
+    [period] = periods_with(source, [START])
+    facts = table.all_facts("clicks", [START])
+    table.put_state(fold(period, facts, table.coverage("clicks"), distinct=None)._replace(version=1))
+    reader = CountsReader(project=project, state=table, files=MemoryFileCache())
+    settings = type("Settings", (), {"state_table": "state"})()
+    use_client(monkeypatch, a_client(project, deployment=settings, counts_reader=reader, inputs=Inputs({0: 9})))
+    [first, *_] = document_of(*command)["periods"]
+    assert (first["state"], first["missing"]) == ("short", 7)
+    assert [(value["value"], value["stored"], value["state"]) for value in first["values"]] == [
+        ("EU", 7, "complete"),
+        ("US", 2, "short"),
+        ("other", 0, "complete"),
+    ]
+    monkeypatch.setattr(sys, "stdout", out := Terminal())
+    monkeypatch.setenv("COLUMNS", "110")
+    monkeypatch.setenv("TERM", "dumb")
+    printed_by(*command)
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    assert lines[0][:7] == ["from", "value", "state", "sent", "stored", "rejected", "missing"]
+    assert lines[2:6] == [
+        ["00:00", "short", "16", "9", "0", "7"],
+        ["EU", "complete", "7", "7", "0"],
+        ["US", "short", "9", "2", "0", "7"],
+        ["other", "complete", "0", "0", "0"],
+    ]

@@ -12,6 +12,7 @@ import pytest
 
 from slackwater.client.verdicts import Verdicts
 from slackwater.project.project import Project
+from slackwater.sources.counts import ALL
 from slackwater.state.facts import HOUR, Part
 from slackwater.state.fold import fold, periods_with
 from slackwater.state.reports import new_report
@@ -33,7 +34,7 @@ def stored(table: MemoryPeriods, source, start: datetime, *, sent: dict[int, int
     memory.put_report(new_report(source, as_of=at, through=at, counts=counts, principal="push:acme"))
     [period] = periods_with(source, [start])
     facts = dict(memory.all_facts(source.source, period.hours))
-    facts[start] = facts[start]._replace(parts=(Part("a", (has, *[0] * 11), 1, START),))
+    facts[start] = facts[start]._replace(parts=(Part("a", {ALL: (has, *[0] * 11)}, 1, START),))
     state = fold(period, facts, memory.coverage(source.source), distinct=None)
     table.put_state(state._replace(version=1))
 
@@ -90,6 +91,43 @@ def test_each_hour_is_a_sign(client, printed_by, monkeypatch):
     ]
     assert rates[:3] == ["rates", "2026-01-01  █", "2026-01-02  ·"]
     assert lines[-1] == "█ complete  ▁ short  ▲ surplus  · unknown"
+
+
+def test_each_value_has_signs_of_its_own(monkeypatch, printed_by, document_of):
+    counts = {"window": "5m", "by": "id", "values": ["EU", "US"]}
+    clicks, table = a_source(source="clicks", counts=counts, pull=None), MemoryPeriods()
+    at = START + HOUR
+    sent = {START: {"id=EU": 3, "id=US": 9}}
+    report = new_report(clicks, as_of=at, through=at, counts=sent, principal="push:acme")
+    table.put_report(report)
+    bins = {"id=EU": (4, *[0] * 11), "id=US": (2, *[0] * 11), "id=": (0,) * 12}
+    table.put_parts("clicks", {START: [Part("a", bins, 1, START)]})
+    [period] = periods_with(clicks, [START])
+    facts = table.all_facts("clicks", period.hours)
+    table.put_state(fold(period, facts, table.coverage("clicks"), distinct=None)._replace(version=1))
+    project = Project(sources={"clicks": clicks}, pipelines={})
+    use_client(monkeypatch, a_client(project, deployment=SimpleNamespace(state_table="state"), period_table=table))
+    days = ("--from", "2026-01-01", "--to", "2026-01-01")
+    [document] = document_of("state", *days)
+    [found] = document["periods"]
+    assert [(value["value"], value["state"], value["missing"]) for value in found["values"]] == [
+        ("EU", "surplus", 0),
+        ("US", "short", 7),
+        ("other", "complete", 0),
+    ]
+    assert [window["value"] for window in found["windows"][:4]] == ["EU", "US", "other", "EU"]
+    assert shown(printed_by, monkeypatch, *days).splitlines()[:10] == [
+        "clicks      00    06    12    18",
+        f"2026-01-01  ▁{'·' * 23}",
+        "EU          00    06    12    18",
+        f"2026-01-01  ▲{'·' * 23}",
+        "US          00    06    12    18",
+        f"2026-01-01  ▁{'·' * 23}",
+        "other       00    06    12    18",
+        f"2026-01-01  █{'·' * 23}",
+        "short, sent 12, stored 6, rejected 0, missing 7, surplus 1, no counts for 23 of 24 hours",
+        "  2026-01-01 00:00 short, missing 7, surplus 1 (00:00 US: 7)",
+    ]
 
 
 def test_output_in_a_pipe_is_the_numbers(client, document_of):

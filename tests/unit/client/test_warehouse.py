@@ -20,8 +20,10 @@ from slackwater.client.states import states_table
 from slackwater.project.project import Project
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.counts import ALL
 from slackwater.sources.partitions import Partition
-from slackwater.state.facts import Coverage, HourFacts, Part
+from slackwater.state.completeness import CountState
+from slackwater.state.facts import HOUR, Coverage, HourFacts, Part
 from slackwater.state.fold import fold, periods_with
 from slackwater.storage import StoredObject
 from tests.fakes_receiver import Clock, MemoryFileCache, a_source, begin_file, store_file
@@ -151,11 +153,20 @@ def test_a_query_reads_one_version_of_a_file_while_the_file_is_replaced(tmp_path
 def test_a_query_reads_the_states_of_hours(tmp_path):
     cloud = Cloud(tmp_path, counts={"window": "1h"})
     [period] = periods_with(cloud.source, [NOW.replace(hour=2)])
-    facts = {period.start: HourFacts(parts=(Part("a", (7, *[0] * 11), 1, NOW),))}
+    facts = {period.start: HourFacts(parts=(Part("a", {ALL: (7, *[0] * 11)}, 1, NOW),))}
     state = fold(period, facts, Coverage(period.start, NOW), distinct=None)
     cloud.states.put_state(state._replace(version=1))
     rows = cloud.query("SELECT source, start, state, stored, surplus, missing, version FROM state")
     assert rows == [("things", datetime(2026, 1, 2, 2, tzinfo=UTC), "surplus", 7, 7, 0, 1)]
+    by_value = state._replace(
+        start=state.start + HOUR,
+        end=state.end + HOUR,
+        windows=tuple(window._replace(key="id=EU") for window in state.windows),
+        keys=(("id=EU", CountState.SURPLUS),),
+    )
+    cloud.states.put_state(by_value._replace(version=1))
+    rows = cloud.query("SELECT value, state, stored FROM state ORDER BY start")
+    assert rows == [(None, "surplus", 7), ("EU", "surplus", 7)]
     # A column of that name opens no table.
     cloud.tables = replace(cloud.tables, states=pytest.fail)
     assert cloud.query("SELECT 1 AS state WHERE state = 1") == [(1,)]

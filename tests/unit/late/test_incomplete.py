@@ -156,7 +156,7 @@ def test_the_number_of_events_without_an_exact_count_is_not_compared():
 
 def test_sources_that_report_nothing_have_no_metric_of_missing_events(world):
     world.state.reports.clear()
-    world.state.covered.clear()
+    world.state.ends.clear()
     assert missing(world) == {"flights": 0}
     assert missing(World()) == {}
 

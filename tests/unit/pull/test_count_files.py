@@ -10,6 +10,7 @@ import pytest
 from slackwater.errors import PartnerError
 from slackwater.receiver.pull.count_files import read_count_files
 from slackwater.receiver.pull.plan import lookback_dates, plan_pull
+from slackwater.sources.counts import ALL
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import Crash, Fuse, MemoryConnector, MemoryFileCache, a_source
 from tests.fakes_state import MemoryState
@@ -42,7 +43,7 @@ class World:
 
     def sent(self) -> list[tuple[str, int]]:
         reports = self.state.facts("things", [HOUR])[HOUR].reports
-        return [(report.principal, report.counts[0]) for report in sorted(reports, key=lambda item: item.as_of)]
+        return [(report.principal, report.counts[0][ALL]) for report in sorted(reports, key=lambda item: item.as_of)]
 
 
 def test_new_and_changed_files_are_read_once():

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater.state.facts import HOUR
+from slackwater.sources.counts import ALL
+from slackwater.state.facts import HOUR, total_of
 from tests.fakes_receiver import RECEIVED, MemoryTokens, a_source
 from tests.pushing import Answer, Setup, call_function, event
 
@@ -37,7 +38,7 @@ def test_a_report_is_stored_once_and_its_id_is_in_the_response(setup):
     assert first == again
     assert (first.status, first.body["windows"]) == (202, 1)
     [report] = setup.state.facts("things", [NOON])[NOON].reports
-    assert (report.id, report.principal, report.counts) == (first.body["report_id"], "push:acme", {0: 3})
+    assert (report.id, report.principal, report.counts) == (first.body["report_id"], "push:acme", {0: {ALL: 3}})
 
 
 @pytest.mark.parametrize(
@@ -94,16 +95,39 @@ def test_rejected_events_are_counted_in_the_hours_of_their_timestamps(setup):
     assert len(result.rejected) == 7
     facts = setup.state.facts("things", [NOON, NOON + HOUR])
     [eight], [nine] = facts[NOON].rejected, facts[NOON + HOUR].rejected
-    assert eight.bins == (1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1)
-    assert (nine.bins, nine.unplaced) == ((1,) + (0,) * 11, 3)
+    assert eight.bins == {ALL: (1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1)}
+    assert (nine.bins, nine.unplaced) == ({ALL: (1,) + (0,) * 11}, 3)
     assert (eight.origin, eight.unplaced, len(setup.state.rejected)) == (result.batch_id, 0, 2)
+
+
+def test_rejected_events_are_counted_by_value_where_it_can_be_read():
+    fields = {**a_source().model_dump(mode="json", by_alias=True)["fields"], "region": "string"}
+    counts = {"window": "1h", "by": "region", "values": ["EU", "Süd"]}
+    setup = Setup(a_source(counts=counts, fields=fields))
+    at = "2013-03-12T08:04:59Z"
+    bad = [
+        event(at, count="many", region="EU"),
+        event(at, count="many", region="Süd"),
+        event(at, count="many", region="Mars"),
+        event(at, count="many"),
+        event(at, region=["EU"]),
+        "no event",
+    ]
+    assert len(setup.push(bad).rejected) == 6
+    facts = setup.state.facts("things", [NOON, NOON + HOUR])
+    one, none = (1,) + (0,) * 11, (0,) * 12
+    [eight] = facts[NOON].rejected
+    assert eight.bins == {"region=EU": one, "region=Süd": one, "region=": (2,) + (0,) * 11}
+    # What may be of any value counts for none: its window stays short.
+    [nine] = facts[NOON + HOUR].rejected
+    assert (nine.bins, nine.unplaced) == (dict.fromkeys(eight.bins, none), 2)
 
 
 def test_events_without_a_time_are_kept_in_the_hour_of_receipt(setup):
     setup.push([event("yesterday"), event("2013-03-12T08:00:00Z")])
     hour = RECEIVED.replace(minute=0)
     [rejected] = setup.state.facts("things", [hour])[hour].rejected
-    assert (sum(rejected.bins), rejected.unplaced) == (0, 1)
+    assert (total_of(rejected.bins), rejected.unplaced) == (0, 1)
 
 
 def test_a_source_without_counts_stores_no_facts():
@@ -118,7 +142,7 @@ def test_queued_events_count_their_rejects_before_the_answer():
     answer = setup.post(event("2013-03-12T08:00:00Z", count="many"), event("2013-03-12T08:00:00Z"))
     assert answer.status == 202
     [rejected] = setup.state.facts("things", [NOON])[NOON].rejected
-    assert sum(rejected.bins) == 1
+    assert total_of(rejected.bins) == 1
 
 
 def test_receipts_of_sources_without_counts_can_be_read_by_the_release_before():

@@ -28,6 +28,7 @@ from slackwater.receiver.push.queue import receive, store_messages
 from slackwater.receiver.push.receive import Receipt, Receiver, receipt_uri
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
+from slackwater.state.facts import total_of
 from tests.before_named_rows import ReceiverBefore
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import RECEIVED, Clock, Crash, MemoryStore, a_source
@@ -299,7 +300,7 @@ class World:
         assert all(number in expected[key] for key, number in read.items())
         facts = Counter[str]()
         for (_, _, batch), rejected in self.state.rejected.items():
-            facts[batch] += sum(rejected.bins) + rejected.unplaced
+            facts[batch] += total_of(rejected.bins) + rejected.unplaced
         assert facts == {batch: len(indexes) for batch, indexes in rejected_indexes(self.store).items() if indexes}
         self.check_counters()
 

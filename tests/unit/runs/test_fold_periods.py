@@ -12,13 +12,16 @@ from slackwater.aws.dynamodb.period_table import _record
 from slackwater.model import json_schema
 from slackwater.runs.period import partition_of
 from slackwater.runs.periods.changes import PeriodChanged
+from slackwater.runs.periods.read_parts import place_of
 from slackwater.runs.periods.state_messages import fold_messages
+from slackwater.sources.counts import ALL
 from slackwater.state.completeness import CountState
 from slackwater.state.facts import HOUR
 from slackwater.state.fold import Distinct
 from slackwater.state.messages import hours_changed, listed_by_day, partitions_changed, read_message
 from slackwater.state.reports import new_report
-from tests.fakes_receiver import a_source
+from slackwater.storage import split_uri
+from tests.fakes_receiver import a_source, content_id, store_file
 from tests.state_world import Fault, World
 
 pytestmark = pytest.mark.unit
@@ -80,6 +83,68 @@ def test_a_report_covers_hours_that_it_does_not_name():
     world.handle_all()
     states = {start: each.state for (_, start), each in world.table.stored.items()}
     assert states == {START + number * HOUR: ("surplus" if number == 3 else "complete") for number in range(5)}
+
+
+def test_a_report_covers_the_hour_before_although_it_names_none_of_its_windows():
+    world = a_world()
+    for minute in range(5, 70, 5):
+        report(world, {minute - 5: 1}, through=minute, as_of=minute)
+        world.handle_all()
+    # The reports of an hour move the coverage once; the last window of 12:00 is named, those of 13:00 are not.
+    assert world.table.coverage("things") == (START, START + timedelta(minutes=65))
+    report(world, {65: 1}, through=70, as_of=70)
+    push(world, (0, "a"), hour=START + HOUR)
+    world.handle_all()
+    assert world.table.coverage("things") == (START, START + timedelta(minutes=65))
+    second = world.table.stored["things", START + HOUR]
+    assert [window.state for window in second.windows[:3]] == ["complete", "short", "unknown"]
+
+
+def test_a_message_about_an_object_reads_the_coverage_once_for_each_hour(monkeypatch):
+    world = a_world()
+    reads, real = [], world.table.covered
+    monkeypatch.setattr(world.table, "covered", lambda source: reads.append(source) or real(source))
+    for minute in (0, 7, 8):
+        push(world, (minute, None))
+        world.handle_all()
+    assert len(reads) == 1
+    report(world, {0: 0}, through=60, as_of=61)
+    world.handle_all()
+    push(world, (9, None))
+    world.handle_all()
+    assert (len(reads), state(world).state, state(world).windows[1].sent) == (2, "surplus", 0)
+
+
+def test_a_state_that_was_read_too_early_is_read_again():
+    world = a_world()
+    push(world, (0, "a"))
+    world.handle_all()
+    report(world, {0: 1})
+    world.handle_all()
+    assert state(world).version == 2
+    behind = Fault("behind", "states", 1)
+    push(world, (1, "b"))
+    messages, world.queue = world.queue, []
+    world.handle(messages, behind)
+    assert (state(world).version, state(world).state) == (3, "surplus")
+
+
+def test_a_state_whose_facts_are_those_of_an_earlier_one_is_stored_again():
+    world = a_world()
+    [uri] = store_file(world.cache, "things", "one.csv", "1", [partition_of(START)])
+    place = place_of(split_uri(uri)[1])
+    assert place is not None
+    world.write(START, [(0, "a")], place[2], content_id("1"))
+    world.send_event_of(uri)
+    world.handle_all()
+    for removed in (1, -1):
+        [content] = world.cache.saved_contents.values()
+        world.cache.save(content.with_removed(removed))
+        world.send_hours([START])
+        messages, world.queue = world.queue, []
+        world.handle(messages, Fault("behind", "states", 1))
+        assert (state(world).stored, world.queue) == (1 if removed < 0 else 0, [])
+    assert state(world).version == 3
 
 
 def test_the_list_has_exactly_the_files_that_count():
@@ -219,7 +284,7 @@ def test_a_state_of_400_kilobytes_is_out_of_reach():
     push(world, (0, "a"))
     world.handle_all()
     [found] = world.table.stored.values()
-    assert len(_record(found._replace(distinct=Distinct("d" * 16, (10**11,) * 300)))) < 10_000
+    assert len(_record(found._replace(distinct=Distinct("d" * 16, {ALL: (10**11,) * 300})))) < 10_000
 
 
 def test_the_contract_in_docs_is_up_to_date():

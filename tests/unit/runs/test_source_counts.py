@@ -15,7 +15,7 @@ from slackwater.late.report.document import change_document
 from slackwater.late.report.message import compose
 from slackwater.late.report.page import report_page
 from slackwater.runs.rollback import rollback_record
-from slackwater.sources.counts import Counts
+from slackwater.sources.counts import ALL, Counts
 from slackwater.state.completeness import SourceCounts
 from slackwater.state.facts import HOUR, RejectedEvents
 from slackwater.state.reports import new_report
@@ -37,7 +37,7 @@ def counted_world(sent: int = 1_000, *, stored: int = 990, rejected: int = 5) ->
     flights = world.project.sources["flights"].model_copy(update={"counts": Counts(window="1h")})
     world.project = world.project.model_copy(update={"sources": {**world.project.sources, "flights": flights}})
     report_flights(world, sent)
-    world.state.put_rejected("flights", {START + HOUR: RejectedEvents("b", (rejected,) + (0,) * 11)})
+    world.state.put_rejected("flights", {START + HOUR: RejectedEvents("b", {ALL: (rejected,) + (0,) * 11})})
     world.add("flights", DATE, "06", rows=stored)
     return world
 
@@ -61,7 +61,7 @@ def test_a_run_records_what_its_sources_had_sent():
 def test_a_run_whose_sources_report_nothing_is_unknown_and_others_have_no_counts():
     world = counted_world()
     world.state.reports.clear()
-    world.state.covered.clear()
+    world.state.ends.clear()
     world.freeze(DATE)
     [counts] = world.table.run(PIPELINE, DATE, 1).counts
     assert (counts.state, counts.line) == ("unknown", "no counts of the source")

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from slackwater.runs.period import day_of, partition_of
 from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.read_parts import place_of
+from slackwater.sources.counts import value_of
 from slackwater.state.completeness import CountState, total_counts
 from slackwater.state.facts import HOUR, RejectedEvents, file_origin
 from slackwater.state.fold import PeriodState
@@ -39,12 +40,17 @@ COUNTS = [
     {"window": "1h"},
     {"window": "day"},
 ]
+VALUES = [{}, {}, {"by": "region", "values": ["EU", "Süd"]}, {"by": "region", "values": ["EU"], "complete_percent": 60}]
 REACHED = {CountState.COMPLETE, CountState.SURPLUS}
 WORST_FIRST = [CountState.SHORT, CountState.UNKNOWN, CountState.SURPLUS, CountState.COMPLETE]
 
 hours = st.sampled_from([*HOURS, *HOURS[:1] * 4, FUTURE])
 rows = st.lists(
-    st.tuples(st.sampled_from(MINUTES), st.sampled_from(["a", "b", "c", "d", None])),
+    st.tuples(
+        st.sampled_from(MINUTES),
+        st.sampled_from(["a", "b", "c", "d", None]),
+        st.sampled_from(["EU", "EU", "Süd", "Mars", "other", None]),
+    ),
     min_size=1,
     max_size=6,
     # The receiver stores no id twice in one object.
@@ -60,7 +66,14 @@ faults = st.one_of(
     ),
     # Another process computes the same hour meanwhile.
     st.builds(Fault, st.just("overtaken"), st.sampled_from(["put_state", "all_facts", "states"]), st.just(1)),
+    # A read that is not consistent returns earlier states.
+    st.builds(Fault, st.just("behind"), st.just("states"), st.just(1)),
 )
+
+
+def key_of(region: str | None, keys: tuple[str, ...]) -> str:
+    """The key that counts an event of this region."""
+    return f"region={region}" if f"region={region}" in keys else keys[-1]
 
 
 class States(RuleBasedStateMachine):
@@ -72,13 +85,16 @@ class States(RuleBasedStateMachine):
 
     @initialize(
         counts=st.sampled_from(COUNTS),
+        values=st.sampled_from(VALUES),
         has_ids=st.booleans(),
         zone=st.sampled_from(ZONES[:2]),
         is_told=st.sampled_from([True, True, False]),
     )
-    def define(self, counts: dict[str, Any], has_ids: bool, zone: str, is_told: bool) -> None:
+    def define(self, counts: dict[str, Any], values: dict[str, Any], has_ids: bool, zone: str, is_told: bool) -> None:
         ids = {"event_id": "id"} if has_ids else {}
-        source = a_source(counts=counts, timestamp={"field": "at", "timezone": zone}, **ids)
+        fields = {"id": {"type": "string", "required": True}, "region": "string", "at": "timestamp"}
+        timestamp = {"field": "at", "timezone": zone}
+        source = a_source(counts={**counts, **values}, timestamp=timestamp, fields=fields, **ids)
         self.world, self.is_told = World(source, now=FIRST + timedelta(days=2)), is_told
 
     # What the receiver does
@@ -106,7 +122,7 @@ class States(RuleBasedStateMachine):
             world.handle_all()
         store_file(world.cache, "things", path, content, [partition])
         hours_of_files = {item.hour for item in world.objects if item.content}
-        world.send_hours(hours_of_files | {at for content, times in world.rejected if content for at in times})
+        world.send_hours(hours_of_files | {at for content, _, times in world.rejected if content for at in times})
 
     @precondition(lambda self: self.world.cache.saved_contents and not self.is_told)
     @rule(data=st.data(), number=st.sampled_from([1, -1]))
@@ -116,16 +132,26 @@ class States(RuleBasedStateMachine):
         if 0 <= content.removed + number <= content.files:
             self.world.cache.save(content.with_removed(number))
 
+    def rejected(self, key: str, bins: list[int]) -> dict[str, tuple[int, ...]]:
+        """The histogram of rejected events of one key."""
+        return {each: tuple(bins) if each == key else (0,) * 12 for each in self.world.source.count_keys}
+
     @rule(
-        hour=st.sampled_from(HOURS), minutes=st.lists(st.sampled_from(MINUTES), max_size=3), unplaced=st.integers(0, 2)
+        data=st.data(),
+        hour=st.sampled_from(HOURS),
+        minutes=st.lists(st.sampled_from(MINUTES), max_size=3),
+        unplaced=st.integers(0, 2),
     )
-    def reject(self, hour: datetime, minutes: list[int], unplaced: int) -> None:
+    def reject(self, data: st.DataObject, hour: datetime, minutes: list[int], unplaced: int) -> None:
         """Rejected events of a batch: those without a timestamp count in no window."""
         world = self.world
         world.number += 1
         bins = [sum(minute // 5 == number for minute in minutes) for number in range(12)]
-        world.table.put_rejected("things", {hour: RejectedEvents(f"batch{world.number}", tuple(bins), unplaced)})
-        world.rejected.append((None, [hour + timedelta(minutes=minute) for minute in minutes]))
+        key = data.draw(st.sampled_from(world.source.count_keys))
+        world.table.put_rejected(
+            "things", {hour: RejectedEvents(f"batch{world.number}", self.rejected(key, bins), unplaced)}
+        )
+        world.rejected.append((None, key, [hour + timedelta(minutes=minute) for minute in minutes]))
         world.send_hours([hour])
 
     @precondition(lambda self: self.world.cache.saved_contents)
@@ -135,19 +161,27 @@ class States(RuleBasedStateMachine):
         world = self.world
         content = data.draw(st.sampled_from(sorted(world.cache.saved_contents.items())))[1]
         origin = file_origin(content.id, content.current.digest) if content.current else ""
+        key = data.draw(st.sampled_from(world.source.count_keys))
         if origin and ("things", hour, origin) not in world.table.rejected:
-            world.table.put_rejected("things", {hour: RejectedEvents(origin, (1, *[0] * 11), 0)})
-            world.rejected.append((content.id, [hour]))
+            world.table.put_rejected("things", {hour: RejectedEvents(origin, self.rejected(key, [1, *[0] * 11]), 0)})
+            world.rejected.append((content.id, key, [hour]))
             world.send_hours([hour])
 
     @rule(data=st.data(), as_of=st.integers(0, 30), through=st.integers(-2, 30), names=st.integers(0, 4))
     def report(self, data: st.DataObject, as_of: int, through: int, names: int) -> None:
         """Counts, newer or older than those before: right, too few, too many, or only a time."""
-        world, counts = self.world, dict[datetime, int]()
+        world, counts = self.world, dict[datetime, dict[str, int]]()
         starts = {window_at(hour + timedelta(minutes=minute), world.source) for hour in HOURS for minute in MINUTES}
         for start in data.draw(st.lists(st.sampled_from(sorted(starts)), max_size=names, unique=True)):
-            real = sum(start <= at < world.end_of(start) for item in world.objects for at, _ in item.rows)
-            counts[start] = max(0, real + data.draw(st.sampled_from([0, 0, 0, -1, 1, 2])))
+            keys = world.source.count_keys
+            for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, unique=True)) if len(keys) > 1 else keys:
+                real = sum(
+                    start <= at < world.end_of(start) and key == key_of(region, keys)
+                    for item in world.objects
+                    for at, _, region in item.rows
+                )
+                number = max(0, real + data.draw(st.sampled_from([0, 0, 0, -1, 1, 2])))
+                counts.setdefault(start, {})[key] = number
         report = new_report(
             world.source,
             as_of=FIRST + timedelta(days=1, minutes=as_of),
@@ -206,7 +240,7 @@ class States(RuleBasedStateMachine):
         """The starts of the periods that anything was sent about."""
         world = self.world
         touched = {item.hour for item in world.objects} | {
-            at.replace(minute=0) for _, times in world.rejected for at in times
+            at.replace(minute=0) for *_, times in world.rejected for at in times
         }
         touched |= {start.replace(minute=0) for report in world.reports for start in report.counts}
         return {window_at(hour, world.source) if self.is_by_day else hour for hour in touched}
@@ -220,13 +254,15 @@ class States(RuleBasedStateMachine):
         reached = [window for window in raw.windows if window[-1] in REACHED]
         if not world.source.id_column or len(objects) == len(set(objects)):
             possible = [raw]
-        elif raw.state is not CountState.UNKNOWN and reached:
+        elif raw.is_known and reached:
             possible = [distinct]
         else:
             # Ids were read for an earlier report, or they were not.
             hidden = [(*row[:-1], CountState.UNKNOWN) if row in reached else row for row in raw.windows]
-            possible = [raw._replace(windows=hidden), distinct]
-        assert (state.state, [tuple(window) for window in state.windows]) in possible
+            keys = {key: CountState.UNKNOWN if reached and each in REACHED else each for key, each in raw.keys.items()}
+            possible = [raw._replace(windows=hidden, keys=keys), distinct]
+        assert (dict(state.keys), [tuple(window) for window in state.windows]) in [each[:2] for each in possible]
+        assert state.state is min(dict(state.keys).values(), key=WORST_FIRST.index)
         assert state.announced == state.version
 
     def check_day(self, local: date, zone: str) -> None:
@@ -240,13 +276,14 @@ class States(RuleBasedStateMachine):
         assert sum(period.stored for period in periods) == sum(window.stored for window in inside)
         found = set()
         for hour in hours_between(day.start, day.end):
-            windows = [window for window in inside if window.start.replace(minute=0) == hour]
-            is_known = windows and all(window.state is not CountState.UNKNOWN for window in windows)
-            sent, present = (
-                sum(window.sent or 0 for window in windows),
-                sum(each.stored + each.rejected for each in windows),
-            )
-            found.add(judged(source, sent, present) if is_known else CountState.UNKNOWN)
+            for key in source.count_keys:
+                windows = [each for each in inside if each.start.replace(minute=0) == hour and each.key == key]
+                is_known = windows and all(window.state is not CountState.UNKNOWN for window in windows)
+                sent, present = (
+                    sum(window.sent or 0 for window in windows),
+                    sum(each.stored + each.rejected for each in windows),
+                )
+                found.add(judged(source, sent, present) if is_known else CountState.UNKNOWN)
         assert total_counts(source, periods).state is min(found, key=WORST_FIRST.index)
 
     def check_changes(self) -> None:
@@ -266,6 +303,9 @@ class States(RuleBasedStateMachine):
             assert set(states) == {CountState.UNKNOWN}
             return
         assert [change.state, *(window.state for window in change.windows)] == states
+        values = [(each.value, each.state, each.missing, each.surplus) for each in change.values]
+        if state.state is not CountState.UNKNOWN and self.world.source.counts and self.world.source.counts.by:
+            assert values == [(value_of(each.key), each.state, each.missing, each.surplus) for each in state.values]
         assert state.start in self.world.woken
         if state.state is not CountState.UNKNOWN:
             assert (change.sent, change.stored, change.rejected) == (state.sent, state.stored, state.rejected)

@@ -91,7 +91,7 @@ def test_after_its_limit_it_runs_without_what_is_missing(world):
 
 def test_a_source_without_counts_has_a_limit_of_its_own(world):
     world.state.reports.clear()
-    world.state.covered.clear()
+    world.state.ends.clear()
     world.time = END + 4 * HOUR - timedelta(seconds=1)
     assert outcome(world) == ("wait", ("flights: no counts of the source",))
     world.time = END + 4 * HOUR

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from slackwater.errors import DefinitionError
+from slackwater.sources.counts import ALL, column_of, value_of
 from tests.fakes_receiver import a_source
 
 pytestmark = pytest.mark.unit
@@ -40,7 +41,19 @@ def test_the_defaults_are_those_of_the_page():
             {"timestamp": {"field": "at", "timezone": "Asia/Kolkata"}},
             "days in Asia/Kolkata do not begin with a UTC hour: use 5m, 10m or 1h",
         ),
-        ({"window": "1h", "by": "region"}, {}, "Extra inputs are not permitted"),
+        ({"window": "1h", "per": "region"}, {}, "Extra inputs are not permitted"),
+        ({"window": "1h", "by": "id"}, {}, "values: list the values of 'id' that are counted, such as [EU, US]"),
+        ({"window": "1h", "values": ["EU"]}, {}, "by: name the field whose values `values` lists"),
+        (
+            {"window": "1h", "by": "region", "values": ["EU"]},
+            {},
+            "'region' must be listed in `fields` with type string",
+        ),
+        ({"window": "1h", "by": "count", "values": ["1"]}, {}, "'count' must be listed in `fields` with type string"),
+        ({"window": "1h", "by": "id", "values": ["EU", "other"]}, {}, "'other' is the name of all values that are not"),
+        ({"window": "1h", "by": "id", "values": ["EU", "US", "EU"]}, {}, "'EU' is listed twice: remove one"),
+        ({"window": "1h", "by": "id", "values": [""]}, {}, "at least 1 character"),
+        ({"window": "1h", "by": "id", "values": [*"abcdefghi"]}, {}, "at most 8 items"),
     ],
 )
 def test_a_definition_that_cannot_work_is_refused_with_its_remedy(counts, more, reason):
@@ -58,3 +71,19 @@ def test_names_of_files_with_counts_are_exact_without_a_listing():
 @pytest.mark.parametrize(("within", "wait"), [("30m", timedelta(minutes=30)), ("1d", timedelta(days=1))])
 def test_durations_have_units(within, wait):
     assert a_source(counts={"window": "1h", "within": within}).counts.wait == wait
+
+
+def test_a_definition_without_values_is_written_as_before():
+    assert a_source(counts={"window": "1h"}).model_dump(mode="json")["counts"].keys() == {
+        *("window", "complete_percent", "within", "files")
+    }
+    by = {"window": "1h", "by": "id", "values": ["EU"]}
+    assert a_source(counts=by).model_dump(mode="json", exclude_defaults=True)["counts"] == by
+
+
+def test_keys_name_the_column_and_the_value():
+    counts = a_source(counts={"window": "1h", "by": "id", "values": ["a=b", "Süd"]}).counts
+    assert counts.keys == ("id=a=b", "id=Süd", "id=")
+    assert [value_of(key) for key in (*counts.keys, ALL)] == ["a=b", "Süd", "other", None]
+    assert column_of(counts.keys) == ("id", ["a=b", "Süd"])
+    assert column_of(a_source(counts={"window": "1h"}).count_keys) is None

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.sources.counts import ALL
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, PeriodCounts, fact_hours, period_counts, total_counts
 from slackwater.state.facts import HOUR, RejectedEvents, Report
@@ -71,7 +72,7 @@ def expected(reports: list[Report], minutes: int, hour: datetime) -> tuple[int |
         naming = [item for item in reports if start in item.counts]
         if naming:
             newest = max(naming, key=lambda item: (item.as_of, item.id))
-            sent.append(newest.counts[start])
+            sent.append(newest.counts[start][ALL])
             known &= newest.through >= end
         elif any(item.through >= end for item in reports) and any(item.covers_from <= start for item in reports):
             sent.append(0)
@@ -164,10 +165,10 @@ def test_nothing_of_nothing_is_complete_only_by_through():
 def test_rejected_events_count_and_those_of_replaced_files_or_without_a_time_do_not():
     source = source_of("1h")
     sent = [report(source, {0: 100}, as_of=60, through=60)]
-    rejected = [RejectedEvents(origin, (0,) * 11 + (5,), unplaced) for origin, unplaced in (("a", 0), ("b", 90))]
+    rejected = [RejectedEvents(origin, {ALL: (0,) * 11 + (5,)}, unplaced) for origin, unplaced in (("a", 0), ("b", 90))]
     assert state_of(source, sent, 90, rejected={START: rejected}) == "complete"
     assert state_of(source, sent, 89, rejected={START: rejected}) == "short"
-    replaced = RejectedEvents("replaced", (100,) * 12)
+    replaced = RejectedEvents("replaced", {ALL: (100,) * 12})
     assert state_of(source, sent, 89, rejected={START: [*rejected, replaced]}) == "short"
     # The same batch twice.
     assert state_of(source, sent, 89, rejected={START: [*rejected, *rejected]}) == "short"
@@ -198,7 +199,7 @@ def test_days_have_the_hours_of_their_timezone(day, hours):
 def test_the_line_has_the_numbers_of_the_known_periods():
     source = source_of("1h")
     sent = report(source, {0: 900_000, 60: 100_000}, as_of=120, through=120)
-    rejected = {START: [RejectedEvents("a", (500,) + (0,) * 11)]}
+    rejected = {START: [RejectedEvents("a", {ALL: (500,) + (0,) * 11})]}
     stored = {START: 899_412, START + HOUR: 100_000}
     periods = evaluate(source, [sent], stored, rejected=rejected, hours=[START, START + HOUR])
     total = total_counts(source, periods)

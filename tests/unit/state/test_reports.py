@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from slackwater.sources.counts import ALL
 from slackwater.sources.definition import Source
 from slackwater.state.reports import (
     MAX_BYTES,
     MAX_WINDOWS,
     ReportRefused,
     ReportTooLarge,
+    by_value,
     read_report,
     report_document,
     window_at,
@@ -40,7 +42,9 @@ def read(counts: object, *, window: str = "5m", timezone: str | None = None, now
 def test_windows_are_utc_instants_whatever_offset_they_are_written_with():
     report = read({"2026-01-01T15:00Z": 3, "2026-01-01T16:05+01:00": 4, "2026-01-01 20:40:00+0530": 0})
     hour = datetime(2026, 1, 1, 15, tzinfo=UTC)
-    assert report.counts == {hour: 3, hour + timedelta(minutes=5): 4, hour + timedelta(minutes=10): 0}
+    assert report.counts == {
+        hour + timedelta(minutes=minute): {ALL: number} for minute, number in ((0, 3), (5, 4), (10, 0))
+    }
     assert (report.covers_from, report.window, report.principal) == (hour, "5m", "push:acme")
 
 
@@ -104,7 +108,7 @@ def test_local_times_at_a_change_of_the_clocks_need_an_offset():
     with pytest.raises(ReportRefused, match="the clocks change at this time in Europe/Berlin: add the offset"):
         read({"2026-10-25T02:30": 1}, **times)
     report = read({"2026-10-25T02:30+02:00": 1, "2026-10-25T02:30+01:00": 2}, **times)
-    assert [*report.counts.values()] == [1, 2]
+    assert [*report.counts.values()] == [{ALL: 1}, {ALL: 2}]
 
 
 def test_a_report_for_ten_million_windows_is_refused():
@@ -138,3 +142,43 @@ def test_windows_follow_each_other_and_their_keys_are_read(window, zone):
         body = report_document(as_of=now, through=end, counts={window_key(start, source): 1})
         assert [*read_report(body, source, principal="p", now=now).counts] == [start]
         start = end
+
+
+REGIONS = {"window": "10m", "by": "id", "values": ["EU", "Süd"]}
+
+
+def read_values(numbers: object, counts: dict[str, object] = REGIONS):
+    document = {"as_of": AS_OF, "through": THROUGH, "counts": {"2026-01-01T15:00Z": numbers}}
+    return read_report(json.dumps(document).encode(), a_source(counts=counts), principal="push:acme", now=NOW)
+
+
+def test_numbers_are_by_value():
+    report = read_values({"Süd": 4, "other": 1, "EU": 0})
+    assert list(report.counts.values()) == [{"id=Süd": 4, "id=": 1, "id=EU": 0}]
+    assert report.keys == ("id=EU", "id=Süd", "id=")
+    assert read_values({"EU": 0, "Süd": 4, "other": 1}).id == report.id
+    assert read_values({"EU": 0, "Süd": 4}).id != report.id
+    assert by_value(report.counts[report.covers_from]) == {"Süd": 4, "other": 1, "EU": 0}
+    assert by_value({ALL: 0}) == 0
+
+
+@pytest.mark.parametrize(
+    ("numbers", "counts", "reason"),
+    [
+        (3, REGIONS, 'counts: 2026-01-01T15:00Z: things counts by id: send the number of each value, {"EU": 0, "Süd":'),
+        (None, REGIONS, "things counts by id: send the number of each value"),
+        (
+            {"EU": 1, "US": 2},
+            REGIONS,
+            "counts: 2026-01-01T15:00Z: 'US' is not a value of id that counts: send it as other, or add it to "
+            "`counts.values` (EU, Süd, other)",
+        ),
+        ({"EU": True}, REGIONS, "counts: 2026-01-01T15:00Z: EU: true is not a number of events (0 or more)"),
+        ({"EU": {"DE": 1}}, REGIONS, "is not a number of events"),
+        ({"EU": 1}, {"window": "10m"}, "things counts without values: send one number, or add `by` to its `counts`"),
+    ],
+)
+def test_numbers_that_do_not_fit_the_definition_are_refused_with_the_remedy(numbers, counts, reason):
+    with pytest.raises(ReportRefused) as refused:
+        read_values(numbers, counts)
+    assert reason in str(refused.value)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from slackwater.runs.period import day_of
+from slackwater.sources.counts import ALL
 from slackwater.state.completeness import CountState, total_counts, total_state
 from slackwater.state.facts import HOUR, Coverage, HourFacts, HourReport, Part
 from slackwater.state.fold import PeriodState, fold, periods_with
@@ -37,9 +38,17 @@ def states(source, start: datetime, hours: int, *, lacks: int = 0) -> list[Perio
     for number in range(hours):
         hour = start + number * HOUR
         counts = dict.fromkeys(range(0, 60, 5), 10)
-        report = HourReport(hour, "id", start + hours * HOUR, "5m", counts, "push:acme")
+        report = HourReport(
+            hour,
+            "id",
+            start + hours * HOUR,
+            "5m",
+            {minute: {ALL: sent} for minute, sent in counts.items()},
+            (ALL,),
+            "push:acme",
+        )
         bins = tuple(10 - (number * 12 + window == lacks) for window in range(12))
-        facts = {hour: HourFacts((report,), (), (Part("a", bins, 1, hour),))}
+        facts = {hour: HourFacts((report,), (), (Part("a", {ALL: bins}, 1, hour),))}
         [period] = periods_with(source, [hour])
         found.append(fold(period, facts, Coverage(start, start), distinct=None))
     return found
@@ -92,8 +101,8 @@ def test_hours_are_in_a_day_that_begins_within_them():
     """Windows of an hour cannot be divided: the day has all hours that it touches."""
     source = a_source(counts={"window": "1h"})
     start = datetime(2026, 1, 1, 18, tzinfo=UTC)
-    report = HourReport(start, "id", start + 2 * HOUR, "1h", {0: 5}, "push:acme")
-    facts = {start: HourFacts((report,), (), (Part("a", (5, *[0] * 11), 1, start),))}
+    report = HourReport(start, "id", start + 2 * HOUR, "1h", {0: {ALL: 5}}, (ALL,), "push:acme")
+    facts = {start: HourFacts((report,), (), (Part("a", {ALL: (5, *[0] * 11)}, 1, start),))}
     [period] = periods_with(source, [start])
     state = fold(period, facts, Coverage(start, start), distinct=None)
     [found] = rolled_up(source, [state], start + HOUR / 2, start + HOUR)

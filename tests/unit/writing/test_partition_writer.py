@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from slackwater.errors import DataError
 from slackwater.receiver.writing import duplicate_ids, partition_writer
 from slackwater.receiver.writing.partition_writer import PartitionWriter
+from slackwater.sources.counts import ALL
 from slackwater.sources.event_schema import EVENT_TIME, TIMESTAMP
 
 pytestmark = pytest.mark.unit
@@ -41,7 +42,7 @@ def write(folder: Path, blocks: list[pa.Table], **options: object) -> dict[tuple
     assert [file.rows for file in files] == [len(ids) for ids in ids_by_hour.values()]
     minutes = [[at.minute for at in pq.read_table(file.path)[EVENT_TIME].to_pylist()] for file in files]
     assert [file.bins for file in files] == [
-        tuple(sum(minute // 5 == number for minute in of_file) for number in range(12)) for of_file in minutes
+        {ALL: tuple(sum(minute // 5 == number for minute in of_file) for number in range(12))} for of_file in minutes
     ]
     return ids_by_hour
 

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.receiver.parsing.count_keys import KEY_NUMBER
 from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.rejections import REJECTIONS, RejectionRule
 from slackwater.receiver.writing.rejected_hours import count_bins, metadata_of
 from slackwater.receiver.writing.rejects import to_jsonl
+from slackwater.sources.event_schema import EVENT_TIME
 from slackwater.sources.rejected_events import hours_metadata, read_hours
 
 pytestmark = pytest.mark.unit
@@ -61,7 +63,7 @@ def test_each_line_is_the_event_as_json(events, origin, rows):
 def test_the_metadata_of_rejected_events_has_their_hours(times):
     expected = Counter(time.replace(minute=0, second=0, microsecond=0, tzinfo=UTC) for time in times if time)
     column = pa.chunked_array([pa.array(times, pa.timestamp("us", tz="UTC"))])
-    assert read_hours(metadata_of(count_bins(column))) == expected
+    assert read_hours(metadata_of(count_bins(pa.table({EVENT_TIME: column, KEY_NUMBER: [0] * len(times)})))) == expected
 
 
 def test_the_metadata_of_rejected_events_fits_into_an_object_of_s3():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from slackwater.errors import ObjectInvalid
 from slackwater.receiver.writing.windows import hour_bins, read_windows, windows_in, windows_metadata
+from slackwater.sources.counts import ALL
 from slackwater.sources.event_schema import EVENT_TIME, TIMESTAMP
 
 pytestmark = pytest.mark.unit
@@ -32,26 +33,26 @@ def of_times(times: list[datetime]) -> pa.ChunkedArray:
 def test_bins_are_those_of_the_minutes(hour, offsets):
     times = [hour + timedelta(microseconds=offset) for offset in offsets]
     expected = [sum(time.minute // 5 == number for time in times) for number in range(12)]
-    assert list(hour_bins(of_times(times))) == expected
+    assert hour_bins(pa.table({EVENT_TIME: of_times(times)}), (ALL,)) == {ALL: tuple(expected)}
 
 
 def test_metadata_has_the_bins_in_far_less_than_2_kilobytes():
-    bins = tuple(10**10 + number for number in range(12))
+    bins = {ALL: tuple(10**10 + number for number in range(12))}
     metadata = windows_metadata(bins)
-    assert read_windows(metadata) == bins
+    assert read_windows(metadata, (ALL,)) == bins
     assert sum(len(key) + len(value) for key, value in metadata.items()) < 160
 
 
 @pytest.mark.parametrize("metadata", [{}, {"rows": "3"}, {"windows": "1,2"}, {"windows": ",".join("x" * 12)}])
 def test_metadata_without_bins(metadata):
-    assert read_windows(metadata) is None
+    assert read_windows(metadata, (ALL,)) is None
 
 
 def test_bins_of_an_older_object_are_read_from_its_column():
     times = [HOURS[3] + timedelta(minutes=minutes) for minutes in (0, 4, 5, 59)]
     file = io.BytesIO()
     pq.write_table(pa.table({EVENT_TIME: of_times(times), "id": ["a"] * 4}), file, row_group_size=3)
-    assert windows_in(io.BytesIO(file.getvalue()), uri="s3://raw/x") == (2, 1, *[0] * 9, 1)
+    assert windows_in(io.BytesIO(file.getvalue()), (ALL,), uri="s3://raw/x") == {ALL: (2, 1, *[0] * 9, 1)}
 
 
 def test_a_foreign_object_is_named():
@@ -59,4 +60,34 @@ def test_a_foreign_object_is_named():
     pq.write_table(pa.table({"id": ["a"]}), file)
     for content in (b"no Parquet", file.getvalue()):
         with pytest.raises(ObjectInvalid, match="s3://raw/x has no timestamps"):
-            windows_in(io.BytesIO(content), uri="s3://raw/x")
+            windows_in(io.BytesIO(content), (ALL,), uri="s3://raw/x")
+
+
+def test_events_are_counted_by_value():
+    keys = ("region=EU", "region=Süd", "region=")
+    times = [HOURS[3] + timedelta(minutes=minutes) for minutes in (0, 4, 5, 59, 59, 59)]
+    events = pa.table({EVENT_TIME: of_times(times), "region": ["EU", "Süd", "eu", None, "EU", "other"]})
+    expected = {"region=EU": (1, *[0] * 10, 1), "region=Süd": (1, *[0] * 11), "region=": (0, 1, *[0] * 9, 2)}
+    assert hour_bins(events, keys) == expected
+    metadata = windows_metadata(expected)
+    assert read_windows(metadata, keys) == expected
+    assert read_windows(metadata, (ALL,)) == {ALL: (2, 1, *[0] * 9, 3)}
+    # After a change of the definition, and for an object of before, the columns are read.
+    assert read_windows(metadata, ("region=EU", "region=")) is None
+    assert read_windows(windows_metadata(hour_bins(events, (ALL,))), keys) is None
+    file = io.BytesIO()
+    pq.write_table(events.drop_columns(["region"]), file, row_group_size=4)
+    assert windows_in(io.BytesIO(file.getvalue()), keys, uri="u")["region="] == (2, 1, *[0] * 9, 3)
+    file = io.BytesIO()
+    pq.write_table(events, file, row_group_size=4)
+    assert windows_in(io.BytesIO(file.getvalue()), keys, uri="u") == expected
+
+
+def test_the_metadata_of_8_values_fits_into_an_object_of_s3():
+    bins = {f"region={'ü' * 64}{number}": (10**12,) * 12 for number in range(9)}
+    metadata = {"rows": str(10**15), **windows_metadata(bins)}
+    assert read_windows(metadata, tuple(bins)) == bins
+    assert all(value.isascii() for value in metadata.values())
+    assert sum(len(key) + len(value) for key, value in metadata.items()) < 1_800
+    realistic = windows_metadata(dict.fromkeys(bins, (10**6 - 1,) * 12))
+    assert sum(len(key) + len(value) for key, value in realistic.items()) < 900

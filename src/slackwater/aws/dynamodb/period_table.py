@@ -8,15 +8,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from slackwater.aws.dynamodb.requests import read_items
-from slackwater.aws.dynamodb.state_items import hour_key, instant_key, item, parsed
-from slackwater.aws.dynamodb.state_table import DynamoStateTable
+from slackwater.aws.dynamodb.state_items import bins_attribute, hour_key, instant_key, item, parsed
+from slackwater.aws.dynamodb.state_table import COVERED, DynamoStateTable, coverage_in
 from slackwater.aws.failures import translated, unless_refused
-from slackwater.state.completeness import CountState
+from slackwater.state.completeness import CountState, total_state
 from slackwater.state.facts import Coverage, HourFacts, Part
 from slackwater.state.fold import Distinct, PeriodState, WindowState
+from slackwater.state.periods import Covered
 
 _STATE = "state"
-_FOLDED = "folded"
+_FOLDED = "folded_"
 _LETTERS = {CountState.UNKNOWN: "u", CountState.SHORT: "s", CountState.COMPLETE: "c", CountState.SURPLUS: "p"}
 _STATES = {letter: state for state, letter in _LETTERS.items()}
 
@@ -33,7 +34,7 @@ class DynamoPeriodTable(DynamoStateTable):
                     hour_key(source, hour),
                     f"part#{part.name}",
                     expires=hour,
-                    bins={"L": [{"N": str(count)} for count in part.bins]},
+                    bins=bins_attribute(part.bins),
                     bytes={"N": str(part.bytes)},
                     written={"S": instant_key(part.written)},
                 )
@@ -46,10 +47,10 @@ class DynamoPeriodTable(DynamoStateTable):
         """Return the facts about UTC hours with their objects. The reads are consistent."""
         return self._facts_from("part#", source, hours)
 
-    def states(self, source: str, starts: Iterable[datetime]) -> list[PeriodState]:
-        """Return the stored states of the periods that begin then, in order. The reads are consistent."""
+    def states(self, source: str, starts: Iterable[datetime], *, newest: bool = True) -> list[PeriodState]:
+        """Return the stored states of the periods that begin then, in order; without `newest`, perhaps earlier ones."""
         keys = [_key(source, start) for start in dict.fromkeys(starts)]
-        found = read_items(self._dynamodb, self._table, keys, what=f"the states of {source}", ConsistentRead=True)
+        found = read_items(self._dynamodb, self._table, keys, what=f"the states of {source}", ConsistentRead=newest)
         return sorted((_state(source, each) for each in found), key=lambda state: state.start)
 
     def put_state(self, state: PeriodState) -> bool:
@@ -89,19 +90,21 @@ class DynamoPeriodTable(DynamoStateTable):
                 ),
             )
 
-    def folded(self, source: str) -> Coverage | None:
-        """Return the last `put_folded`."""
-        key = {"pk": {"S": f"{source}#reports"}, "sk": {"S": _FOLDED}}
-        with translated(f"read the state of {source}"):
-            found = self._dynamodb.get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
-        return Coverage(parsed(found["first"]["S"]), parsed(found["through"]["S"])) if found else None
+    def covered(self, source: str) -> Covered:
+        """Return what the reports of the source cover, and covered at the last `put_folded`. The read is consistent."""
+        found = self._covered(source)
+        return Covered(coverage_in(found), coverage_in(found, _FOLDED))
 
     def put_folded(self, source: str, coverage: Coverage) -> None:
         """Record that the states of all hours follow from what the reports cover."""
-        ends = {name: {"S": instant_key(instant)} for name, instant in coverage._asdict().items()}
-        self._put_all(
-            f"store the state of {source}", [item(f"{source}#reports", _FOLDED, expires=coverage.through, **ends)]
-        )
+        ends = {f":{name}": {"S": instant_key(instant)} for name, instant in coverage._asdict().items()}
+        with translated(f"store the state of {source}"):
+            self._dynamodb.update_item(
+                TableName=self._table,
+                Key={"pk": {"S": f"{source}#reports"}, "sk": {"S": COVERED}},
+                UpdateExpression=f"SET {_FOLDED}first = :first, {_FOLDED}through = :through",
+                ExpressionAttributeValues=ends,
+            )
 
 
 def _key(source: str, start: datetime) -> dict[str, Any]:
@@ -111,18 +114,19 @@ def _key(source: str, start: datetime) -> dict[str, Any]:
 def _record(state: PeriodState) -> str:
     """Return the state as JSON. That of an hour has about 600 bytes: an item of 1 KB costs one write unit."""
     windows = [
-        [_minutes(item.start - state.start), _minutes(item.end - item.start), *item[2:5], _LETTERS[item.state]]
+        [_minutes(item.start - state.start), _minutes(item.end - item.start), *item[3:6], _LETTERS[item.state]]
         for item in state.windows
     ]
     return json.dumps(
         {
             "start": instant_key(state.start),
             "end": instant_key(state.end),
-            "state": state.state,
+            "keys": [[key, _LETTERS[each]] for key, each in state.keys],
             "windows": windows,
             "facts": state.facts,
             "parts": state.parts,
             "distinct": state.distinct,
+            "covered": [instant_key(instant) for instant in state.covered or ()],
         },
         separators=(",", ":"),
     )
@@ -136,20 +140,26 @@ def _state(source: str, item: dict[str, Any]) -> PeriodState:
     record = json.loads(item["record"]["S"])
     distinct, start = record["distinct"], parsed(record["start"])
 
-    def window(stored: list[Any]) -> WindowState:
+    keys = tuple((key, _STATES[letter]) for key, letter in record["keys"])
+
+    def window(number: int, stored: list[Any]) -> WindowState:
         begin, length, sent, has, rejected, letter = stored
         since = start + timedelta(minutes=begin)
-        return WindowState(since, since + timedelta(minutes=length), sent, has, rejected, _STATES[letter])
+        # Each time has a window of each key, in their order.
+        key, _ = keys[number % len(keys)]
+        return WindowState(since, since + timedelta(minutes=length), key, sent, has, rejected, _STATES[letter])
 
     return PeriodState(
         source=source,
         start=start,
         end=parsed(record["end"]),
-        state=CountState(record["state"]),
-        windows=tuple(map(window, record["windows"])),
+        state=total_state(each for _, each in keys),
+        windows=tuple(window(number, stored) for number, stored in enumerate(record["windows"])),
+        keys=keys,
         facts=record["facts"],
         parts=record["parts"],
-        distinct=Distinct(distinct[0], tuple(distinct[1])) if distinct else None,
+        covered=Coverage(*map(parsed, record["covered"])) if record["covered"] else None,
+        distinct=Distinct(distinct[0], {key: tuple(bins) for key, bins in distinct[1].items()}) if distinct else None,
         version=int(item["version"]["N"]),
         announced=int(item["announced"]["N"]),
     )

@@ -10,7 +10,8 @@ from typing import Any
 
 from slackwater.aws.failures import translated
 from slackwater.errors import Throttled
-from slackwater.state.facts import HOUR, KEPT
+from slackwater.sources.counts import ALL
+from slackwater.state.facts import HOUR, KEPT, Histogram
 
 # BatchWriteItem accepts 25 puts. It returns some of them unprocessed when it is throttled.
 _MAX_PUTS = 25
@@ -27,14 +28,16 @@ class StateItems:
         self._dynamodb = dynamodb
         self._table = table
 
-    def _items(self, key: str, first: str, last: str, *, what: str) -> Iterator[dict[str, Any]]:
+    def _items(
+        self, key: str, first: str, last: str, *, what: str, is_consistent: bool = True
+    ) -> Iterator[dict[str, Any]]:
         """Yield the items of a partition key whose sort keys are from `first` to `last`, in order."""
         with translated(f"read {what}"):
             pages = self._dynamodb.get_paginator("query").paginate(
                 TableName=self._table,
                 KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
                 ExpressionAttributeValues={":pk": {"S": key}, ":first": {"S": first}, ":last": {"S": last}},
-                ConsistentRead=True,
+                ConsistentRead=is_consistent,
             )
             for page in pages:
                 yield from page["Items"]
@@ -76,6 +79,18 @@ def item(pk: str, sk: str, *, expires: datetime, **attributes: Any) -> dict[str,
 def hour_key(source: str, hour: datetime) -> str:
     """Return the partition key of the facts about an hour of a source."""
     return f"{source}#{hour.astimezone(UTC).isoformat()[:13]}"
+
+
+def bins_attribute(bins: Histogram) -> dict[str, Any]:
+    """Return a histogram as an attribute; without values, it is one list."""
+    lists = {key: {"L": [{"N": str(count)} for count in counts]} for key, counts in bins.items()}
+    return lists[ALL] if lists.keys() == {ALL} else {"M": lists}
+
+
+def bins_of(attribute: dict[str, Any]) -> Histogram:
+    """Return the histogram of a `bins_attribute`."""
+    lists = attribute.get("M", {ALL: attribute})
+    return {key: tuple(int(count["N"]) for count in counts["L"]) for key, counts in lists.items()}
 
 
 def instant_key(instant: datetime) -> str:

@@ -2,17 +2,16 @@
 
 | pk | sk | attributes |
 |---|---|---|
-| `SOURCE#2026-01-01T15` | `report#AS_OF#ID` | through, window, counts by minute, principal |
+| `SOURCE#2026-01-01T15` | `report#AS_OF#ID` | through, window, counts by minute (and key), keys, principal |
 | `SOURCE#2026-01-01T15` | `rejected#ORIGIN` | bins of five minutes, unplaced |
 | `SOURCE#2026-01-01T15` | `part#OBJECT` | bins of five minutes, bytes, written |
 | `SOURCE#2026-01-01T15` | `state` | the state of the period that begins with the hour, version, announced |
-| `SOURCE#reports` | `from#INSTANT#AS_OF#ID`, `through#INSTANT#AS_OF#ID` | |
-| `SOURCE#reports` | `folded` | what the reports covered when hours without numbers were computed |
+| `SOURCE#reports` | `covered` | first, through: what reports cover; folded_first, folded_through: what states know |
 | `SOURCE#files` | `PATH` | how the file was listed when its report was read |
 
 The facts about an hour have one partition key, so that one Query reads them all. It takes 1,000 writes a second, which
-is more than the batches of a source in an hour: DynamoDB throttles, and the caller repeats. The first and the last
-instant of all reports are found by the order of the keys, whatever their number.
+is more than the batches of a source in an hour: DynamoDB throttles, and the caller repeats. What the reports cover only
+grows, whatever their order: a condition keeps the earlier `first` and the later `through`.
 """
 
 from __future__ import annotations
@@ -23,10 +22,30 @@ from datetime import datetime
 from typing import Any
 
 from slackwater.aws.dynamodb.requests import read_items
-from slackwater.aws.dynamodb.state_items import THREADS, StateItems, hour_key, instant_key, item, parsed
-from slackwater.aws.failures import translated
-from slackwater.state.facts import Coverage, HourFacts, HourReport, Part, RejectedEvents, Report
+from slackwater.aws.dynamodb.state_items import (
+    THREADS,
+    StateItems,
+    bins_attribute,
+    bins_of,
+    hour_key,
+    instant_key,
+    item,
+    parsed,
+)
+from slackwater.aws.failures import translated, unless_refused
+from slackwater.sources.counts import ALL
+from slackwater.state.facts import (
+    KEPT,
+    Coverage,
+    HourFacts,
+    HourReport,
+    Part,
+    RejectedEvents,
+    Report,
+    moved_ends,
+)
 
+COVERED = "covered"
 _AFTER_REPORTS = "report$"
 """A sort key behind all facts: `$` is the character after `#`."""
 
@@ -36,14 +55,17 @@ class DynamoStateTable(StateItems):
 
     def put_report(self, report: Report) -> None:
         """Store what a report says about each hour, and then the time that it covers."""
-        by_hour: dict[datetime, dict[int, int]] = {}
-        for start, count in report.counts.items():
-            by_hour.setdefault(start.replace(minute=0), {})[start.minute] = count
+        by_hour: dict[datetime, dict[str, Any]] = {}
+        for start, numbers in report.counts.items():
+            by_key = {key: {"N": str(number)} for key, number in numbers.items()}
+            of_window = by_key[ALL] if report.keys == (ALL,) else {"M": by_key}
+            by_hour.setdefault(start.replace(minute=0), {})[f"{start.minute:02d}"] = of_window
         key = f"{instant_key(report.as_of)}#{report.id}"
         common = {
             "through": {"S": instant_key(report.through)},
             "window": {"S": report.window},
             "principal": {"S": report.principal},
+            **({} if report.keys == (ALL,) else {"keys": {"L": [{"S": key} for key in report.keys]}}),
         }
         what = f"store a report about {report.source}"
         self._put_all(
@@ -53,20 +75,36 @@ class DynamoStateTable(StateItems):
                     hour_key(report.source, hour),
                     f"report#{key}",
                     expires=hour,
-                    counts={"M": {f"{minute:02d}": {"N": str(count)} for minute, count in counts.items()}},
+                    counts={"M": counts},
                     **common,
                 )
                 for hour, counts in by_hour.items()
             ],
         )
         # Last: it makes windows without a number known to be empty, which would be wrong before the others are there.
-        self._put_all(
-            what,
-            [
-                item(f"{report.source}#reports", f"{name}#{instant_key(instant)}#{key}", expires=instant)
-                for name, instant in (("from", report.covers_from), ("through", report.through))
-            ],
-        )
+        # An earlier coverage is read at half the price, and only moves an end that has been moved.
+        covered = coverage_in(self._covered(report.source, is_consistent=False))
+        for name, instant in moved_ends(report, covered).items():
+            self._move(report, name, instant)
+
+    def _move(self, report: Report, name: str, instant: datetime) -> None:
+        """Store an end of what the reports cover, unless it is stored, or one further away."""
+        key = item(f"{report.source}#reports", COVERED, expires=report.through)
+        expires = key.pop("expires")
+        # An earlier beginning comes with an older report, after which the item must not expire.
+        further, then = (">", "if_not_exists(expires, :expires)") if name == "first" else ("<", ":expires")
+        with translated(f"store a report about {report.source}"):
+            unless_refused(
+                "ConditionalCheckFailedException",
+                lambda: self._dynamodb.update_item(
+                    TableName=self._table,
+                    Key=key,
+                    UpdateExpression=f"SET #end = :instant, expires = {then}",
+                    ConditionExpression=f"attribute_not_exists(#end) OR #end {further} :instant",
+                    ExpressionAttributeNames={"#end": name},
+                    ExpressionAttributeValues={":instant": {"S": instant_key(instant)}, ":expires": expires},
+                ),
+            )
 
     def put_rejected(self, source: str, rejected: Mapping[datetime, RejectedEvents]) -> None:
         """Store rejected events by the UTC hour of their timestamps."""
@@ -77,7 +115,7 @@ class DynamoStateTable(StateItems):
                     hour_key(source, hour),
                     f"rejected#{events.origin}",
                     expires=hour,
-                    bins={"L": [{"N": str(count)} for count in events.bins]},
+                    bins=bins_attribute(events.bins),
                     unplaced={"N": str(events.unplaced)},
                 )
                 for hour, events in rejected.items()
@@ -103,19 +141,13 @@ class DynamoStateTable(StateItems):
 
     def coverage(self, source: str) -> Coverage | None:
         """Return what the reports of the source cover; None without a report."""
-        ends = []
-        for name, forward in (("from", True), ("through", False)):
-            with translated(f"read the reports of {source}"):
-                page = self._dynamodb.query(
-                    TableName=self._table,
-                    KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
-                    ExpressionAttributeValues={":pk": {"S": f"{source}#reports"}, ":prefix": {"S": f"{name}#"}},
-                    ScanIndexForward=forward,
-                    ConsistentRead=True,
-                    Limit=1,
-                )
-            ends += [parsed(item["sk"]["S"].split("#")[1]) for item in page["Items"]]
-        return Coverage(*ends) if len(ends) == 2 else None  # noqa: PLR2004
+        return coverage_in(self._covered(source))
+
+    def _covered(self, source: str, *, is_consistent: bool = True) -> dict[str, Any]:
+        items = self._items(
+            f"{source}#reports", COVERED, COVERED, what=f"the reports of {source}", is_consistent=is_consistent
+        )
+        return next(items, {})
 
     def read_files(self, source: str, paths: Sequence[str]) -> dict[str, str]:
         """Return, by path, how files were listed when their reports were read; other files are missing."""
@@ -129,6 +161,16 @@ class DynamoStateTable(StateItems):
             f"record a file with counts of {source}",
             [item(f"{source}#files", path, expires=at, listed={"S": listed})],
         )
+
+
+def coverage_in(item: dict[str, Any], prefix: str = "") -> Coverage | None:
+    """Return what is covered by an item; None before both ends are stored."""
+    names = (f"{prefix}first", f"{prefix}through")
+    if not item.keys() >= set(names):
+        return None
+    first, through = (parsed(item[name]["S"]) for name in names)
+    # The facts of the time before have expired.
+    return Coverage(max(first, through - KEPT), through)
 
 
 def _facts_of(items: Iterable[dict[str, Any]]) -> HourFacts:
@@ -152,20 +194,24 @@ def _report(item: dict[str, Any]) -> HourReport:
         id=id_,
         through=parsed(item["through"]["S"]),
         window=item["window"]["S"],
-        counts={int(minute): int(count["N"]) for minute, count in item["counts"]["M"].items()},
+        counts={
+            int(minute): {key: int(number["N"]) for key, number in numbers.get("M", {ALL: numbers}).items()}
+            for minute, numbers in item["counts"]["M"].items()
+        },
+        keys=tuple(key["S"] for key in item["keys"]["L"]) if "keys" in item else (ALL,),
         principal=item["principal"]["S"],
     )
 
 
 def _rejected(item: dict[str, Any]) -> RejectedEvents:
-    bins = tuple(int(count["N"]) for count in item["bins"]["L"])
-    return RejectedEvents(item["sk"]["S"].removeprefix("rejected#"), bins, int(item["unplaced"]["N"]))
+    origin = item["sk"]["S"].removeprefix("rejected#")
+    return RejectedEvents(origin, bins_of(item["bins"]), int(item["unplaced"]["N"]))
 
 
 def _part(item: dict[str, Any]) -> Part:
     return Part(
         name=item["sk"]["S"].removeprefix("part#"),
-        bins=tuple(int(count["N"]) for count in item["bins"]["L"]),
+        bins=bins_of(item["bins"]),
         bytes=int(item["bytes"]["N"]),
         written=parsed(item["written"]["S"]),
     )

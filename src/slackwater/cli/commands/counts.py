@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
@@ -13,9 +14,9 @@ from slackwater.cli.output import COUNT_STYLES, print_table, print_text
 from slackwater.client.arguments import check_begun
 
 if TYPE_CHECKING:
-    from slackwater.client.counts import DayCounts, Period
+    from slackwater.client.counts import DayCounts, Period, ValueCounts
 
-_COLUMNS = ("from", "state", "sent", "stored", "rejected", "missing", "surplus", "windows without counts")
+_COLUMNS = ("from", "value", "state", "sent", "stored", "rejected", "missing", "surplus", "windows without counts")
 _LISTED = 3
 
 
@@ -39,25 +40,33 @@ def counts(
 
 def _print(day: DayCounts) -> None:
     zone = ZoneInfo(day.timezone)
-    rows = [_row(period, zone) for period in day.periods]
+    rows = [row for period in day.periods for row in _rows(period, zone)]
     always = _COLUMNS.index("missing")
-    shown = [index for index in range(len(_COLUMNS)) if index < always or any(row[index] for row in rows)]
+    first = {index for index in range(always) if _COLUMNS[index] != "value"}
+    shown = [index for index in range(len(_COLUMNS)) if index in first or any(row[index] for row in rows)]
     print_table([_COLUMNS[index] for index in shown], [[row[index] for index in shown] for row in rows])
     print_text(f"{day.source} {day.date} ({day.timezone}): {day.state}, {day.line}", style=COUNT_STYLES[day.state])
 
 
-def _row(period: Period, zone: ZoneInfo) -> tuple[object, ...]:
-    unknown = [_time(window.start, zone) for window in period.windows if not window.known]
+def _rows(period: Period, zone: ZoneInfo) -> Iterator[tuple[object, ...]]:
+    """Yield the row of a period, and one for each value if the source counts by a column."""
+    # Of several values, one time is named once.
+    unknown = list(dict.fromkeys(_time(window.start, zone) for window in period.windows if not window.known))
     listed = ", ".join(unknown[:_LISTED]) + (f" and {len(unknown) - _LISTED} more" if len(unknown) > _LISTED else "")
+    listed = listed if len({window.start for window in period.windows}) > 1 else ""
+    yield (_time(period.start, zone), "", *_numbers(period), listed)
+    for value in period.values:
+        yield ("", value.value, *_numbers(value), "")
+
+
+def _numbers(counts: Period | ValueCounts) -> tuple[object, ...]:
     return (
-        _time(period.start, zone),
-        period.state.value,
-        period.sent,
-        period.stored,
-        period.rejected,
-        period.missing or None,
-        period.surplus or None,
-        listed if len(period.windows) > 1 else "",
+        counts.state.value,
+        counts.sent,
+        counts.stored,
+        counts.rejected,
+        counts.missing or None,
+        counts.surplus or None,
     )
 
 

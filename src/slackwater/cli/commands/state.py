@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,21 +100,11 @@ def _print_failed(failed: list[FailedPeriod]) -> None:
 
 
 def _print_source(item: SourceStates, failed: list[FailedPeriod]) -> None:
-    by_day = item.total.unit == "day"
-    print_text(item.source if by_day else f"{item.source:<12}{_HOURS}")
     bad = {datetime.fromisoformat(f"{period.period}:00:00+00:00") for period in failed}
-    signs_of = {period.start: _SIGNS[period.state.value] for period in item.periods}
-    for number in range((item.last - item.first).days + 1):
-        day = item.first + timedelta(days=number)
-        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        hours = [midnight + timedelta(hours=hour) for hour in range(24)]
-        if by_day:
-            # A local day may begin on another UTC date: it is shown on the one that most of it is on.
-            found = [sign for start, sign in signs_of.items() if (start + timedelta(hours=12)).date() == day]
-            signs = _FAILED if bad.intersection(hours) else found[0] if found else _SIGNS["unknown"]
-        else:
-            signs = "".join(_FAILED if hour in bad else signs_of.get(hour, _SIGNS["unknown"]) for hour in hours)
-        print_text(f"{day}  {signs}")
+    _print_map(item, item.source, {period.start: period.state.value for period in item.periods}, bad)
+    for value in dict.fromkeys(each.value for period in item.periods for each in period.values):
+        found = {each.start: [of.state.value for of in each.values if of.value == value] for each in item.periods}
+        _print_map(item, value, {start: states[0] for start, states in found.items() if states})
     print_text(f"{item.state.value}, {item.line}", style=COUNT_STYLES[item.state])
     wrong = [period for period in item.periods if period.missing or period.surplus]
     for period in wrong[:_NAMED]:
@@ -124,9 +115,34 @@ def _print_source(item: SourceStates, failed: list[FailedPeriod]) -> None:
     _print_failed(failed)
 
 
+def _print_map(
+    item: SourceStates, title: str, states: Mapping[datetime, str], bad: Collection[datetime] = frozenset()
+) -> None:
+    """Print the states of a source, or of one of its values, by day, with the hours that have failed."""
+    by_day = item.total.unit == "day"
+    print_text(title if by_day else f"{title:<12}{_HOURS}")
+    signs_of = {start: _SIGNS[state] for start, state in states.items()}
+    for number in range((item.last - item.first).days + 1):
+        day = item.first + timedelta(days=number)
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        hours = [midnight + timedelta(hours=hour) for hour in range(24)]
+        if by_day:
+            # A local day may begin on another UTC date: it is shown on the one that most of it is on.
+            found = [sign for start, sign in signs_of.items() if (start + timedelta(hours=12)).date() == day]
+            signs = _FAILED if any(hour in bad for hour in hours) else found[0] if found else _SIGNS["unknown"]
+        else:
+            signs = "".join(_FAILED if hour in bad else signs_of.get(hour, _SIGNS["unknown"]) for hour in hours)
+        print_text(f"{day}  {signs}")
+
+
 def _described(period: SourcePeriod) -> str:
-    difference = f"missing {period.missing:,}" if period.missing else f"surplus {period.surplus:,}"
-    missing = [f"{window.start:%H:%M}: {window.missing:,}" for window in period.windows if window.missing]
+    differences = {"missing": period.missing, "surplus": period.surplus}
+    difference = ", ".join(f"{name} {number:,}" for name, number in differences.items() if number)
+    missing = [
+        f"{window.start:%H:%M}{f' {window.value}' if window.value else ''}: {window.missing:,}"
+        for window in period.windows
+        if window.missing
+    ]
     named = f"{', '.join(missing[:_NAMED])}{', ...' if len(missing) > _NAMED else ''}"
     detail = f" ({named})" if missing and len(period.windows) > 1 else ""
     return f"{period.start:%Y-%m-%d %H:%M} {period.state.value}, {difference}{detail}"

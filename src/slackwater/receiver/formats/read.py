@@ -13,10 +13,11 @@ from slackwater.receiver.formats.csv_file import count_csv_rows, parse_csv
 from slackwater.receiver.formats.json_file import count_ndjson_rows, parse_json_array, parse_ndjson
 from slackwater.receiver.formats.parquet_file import open_parquet, parse_parquet
 from slackwater.receiver.parsing.compression import decompressed_file, open_decompressed
+from slackwater.receiver.parsing.count_keys import KEY_NUMBER
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.rejections import REJECTIONS, first_rejections, rejections_table
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import EVENT_TIME, TIMESTAMP
+from slackwater.sources.event_schema import EVENT_TIME
 from slackwater.sources.file_format import Csv, Json, Ndjson, Parquet, Xlsx
 
 
@@ -61,7 +62,10 @@ def add_left_out(checked: CheckedEvents, rows: ParsedRows) -> CheckedEvents:
     indexes = positions.take(checked.rejections["index"])
     rejections = checked.rejections.set_column(0, REJECTIONS.field("index"), indexes)
     left_out = rejections_table(rows.left_out)
-    left_out = left_out.append_column(rejections.schema.field(EVENT_TIME), pa.nulls(left_out.num_rows, TIMESTAMP))
+    # Nothing in them is readable.
+    for name in (EVENT_TIME, KEY_NUMBER):
+        field = rejections.schema.field(name)
+        left_out = left_out.append_column(field, pa.nulls(left_out.num_rows, field.type))
     return CheckedEvents(checked.table, first_rejections([rejections, left_out]))
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from slackwater.formatting import counted
 from slackwater.receiver.parsing.columns import Column, ColumnReader
+from slackwater.receiver.parsing.count_keys import KEY_NUMBER, rejected_key_numbers
 from slackwater.receiver.parsing.json_values import (
     collect_from_objects,
     collect_from_table,
@@ -70,14 +71,14 @@ class CheckedEvents(NamedTuple):
     """The accepted events, in their order, with the columns of `event_schema`."""
     rejections: pa.Table
     """The rejected events in order of index: the columns of `REJECTIONS`, `EVENT_TIME` with the timestamp of each that
-    has a readable one, and `line` and `text` after `located`."""
+    has a readable one, `KEY_NUMBER`, and `line` and `text` after `located`."""
     missing_columns: Sequence[str] = ()
     """The partner's names of fields for which the file has no column; none for JSON."""
 
     @property
     def rejected(self) -> list[RejectedEvent]:
         """The rejected events as objects, for callers that expect few."""
-        rows = self.rejections.drop_columns([EVENT_TIME]).to_pylist()
+        rows = self.rejections.drop_columns([EVENT_TIME, KEY_NUMBER]).to_pylist()
         return [RejectedEvent(**{**row, "rule": RejectionRule(row["rule"])}) for row in rows]
 
     def located(self, texts: pa.Array, lines: pa.Array | None = None, *, first_index: int = 0) -> CheckedEvents:
@@ -136,12 +137,16 @@ def check_events(
 
     checked = [*(column.array for column in columns), timestamps, extra.array]
     table = pa.Table.from_arrays(checked, [*by_name, EVENT_TIME, EXTRA])
+    counted_by = source.counts and source.counts.by
+    invalid = by_name[counted_by].rejections["index"] if counted_by else pa.chunked_array([], pa.int64())
+    key_numbers = rejected_key_numbers(table, rejected, source.count_keys, invalid=invalid)
     if rejected.num_rows:
         indices = pc.indices_nonzero(pa.repeat(True, table.num_rows)).cast(pa.int64())
         table = table.filter(pc.invert(pc.is_in(indices, value_set=rejected["index"])))
     for name, derived in source.enrich.items():
         table = table.append_column(name, derive_column(table, derived))
     rejected = rejected.append_column(EVENT_TIME, timestamps.take(rejected["index"]))
+    rejected = rejected.append_column(KEY_NUMBER, key_numbers)
     return CheckedEvents(table.select(event_schema(source).names), rejected)
 
 

@@ -190,7 +190,7 @@ class FileFetcher:
             )
             if self.source.counts and staged.version.rejected:
                 origin, at = file_origin(content_id, version.digest), received.received_at
-                hours = rejected_by_hour(staged.rejected_bins, origin=origin, received_at=at)
+                hours = rejected_by_hour(staged.rejected_bins, self.source.count_keys, origin=origin, received_at=at)
                 self.put_rejected(self.source.source, hours)
             self.raw_writer.write_files(self.source, staged.files, origin=f"{content_id}-{version.attempt}")
 

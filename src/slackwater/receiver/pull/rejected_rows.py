@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
-from slackwater.receiver.writing.rejected_hours import count_bins
+from slackwater.receiver.writing.rejected_hours import RejectedBins, count_bins
 from slackwater.receiver.writing.rejects import to_jsonl
-from slackwater.sources.event_schema import EVENT_TIME
 
 WHOLE_FILE_ROWS = 100_000
 """A file is rejected as a whole if so many rows at its start break the same rule; fewer if it has no more rows."""
@@ -29,8 +28,8 @@ class RejectedRows:
         self.path = path
         self.count = 0
         """Number of rejected rows."""
-        self.bins = Counter[int | None]()
-        """Rejected rows by the time in them, as `count_bins` counts them; None has those without one."""
+        self.bins: RejectedBins = Counter()
+        """Rejected rows by the time in them, as `count_bins` counts them."""
         # Rows at the start of the file that all break the same rule; at most `WHOLE_FILE_ROWS` are counted.
         self._leading = 0
         self._batch_id, self._origin = batch_id, origin
@@ -72,7 +71,7 @@ class RejectedRows:
         else:
             self._write(written)
         self.count += rejected
-        self.bins += count_bins(rejections[EVENT_TIME])
+        self.bins += count_bins(rejections)
 
     @property
     def is_limit_reached(self) -> bool:
@@ -92,7 +91,7 @@ class RejectedRows:
             self._file.seek(self._last_position)
             self._file.truncate()
             self._write(self._last_example, rows=rows - EXAMPLES + 1)
-        self.bins[None] += rows - self.count  # the rows that were not read
+        self.bins[None, None] += rows - self.count  # the rows that were not read
         self.count = rows
         if rows > self._leading:
             scope = f"the first {self._leading:,} of {rows:,} rows break"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +22,7 @@ from slackwater.receiver.pull.rejected_rows import RejectedRows
 from slackwater.receiver.writing.partition_writer import PartitionWriter
 from slackwater.receiver.writing.partitioning import add_metadata, assign_event_ids
 from slackwater.receiver.writing.raw_writer import PartitionFile
+from slackwater.receiver.writing.rejected_hours import RejectedBins
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import EXTRA
 from slackwater.sources.file_format import Csv
@@ -43,7 +43,7 @@ class StagedFile:
     """One Parquet file for each partition of `version`, in the same order."""
     rejects: Path
     """The rejected rows as JSON lines, or examples of them if `version.rejection` is set."""
-    rejected_bins: Counter[int | None]
+    rejected_bins: RejectedBins
     """Rejected rows by the time in them, as `count_bins` counts them."""
     first_reason: str
     """Why the first rejected row was rejected; empty if none was."""
@@ -75,7 +75,9 @@ def stage_file(
     rows, new_columns, missing = 0, list[str](), tuple[str, ...]()
     with (
         RejectedRows(path.with_name("rejects.jsonl"), batch_id=batch_id, origin=f"pull:{name}") as rejected,
-        PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
+        PartitionWriter(
+            path.parent, with_metadata, name=name, id_column=source.event_id, keys=source.count_keys
+        ) as partitions,
     ):
         blocks = read_file(path, source, name=name, received_at=received_at, first_received_at=first_received_at)
         for block in _without_empty_file(blocks, path, source, name):

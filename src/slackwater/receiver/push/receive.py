@@ -35,7 +35,7 @@ from slackwater.receiver.writing.partitioning import (
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.receiver.writing.rejected_hours import count_bins, rejected_by_hour
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import EVENT_TIME, EXTRA, partner_schema
+from slackwater.sources.event_schema import EXTRA, partner_schema
 from slackwater.sources.old_events import OldEvents, find_old_events
 from slackwater.state.facts import RejectedEvents
 
@@ -200,8 +200,10 @@ class Receiver:
         source, received_at, rejects = checked.receipt.definition, checked.receipt.received_at, checked.rejects
         if source.counts and rejects.num_rows:
             # First: the object that is written next shows a repeated call that all of this was done.
-            bins = count_bins(rejects[EVENT_TIME])
-            self.put_rejected(source.source, rejected_by_hour(bins, origin=checked.batch_id, received_at=received_at))
+            hours = rejected_by_hour(
+                count_bins(rejects), source.count_keys, origin=checked.batch_id, received_at=received_at
+            )
+            self.put_rejected(source.source, hours)
         rejected = self.raw_writer.write_rejects(
             source, rejects, received_at=received_at, batch_id=checked.batch_id, origin=checked.origin
         )

@@ -25,8 +25,9 @@ from slackwater.receiver.writing.partitioning import PARQUET, row_indexes, split
 from slackwater.receiver.writing.raw_writer import PartitionFile
 from slackwater.receiver.writing.spill_file import SpillFile
 from slackwater.receiver.writing.windows import hour_bins, windows_in
-from slackwater.sources.event_schema import EVENT_TIME
+from slackwater.sources.counts import ALL
 from slackwater.sources.partitions import Partition
+from slackwater.state.facts import Histogram, added
 
 # Hours of one file. The file cache lists the objects of a file in one item, and DynamoDB limits an item to 400 KB.
 MAX_PARTITIONS = 4_000
@@ -45,19 +46,26 @@ class PartitionWriter:
     """
 
     def __init__(
-        self, folder: Path, transform: Callable[[pa.Table], pa.Table], *, name: str, id_column: str | None = None
+        self,
+        folder: Path,
+        transform: Callable[[pa.Table], pa.Table],
+        *,
+        name: str,
+        id_column: str | None = None,
+        keys: tuple[str, ...] = (ALL,),
     ) -> None:
         """Write to `folder`, a local folder that exists.
 
         `transform` is applied to each table of events before it is written, for example to add metadata. With
         `id_column`, a partition keeps only the first event of each id. `name` is the partner's name for the file, for
-        error messages.
+        error messages. Events are counted by `keys` (`Counts.keys`).
         """
         self._folder, self._transform, self._name, self._id_column = folder, transform, name, id_column
+        self._keys = keys
         self._buffer: list[pa.Table] = []
         self._buffered_bytes = 0
         self._rows: dict[Partition, int] = defaultdict(int)
-        self._bins: dict[Partition, tuple[int, ...]] = {}
+        self._bins: dict[Partition, Histogram] = defaultdict(lambda: added([], keys))
         self._spill: SpillFile[Partition] = SpillFile(folder / "spill.arrow")
         self._files: dict[Partition, tuple[_AppendOnlyFile, pq.ParquetWriter]] = {}
 
@@ -97,7 +105,7 @@ class PartitionWriter:
             if self._id_column and (dropped := _drop_duplicates(path, self._id_column)):
                 rows -= dropped
                 with path.open("rb") as file:
-                    bins = windows_in(file, uri=path.name)
+                    bins = windows_in(file, self._keys, uri=path.name)
             files.append(PartitionFile(partition, path, rows, bins))
         return files
 
@@ -117,10 +125,7 @@ class PartitionWriter:
 
     def _write(self, partition: Partition, table: pa.Table) -> None:
         """Transform the events and append them to the file of their partition as one row group."""
-        bins = hour_bins(table[EVENT_TIME])
-        if before := self._bins.get(partition):
-            bins = tuple(map(int.__add__, before, bins))
-        self._bins[partition] = bins
+        self._bins[partition] = added([self._bins[partition], hour_bins(table, self._keys)], self._keys)
         table = self._transform(table)
         if partition not in self._files:
             sink = _AppendOnlyFile(self._path(partition))

@@ -7,7 +7,7 @@ retry after a crash writes only what is missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.receiver.writing.partitioning import PARQUET, HourSplit
-from slackwater.receiver.writing.rejected_hours import count_bins, metadata_of
+from slackwater.receiver.writing.rejected_hours import RejectedBins, count_bins, metadata_of
 from slackwater.receiver.writing.rejects import rejects_uri, to_jsonl
 from slackwater.receiver.writing.windows import hour_bins, windows_metadata
 from slackwater.sources.definition import Source
-from slackwater.sources.event_schema import EVENT_TIME
 from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri
+from slackwater.state.facts import Histogram, total_of
 from slackwater.storage import ObjectStore
 
 # Objects that are written at the same time. A write mostly waits for S3.
@@ -36,8 +36,7 @@ class PartitionFile(NamedTuple):
     partition: Partition
     path: Path
     rows: int
-    bins: tuple[int, ...]
-    """The events by five minutes of the hour."""
+    bins: Histogram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +66,8 @@ class RawWriter:
         """
         ids, new = sorted(set(batch_ids)), list[int]()
 
-        def put(partition: Partition, bins: tuple[int, ...], body: bytes) -> int:
-            rows = sum(bins)
+        def put(partition: Partition, bins: Histogram, body: bytes) -> int:
+            rows = total_of(bins)
             # The name depends on the batches, not on the events, and `source` is the definition in their receipts: a
             # retry finds the objects of the first attempt even if the source's definition has changed in between. The
             # number of events is that of the first attempt, too (`slackwater.receiver.push.receive.Receipt.rows`).
@@ -83,7 +82,7 @@ class RawWriter:
 
         # Encode before the threads start: encoding needs the processor, and the threads are only for waiting for S3.
         encoded = [
-            (partition, hour_bins(table[EVENT_TIME]), encode_parquet(table)) for partition, table in split.runs()
+            (partition, hour_bins(table, source.count_keys), encode_parquet(table)) for partition, table in split.runs()
         ]
         try:
             with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
@@ -116,12 +115,12 @@ class RawWriter:
         if not rejections.num_rows:
             return 0
         uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
-        metadata = metadata_of(count_bins(rejections[EVENT_TIME]))
+        metadata = metadata_of(count_bins(rejections))
         is_new = self.store.put_new(uri, to_jsonl(rejections, batch_id=batch_id, origin=origin), metadata=metadata)
         return rejections.num_rows if is_new else 0
 
     def write_rejects_file(
-        self, source: Source, path: Path, *, bins: Mapping[int | None, int], received_at: datetime, batch_id: str
+        self, source: Source, path: Path, *, bins: RejectedBins, received_at: datetime, batch_id: str
     ) -> None:
         """Write the local file at `path`, rejected events as JSON lines, as one object, unless it exists or is empty.
 

@@ -1,9 +1,14 @@
-"""Stored events by the windows of five minutes of their hour: in the metadata of each raw object."""
+"""Stored events by the windows of five minutes of their hour: in the metadata of each raw object.
+
+With `by` in the `counts` of a source, the events of each value are counted by themselves.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 import pyarrow as pa
@@ -11,11 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slackwater.errors import ObjectInvalid
+from slackwater.receiver.parsing.count_keys import key_numbers
+from slackwater.sources.counts import ALL, column_of
 from slackwater.sources.event_schema import EVENT_TIME
-from slackwater.state.facts import BINS, HOUR
+from slackwater.state.facts import BINS, HOUR, Histogram, added
 
 WINDOWS = "windows"
 """The key of the metadata: 12 numbers, separated by commas."""
+BY_VALUE = "windows-by-value"
+"""The key of the metadata of a source with `by`: a digest of the keys, and 12 numbers for each of them."""
 _BIN_US = HOUR // BINS // timedelta(microseconds=1)
 
 
@@ -29,38 +38,72 @@ def bin_numbers(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.subtract(quotients, is_above.cast(pa.int64()))
 
 
-def hour_bins(timestamps: pa.ChunkedArray) -> tuple[int, ...]:
-    """Return the number of events in each of the 12 windows of their hour; all timestamps are of one UTC hour."""
-    bins, counts = [0] * BINS, pc.value_counts(bin_numbers(timestamps))
+def keyed_bins(events: pa.Table, keys: tuple[str, ...]) -> pa.ChunkedArray:
+    """Return for each event its `bin_numbers`, times the number of keys, plus its `key_numbers`."""
+    return pc.add(pc.multiply(bin_numbers(events[EVENT_TIME]), len(keys)), key_numbers(events, keys))
+
+
+def columns_of(names: Iterable[str], keys: tuple[str, ...]) -> list[str]:
+    """Return the columns that `keyed_bins` reads of an object with columns of these names."""
+    column = column_of(keys)
+    # An object that was written before the source had the field has no such column.
+    return [EVENT_TIME, *(name for name in names if column and name == column[0])]
+
+
+def hour_bins(events: pa.Table, keys: tuple[str, ...]) -> Histogram:
+    """Return the number of events in each of the 12 windows of their hour; all events are of one UTC hour."""
+    bins, counts = {key: [0] * BINS for key in keys}, pc.value_counts(keyed_bins(events, keys))
     for number, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
-        bins[number % BINS] += count
-    return tuple(bins)
+        bins[keys[number % len(keys)]][number // len(keys) % BINS] += count
+    return {key: tuple(numbers) for key, numbers in bins.items()}
 
 
-def windows_metadata(bins: tuple[int, ...]) -> dict[str, str]:
-    """Return the metadata of an object with these events: at most 160 bytes of the 2 KB that S3 allows."""
-    return {WINDOWS: ",".join(map(str, bins))}
+def windows_metadata(bins: Histogram) -> dict[str, str]:
+    """Return the metadata of an object with these events: with 8 values at most 1.2 of the 2 KB that S3 allows."""
+    metadata = {WINDOWS: _joined(added([bins], (ALL,))[ALL])}
+    if ALL not in bins:
+        numbers = _joined(number for numbers in bins.values() for number in numbers)
+        metadata[BY_VALUE] = f"{_digest(tuple(bins))}:{numbers}"
+    return metadata
 
 
-def read_windows(metadata: Mapping[str, str]) -> tuple[int, ...] | None:
-    """Return the events by window from the metadata of an object; None if it was written before metadata had them."""
-    numbers = metadata.get(WINDOWS, "").split(",")
-    return tuple(map(int, numbers)) if len(numbers) == BINS and all(map(str.isdecimal, numbers)) else None
+def read_windows(metadata: Mapping[str, str], keys: tuple[str, ...]) -> Histogram | None:
+    """Return the events by window and key from the metadata of an object.
+
+    None if it was written before metadata had them, or while the source had other keys.
+    """
+    digest, _, numbers = metadata.get(BY_VALUE, "").partition(":")
+    if keys == (ALL,):
+        digest, numbers = _digest(keys), metadata.get(WINDOWS, "")
+    found = numbers.split(",")
+    if digest != _digest(keys) or len(found) != BINS * len(keys) or not all(map(str.isdecimal, found)):
+        return None
+    counts = list(map(int, found))
+    return {key: tuple(counts[BINS * index : BINS * (index + 1)]) for index, key in enumerate(keys)}
 
 
-def windows_in(file: io.IOBase, *, uri: str) -> tuple[int, ...]:
-    """Return the events by window of an object of raw events, from the column of their timestamps.
+def windows_in(file: io.IOBase, keys: tuple[str, ...], *, uri: str) -> Histogram:
+    """Return the events by window and key of an object of raw events, from the columns.
 
     Only one row group is in memory. Raises `ObjectInvalid`, with `uri`, if the receiver has not written `file`.
     """
-    bins = [0] * BINS
+    bins = added([], keys)
     try:
         with pq.ParquetFile(file) as parquet:
+            names = columns_of(parquet.schema_arrow.names, keys)
             for group in range(parquet.num_row_groups):
-                times = parquet.read_row_group(group, columns=[EVENT_TIME], use_threads=False)[EVENT_TIME]
-                bins = [before + more for before, more in zip(bins, hour_bins(times), strict=True)]
+                events = parquet.read_row_group(group, columns=names, use_threads=False)
+                bins = added([bins, hour_bins(events, keys)], keys)
     except (pa.ArrowException, KeyError) as error:
         raise ObjectInvalid(
             f"{uri} has no timestamps ({error}): it was not written by the receiver (remove it)"
         ) from error
-    return tuple(bins)
+    return bins
+
+
+def _joined(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _digest(keys: tuple[str, ...]) -> str:
+    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:8]

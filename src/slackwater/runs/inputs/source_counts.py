@@ -6,15 +6,26 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.period import Period, start_of
+from slackwater.sources.counts import ALL
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition
 from slackwater.state.completeness import PeriodCounts, SourceCounts, fact_hours, period_counts, total_counts
 from slackwater.state.facts import StateTable, content_of
+from slackwater.state.fold import PeriodState
+from slackwater.state.rollup import with_values
+
+
+class CountsTable(StateTable, Protocol):
+    """A table of facts, with the states that follow from them."""
+
+    def states(self, source: str, starts: Iterable[datetime]) -> list[PeriodState]:
+        """Return the stored states of the periods that begin then, in order. The reads are consistent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +33,7 @@ class CountsReader:
     """Compares what sources have sent with what is stored. All methods raise `CloudError`."""
 
     project: Project
-    state: StateTable
+    state: CountsTable
     files: FileCache
 
     def periods(
@@ -37,7 +48,8 @@ class CountsReader:
 
         `stored` is the number of stored events that count, by hour, and was read before: a report that comes in between
         makes no hour complete that is not. Rejected events of hours before the first report, which are unknown in any
-        case, are read with `reads_unknown` only.
+        case, are read with `reads_unknown` only. What is stored of each value is not in `stored`: those of a source
+        that counts by a column are in the stored states, which follow some seconds later.
         """
         coverage = self.state.coverage(source.source)
         wanted = fact_hours(source, hours)
@@ -46,9 +58,13 @@ class CountsReader:
         facts = self.state.facts(source.source, wanted)
         origins = {item.origin for hour in facts.values() for item in hour.rejected}
         current = current_origins(source.source, origins, files=self.files)
-        return period_counts(
+        periods = period_counts(
             source, hours, facts=facts, coverage=coverage, stored=stored, is_current=current.__contains__
         )
+        if source.count_keys == (ALL,):
+            return periods
+        states = {state.start: state for state in self.state.states(source.source, [each.start for each in periods])}
+        return [with_values(period, states.get(period.start)) for period in periods]
 
     def of_day(self, pipeline: str, day: Period, manifest: InputManifest) -> dict[str, list[PeriodCounts]]:
         """Return the counts of each source of the pipeline that has `counts`, in the UTC hours of a day.

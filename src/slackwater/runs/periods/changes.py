@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from slackwater.model import Record, json_schema
 from slackwater.runs.periods.read_parts import PartReader
-from slackwater.state.completeness import CountState
-from slackwater.state.facts import HOUR, HourFacts
-from slackwater.state.fold import Period, PeriodState
+from slackwater.sources.counts import value_of
+from slackwater.state.completeness import CountState, KeyCounts
+from slackwater.state.facts import HOUR, HourFacts, total_of
+from slackwater.state.fold import Period, PeriodState, WindowState
 from slackwater.storage import ObjectStore
 
 LISTS = "state/"
@@ -25,12 +26,26 @@ class WindowChange(Record):
     start: datetime
     """UTC."""
     end: datetime
+    value: str | None
+    """Of the column by which the source counts, or `other`: a time has a window of each. None without a column."""
     state: CountState
     sent: int | None
     """None without a report."""
     stored: int
     rejected: int
     missing: int
+
+
+class ValueChange(Record):
+    """The events of one value in a period."""
+
+    value: str
+    state: CountState
+    sent: int | None
+    stored: int
+    rejected: int
+    missing: int
+    surplus: int
 
 
 class PeriodChanged(Record):
@@ -51,6 +66,8 @@ class PeriodChanged(Record):
     rejected: int
     missing: int
     surplus: int
+    values: tuple[ValueChange, ...]
+    """Of a source that counts by a column: `state` is that of the worst value. Otherwise empty."""
     windows: tuple[WindowChange, ...]
     files: str | None
     """URI of the list of the files that `stored` counts; None while the state is unknown."""
@@ -74,9 +91,27 @@ def period_changed(state: PeriodState, files: str | None) -> PeriodChanged:
         rejected=state.rejected,
         missing=state.missing,
         surplus=state.surplus,
-        windows=tuple(WindowChange(**window._asdict(), missing=window.missing) for window in state.windows),
+        values=value_changes(state.values),
+        windows=tuple(_window(window) for window in state.windows),
         files=files,
     )
+
+
+def value_changes(values: Iterable[KeyCounts]) -> tuple[ValueChange, ...]:
+    """Return the events of each value; none of a source that counts without a column."""
+    return tuple(
+        ValueChange(value=value, missing=each.missing, surplus=each.surplus, **_without_key(each))
+        for each in values
+        if (value := value_of(each.key)) is not None
+    )
+
+
+def _window(window: WindowState) -> WindowChange:
+    return WindowChange(value=value_of(window.key), missing=window.missing, **_without_key(window))
+
+
+def _without_key(counts: KeyCounts | WindowState) -> dict[str, Any]:
+    return {name: value for name, value in counts._asdict().items() if name != "key"}
 
 
 def save_list(
@@ -86,7 +121,7 @@ def save_list(
     store: ObjectStore = reader.store
     source = state.source
     files = [
-        {"uri": reader.uri(source, hour, part.name), "events": sum(part.bins), "bytes": part.bytes}
+        {"uri": reader.uri(source, hour, part.name), "events": total_of(part.bins), "bytes": part.bytes}
         for hour in period.hours
         for part in sorted(facts[hour].parts)
     ]

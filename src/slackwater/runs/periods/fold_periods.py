@@ -29,10 +29,10 @@ from slackwater.runs.periods.changes import PutsChanges, period_changed, save_li
 from slackwater.runs.periods.count_ids import distinct_bins
 from slackwater.runs.periods.read_parts import PartReader
 from slackwater.sources.definition import Source
-from slackwater.state.completeness import CountState
-from slackwater.state.facts import HOUR, Coverage, HourFacts, Part
+from slackwater.state.completeness import CountState, keys_at
+from slackwater.state.facts import Coverage, HourFacts, Part, hours_between, joined, regrouped
 from slackwater.state.fold import Distinct, Period, PeriodState, fold, is_news, periods_with
-from slackwater.state.periods import PeriodTable
+from slackwater.state.periods import Covered, PeriodTable
 from slackwater.storage import StoredObject
 
 _THREADS = 16
@@ -86,17 +86,19 @@ class PeriodFolder:
         known = {(hour, part.name) for hour, found in facts.items() for part in found.parts}
         return [(hour, name) for hour, names in listed.items() for name in names if (hour, name) not in known]
 
-    def fold(self, source: str, hours: Collection[datetime]) -> SourceFold:
+    def fold(self, source: str, hours: Collection[datetime], *, only_objects: bool = False) -> SourceFold:
         """Compute, store and announce the states of the periods with these UTC hours of a source with `counts`.
 
-        Also those of hours that reports cover since the last call, although they do not name them. Raises `CloudError`
-        if the table cannot be read, or a message not be sent; periods that fail for another reason stop no others.
+        Also those of hours that reports cover since the last call, although they do not name them. With `only_objects`
+        nothing but objects has changed: states that exist know what the reports cover. Raises `CloudError` if the table
+        cannot be read, or a message not be sent; periods that fail for another reason stop no others.
         """
         definition = self.project.source(source)
         # First the states, then the facts: whoever stores a state later has read no fewer facts than its writer.
         periods = periods_with(definition, hours)
         before = self._states(definition, periods)
-        known, covered = self.table.folded(source), self.table.coverage(source)
+        is_covered = only_objects and len(before) == len(periods)
+        covered, known = Covered(None, None) if is_covered else self.table.covered(source)
         uncovered = _between(known, covered).difference(hours) if covered else set()
         if uncovered:
             periods = periods_with(definition, {*hours, *uncovered})
@@ -125,26 +127,37 @@ class PeriodFolder:
         return [each for each in _map(fold_one, periods) if each], failed
 
     def _states(self, source: Source, periods: Sequence[Period]) -> list[PeriodState]:
-        return self.table.states(source.source, [period.start for period in periods])
+        # At half the price. An earlier state is not replaced: then the newest one is read.
+        return self.table.states(source.source, [period.start for period in periods], newest=False)
+
+    def _newest(self, period: Period) -> PeriodState | None:
+        return next(iter(self.table.states(period.source.source, [period.start])), None)
 
     def _fold(self, period: Period, before: PeriodState | None, coverage: Coverage | None) -> Folded:
-        """Compute and store the state of one period; `before` is its stored state."""
-        source = period.source
+        """Compute and store the state of one period; `before` is its stored state, or an earlier one."""
+        source, is_newest = period.source, False
+        if coverage is None and before:
+            coverage = before.covered
         for _ in range(_ATTEMPTS):
             facts = self._facts(period)
             state = fold(period, facts, coverage, distinct=before.distinct if before else None)
             if state.needs_ids:
-                distinct = Distinct(state.parts, self._distinct(period, facts))
+                keys = tuple(key for key, _ in state.keys)
+                distinct = Distinct(state.parts, self._distinct(period, facts, keys))
                 state = fold(period, facts, coverage, distinct=distinct)
             if before and before.facts == state.facts:
-                return Folded(period, before, facts)
-            version = before.version + 1 if before else 1
-            is_told = not is_news(before, state) and (before is None or before.announced == before.version)
-            announced = version if is_told else before.announced if before else 0
-            state = state._replace(version=version, announced=announced)
-            if self.table.put_state(state):
-                return Folded(period, state, facts)
-            before = next(iter(self._states(source, [period])), None)
+                newest = before if is_newest else self._newest(period)
+                if newest and newest.version == before.version:
+                    return Folded(period, newest, facts)
+            else:
+                version = before.version + 1 if before else 1
+                is_told = not is_news(before, state) and (before is None or before.announced == before.version)
+                announced = version if is_told else before.announced if before else 0
+                state = state._replace(version=version, announced=announced)
+                if self.table.put_state(state):
+                    return Folded(period, state, facts)
+                newest = self._newest(period)
+            before, is_newest = newest, True
             coverage = self.table.coverage(source.source)
         raise Unavailable(f"other processes keep changing the state of {source.source} at {period.start:%Y-%m-%dT%H}")
 
@@ -168,23 +181,36 @@ class PeriodFolder:
             if not listing.is_removed(item.uri):
                 hour, part = places[item.uri]
                 counted[hour].append(part)
+        keys = keys_at(source, period.start, facts)
         origins = {item.origin for found in facts.values() for item in found.rejected}
         current = current_origins(source.source, origins, files=self.files)
         return {
             hour: HourFacts(
-                found.reports, tuple(item for item in found.rejected if item.origin in current), tuple(counted[hour])
+                found.reports,
+                tuple(item for item in found.rejected if item.origin in current),
+                tuple(self._by_keys(source.source, hour, part, keys) for part in counted[hour]),
             )
             for hour, found in facts.items()
         }
 
-    def _distinct(self, period: Period, facts: Mapping[datetime, HourFacts]) -> tuple[int, ...]:
+    def _by_keys(self, source: str, hour: datetime, part: Part, keys: tuple[str, ...]) -> Part:
+        """Return an object by these keys. It is read again if the source had others when it was stored."""
+        if regrouped(part.bins, keys):
+            return part
+        if again := self.parts.read(source, hour, part.name, keys):
+            self.table.put_parts(source, {hour: [again]})
+        return again or part
+
+    def _distinct(
+        self, period: Period, facts: Mapping[datetime, HourFacts], keys: tuple[str, ...]
+    ) -> Mapping[str, tuple[int, ...]]:
         column = period.source.id_column
         if column is None:  # `needs_ids` says otherwise
             raise ValueError(period.source.source)
-        return tuple(
-            count
-            for hour in period.hours
-            for count in distinct_bins(self.parts, period.source.source, column, hour, facts[hour].parts)
+        source = period.source.source
+        return joined(
+            (distinct_bins(self.parts, source, column, hour, facts[hour].parts, keys=keys) for hour in period.hours),
+            keys,
         )
 
     def _announce(self, folded: Sequence[Folded]) -> int:
@@ -216,17 +242,10 @@ def _map(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_
 def _between(known: Coverage | None, covered: Coverage) -> set[datetime]:
     """Return the UTC hours that reports cover, and did not cover before."""
     if known is None:
-        return set(_hours(covered.first, covered.through))
-    return {*_hours(covered.first, known.first), *_hours(known.through, covered.through)}
+        return set(hours_between(covered.first, covered.through))
+    return {*hours_between(covered.first, known.first), *hours_between(known.through, covered.through)}
 
 
 def _touched(covered: Coverage | None) -> list[datetime]:
     """Return the hours in which the time begins and ends."""
     return [instant.replace(minute=0, second=0, microsecond=0) for instant in covered or ()]
-
-
-def _hours(start: datetime, end: datetime) -> Iterable[datetime]:
-    hour = start.replace(minute=0, second=0, microsecond=0)
-    while hour < end:
-        yield hour
-        hour += HOUR

@@ -25,20 +25,20 @@ class PartReader:
     store: ObjectStore
     raw_bucket: str
 
-    def read(self, source: str, hour: datetime, name: str) -> Part | None:
-        """Return what an object of a partition holds, from its metadata; None if there is none.
+    def read(self, source: str, hour: datetime, name: str, keys: tuple[str, ...]) -> Part | None:
+        """Return what an object of a partition holds by `keys`, from its metadata; None if there is none.
 
-        Of an object that was written before its metadata had its windows, the timestamps are read. Raises `CloudError`,
+        Of an object whose metadata does not have its events by these keys, the columns are read. Raises `CloudError`,
         and `ObjectInvalid` for an object that the receiver has not written.
         """
         uri = self.uri(source, hour, name)
         head = self.store.head(uri)
         if head is None:
             return None
-        bins = read_windows(head.metadata)
+        bins = read_windows(head.metadata, keys)
         if bins is None:
             with open_object(self.store, uri, head.size) as file:
-                bins = windows_in(file, uri=uri)
+                bins = windows_in(file, keys, uri=uri)
         return Part(name, bins, head.size, head.modified)
 
     def list(self, source: str, hours: list[datetime]) -> dict[datetime, list[str]]:

@@ -39,6 +39,7 @@ class _Work:
     """By hour and name of an object: the ids of the messages about it."""
     hours: dict[datetime, set[str]] = field(default_factory=lambda: defaultdict(set))
     listed: set[datetime] = field(default_factory=set)
+    only_objects: bool = True
     all: set[str] = field(default_factory=set)
 
 
@@ -71,7 +72,7 @@ def _fold(source: str, work: _Work, folder: PeriodFolder) -> MessagesFolded:
     failed, objects = dict[str, str](), 0
     try:
         objects = _put_parts(source, work, folder, failed)
-        result = folder.fold(source, work.hours)
+        result = folder.fold(source, work.hours, only_objects=work.only_objects)
     except SlackwaterError as error:
         return MessagesFolded(dict.fromkeys(work.all, str(error)), objects, 0)
     for hour, reason in result.failed.items():
@@ -89,6 +90,7 @@ def _add(work: Mapping[str, _Work], id_: str, body: str) -> None:
         for hour in hours:
             of_source.hours[hour].add(id_)
         of_source.listed.update(hours if message.listing else ())
+        of_source.only_objects = False
         of_source.all.add(id_)
     elif place := place_of(message.key):
         source, hour, name = place
@@ -106,6 +108,7 @@ def _has_counts(source: str, folder: PeriodFolder) -> bool:
 
 def _put_parts(source: str, work: _Work, folder: PeriodFolder, failed: dict[str, str]) -> int:
     """Store the objects of a source as facts; return their number. Adds messages whose objects cannot be read."""
+    keys = folder.project.source(source).count_keys
     wanted = {place: set(ids) for place, ids in work.objects.items()}
     if work.listed:
         for place in folder.unknown_objects(source, work.listed):
@@ -113,7 +116,7 @@ def _put_parts(source: str, work: _Work, folder: PeriodFolder, failed: dict[str,
 
     def read(place: tuple[datetime, str]) -> Part | SlackwaterError | None:
         try:
-            return folder.parts.read(source, *place)
+            return folder.parts.read(source, *place, keys)
         except SlackwaterError as error:
             return error
 
