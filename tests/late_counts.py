@@ -90,7 +90,7 @@ class LateCounts(LateAssertions):
             sent, is_known = 0, False
             if named:
                 newest = named[-1][-1]
-                sent, is_known = newest.counts[hour], newest.through >= hour + _HOUR
+                sent, is_known = sum(newest.counts[hour].values()), newest.through >= hour + _HOUR
             elif self.reports:
                 first = min(start for each in self.reports for start in each.counts)
                 is_known = first <= hour and hour + _HOUR <= max(each.through for each in self.reports)

@@ -115,8 +115,9 @@ class ScheduledRuns:
             return read[-1]
 
         evaluation = InputEvaluator(
-            project=world.project, inputs=world.inputs, counts=world.counts, table=world.table, now=now
-        ).evaluate(key)
+            project=world.project, inputs=world.inputs, counts=world.counts, table=world.table, verdicts=world.verdicts,
+            now=now,
+        ).evaluate(key)  # fmt: skip
         definition = world.project.pipelines[key.pipeline]
         expected = expected_outcome(
             self.lacks(key.date), definition.when, end=end_of(key.date, definition.timezone), now=read[-1],

@@ -106,7 +106,7 @@ def test_each_value_has_signs_of_its_own(monkeypatch, printed_by, document_of):
     facts = table.all_facts("clicks", period.hours)
     table.put_state(fold(period, facts, table.coverage("clicks"), distinct=None)._replace(version=1))
     project = Project(sources={"clicks": clicks}, pipelines={})
-    use_client(monkeypatch, a_client(project, deployment=SimpleNamespace(state_table="state"), period_table=table))
+    use_client(monkeypatch, with_verdicts(project, period_table=table))
     days = ("--from", "2026-01-01", "--to", "2026-01-01")
     [document] = document_of("state", *days)
     [found] = document["periods"]

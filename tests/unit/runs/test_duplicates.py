@@ -298,7 +298,7 @@ _stored = st.lists(st.tuples(st.sampled_from(["16", "17"]), st.integers(0, 3), _
 @given(stored=_stored, arriving=_stored)
 def test_rows_add_up_to_the_distinct_ids_and_published_objects_keep_their_counts(stored, arriving):
     stored_ids = {
-        an_object(n, seconds=at + 3 * (n >= len(stored)), hour=hour): [*event_ids, *[None] * nulls]
+        an_object(n, seconds=at + 4 * (n >= len(stored)), hour=hour): [*event_ids, *[None] * nulls]
         for n, (hour, at, event_ids, nulls) in enumerate([*stored, *arriving])
     }
     ids = {item.uri: event_ids for item, event_ids in stored_ids.items()}
