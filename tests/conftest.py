@@ -92,10 +92,12 @@ BARE_CLOUD = (
     "tests/airflow/test_emr_operators.py",
 )
 """Tests that share a cloud in which nothing is deployed."""
+SECOND_CLOUD = ("tests/cloud/test_late_days.py", "tests/cloud/test_chain.py")
+"""Tests of the shared cloud that need most time: in another process, with a cloud of that process."""
 THIRD_PROCESS = "gw2"
 SITES: list[Path] = []
 """The folder with the package of steps that the shared cloud's project uses, as soon as it exists."""
-GROUPS = ("cloud", "spark", *OWN_CLOUDS, "infra", "bare")
+GROUPS = ("cloud", "spark", *OWN_CLOUDS, "second cloud", "infra", "bare")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
 LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py", "tests/cloud/test_versions.py")
 """The tests of the group `cloud` that run after the others, in this order.
@@ -110,6 +112,8 @@ def group_of(file: str) -> str:
         return "cloud"
     if file in BARE_CLOUD:
         return "bare"
+    if file in SECOND_CLOUD:
+        return "second cloud"
     group = next((folder for folder in Path(file).parts if folder in GROUPS), None)
     return group if group and file not in OWN_CLOUDS else file
 
