@@ -132,7 +132,9 @@ class LateCounts(LateAssertions):
                 assert day.decision is LateDecision.DEFER
                 assert report.checked_at < day.figures.not_before <= report.checked_at + (limit + 0.1) * _HOUR
             elif day.rule in _AFTER_INCOMPLETE and is_short and self.on_removed != "drop":
-                published = self.world.table.day(PIPELINE, day.date).published
-                if published and published.run.attempt == day.attempt:
+                record = self.world.table.day(PIPELINE, day.date)
+                # A day that is due for another reason does not wait: a definition, a failure, a decision.
+                is_due = self.runs_for_its_definition(day.date) or record.hold or record.resolution
+                if record.published and record.attempts == day.attempt and not is_due:
                     written = [self.world.store.objects[uri][2] for uri in self.new_objects(day.date)]
                     assert not written or report.checked_at - min(written) >= (limit - 0.1) * _HOUR, day
