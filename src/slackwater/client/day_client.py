@@ -132,8 +132,9 @@ class DayClient(ClientResources):
     ) -> BackfillResult:
         """Run the missing and failed days from `first` to `last`, both included, and return when all have ended.
 
-        At most `parallel` days run at the same time, in order of date. With `stale`, days that are published from an
-        older definition or older code run too. `on_plan` gets the days before they run, and `on_day` the state of each.
+        Of an hourly pipeline, published hours whose inputs have changed run too. At most `parallel` days run at the
+        same time, in order of date. With `stale`, days that are published from an older definition or older code run
+        too. `on_plan` gets the days before they run, and `on_day` the state of each.
         The failure of a day is in the result. Raises `UnknownName`,
         `NotDeployed`, and `InputError` for a wrong range. A `KeyboardInterrupt` stops the backfill and its days.
         """
@@ -145,6 +146,7 @@ class DayClient(ClientResources):
             store=self.store,
             executions=self.executions,
             deployment=self.connection.deployment,
+            decide=lambda name, hours: self.dry_checker.decide(pipeline=name, dates=hours),
         )
         dates = period_name(first, name="first"), period_name(last, name="last")
         plan = backfiller.plan(self.project.pipeline(pipeline).pipeline, *dates, parallel=parallel, stale=stale)

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from slackwater.client.days.backfill_plan import DayKind, kind_of_hour
 from slackwater.client.days.verified import Verifier
 from slackwater.client.monitoring import days_to_monitor
 from slackwater.client.why import Explainer
@@ -124,6 +125,31 @@ def test_an_hour_that_has_not_begun_is_refused(world):
         freezer_of(world).freeze(
             pipeline=PIPELINE, date=f"{world.time + timedelta(hours=1):%Y-%m-%dT%H}", execution="x", correlation_id="c"
         )
+
+
+def kinds(world, *hours):
+    decisions = without_writes(world.checker).decide(pipeline=PIPELINE, dates=hours)
+    return [kind_of_hour(item) for item in decisions]
+
+
+def test_a_backfill_runs_published_hours_whose_inputs_have_changed(world):
+    world.publish(HOUR)
+    world.publish(NEXT)
+    assert kinds(world, HOUR, NEXT) == [DayKind.PUBLISHED, DayKind.PUBLISHED]
+    world.add("flights", "2013-03-10", "17", name="b")
+    assert kinds(world, HOUR, NEXT) == [DayKind.CHANGED, DayKind.PUBLISHED]
+    world.publish(HOUR)
+    assert kinds(world, HOUR) == [DayKind.PUBLISHED]
+
+
+def test_a_backfill_leaves_hours_to_a_person_that_have_lost_objects_or_were_rolled_back(world):
+    world.publish(HOUR)
+    world.add("flights", "2013-03-10", "17", name="b")
+    world.publish(HOUR)
+    world.publish(NEXT)
+    world.publish(HOUR, rollback=1, reason="wrong file")
+    world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=18/a.parquet"])
+    assert kinds(world, HOUR, NEXT) == [DayKind.HELD, DayKind.HELD]
 
 
 def test_no_check_looks_at_hours(world):
