@@ -10,6 +10,7 @@ import pytest
 from slackwater.client.days.backfill_plan import DayKind, kind_of_hour
 from slackwater.client.days.verified import Verifier
 from slackwater.client.monitoring import days_to_monitor
+from slackwater.client.verdicts import Verdicts
 from slackwater.client.why import Explainer
 from slackwater.errors import InputError
 from slackwater.late.check.dry_run import without_writes
@@ -247,3 +248,45 @@ def test_a_published_hour_whose_version_has_ended_is_no_problem(world, client):
         project=world.project, pipeline=PIPELINE, date=HOUR, published=1, store=world.store, warehouse=Tables()
     )
     assert (version.type, verifier.verify(version).problems) == (VersionType.PUBLISHED, None)
+
+
+def verdicts_of(world):
+    return Verdicts(
+        project=world.project,
+        table=world.verdicts,
+        runs=world.table,
+        store=world.store,
+        wake=lambda *_: None,
+        principal=lambda: "ana",
+        now=world.now,
+    )
+
+
+@pytest.mark.parametrize("given", [{"hour": HOUR, "date": None}, {"hour": None, "date": HOUR}])
+def test_a_verdict_about_a_published_hour_is_about_its_version(world, given):
+    verdicts = verdicts_of(world)
+    with pytest.raises(InputError, match=f"has published nothing for {HOUR}"):
+        verdicts.give(PIPELINE, "fail", reason="bots", **given)
+    world.publish(HOUR)
+    [verdict] = verdicts.give(PIPELINE, "fail", reason="bots", **given).verdicts
+    assert (verdict.of, verdict.period, verdict.version) == ("pipeline", HOUR, 1)
+    failed = verdicts.failed(verdicts.subjects(PIPELINE), "2013-03-10", "2013-03-10")
+    assert [(item.period, item.version) for item in failed] == [(HOUR, 1)]
+    with pytest.raises(InputError, match="date: 2013-03-10 is not an hour of UTC"):
+        verdicts.give(PIPELINE, "fail", reason="bots", hour=None, date="2013-03-10")
+
+
+def test_a_verdict_about_an_hour_of_a_source_travels_to_the_published_hour_and_puts_nothing_on_hold(world):
+    world.publish(HOUR)
+    given = verdicts_of(world).give("flights", "fail", reason="bots", hour=HOUR, date=None)
+    assert (given.read_by, given.hourly) == ((PIPELINE,), (PIPELINE,))
+    answer = why(world, HOUR)
+    assert [(item.name, [each.period for each in item.verdicts]) for item in answer.failed] == [
+        ("this version", [HOUR])
+    ]
+    assert (answer.decision.rule, answer.run_now) == (
+        "unchanged",
+        (f"slackwater run {PIPELINE} --date {HOUR} --force",),
+    )
+    world.add("flights", "2013-03-10", "17", name="b")
+    assert kinds(world, HOUR) == [DayKind.CHANGED]

@@ -26,7 +26,7 @@ _SAMPLE = 20
 FIRST_DATE, LAST_DATE = date.min.isoformat(), date.max.isoformat()
 """The ends of a range with all days."""
 # A run of such an hour does not need a person's decision: it says what is wrong, or reads the data as it is.
-_RUN_BY_HAND = frozenset({DecisionRule.FAILED, DecisionRule.UNREADABLE, DecisionRule.CHANGING, DecisionRule.INVALID})
+_RUN_BY_HAND = frozenset({DecisionRule.FAILED, DecisionRule.UNREADABLE, DecisionRule.CHANGING})
 _UNREAD = frozenset({DecisionRule.UNREADABLE, DecisionRule.CHANGING})
 
 
