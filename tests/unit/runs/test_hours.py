@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
+from slackwater.cli.commands.deploy import print_deployment
 from slackwater.client.days.backfill_plan import DayKind, kind_of_hour
 from slackwater.client.days.verified import Verifier
 from slackwater.client.monitoring import days_to_monitor
@@ -18,8 +21,9 @@ from slackwater.pipeline.definition import Schedule
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outputs import VersionType
 from slackwater.runs.record import VERSION_TAG
+from tests.example_project import EXAMPLE
 from tests.fakes_check import PIPELINE, PUBLICATION, World, freezer_of
-from tests.fakes_cli import a_client
+from tests.fakes_cli import a_client, use_client
 from tests.fakes_waits import MemoryWaits
 from tests.unit.client.test_verified import Tables
 from tests.unit.runs.test_cost import TWO_JOBS, Usage, recorder
@@ -290,3 +294,37 @@ def test_a_verdict_about_an_hour_of_a_source_travels_to_the_published_hour_and_p
     )
     world.add("flights", "2013-03-10", "17", name="b")
     assert kinds(world, HOUR) == [DayKind.CHANGED]
+
+
+def test_runs_of_a_date_are_those_of_its_hours_and_versions_have_an_hour(world):
+    for hour in (HOUR, NEXT, "2013-03-11T17"):
+        world.publish(hour)
+    client = a_client(world.project, run_table=world.table, store=world.store)
+    assert [record.run.date for record in client.runs(PIPELINE, "2013-03-10")] == [HOUR, NEXT]
+    assert [record.run.date for record in client.runs(PIPELINE, NEXT)] == [NEXT]
+    assert {version.attempt for version in client.refs(PIPELINE, HOUR)} == {1}
+    with pytest.raises(InputError, match="date: 2013-03-10 is not an hour of UTC"):
+        client.refs(PIPELINE, "2013-03-10")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--date", "2013-03-09"], "--from 2013-03-09T00 --to 2013-03-09T23"),
+        (["--date", HOUR], f"--date {HOUR}"),
+        ([], "--date HOUR"),
+    ],
+)
+def test_a_list_without_runs_names_a_command_that_runs_hours(tmp_path, monkeypatch, printed_by, arguments, hint):
+    shutil.copytree(EXAMPLE / "sources", tmp_path / "sources")
+    (tmp_path / "pipelines").mkdir()
+    shutil.copy(EXAMPLE.parents[1] / "tests" / "pipelines" / "hourly_delays.yaml", tmp_path / "pipelines")
+    use_client(monkeypatch, SimpleNamespace(runs=lambda *_, **__: []))
+    out = printed_by("runs", "hourly_delays", *arguments, "--project", str(tmp_path)).out
+    assert out.endswith(f"(slackwater run hourly_delays {hint})\n")
+
+
+def test_after_a_deployment_the_command_runs_an_hour(world, capsys):
+    result = SimpleNamespace(changed=True, deployment=SimpleNamespace(api_url="u"))
+    print_deployment(result, world.project)
+    assert f"  to run an hour: slackwater run {PIPELINE} --date HOUR" in capsys.readouterr().out.splitlines()
