@@ -358,4 +358,5 @@ class DayClient(ClientResources):
             tags=of_pipeline,
             states=self._states_table,
         )
-        return run_query(sql, tables=tables, pipelines=names, sources=self.project.sources)
+        hourly = [name for name in names if self.project.pipeline(name).period == "hour"]
+        return run_query(sql, tables=tables, pipelines=names, sources=self.project.sources, hourly=hourly)
