@@ -155,6 +155,10 @@ def test_a_backfill_leaves_hours_to_a_person_that_have_lost_objects_or_were_roll
     world.publish(HOUR, rollback=1, reason="wrong file")
     world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=18/a.parquet"])
     assert kinds(world, HOUR, NEXT) == [DayKind.HELD, DayKind.HELD]
+    world.hold_decisions().release(PIPELINE, NEXT, reason="it was a mistake")
+    assert kinds(world, HOUR, NEXT) == [DayKind.HELD, DayKind.CHANGED]
+    world.hold_decisions().keep(PIPELINE, HOUR, reason="the first file is right")
+    assert kinds(world, HOUR) == [DayKind.PUBLISHED]
 
 
 def test_no_check_looks_at_hours(world):
