@@ -17,6 +17,7 @@ from slackwater.runs.holds import refuse_long_reason
 from slackwater.runs.period import check_kind, day_of, parse_date, start_of
 from slackwater.runs.table import RunTable
 from slackwater.runs.waits.verdicts import VerdictReader
+from slackwater.sources.partitions import Partition
 from slackwater.state.facts import KEPT
 from slackwater.state.verdicts import Quality, Subject, Verdict, VerdictTable, new_verdict
 from slackwater.storage import ObjectStore
@@ -159,11 +160,18 @@ class Verdicts:
             if hour is not None:
                 raise InputError(f"hour: {pipeline.pipeline} is a pipeline, which publishes days: give the date")
             return iso_date(date or "")
-        period = self._hour(hour) if hour is not None else period_name(date or "")
+        period = self._begun_hour(hour) if hour is not None else period_name(date or "")
         check_kind(period, pipeline)
         return period
 
     def _hour(self, value: Hour) -> str:
+        """Return a UTC hour of a source as its name. Raises `InputError`."""
+        name = self._begun_hour(value)
+        if start_of(Partition(*name.split("T"))) < self.now() - KEPT:
+            raise InputError(f"hour: {name} is more than {KEPT.days} days ago: verdicts are not kept for so long")
+        return name
+
+    def _begun_hour(self, value: Hour) -> str:
         """Return a UTC hour as its name. Raises `InputError`."""
         message = f"hour: {value!r} is not a UTC hour such as 2026-01-01T15"
         try:
@@ -179,8 +187,6 @@ class Verdicts:
         name = start.isoformat()[:13]
         if start > self.now():
             raise InputError(f"hour: {name} has not begun, UTC")
-        if start < self.now() - KEPT:
-            raise InputError(f"hour: {name} is more than {KEPT.days} days ago: verdicts are not kept for so long")
         return name
 
     def _readers(self, subject: Subject) -> tuple[tuple[str, ...], tuple[str, ...]]:

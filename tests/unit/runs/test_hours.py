@@ -276,6 +276,7 @@ def test_a_verdict_about_a_published_hour_is_about_its_version(world, given):
     with pytest.raises(InputError, match=f"has published nothing for {HOUR}"):
         verdicts.give(PIPELINE, "fail", reason="bots", **given)
     world.publish(HOUR)
+    world.time += timedelta(days=500)  # published hours have no limit of age, as days
     [verdict] = verdicts.give(PIPELINE, "fail", reason="bots", **given).verdicts
     assert (verdict.of, verdict.period, verdict.version) == ("pipeline", HOUR, 1)
     failed = verdicts.failed(verdicts.subjects(PIPELINE), "2013-03-10", "2013-03-10")
