@@ -71,6 +71,7 @@ def backfiller(cloud):
             pipeline_machine_prefix=prefix,
             concurrent_runs=int(cloud.outputs()["ConcurrentRuns"]),
         ),
+        decide=lambda *_: (),
     )
 
 

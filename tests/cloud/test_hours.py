@@ -53,11 +53,15 @@ def test_an_hour_is_published_again_without_the_others(cloud, received, tmp_path
     refused = cloud.json("run", *HOUR, code=1)["error"]["message"]
     assert f"slackwater late release hourly_delays --date {LAST}" in refused
     assert cloud.json("why", *HOUR)["decision"]["rule"] == "rolled_back"
+    again = cloud.json("run", "hourly_delays", "--from", FIRST, "--to", LAST)
+    assert (again["days"], again["before"]["published"], again["before"]["held"]) == ([], 1, 1)
+    [verdict] = cloud.json("verdict", "hourly_delays", "--hour", FIRST, "fail", "--reason", "bots")["verdicts"]
+    assert (verdict["date"], verdict["version"]) == (FIRST, 1)
     assert [version["status"] for version in cloud.json("history", *HOUR)["versions"]] == [
         "readable", "readable", "published",
     ]  # fmt: skip
     assert rows(cloud) == wanted
-    day = cloud.json("runs", "hourly_delays", "--from", DATE, "--to", DATE)["runs"]
+    day = cloud.json("runs", "hourly_delays", "--date", DATE)["runs"]
     assert [(run["date"], run["attempt"]) for run in day] == [(FIRST, 1), *((LAST, number) for number in range(1, 4))]
 
     refused = cloud.json("monitor", "hourly_delays", code=2)["error"]["message"]

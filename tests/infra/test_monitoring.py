@@ -237,8 +237,13 @@ def test_without_a_scheduler_no_check_is_missing(project: Project) -> None:
 def test_no_alarm_waits_for_the_check_of_an_hourly_pipeline(project: Project) -> None:
     hourly = {name: pipeline.model_copy(update={"period": "hour"}) for name, pipeline in project.pipelines.items()}
     names = alarm_names(Settings(), project.model_copy(update={"pipelines": hourly}))
-    of_checks = [name for name in names if name.startswith(("slackwater-monitor-missing", "slackwater-partner-"))]
-    assert (of_checks, "slackwater-run-failed-daily_delays" in names) == ([], True)
+    of_runs = {"run-failed", "execution-failed", "spark-queued"}
+    assert [name for name in names if name.endswith("-daily_delays")] == [
+        name
+        for name in alarm_names(Settings(), project)
+        if name in {f"slackwater-{each}-daily_delays" for each in of_runs}
+    ]
+    assert not [name for name in names if name.startswith("slackwater-partner-")]
 
 
 def test_a_data_point_of_a_gauge_that_arrives_five_minutes_late_fires_its_alarm(assembly: Assembly) -> None:

@@ -103,6 +103,15 @@ def test_a_table_of_days_with_a_column_hour_of_its_own_gets_no_hours(spark, publ
     assert spark.table(table).count() == 1
 
 
+def test_a_table_of_days_may_be_partitioned_by_a_column_hour_of_its_own(spark, publish, table):
+    publish([(5, 1)], DAY, key=("date", "hour"), schema="hour int, flights long")
+    spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD hour")
+    publish([(6, 2)], DAY, attempt=2, key=("date", "hour"), schema="hour int, flights long")
+    assert [tuple(row) for row in spark.sql(f"SELECT hour, flights FROM {table}").collect()] == [(6, 2)]
+    with pytest.raises(AuditFailed, match="has days, and cannot get hours"):
+        publish([("UA", 1)], NOON)
+
+
 def test_a_column_that_publishing_adds_is_refused(spark, publish, table):
     with pytest.raises(AuditFailed, match="have a column 'Hour'; publishing adds `hour` itself"):
         publish([("UA", 1)], NOON, schema="carrier string, Hour long")

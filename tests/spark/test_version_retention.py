@@ -19,7 +19,7 @@ from slackwater.spark.version_retention import old_versions, remove_old_versions
 from tests.fakes_receiver import Crash
 from tests.spark.test_publish import ROWS, a_run, commit_version, rows_of
 
-DAY = "2013-03-08"
+DAY, HOUR = "2013-03-08", "2013-03-07T05"
 OLD, NOW = datetime(2013, 3, 11, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
 PUBLICATION = Publication(table="t", snapshot_id="1", rows=2, replaced=0, seconds=1.0)
 
@@ -229,6 +229,14 @@ def test_versions_that_somebody_needs_stay(remove_from, untagged, day, expected)
     assert remove_from(table, lambda date: day) == [(DAY, attempt) for attempt in expected]
     assert table.snapshots == [number for number in range(1, 5) if number not in expected]
     assert set(table.metadata["refs"]) == {"main", *(tag(n) for n in table.snapshots if n not in untagged)}
+
+
+@pytest.mark.parametrize(("published", "expected"), [(2, [1, 2]), (1, [1])])
+def test_versions_of_an_hour_end_also_without_their_tags(remove_from, published, expected):
+    table = FakeTable(*commits(1, 2, date=HOUR), *commits(3), untagged=(1, 2))
+    assert remove_from(table, lambda _: day_record(HOUR, published=published)) == [
+        (HOUR, attempt) for attempt in expected
+    ]
 
 
 def test_the_age_of_a_version_counts_from_the_version_that_replaced_it(remove_from):

@@ -19,9 +19,10 @@ FIELDS = {"id": "string", "at": "timestamp"}
 NOTHING = Project(sources={}, pipelines={})
 
 
-def project(*, key=("date", "id"), **sources) -> Project:
+def project(*, key=("date", "id"), hourly=False, **sources) -> Project:
     """A project with sources and, if there are any, a pipeline of them that publishes with the key."""
     pipeline = {
+        **({"period": "hour", "schedule": {"process": "10 * * * *"}} if hourly else {}),
         "pipeline": "totals",
         "sources": list(sources),
         "steps": {"sums": {"step": "sql", "depends_on": list(sources)}},
@@ -140,6 +141,42 @@ def test_the_columns_of_a_published_key_are_kept_and_others_may_be_added(account
 def test_the_key_of_a_pipeline_without_a_published_table_may_change(account):
     account.glue.tables.clear()
     account.deploy(project(things=a_source(fields={**FIELDS, "x": "int64"}), key=("date",)))
+
+
+@pytest.mark.parametrize("hourly", [False, True])
+@pytest.mark.parametrize("removed", [False, True])
+def test_the_period_of_a_published_pipeline_is_kept(hourly, removed):
+    source, key, account = a_source(fields=FIELDS), ("date", "hour", "id"), Account()
+    account.deploy(project(things=source, key=key, hourly=hourly))
+    account.add_data()
+    before = account.remembered()
+    if removed:
+        account.deploy(NOTHING)
+    with pytest.raises(DefinitionError) as caught:
+        account.deploy(project(things=source, key=key, hourly=not hourly))
+    had, gets = ("hour", "day") if hourly else ("day", "hour")
+    assert str(caught.value) == (
+        f"pipelines/totals.yaml: period: the published table has {had}s, and cannot get {gets}s: keep `period: {had}`, "
+        "or start a pipeline with another name"
+    )
+    assert account.remembered() == before
+    account.deploy(project(things=source, key=key, hourly=hourly))
+
+
+def test_a_pipeline_of_a_history_without_periods_has_days(account):
+    document = account.remembered().model_dump(exclude={"periods"})
+    account.store.put(account.history.uri, DefinitionHistory(**document).model_dump_json().encode())
+    account.deployed = None
+    hourly = project(things=a_source(fields={**FIELDS, "x": "int64"}), key=("date", "hour", "id"), hourly=True)
+    with pytest.raises(DefinitionError, match="period: the published table has days, and cannot get hours"):
+        account.deploy(hourly)
+
+
+def test_the_period_of_a_pipeline_without_a_published_table_may_change(account):
+    account.glue.tables.clear()
+    hourly = project(things=a_source(fields={**FIELDS, "x": "int64"}), key=("date", "hour", "id"), hourly=True)
+    account.deploy(hourly)
+    assert account.remembered().periods == {"totals": "hour"}
 
 
 def test_every_problem_of_a_project_is_named(account):

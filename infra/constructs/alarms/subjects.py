@@ -51,6 +51,11 @@ def pipelines(_: Settings, project: Project) -> Subjects:
     return dict.fromkeys(sorted(project.pipelines))
 
 
+def daily_pipelines(_: Settings, project: Project) -> Subjects:
+    """The pipelines that a check looks at, which puts their metrics: those of hours have none."""
+    return dict.fromkeys(sorted(project.daily))
+
+
 def pulled_sources(_: Settings, project: Project) -> Subjects:
     """The sources whose files are pulled."""
     return dict.fromkeys(name for name, source in sorted(project.sources.items()) if source.pull)

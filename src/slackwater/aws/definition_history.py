@@ -51,11 +51,13 @@ class HistoryStore:
         """Return the history of the definitions that have data, with those of the deployed project."""
         history = stored.including(deployed) if deployed else stored
         current = deployed.sources if deployed else {}
+        pipelines = {name: key for name, key in history.pipelines.items() if self._has_table(name)}
         return DefinitionHistory(
             sources={
                 name: columns for name, columns in history.sources.items() if name in current or self._has_objects(name)
             },
-            pipelines={name: key for name, key in history.pipelines.items() if self._has_table(name)},
+            pipelines=pipelines,
+            periods={name: period for name, period in history.periods.items() if name in pipelines},
         )
 
     def _read(self) -> DefinitionHistory:

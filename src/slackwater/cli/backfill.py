@@ -79,15 +79,16 @@ def _print_backfill(result: BackfillResult) -> None:
     claimed = [day.date for day in result.days if day.outcome == "claimed"]
     if claimed:
         print_text(
-            f"{counted(len(claimed), 'day')} left to other executions, which run them now "
+            f"{counted(len(claimed), result.plan.unit)} left to other executions, which run them now "
             f"(slackwater runs {shown(result.plan.pipeline)} --date {claimed[0]})",
             style="yellow",
         )
     if empty := [day.date for day in result.days if day.rows == 0]:
+        by_check = "run them again" if result.plan.unit == "hour" else "a check runs them again, or you"
         more = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
         print_text(
-            f"{counted(len(empty), 'day')} {'was' if len(empty) == 1 else 'were'} published without rows "
-            f"({', '.join(empty[:_NAMED])}{more}). When their data has arrived, a check runs them again, or you: "
+            f"{counted(len(empty), result.plan.unit)} {'was' if len(empty) == 1 else 'were'} published without rows "
+            f"({', '.join(empty[:_NAMED])}{more}). When their data has arrived, {by_check}: "
             f"slackwater run {shown(result.plan.pipeline)} --date {empty[0]}",
             style="yellow",
         )
@@ -103,7 +104,7 @@ def plan_lines(plan: BackfillPlan) -> list[str]:
         return ", ".join(f"{plan.count(kind)} {kind}" for kind in kinds)
 
     running, others = counts(of_days_that_run=True), counts(of_days_that_run=False)
-    total = f"{counted(len(plan.to_run), 'day')} to run"
+    total = f"{counted(len(plan.to_run), plan.unit)} to run"
     lines = [f"{shown(plan.pipeline)}, {plan.first} to {plan.last}: {total}{f' ({running})' if running else ''}"]
     if others:
         lines.append(f"  not run: {others}")
@@ -121,11 +122,16 @@ def plan_lines(plan: BackfillPlan) -> list[str]:
 def late_lines(client: Client, plan: BackfillPlan) -> list[str]:
     """Return a line about the published days that do not run and have late data, with the commands that run them.
 
-    Of these, the days are compared that a check has in its window after the last day of the range.
+    Of these, the days are compared that a check has in its window after the last day of the range. Of an hourly
+    pipeline, the line is about the hours that a person has to decide about.
     """
     published = [day for day, kind in plan.days.items() if kind is DayKind.PUBLISHED]
     definition = client.project.pipeline(plan.pipeline)
-    if not published or definition.period == "hour":
+    if definition.period == "hour":
+        held = [hour for hour, kind in plan.days.items() if kind is DayKind.HELD]
+        line = f"  {counted(len(held), 'hour')} held until you decide: slackwater why {shown(plan.pipeline)} --date "
+        return [f"{line}{held[0]}"] if held else []
+    if not published:
         return []
     timezone = definition.timezone
     today = datetime.now(UTC).astimezone(ZoneInfo(timezone)).date()

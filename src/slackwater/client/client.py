@@ -194,11 +194,11 @@ class Client(LateClient):
     ) -> GivenVerdict:
         """Say that the data of a UTC hour of a source, or of a day of a source or a pipeline, is good (`pass`) or not.
 
-        The newest verdict about a period decides. That about a day of a pipeline is about its published version: a
-        later version has none. A day of a source is in the timezone of its timestamps, or else of its files. If a
-        source and a pipeline have the name, a date is that of the pipeline. Raises `UnknownName`, `NotDeployed`, and
-        `InputError` for a day without a published version, an hour or a date that is none or has not begun, and an
-        empty or long reason.
+        The newest verdict about a period decides. That about a day of a pipeline, or an hour of an hourly one, is about
+        its published version: a later version has none. A day of a source is in the timezone of its timestamps, or else
+        of its files. If a source and a pipeline have the name, a date is that of the pipeline. Raises `UnknownName`,
+        `NotDeployed`, and `InputError` for a period without a published version, an hour or a date that is none or has
+        not begun, and an empty or long reason.
         """
         self._require_state_table()
         return self.verdicts.give(name, quality, reason=reason, hour=hour, date=date)

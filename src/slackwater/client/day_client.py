@@ -16,7 +16,7 @@ from slackwater.client.days.runs import RunHandle
 from slackwater.client.resources import ClientResources
 from slackwater.client.tables import PublishedTable
 from slackwater.errors import InputError
-from slackwater.runs.period import check_kind
+from slackwater.runs.period import check_kind, is_hour
 from slackwater.runs.record import DayRecord, Run, RunRecord
 
 if TYPE_CHECKING:
@@ -132,8 +132,9 @@ class DayClient(ClientResources):
     ) -> BackfillResult:
         """Run the missing and failed days from `first` to `last`, both included, and return when all have ended.
 
-        At most `parallel` days run at the same time, in order of date. With `stale`, days that are published from an
-        older definition or older code run too. `on_plan` gets the days before they run, and `on_day` the state of each.
+        Of an hourly pipeline, published hours whose inputs have changed run too. At most `parallel` days run at the
+        same time, in order of date. With `stale`, days that are published from an older definition or older code run
+        too. `on_plan` gets the days before they run, and `on_day` the state of each.
         The failure of a day is in the result. Raises `UnknownName`,
         `NotDeployed`, and `InputError` for a wrong range. A `KeyboardInterrupt` stops the backfill and its days.
         """
@@ -145,6 +146,7 @@ class DayClient(ClientResources):
             store=self.store,
             executions=self.executions,
             deployment=self.connection.deployment,
+            decide=lambda name, hours: self.dry_checker.decide(pipeline=name, dates=hours),
         )
         dates = period_name(first, name="first"), period_name(last, name="last")
         plan = backfiller.plan(self.project.pipeline(pipeline).pipeline, *dates, parallel=parallel, stale=stale)
@@ -196,13 +198,20 @@ class DayClient(ClientResources):
     ) -> list[RunRecord]:
         """Return the runs of a pipeline, or of all, by pipeline, date and attempt.
 
-        With `date` those of one day only, otherwise those of the days from `first` to `last`, if these are given.
+        With `date` those of one day only, of an hourly pipeline those of all its hours or of one. Otherwise those of
+        the days from `first` to `last`, if these are given.
         """
         day, names, table = optional_period(date), self._names(pipeline), self.run_table
         if day or not (first or last):
-            return [record for name in names for record in table.runs(name, day)]
+            return [record for name in names for record in self._runs_of(name, day)]
         start, end = optional_period(first) or date_type.min.isoformat(), last_period(last or date_type.max)
         return [record for name in names for record in table.runs_between(name, start, end)]
+
+    def _runs_of(self, name: str, day: str | None) -> list[RunRecord]:
+        is_hourly = self.project.pipelines[name].period == "hour"
+        if day and is_hourly and not is_hour(day):
+            return self.run_table.runs_between(name, day, last_period(day))
+        return self.run_table.runs(name, day)
 
     def day(self, pipeline: str, date: Date) -> DayRecord:
         """Return the state of a day: the run that is active, and the run that is published."""
@@ -276,7 +285,8 @@ class DayClient(ClientResources):
         """
         from slackwater.runs.outputs import versions
 
-        return [version for record in self.runs(pipeline, date) for version in versions(record, store=self.store)]
+        runs = self.runs(pipeline, self._period(pipeline, date))
+        return [version for record in runs for version in versions(record, store=self.store)]
 
     def verified_refs(self, pipeline: str, date: Date) -> list[VerifiedVersion]:
         """Read each version of `refs` as a whole, and compare it with its records: rows, schema and checksums.
@@ -348,4 +358,5 @@ class DayClient(ClientResources):
             tags=of_pipeline,
             states=self._states_table,
         )
-        return run_query(sql, tables=tables, pipelines=names, sources=self.project.sources)
+        hourly = [name for name in names if self.project.pipeline(name).period == "hour"]
+        return run_query(sql, tables=tables, pipelines=names, sources=self.project.sources, hourly=hourly)

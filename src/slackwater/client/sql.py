@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -72,11 +72,18 @@ class CloudTables:
         return self.project.source(source).id_column
 
 
-def run_query(sql: str, *, tables: CloudTables, pipelines: Iterable[str], sources: Iterable[str]) -> QueryResult:
+def run_query(
+    sql: str,
+    *,
+    tables: CloudTables,
+    pipelines: Iterable[str],
+    sources: Iterable[str],
+    hourly: Collection[str] = (),
+) -> QueryResult:
     """Open the tables of one SQL statement, and return its result, which runs it.
 
-    `pipelines` and `sources` are the names that a query may use. Only tables whose names occur in the SQL are opened,
-    because opening one lists its objects in S3.
+    `pipelines` and `sources` are the names that a query may use, `hourly` those of hourly pipelines. Only tables whose
+    names occur in the SQL are opened, because opening one lists its objects in S3.
 
     Raises `InputError` for SQL that is wrong or does more than read, `CloudError` if a table cannot be read.
     """
@@ -111,7 +118,8 @@ def run_query(sql: str, *, tables: CloudTables, pipelines: Iterable[str], source
             if name == LEDGER_TABLE and f"name {name} " in message.lower():
                 raise InputError("the ledger is empty: a monitoring writes to it when data is late") from error
             if f"name {name} " in message.lower():
-                raise InputError(f"{name} has not been published yet: slackwater run {name} --date DATE") from error
+                value = "HOUR" if name in hourly else "DATE"
+                raise InputError(f"{name} has not been published yet: slackwater run {name} --date {value}") from error
         known = [*sorted(pipelines), LEDGER_TABLE, STATE_TABLE, *(f"raw.{name}" for name in sorted(sources))]
         raise InputError(f"{message} (tables: {', '.join(known)})") from error
 

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
-from slackwater.client.arguments import Date, check_begun, iso_date
+from slackwater.client.arguments import Date, check_begun, iso_date, last_period, period_name
 from slackwater.errors import InputError, SlackwaterError, UnknownName
 from slackwater.model import Record
+from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.holds import refuse_long_reason
-from slackwater.runs.period import day_of, parse_date, start_of
+from slackwater.runs.period import check_kind, day_of, parse_date, start_of
 from slackwater.runs.table import RunTable
 from slackwater.runs.waits.verdicts import VerdictReader
+from slackwater.sources.partitions import Partition
 from slackwater.state.facts import KEPT
 from slackwater.state.verdicts import Quality, Subject, Verdict, VerdictTable, new_verdict
 from slackwater.storage import ObjectStore
@@ -30,9 +32,11 @@ class GivenVerdict(Record):
     """A verdict that was stored."""
 
     verdicts: tuple[Verdict, ...]
-    """One for each UTC hour of a source, or one for a day of a pipeline."""
+    """One for each UTC hour of a source, or one for a day or an hour of a pipeline."""
     read_by: tuple[str, ...]
-    """The deployed pipelines that read the data, also through others. Their published days are checked."""
+    """The deployed pipelines that read the data, also through others. The published days of daily ones are checked."""
+    hourly: tuple[str, ...]
+    """Those of them that are hourly: no check looks at their published hours."""
     obeyed_by: tuple[str, ...]
     """Those of them whose waiting runs obey it, by `when.quality`."""
     note: str
@@ -45,9 +49,9 @@ class FailedPeriod(Record):
     of: Literal["source", "pipeline"]
     name: str
     period: str
-    """A UTC hour of a source, such as 2026-01-01T15, or a day of a pipeline."""
+    """A UTC hour of a source, such as 2026-01-01T15, or a day or an hour of a pipeline."""
     version: int | None
-    """The published attempt of the day; None for an hour."""
+    """The published attempt of the day or hour of a pipeline; None for a source."""
     verdicts: tuple[Verdict, ...]
     """Why: those about the period, and of a day those that have travelled to it."""
 
@@ -78,7 +82,7 @@ class Verdicts:
         if quality not in get_args(Quality):
             raise InputError(f"quality: {quality!r} is neither fail nor pass")
         if (hour is None) == (date is None):
-            raise InputError("hour, date: give one of them: a UTC hour of a source, or a day")
+            raise InputError("hour, date: give one of them: a UTC hour, or a day")
         if not reason.strip():
             raise InputError("reason: it is empty: say why, because it is kept with the verdict")
         refuse_long_reason(reason)
@@ -92,10 +96,11 @@ class Verdicts:
             for period in periods
         ]
         read_by, obeyed_by = self._readers(subject)
+        hourly = tuple(name for name in read_by if self.project.pipeline(name).period == "hour")
         # Stored before the waiting runs are looked up: so no wake-up is lost.
         self.table.put_verdicts(given)
-        note = self._wake(subject, periods, at) if read_by else ""
-        return GivenVerdict(verdicts=tuple(given), read_by=read_by, obeyed_by=obeyed_by, note=note)
+        note = self._wake(subject, periods, at) if read_by != hourly else ""
+        return GivenVerdict(verdicts=tuple(given), read_by=read_by, hourly=hourly, obeyed_by=obeyed_by, note=note)
 
     def failed(self, subjects: Iterable[Subject], first: str, last: str) -> list[FailedPeriod]:
         """Return the hours and the published days that have failed, from one date to another, in order."""
@@ -107,7 +112,7 @@ class Verdicts:
                 return [_failed(subject, item.period, None, (item,)) for item in found]
             if not reader.may_have_failed(subject.name):
                 return []
-            days = self.runs.days(subject.name, first, last)
+            days = self.runs.days(subject.name, first, last_period(last))
             return [
                 _failed(subject, day.date, day.published.run.attempt, found)
                 for day in days
@@ -131,26 +136,42 @@ class Verdicts:
         return found
 
     def _subject(self, name: str, hour: Hour | None, date: Date | None) -> tuple[Subject, list[str], int | None]:
-        """Return what a verdict is about, its periods in order, and the version of a day."""
+        """Return what a verdict is about, its periods in order, and the version of a published one."""
         kinds = {subject.of: subject for subject in self.subjects(name)}
-        if hour is not None:
-            if "source" not in kinds:
-                raise InputError(f"hour: {name} is a pipeline, which publishes days: give the date")
+        if hour is not None and "source" in kinds:
             return kinds["source"], [self._hour(hour)], None
-        day = iso_date(date or "")
         if "pipeline" in kinds:
             subject = kinds["pipeline"]
-            published = self.runs.day(subject.name, day).published
+            period = self._published_period(self.project.pipelines[subject.name], hour, date)
+            published = self.runs.day(subject.name, period).published
             if published is None:
-                raise InputError(f"date: {name} has published nothing for {day}: a verdict is about a version")
-            return subject, [day], published.run.attempt
+                raise InputError(f"date: {name} has published nothing for {period}: a verdict is about a version")
+            return subject, [period], published.run.attempt
+        day = iso_date(date or "")
         timezone = self.project.source(name).pull_timezone
         check_begun(day, timezone, name="date")
         hours = [start_of(partition) for partition in day_of(parse_date(day), timezone).partitions()]
         # Of today: an hour that has not begun has no data yet.
         return kinds["source"], [self._hour(each) for each in hours if each <= self.now()], None
 
+    def _published_period(self, pipeline: Pipeline, hour: Hour | None, date: Date | None) -> str:
+        """Return the day or hour of a pipeline. Raises `InputError` if it has no periods of this kind."""
+        if pipeline.period == "day":
+            if hour is not None:
+                raise InputError(f"hour: {pipeline.pipeline} is a pipeline, which publishes days: give the date")
+            return iso_date(date or "")
+        period = self._begun_hour(hour) if hour is not None else period_name(date or "")
+        check_kind(period, pipeline)
+        return period
+
     def _hour(self, value: Hour) -> str:
+        """Return a UTC hour of a source as its name. Raises `InputError`."""
+        name = self._begun_hour(value)
+        if start_of(Partition(*name.split("T"))) < self.now() - KEPT:
+            raise InputError(f"hour: {name} is more than {KEPT.days} days ago: verdicts are not kept for so long")
+        return name
+
+    def _begun_hour(self, value: Hour) -> str:
         """Return a UTC hour as its name. Raises `InputError`."""
         message = f"hour: {value!r} is not a UTC hour such as 2026-01-01T15"
         try:
@@ -166,8 +187,6 @@ class Verdicts:
         name = start.isoformat()[:13]
         if start > self.now():
             raise InputError(f"hour: {name} has not begun, UTC")
-        if start < self.now() - KEPT:
-            raise InputError(f"hour: {name} is more than {KEPT.days} days ago: verdicts are not kept for so long")
         return name
 
     def _readers(self, subject: Subject) -> tuple[tuple[str, ...], tuple[str, ...]]:

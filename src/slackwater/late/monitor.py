@@ -132,12 +132,18 @@ class Monitor:
             self.arrivals(list(checks))
 
     def update_tables(self, report: CheckReport, definition: Pipeline) -> None:
-        """Have raw tables and states of the pipeline's sources follow the listing of the window, without any event."""
+        """Have raw tables and states of sources follow the listing of the window, without any event.
+
+        These are the sources of the pipeline. One daily pipeline, the first by name, also has those that none reads.
+        """
         window = check_window(definition, report.as_of, report.checked_at)
         partitions = {partition for day in window for partition in day.partitions()}
-        for source in definition.sources:
+        project = self.checker.project
+        read = {source for pipeline in project.daily.values() for source in pipeline.sources}
+        others = sorted(project.sources.keys() - read) if definition.pipeline == min(project.daily) else ()
+        for source in (*definition.sources, *others):
             self.update_table(source, partitions)
-            if self.checker.project.source(source).counts:
+            if project.source(source).counts:
                 self.fold_states(source, partitions)
 
     def notify_of_tables(self, report: CheckReport, definition: Pipeline, *, execution: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from slackwater.model import CRON_FIELDS, Cron
 from slackwater.problems import Problem
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ def hour_problems(pipeline: Pipeline) -> Iterator[Problem]:
             yield Problem(path=(key,), at_key=True, message=_NOT_CHECKED)
     if pipeline.schedule.monitor != defaults["schedule"].monitor:
         yield Problem(path=("schedule", "monitor"), at_key=True, message=_NOT_CHECKED)
-    if pipeline.schedule.process == defaults["schedule"].process:
-        message = 'the default starts one hour a day: write when each hour starts, such as `process: "10 * * * *"`'
+    if not _starts_each_hour(pipeline.schedule.process):
+        message = 'it must start each hour once, such as "10 * * * *": an hour that is left out does not run'
         yield Problem(path=("schedule", "process"), message=message)
+
+
+def _starts_each_hour(cron: Cron) -> bool:
+    """Return whether a cron expression has one time in each hour; also of one that is not valid, which is refused."""
+    try:
+        times = zip(CRON_FIELDS.values(), cron.split(), strict=True)
+        (_, minutes), *others = [(field, field.values(value)) for field, value in times]
+    except ValueError:
+        return True
+    return len(minutes) == 1 and all(len(values) > field.high - field.low for field, values in others)

@@ -6,6 +6,7 @@ Once a source has partitions, only new columns are allowed, and no change of its
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from slackwater.errors import DefinitionError
 from slackwater.model import Model
@@ -62,15 +63,18 @@ class DefinitionHistory(Model):
     sources: dict[str, StoredColumns] = {}
     pipelines: dict[str, tuple[str, ...]] = {}
     """The columns of `publish.key`, by pipeline."""
+    periods: dict[str, Literal["day", "hour"]] = {}
+    """The `period` of pipelines; of one that is missing here, a day."""
 
     def including(self, project: Project) -> DefinitionHistory:
         """Return the history after the project was deployed."""
-        sources, pipelines = dict(self.sources), dict(self.pipelines)
+        sources, pipelines, periods = dict(self.sources), dict(self.pipelines), dict(self.periods)
         for name, source in project.sources.items():
             sources[name] = sources.get(name, StoredColumns(columns={})).including(source)
         for name, pipeline in project.pipelines.items():
             pipelines[name] = tuple(dict.fromkeys([*pipelines.get(name, ()), *pipeline.publish.key]))
-        return DefinitionHistory(sources=sources, pipelines=pipelines)
+            periods.setdefault(name, pipeline.period)
+        return DefinitionHistory(sources=sources, pipelines=pipelines, periods=periods)
 
     def problems(self, project: Project) -> tuple[str, ...]:
         """Return why definitions do not fit their data, each with its file and the remedy.
@@ -83,10 +87,16 @@ class DefinitionHistory(Model):
         except DefinitionError as error:
             problems += str(error).splitlines()
         for name in sorted(project.pipelines.keys() & self.pipelines.keys()):
-            key = project.pipelines[name].publish.key
+            key, file = project.pipelines[name].publish.key, f"pipelines/{project.present_name(name)}.yaml"
+            had, has = self.periods.get(name, "day"), project.pipelines[name].period
+            if has != had:
+                problems.append(
+                    f"{file}: period: the published table has {had}s, and cannot get {has}s: keep `period: {had}`, or "
+                    "start a pipeline with another name"
+                )
             if missing := [column for column in self.pipelines[name] if column not in key]:
                 problems.append(
-                    f"pipelines/{project.present_name(name)}.yaml: publish.key: the rows of the published table are "
+                    f"{file}: publish.key: the rows of the published table are "
                     f"identified with {', '.join(missing)}: keep it in the key (other columns may be added), or start "
                     "a pipeline with another name"
                 )

@@ -120,8 +120,7 @@ def schedule_of(project: Project) -> ProjectSchedule:
             hours_before=int(pipeline.period == "hour"),
             days_before=int(pipeline.period == "day"),
             wait_hours=ceil(waits / HOUR),
-            # Two, so that a day that takes longer than a day does not delay the next one; and each day that may wait.
-            max_active_runs=2 + ceil(waits / timedelta(days=1)),
+            max_active_runs=_most_runs(pipeline.period, waits),
             stages=tuple(tuple(stage.name for stage in layer) for layer in layers(stages(pipeline))),
         )
         tasks.append(process)
@@ -142,6 +141,12 @@ def schedule_of(project: Project) -> ProjectSchedule:
         )
         tasks.append(monitor)
     return ProjectSchedule(tasks=tuple(tasks))
+
+
+def _most_runs(period: str, waits: timedelta) -> int:
+    """Return how many runs of a pipeline may be active. A start that has to wait for one may never come."""
+    # A day that takes longer than a day must not delay the next one, nor must those that wait.
+    return 24 if period == "hour" else 2 + ceil(waits / timedelta(days=1))
 
 
 def _process_description(pipeline: Pipeline) -> str:

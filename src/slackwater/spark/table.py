@@ -26,6 +26,8 @@ TABLE_PROPERTIES = {
     "commit.retry.num-retries": "30",
     "commit.retry.max-wait-ms": "5000",
 }
+# The property of a table of hours. A table of days may have a column `hour` of its own, and be partitioned by it.
+_PERIOD = "slackwater.period"
 # Attempts of a change of the table, with pauses of at most 4 seconds.
 CONFLICT_ATTEMPTS = 20
 # Parts of the messages with which catalogs report that another job has changed the table first (the types of these
@@ -134,8 +136,9 @@ def _current_schema(spark: SparkSession, table: str) -> StructType:
 
 
 def create_table(spark: SparkSession, table: str, schema: StructType, partition: Sequence[str]) -> None:
-    """Create the table without rows, partitioned by these columns. Another job may do the same at the same time."""
-    properties = ", ".join(f"'{name}' = '{value}'" for name, value in TABLE_PROPERTIES.items())
+    """Create the table without rows, partitioned by the columns of a period, also if another job does so just now."""
+    own = {_PERIOD: "hour"} if "hour" in partition else {}
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in {**TABLE_PROPERTIES, **own}.items())
     columns = _column_list(schema)
     partitioned = f"USING iceberg PARTITIONED BY ({', '.join(partition)})"
     statement = f"CREATE TABLE {table} ({columns}) {partitioned} TBLPROPERTIES ({properties})"
@@ -153,9 +156,9 @@ def _column_list(schema: StructType) -> str:
 
 def refuse_other_period(spark: SparkSession, table: str, period: str) -> None:
     """Raise `AuditFailed` if the table has days and the period is an hour, or the reverse."""
-    fields = [field.name() for field in load_table(spark, table).spec().fields()]
-    if ("hour" in fields) != is_hour(period):
-        has, gets = ("days", "hours") if is_hour(period) else ("hours", "days")
+    has_hours = load_table(spark, table).properties().get(_PERIOD) == "hour"
+    if has_hours != is_hour(period):
+        has, gets = ("hours", "days") if has_hours else ("days", "hours")
         raise AuditFailed(
             f"{table} has {has}, and cannot get {gets}: give the pipeline with another `period` another name"
         )

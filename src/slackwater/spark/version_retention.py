@@ -103,7 +103,7 @@ def is_removable(version: OldVersion, day: DayRecord) -> bool:
     """
     if day.active or day.published is None:
         return False
-    if is_hour(version.date) and version.tag:
+    if is_hour(version.date):
         return version.attempt <= day.published.run.attempt
     return version.attempt < min(day.published.run.attempt, day.seen_attempt)
 

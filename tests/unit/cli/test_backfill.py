@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from slackwater.aws.executions.state_machines import ExecutionView, StateView
-from slackwater.cli.backfill import plan_lines
+from slackwater.cli.backfill import late_lines, plan_lines
 from slackwater.cli.main import run
 from slackwater.client.days.backfill import BackfilledDay, BackfillResult
 from slackwater.client.days.backfill_plan import BackfillPlan, DayKind, Estimate
@@ -148,7 +149,7 @@ def test_with_json_there_is_one_document_at_the_end(document_of, backfilling, re
     backfilling(result)
     document = document_of(*RANGE, code=code)
     assert (document["failure"], document["correlation_id"]) == (result.failure or None, "c")
-    assert document["before"] == {"missing": 1, "failed": 1, "stale": 0, "claimed": 1, "published": 1}
+    assert document["before"] == dict.fromkeys(DayKind, 0) | dict.fromkeys(KINDS.values(), 1)
     assert document["estimate"]["usd"] == 0.00748
     assert [(day["date"], day["kind"], day["outcome"]) for day in document["days"]] == [
         (day.date, day.kind.value, day.outcome) for day in result.days
@@ -180,6 +181,19 @@ def test_a_plan_with_more_days_than_jobs_at_the_same_time_says_so(parallel, days
     )
     assert notes == ([note] if parallel > 3 and days is KINDS else [])
     assert ("with 3 days at the same time" in "\n".join(lines)) is (days is KINDS)
+
+
+def test_a_plan_of_hours_names_those_that_changed_and_those_that_a_person_decides_about():
+    kinds = [DayKind.CHANGED, DayKind.HELD, DayKind.PUBLISHED]
+    hours = {f"2013-03-08T0{number}": kind for number, kind in enumerate(kinds)}
+    plan = replace(a_plan(hours, estimate=None), pipeline="hourly_delays", first="2013-03-08T00", last="2013-03-08T02")
+    client = SimpleNamespace(project=SimpleNamespace(pipeline=lambda _: SimpleNamespace(period="hour")))
+    assert [*plan_lines(plan), *late_lines(client, plan)] == [
+        "hourly_delays, 2013-03-08T00 to 2013-03-08T02: 1 hour to run (1 changed)",
+        "  not run: 1 held, 1 published",
+        "  no estimate: no run yet",
+        "  1 hour held until you decide: slackwater why hourly_delays --date 2013-03-08T01",
+    ]
 
 
 @pytest.mark.parametrize("options", [[], ["--parallel", "3", "--stale"]])

@@ -332,6 +332,29 @@ def test_only_missing_and_failed_days_run_and_days_of_other_executions_are_count
     assert result.failure == ""
 
 
+def test_published_hours_run_whose_inputs_have_changed():
+    hourly = PROJECT.model_copy(update={"pipelines": {PIPELINE: HOURLY}})
+    hours = [f"2013-03-08T{hour:02}" for hour in range(3)]
+    states, table = Days({"2013-03-08": (1, 1, "")}), DictRunTable()
+    for hour in hours[:2]:
+        table.save(a_day(hour), a_record(hour))
+    asked = []
+
+    def decide(*, pipeline, dates):
+        asked.extend(dates)
+        changes = {hours[1]: (1,)}
+        return [
+            SimpleNamespace(date=date, rule="grown", decision="", sources=[SimpleNamespace(changes=changes.get(date))])
+            for date in dates
+        ]
+
+    client = a_backfill(states, table, project=hourly)
+    vars(client)["dry_checker"] = SimpleNamespace(decide=decide)
+    plan = client.backfill(PIPELINE, hours[0], hours[2]).plan
+    assert (asked, plan.to_run) == (hours[:2], tuple(hours[1:]))
+    assert plan.days == dict(zip(hours, [DayKind.PUBLISHED, DayKind.CHANGED, DayKind.MISSING], strict=True))
+
+
 @pytest.mark.parametrize(
     ("code", "stale", "dates"),
     [

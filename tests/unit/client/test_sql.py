@@ -49,7 +49,8 @@ class Tables:
 
 
 def execute(sql, tables=None):
-    names = {"pipelines": ["daily_delays", "never_run"], "sources": ["weather", "flights"]}
+    pipelines = ["daily_delays", "never_run", "hourly"]
+    names = {"pipelines": pipelines, "sources": ["weather", "flights"], "hourly": ["hourly"]}
     result = run_query(sql, tables=tables or Tables(), **names)
     # The statement runs once for each form: both have the same rows.
     assert result.to_arrow().num_rows == len(result.rows)
@@ -192,12 +193,13 @@ def test_other_read_only_statements_are_executed(sql):
         ("SELECT origin::INT FROM raw.weather", "Could not convert"),
         (
             "SELECT * FROM nowhere",
-            r"nowhere does not exist.*\(tables: daily_delays, never_run, ledger, state, raw.flights, raw.weather\)",
+            r"nowhere does not exist.*\(tables: daily_delays, hourly, never_run, ledger, state, raw.flights, raw.weath",
         ),
         ("SELECT * FROM raw.nowhere", "nowhere does not exist"),
         ("SELECT * FROM secret", "secret does not exist"),
         ("SELECT * FROM weather", "weather does not exist"),
         ("SELECT * FROM ledger", "the ledger is empty: a monitoring writes to it when data is late"),
+        ("SELECT * FROM hourly", "hourly has not been published yet: slackwater run hourly --date HOUR"),
         ("SELECT * FROM Never_Run", "never_run has not been published yet: slackwater run never_run --date DATE"),
     ],
 )

@@ -56,6 +56,8 @@ def test_an_hourly_pipeline_has_one_task_which_runs_the_hour_before(tmp_path):
     assert (task.work, task.cron, task.timezone, task.date_key) == ("process", "10 * * * *", "UTC", "date")
     assert (task.period, task.hours_before, task.days_before) == ("hour", 1, 0)
     assert (task.buffer_hours, task.buffer_minutes) == (1, 5)
+    # A start that waits for a run of another hour would be left out, and nothing makes up for an hour.
+    assert task.max_active_runs == 24
     assert task.description == (
         "Runs `heights` for the latest hour of UTC that ended at least 65 minutes ago.\n\n"
         "To run a past hour, trigger this task with a logical date in the hour that starts 65 minutes after the end "

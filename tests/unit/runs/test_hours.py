@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
+from slackwater.cli.commands.deploy import print_deployment
+from slackwater.client.days.backfill_plan import DayKind, kind_of_hour
 from slackwater.client.days.verified import Verifier
 from slackwater.client.monitoring import days_to_monitor
+from slackwater.client.verdicts import Verdicts
 from slackwater.client.why import Explainer
 from slackwater.errors import InputError
 from slackwater.late.check.dry_run import without_writes
@@ -16,8 +21,9 @@ from slackwater.pipeline.definition import Schedule
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outputs import VersionType
 from slackwater.runs.record import VERSION_TAG
+from tests.example_project import EXAMPLE
 from tests.fakes_check import PIPELINE, PUBLICATION, World, freezer_of
-from tests.fakes_cli import a_client
+from tests.fakes_cli import a_client, use_client
 from tests.fakes_waits import MemoryWaits
 from tests.unit.client.test_verified import Tables
 from tests.unit.runs.test_cost import TWO_JOBS, Usage, recorder
@@ -126,6 +132,35 @@ def test_an_hour_that_has_not_begun_is_refused(world):
         )
 
 
+def kinds(world, *hours):
+    decisions = without_writes(world.checker).decide(pipeline=PIPELINE, dates=hours)
+    return [kind_of_hour(item) for item in decisions]
+
+
+def test_a_backfill_runs_published_hours_whose_inputs_have_changed(world):
+    world.publish(HOUR)
+    world.publish(NEXT)
+    assert kinds(world, HOUR, NEXT) == [DayKind.PUBLISHED, DayKind.PUBLISHED]
+    world.add("flights", "2013-03-10", "17", name="b")
+    assert kinds(world, HOUR, NEXT) == [DayKind.CHANGED, DayKind.PUBLISHED]
+    world.publish(HOUR)
+    assert kinds(world, HOUR) == [DayKind.PUBLISHED]
+
+
+def test_a_backfill_leaves_hours_to_a_person_that_have_lost_objects_or_were_rolled_back(world):
+    world.publish(HOUR)
+    world.add("flights", "2013-03-10", "17", name="b")
+    world.publish(HOUR)
+    world.publish(NEXT)
+    world.publish(HOUR, rollback=1, reason="wrong file")
+    world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=18/a.parquet"])
+    assert kinds(world, HOUR, NEXT) == [DayKind.HELD, DayKind.HELD]
+    world.hold_decisions().release(PIPELINE, NEXT, reason="it was a mistake")
+    assert kinds(world, HOUR, NEXT) == [DayKind.HELD, DayKind.CHANGED]
+    world.hold_decisions().keep(PIPELINE, HOUR, reason="the first file is right")
+    assert kinds(world, HOUR) == [DayKind.PUBLISHED]
+
+
 def test_no_check_looks_at_hours(world):
     with pytest.raises(InputError, match="no check looks at hours for late data yet"):
         world.check()
@@ -221,3 +256,80 @@ def test_a_published_hour_whose_version_has_ended_is_no_problem(world, client):
         project=world.project, pipeline=PIPELINE, date=HOUR, published=1, store=world.store, warehouse=Tables()
     )
     assert (version.type, verifier.verify(version).problems) == (VersionType.PUBLISHED, None)
+
+
+def verdicts_of(world):
+    return Verdicts(
+        project=world.project,
+        table=world.verdicts,
+        runs=world.table,
+        store=world.store,
+        wake=lambda *_: None,
+        principal=lambda: "ana",
+        now=world.now,
+    )
+
+
+@pytest.mark.parametrize("given", [{"hour": HOUR, "date": None}, {"hour": None, "date": HOUR}])
+def test_a_verdict_about_a_published_hour_is_about_its_version(world, given):
+    verdicts = verdicts_of(world)
+    with pytest.raises(InputError, match=f"has published nothing for {HOUR}"):
+        verdicts.give(PIPELINE, "fail", reason="bots", **given)
+    world.publish(HOUR)
+    world.time += timedelta(days=500)  # published hours have no limit of age, as days
+    [verdict] = verdicts.give(PIPELINE, "fail", reason="bots", **given).verdicts
+    assert (verdict.of, verdict.period, verdict.version) == ("pipeline", HOUR, 1)
+    failed = verdicts.failed(verdicts.subjects(PIPELINE), "2013-03-10", "2013-03-10")
+    assert [(item.period, item.version) for item in failed] == [(HOUR, 1)]
+    with pytest.raises(InputError, match="date: 2013-03-10 is not an hour of UTC"):
+        verdicts.give(PIPELINE, "fail", reason="bots", hour=None, date="2013-03-10")
+
+
+def test_a_verdict_about_an_hour_of_a_source_travels_to_the_published_hour_and_puts_nothing_on_hold(world):
+    world.publish(HOUR)
+    given = verdicts_of(world).give("flights", "fail", reason="bots", hour=HOUR, date=None)
+    assert (given.read_by, given.hourly) == ((PIPELINE,), (PIPELINE,))
+    answer = why(world, HOUR)
+    assert [(item.name, [each.period for each in item.verdicts]) for item in answer.failed] == [
+        ("this version", [HOUR])
+    ]
+    assert (answer.decision.rule, answer.run_now) == (
+        "unchanged",
+        (f"slackwater run {PIPELINE} --date {HOUR} --force",),
+    )
+    world.add("flights", "2013-03-10", "17", name="b")
+    assert kinds(world, HOUR) == [DayKind.CHANGED]
+
+
+def test_runs_of_a_date_are_those_of_its_hours_and_versions_have_an_hour(world):
+    for hour in (HOUR, NEXT, "2013-03-11T17"):
+        world.publish(hour)
+    client = a_client(world.project, run_table=world.table, store=world.store)
+    assert [record.run.date for record in client.runs(PIPELINE, "2013-03-10")] == [HOUR, NEXT]
+    assert [record.run.date for record in client.runs(PIPELINE, NEXT)] == [NEXT]
+    assert {version.attempt for version in client.refs(PIPELINE, HOUR)} == {1}
+    with pytest.raises(InputError, match="date: 2013-03-10 is not an hour of UTC"):
+        client.refs(PIPELINE, "2013-03-10")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--date", "2013-03-09"], "--from 2013-03-09T00 --to 2013-03-09T23"),
+        (["--date", HOUR], f"--date {HOUR}"),
+        ([], "--date HOUR"),
+    ],
+)
+def test_a_list_without_runs_names_a_command_that_runs_hours(tmp_path, monkeypatch, printed_by, arguments, hint):
+    shutil.copytree(EXAMPLE / "sources", tmp_path / "sources")
+    (tmp_path / "pipelines").mkdir()
+    shutil.copy(EXAMPLE.parents[1] / "tests" / "pipelines" / "hourly_delays.yaml", tmp_path / "pipelines")
+    use_client(monkeypatch, SimpleNamespace(runs=lambda *_, **__: []))
+    out = printed_by("runs", "hourly_delays", *arguments, "--project", str(tmp_path)).out
+    assert out.endswith(f"(slackwater run hourly_delays {hint})\n")
+
+
+def test_after_a_deployment_the_command_runs_an_hour(world, capsys):
+    result = SimpleNamespace(changed=True, deployment=SimpleNamespace(api_url="u"))
+    print_deployment(result, world.project)
+    assert f"  to run an hour: slackwater run {PIPELINE} --date HOUR" in capsys.readouterr().out.splitlines()

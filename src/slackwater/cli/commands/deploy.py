@@ -116,8 +116,9 @@ def print_deployment(result: DeployResult, project: Project) -> None:
         print_text(
             f"  to receive data: slackwater {f'pull {source.source}' if source.pull else f'push {source.source} FILE'}"
         )
-    for name in list(project.pipelines)[:1]:
-        print_text(f"  to run a day: slackwater run {project.present_name(name)} --date DATE")
+    for name, pipeline in list(project.pipelines.items())[:1]:
+        what, value = ("an hour", "HOUR") if pipeline.period == "hour" else ("a day", "DATE")
+        print_text(f"  to run {what}: slackwater run {project.present_name(name)} --date {value}")
 
 
 def offer_deletion(result: DeployResult, prefix: str, *, may_ask: bool) -> None:

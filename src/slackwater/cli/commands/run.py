@@ -78,6 +78,8 @@ def run(
 
     On a local cloud, changed definitions are deployed first. Elsewhere, a line names them.
 
+    A range of an hourly pipeline also runs published hours whose inputs have changed.
+
     The new version replaces the one that was published for this day before. A pipeline that is given by its file need
     not be deployed: its state machine exists for this run only, which Ctrl-C stops. Otherwise, Ctrl-C leaves the run of
     one day to the cloud, and stops the runs of a range; the same command then runs what is still missing.

@@ -91,10 +91,19 @@ def runs(
     for document, (_, of_run) in zip(documents, steps, strict=False):
         document.update(steps_document(of_run))
     of_day = f" for {date}" if date else ""
-    missing = f"no runs{of_day} yet (slackwater run {shown(names[0]) if names else 'PIPELINE'} --date {date or 'DATE'})"
+    is_hourly = bool(names) and session.project.pipeline(names[0]).period == "hour"
+    period = _hours(date) if is_hourly else f"--date {date or 'DATE'}"
+    missing = f"no runs{of_day} yet (slackwater run {shown(names[0]) if names else 'PIPELINE'} {period})"
     last_runs = {record.run.pipeline: (record, of_run) for record, of_run in steps}
     missing = f"no run matches {', '.join(filters)}" if filters else missing
     return Result({"runs": documents}, partial(_show_runs, records, last_runs.values()) if records else missing)
+
+
+def _hours(date: str | None) -> str:
+    """Return the options with which an hourly pipeline runs: of a day, all of its hours."""
+    if date is None:
+        return "--date HOUR"
+    return f"--date {date}" if "T" in date else f"--from {date}T00 --to {date}T23"
 
 
 def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, RunSteps]]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown_in
-from slackwater.cli.options import argument, date_option, option
+from slackwater.cli.options import argument, option, period_option
 from slackwater.cli.output import print_note, print_text
 from slackwater.errors import InputError, UnknownName
 
@@ -33,10 +33,11 @@ def verdict(
     quality: Annotated[Quality, argument("VERDICT", "Whether the data is good.")],
     *,
     hour: Annotated[
-        str | None, option("--hour", metavar="HOUR", text="A UTC hour of a source, such as 2026-01-01T15.")
+        str | None, option("--hour", metavar="HOUR", text="A UTC hour of a source or of an hourly pipeline.")
     ] = None,
     day: Annotated[
-        str | None, date_option("--date", text="A day of a pipeline, or all hours of a source's day, in its timezone.")
+        str | None,
+        period_option("--date", text="A day or hour of a pipeline, or all hours of a source's local day."),
     ] = None,
     reason: Annotated[str, option("--reason", metavar="TEXT", text="Why. It is kept with the verdict.")],
     session: Session,
@@ -49,7 +50,7 @@ def verdict(
     name, --date is a day of the pipeline.
     """
     if (hour is None) == (day is None):
-        raise InputError("--hour, --date: give one of them: a UTC hour of a source, or a day")
+        raise InputError("--hour, --date: give one of them: a UTC hour, or a day")
     known = sorted({*session.project.sources, *session.project.known_names})
     if name not in known:
         raise UnknownName(f"NAME: no source or pipeline {name!r} in this project (it has {', '.join(known)})")
@@ -64,8 +65,10 @@ def _print(given: GivenVerdict) -> None:
     style = "green" if given.verdicts[0].quality == "pass" else "red"
     for line in describe_verdicts(given.verdicts):
         print_text(shown_in(line), style=style)
-    if given.read_by:
-        print_text(f"  read by {', '.join(given.read_by)}: their published days are checked (late.on_invalid)")
+    if daily := [name for name in given.read_by if name not in given.hourly]:
+        print_text(f"  read by {', '.join(daily)}: their published days are checked (late.on_invalid)")
+    if given.hourly:
+        print_text(f"  read by {', '.join(given.hourly)}: no check looks at hours: run them again by hand")
     waiting = ", ".join(given.obeyed_by) or "no pipeline"
     print_text(f"  waiting runs of {waiting} obey it (when.quality)")
     if given.note:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,11 +18,13 @@ from slackwater.client.days.backfill_plan import (
     DayKind,
     days_of_range,
     estimate,
+    kind_of_hour,
     kinds_of_days,
     published_runs,
 )
 from slackwater.client.days.executions import Executions, execution_error, ignore
 from slackwater.errors import InputError, NotDeployed, SlackwaterError, Unavailable
+from slackwater.late.decision import DayDecision
 from slackwater.project.project import Project
 from slackwater.runs.freeze import is_stale
 from slackwater.runs.record import ActiveRun, Run
@@ -59,7 +61,7 @@ class BackfillResult:
 
     plan: BackfillPlan
     days: tuple[BackfilledDay, ...]
-    """In order; without the days that were published before and stay."""
+    """In order; without the days and hours that were published before and stay."""
     execution: str = ""
     """ARN of the Step Functions execution; empty if there was nothing to run."""
     seconds: float = 0.0
@@ -76,6 +78,8 @@ class Backfiller:
     store: ObjectStore
     executions: Executions
     deployment: Deployment
+    decide: Callable[[str, Sequence[str]], Iterable[DayDecision]]
+    """Returns the decisions about the present inputs of published hours of a pipeline. Reads the inputs of each."""
 
     def plan(self, pipeline: str, first: str, last: str, *, parallel: int, stale: bool) -> BackfillPlan:
         """Return the days from the ISO date `first` to `last`, and what a backfill does with them.
@@ -99,6 +103,9 @@ class Backfiller:
 
         records = self.table.days(pipeline, first, last)
         days = kinds_of_days(dates, records, is_claimed=is_claimed, is_stale=is_old)
+        if self.project.pipeline(pipeline).period == "hour":
+            published = [date for date, kind in days.items() if kind is DayKind.PUBLISHED]
+            days |= {item.date: kind_of_hour(item) for item in self.decide(pipeline, published)}
         count = sum(kind.runs for kind in days.values())
         return BackfillPlan(
             pipeline=pipeline,
@@ -255,7 +262,7 @@ def _outcomes(
         output = view.output if view and view.succeeded else {}
         if kind is DayKind.CLAIMED:
             outcome = "claimed"
-        if kind is not DayKind.PUBLISHED:
+        if kind.runs or kind is DayKind.CLAIMED:
             seconds = round(view.seconds, 1) if view else None
             rows = output.get("publication", {}).get("rows")
             days.append(BackfilledDay(date=date, kind=kind, outcome=outcome, seconds=seconds, rows=rows, reason=reason))

@@ -10,9 +10,10 @@ from enum import StrEnum
 from statistics import median
 
 from slackwater.errors import InputError
+from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.cost_estimate import expected_usd
-from slackwater.runs.period import check_kind, distance, period_of, shifted
+from slackwater.runs.period import check_kind, distance, is_hour, period_of, shifted
 from slackwater.runs.record import ActiveRun, DayRecord, Run, RunRecord
 from slackwater.runs.table import RunTable
 
@@ -24,6 +25,9 @@ _SAMPLE = 20
 """How many published runs an estimate is computed from, at most."""
 FIRST_DATE, LAST_DATE = date.min.isoformat(), date.max.isoformat()
 """The ends of a range with all days."""
+# A run of such an hour does not need a person's decision: it says what is wrong, or reads the data as it is.
+_RUN_BY_HAND = frozenset({DecisionRule.FAILED, DecisionRule.UNREADABLE, DecisionRule.CHANGING})
+_UNREAD = frozenset({DecisionRule.UNREADABLE, DecisionRule.CHANGING})
 
 
 class DayKind(StrEnum):
@@ -35,6 +39,10 @@ class DayKind(StrEnum):
     """Its last run has failed, or was stopped."""
     STALE = "stale"
     """It is published from an older definition or older code, and such days run too."""
+    CHANGED = "changed"
+    """It is an hour that is published, and its inputs have changed since. No check runs hours again."""
+    HELD = "held"
+    """It is a published hour that a person has to decide about, such as one whose objects are gone."""
     CLAIMED = "claimed"
     """Another execution runs it now, so the backfill does not."""
     PUBLISHED = "published"
@@ -43,7 +51,7 @@ class DayKind(StrEnum):
     @property
     def runs(self) -> bool:
         """Whether a backfill runs such days."""
-        return self not in {DayKind.CLAIMED, DayKind.PUBLISHED}
+        return self not in {DayKind.HELD, DayKind.CLAIMED, DayKind.PUBLISHED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +81,11 @@ class BackfillPlan:
     """Every day of the range, in order."""
     estimate: Estimate | None
     """None if the pipeline has no published run."""
+
+    @property
+    def unit(self) -> str:
+        """What the pipeline runs for: day or hour."""
+        return "hour" if is_hour(self.first) else "day"
 
     @property
     def to_run(self) -> tuple[str, ...]:
@@ -128,6 +141,17 @@ def kinds_of_days(
         return DayKind.STALE if is_stale(record.published.run) else DayKind.PUBLISHED
 
     return {day: kind(by_date.get(day)) for day in dates}
+
+
+def kind_of_hour(decision: DayDecision) -> DayKind:
+    """Return the kind of a published hour, from the decision about its present inputs."""
+    rule = decision.rule
+    if rule is DecisionRule.KEPT:
+        return DayKind.PUBLISHED
+    if decision.decision is LateDecision.HOLD and rule not in _RUN_BY_HAND:
+        return DayKind.HELD
+    has_changed = rule in _UNREAD or any(source.changes for source in decision.sources)
+    return DayKind.CHANGED if has_changed else DayKind.PUBLISHED
 
 
 def published_runs(

@@ -222,7 +222,8 @@ class Checker:
             table=self.table,
             executions=self.executions,
             store=self.store,
-            verdicts=self.verdicts,
+            # What verdicts do is `late.on_invalid`, which hourly pipelines do not have.
+            verdicts=None if definition.period == "hour" else self.verdicts,
             now=self.now,
         )
 
