@@ -186,7 +186,7 @@ class Travel(RuleBasedStateMachine):
 
     def reader(self) -> VerdictReader:
         world = self.world
-        return VerdictReader(project=world.project, table=world.table, store=world.store, verdicts=world.verdicts)
+        return VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
 
 
 def local_date(hour: str, timezone: str) -> str:

@@ -14,6 +14,7 @@ from slackwater.pipeline.when import When
 from slackwater.runs.period import day_of, partition_of
 from slackwater.runs.waits.days import ProjectDays
 from slackwater.runs.waits.evaluation import InputEvaluator
+from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.conditions import Outcome, describe_unmet
 from slackwater.state.facts import HOUR
 from slackwater.state.verdicts import Subject, new_verdict
@@ -254,17 +255,26 @@ def test_data_that_has_failed_is_never_published_without_a_person(world):
     assert outcome(world)[0] == "run"
 
 
-def test_a_run_waits_until_the_published_day_of_another_pipeline_passes(world):
-    weekly = world.project.pipelines[PIPELINE].model_copy(
+def with_weekly(world: World) -> World:
+    """Add a pipeline that waits for the quality of days of the pipeline."""
+    daily = world.project.pipelines[PIPELINE]
+    weekly = daily.model_copy(
         update={
             "pipeline": "weekly",
             "sources": (),
-            "tables": {"days": TableInput(table=PIPELINE, days=(-1, 0))},
+            "tables": {"days": TableInput(table=PIPELINE, days=(-1, 0), missing="empty")},
             "when": When.model_validate({"quality": {"days": "pass"}}),
+            "steps": {"rows": StepUse(step="sql", depends_on=("days",))},
+            "publish": daily.publish.model_copy(update={"step": "rows"}),
         }
     )
     world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, "weekly": weekly}})
     world.time = END + 24 * HOUR
+    return world
+
+
+def test_a_run_waits_until_the_published_day_of_another_pipeline_passes(world):
+    world = with_weekly(world)
 
     def state():
         result = evaluation(world, "2013-03-09", "weekly")
@@ -325,6 +335,39 @@ def test_a_verdict_about_an_hour_travels_to_runs_that_wait_for_what_has_read_it(
     assert state() == ["flights 2013-03-08 06"]
     give(world, "pass", "2013-03-08T06", at=END + HOUR)
     assert state() == []
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_verdict_travels_through_versions_of_another_definition(world, is_removed):
+    """`weekly` has read days of the pipeline, which has read flights and does not any more."""
+    world = with_weekly(world)
+    world.publish(DATE)
+    world.publish(DATE, pipeline="weekly")
+    give(world, "fail", "2013-03-08T06")
+    with_definition(world, sources=("weather",))
+    if is_removed:
+        sources = {name: each for name, each in world.project.sources.items() if name != "flights"}
+        world.project = world.project.model_copy(update={"sources": sources})
+    for name in (PIPELINE, "weekly"):
+        reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
+        assert [item.period for item in reader.of_published(name, DATE)] == ["2013-03-08T06"], name
+
+
+def test_only_verdicts_about_what_has_some_are_read(world, monkeypatch):
+    world = with_weekly(world)
+    world.publish(DATE)
+    world.publish(DATE, pipeline="weekly")
+    give(world, "pass", "2013-03-08T06")
+    read, verdicts = [], world.verdicts.verdicts
+    monkeypatch.setattr(
+        world.verdicts, "verdicts", lambda subject, *range_: read.append(subject) or verdicts(subject, *range_)
+    )
+    monkeypatch.setattr(world.store, "get", read.append)
+    for _ in range(2):
+        reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
+        assert reader.of_published("weekly", DATE) == reader.of_published(PIPELINE, DATE) == ()
+        assert reader.of_range("weather", "0", "9") == ()
+    assert read == [("source", "flights")] * 2
 
 
 def test_a_source_whose_quality_counts_wakes_the_days_that_read_it(world):
