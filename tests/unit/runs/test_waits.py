@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import When
+from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.period import day_of, partition_of
+from slackwater.runs.record import publication_uri
 from slackwater.runs.waits.days import ProjectDays
 from slackwater.runs.waits.evaluation import InputEvaluator
 from slackwater.runs.waits.verdicts import VerdictReader
@@ -19,7 +21,7 @@ from slackwater.state.conditions import Outcome, describe_unmet
 from slackwater.state.facts import HOUR
 from slackwater.state.verdicts import Subject, new_verdict
 from slackwater.state.waits import DayKey
-from tests.fakes_check import PIPELINE, World
+from tests.fakes_check import PIPELINE, PUBLICATION, World
 from tests.unit.runs.test_source_counts import DATE, START, counted_world, report_flights
 
 pytestmark = pytest.mark.unit
@@ -330,6 +332,8 @@ def test_a_verdict_about_an_hour_travels_to_runs_that_wait_for_what_has_read_it(
     woken = list(days.of_verdict(Subject("source", "flights"), ["2013-03-08T06"]))
     assert DayKey("monthly", "2013-03-09") in woken
     assert {key.pipeline for key in woken} == {"monthly"}
+    # What clears the first version may be another version with the same rows, which nobody in between reads again.
+    assert DayKey("monthly", "2013-03-09") in set(days.of_day(PIPELINE, DATE))
     # Another version of the day changes nothing: the week has read the first one.
     world.publish(DATE, force=True)
     assert state() == ["flights 2013-03-08 06"]
@@ -368,6 +372,40 @@ def test_only_verdicts_about_what_has_some_are_read(world, monkeypatch):
         assert reader.of_published("weekly", DATE) == reader.of_published(PIPELINE, DATE) == ()
         assert reader.of_range("weather", "0", "9") == ()
     assert read == [("source", "flights")] * 2
+
+
+def test_a_version_with_the_same_rows_wakes_the_runs_that_wait_for_what_has_read_them(world):
+    world = with_weekly(world)
+    world.time -= HOUR
+    weekly = world.project.pipelines["weekly"]
+    monthly = weekly.model_copy(
+        update={"pipeline": "monthly", "tables": {"days": TableInput(table="weekly", missing="empty")}}
+    )
+    weekly = weekly.model_copy(update={"when": When()})
+    world.project = world.project.model_copy(
+        update={"pipelines": {**world.project.pipelines, "weekly": weekly, "monthly": monthly}}
+    )
+
+    def publish(pipeline: str) -> None:
+        run = world.freeze(DATE, pipeline=pipeline, force=True)
+        publication = PUBLICATION.model_copy(update={"content": "the same"})
+        world.store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
+        days = ProjectDays(project=world.project, now=world.now)
+
+        def wake(*day: str) -> None:
+            woken.update({key: evaluation(world, key.date, key.pipeline) for key in days.of_day(*day)})
+
+        RunRecorder(store=world.store, table=world.table, now=world.now, wake_day=wake).record_published(run)
+
+    woken = {}
+    publish(PIPELINE)
+    publish("weekly")
+    give(world, "fail", DATE, of="pipeline", name=PIPELINE, version=1)
+    assert evaluation(world, DATE, "monthly").outcome is Outcome.WAIT
+    woken.clear()
+    publish(PIPELINE)
+    assert woken[DayKey("monthly", DATE)].outcome is Outcome.READY
+    assert {key.pipeline for key in woken} == {"monthly"}
 
 
 def test_a_source_whose_quality_counts_wakes_the_days_that_read_it(world):
