@@ -148,11 +148,6 @@ class VerdictReader:
             self._failures[subject] = [item for item in found if item.is_failure]
         return self._failures[subject]
 
-    def _ids(self, found: Iterable[Verdict]) -> frozenset[str]:
-        by_id = {item.id: item for item in found}
-        self._by_id.update(by_id)
-        return frozenset(by_id)
-
 
 def _is_published_day(item: InputObject) -> bool:
     # An Iceberg table has no hour, and an object no tag.
