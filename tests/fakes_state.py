@@ -129,6 +129,9 @@ class MemoryVerdicts:
         found = [item for item in self.stored.values() if (item.of, item.name) == subject]
         return [item for item in found if first <= item.period <= last]
 
+    def subjects(self) -> list[Subject]:
+        return sorted({Subject(item.of, item.name) for item in self.stored.values()})
+
 
 STATE_TABLE: dict[str, Any] = {
     "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],

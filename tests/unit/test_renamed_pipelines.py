@@ -186,7 +186,7 @@ def renamed(folder, monkeypatch):
     table.by_day[OLD, DATE] = table.by_day[OLD, DATE].model_copy(update={"hold": hold})
     states = FakeStates()
     warehouse = SimpleNamespace(tags=lambda name: {"t"} if name == OLD else pytest.fail(name))
-    deployment = SimpleNamespace(pipeline_machine_prefix="arn:machine:p-", exchange_bucket="exchange")
+    deployment = SimpleNamespace(pipeline_machine_prefix="arn:machine:p-", exchange_bucket="exchange", state_table="")
     client = a_client(
         project, run_table=table, clients={"stepfunctions": states}, warehouse=warehouse, deployment=deployment
     )

@@ -103,7 +103,9 @@ class FunctionResources(Resources):
             for name in {key.pipeline for key in days}
         }
         recent = sorted(key for key in days if key.date in windows[key.pipeline])
-        self.arrivals([(day_deferred(*key, not_before=at).model_dump_json(), 0) for key in recent])
+        # The clock of the command may be ahead of ours: the check would wait for it.
+        due = min(at, now)
+        self.arrivals([(day_deferred(*key, not_before=due).model_dump_json(), 0) for key in recent])
 
     @cached_property
     def wake_requests(self) -> WakeRequests:

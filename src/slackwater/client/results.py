@@ -16,7 +16,7 @@ from slackwater.receiver.push.tokens import Token
 from slackwater.runs.inputs.unstored_files import describe_unstored
 from slackwater.runs.outputs import RunSteps, Version
 from slackwater.runs.record import DayRecord, RunRecord
-from slackwater.state.verdicts import Verdict, describe_verdicts
+from slackwater.state.verdicts import Subject, Verdict, describe_verdicts
 
 __all__ = [
     "CheckReport",
@@ -33,6 +33,7 @@ __all__ = [
     "RunSteps",
     "StoppedRun",
     "StoppedWait",
+    "Subject",
     "Suggestion",
     "Token",
     "Verdict",

@@ -104,13 +104,13 @@ class Verdicts:
 
     def failed(self, subjects: Iterable[Subject], first: str, last: str) -> list[FailedPeriod]:
         """Return the hours and the published days that have failed, from one date to another, in order."""
-        reader = VerdictReader(project=self.project, table=self.runs, store=self.store, verdicts=self.table)
+        reader = VerdictReader(table=self.runs, store=self.store, verdicts=self.table)
 
         def read(subject: Subject) -> list[FailedPeriod]:
             if subject.of == "source":
                 found = reader.of_range(subject.name, f"{first}T00", f"{last}T23")
                 return [_failed(subject, item.period, None, (item,)) for item in found]
-            if not reader.may_have_failed(subject.name):
+            if not reader.may_have_failed:
                 return []
             days = self.runs.days(subject.name, first, last_period(last))
             return [

@@ -97,7 +97,7 @@ def failed_data(checker: Checker, pipeline: Pipeline, day: Period, verdicts: Ver
 
     Raises `CloudError`, `ObjectInvalid`.
     """
-    reader = VerdictReader(project=checker.project, table=checker.table, store=checker.store, verdicts=verdicts)
+    reader = VerdictReader(table=checker.table, store=checker.store, verdicts=verdicts)
     own = reader.of_published(pipeline.pipeline, day.name)
     found = {"this version": own} | {item: reader.of_input(pipeline, item, day) for item in pipeline.inputs}
     for name, failed in found.items():

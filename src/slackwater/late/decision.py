@@ -118,7 +118,10 @@ class DecisionRule(StrEnum):
         "released",
         "a person has released the day with these inputs, for example without the rows that are gone",
     )
-    KEPT = ("rejected", "a person keeps the published version as long as the inputs are the same")
+    KEPT = (
+        "rejected",
+        "a person keeps the published version as long as the inputs are the same, and no later verdict asks again",
+    )
     OUTCOME_UNKNOWN = (
         "outcome_unknown",
         "a later attempt ended without an outcome and may have published, so the table may not hold the "

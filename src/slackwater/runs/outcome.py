@@ -167,8 +167,9 @@ class RunRecorder:
             if is_changed:
                 # Also in a repeated call: the first one may have ended before.
                 self.request_checks(run)
-                if self.wake_day:
-                    self.wake_day(run.pipeline, run.date)
+            if self.wake_day:
+                # Also with the same rows: this version has no verdict yet.
+                self.wake_day(run.pipeline, run.date)
         return RecordedPublication(publication, is_new)
 
     def request_checks(self, run: Run) -> None:

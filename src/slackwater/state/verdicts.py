@@ -60,13 +60,16 @@ class Verdict(Record):
 
 
 class VerdictTable(Protocol):
-    """Stores verdicts. Both methods raise `CloudError`; a call that is repeated changes nothing."""
+    """Stores verdicts. All methods raise `CloudError`; a call that is repeated changes nothing."""
 
     def put_verdicts(self, verdicts: Sequence[Verdict]) -> None:
         """Store verdicts."""
 
     def verdicts(self, subject: Subject, first: str, last: str) -> list[Verdict]:
         """Return all verdicts about the periods from `first` to `last`. The read is consistent."""
+
+    def subjects(self) -> list[Subject]:
+        """Return all sources and pipelines that have verdicts. The read is consistent."""
 
 
 def new_verdict(

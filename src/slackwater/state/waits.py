@@ -76,7 +76,7 @@ class DaysThatWait(Protocol):
         """Return the days that read any of these UTC hours of the source; with None, of any hour."""
 
     def of_day(self, pipeline: str, date: str) -> Iterable[DayKey]:
-        """Return the days of other pipelines that read this one."""
+        """Return the days of other pipelines that wait for this one, or for the quality of what has read it."""
 
     def of_verdict(self, subject: Subject, periods: Iterable[str]) -> Iterable[DayKey]:
         """Return the days that wait for the quality of these periods, or of what has read them."""
@@ -107,7 +107,7 @@ class Waits:
         self._wake(self.days.of_source(source, hours))
 
     def wake_day(self, pipeline: str, date: str) -> None:
-        """Let runs go on that read this day of a pipeline, and whose conditions hold now.
+        """Let runs go on that read this day of a pipeline, or what has read it, and whose conditions hold now.
 
         Call it when the day is recorded as published.
         """

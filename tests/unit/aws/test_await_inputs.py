@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
@@ -228,11 +228,21 @@ def test_days_of_the_window_that_may_have_read_an_hour_with_a_verdict_are_checke
     resources = resources_of({}, project=world.project, arrivals=sent.extend, waits=Mock())
     monkeypatch.setattr("slackwater.aws.function_resources.utc_now", lambda: START + 48 * HOUR)
     monkeypatch.setattr(await_inputs, "function_resources", lambda: resources)
-    event = requests()[-1] | {"name": "flights", "periods": ["2013-03-08T06", "2013-02-01T06"]}
+    given = START + 47 * HOUR
+    event = requests()[-1] | {"periods": ["2013-03-08T06", "2013-02-01T06"], "name": "flights", "at": given.isoformat()}
     await_inputs.handler(event, None)
     await_inputs.handler(event, None)
     first, second = sent  # the days before the window wait for a person
     assert first == second
     body, seconds = first
     message = read_message(body)
-    assert (message.pipeline, message.date, message.not_before, seconds) == (PIPELINE, DATE, NOON, 0)
+    assert (message.pipeline, message.date, message.not_before, seconds) == (PIPELINE, DATE, given, 0)
+
+
+def test_they_are_checked_now_although_the_clock_of_the_command_is_ahead(monkeypatch):
+    world, sent, now = counted_world(), [], START + 48 * HOUR
+    resources = resources_of({}, project=world.project, arrivals=sent.extend, waits=Mock())
+    monkeypatch.setattr("slackwater.aws.function_resources.utc_now", lambda: now)
+    resources.check_readers(Subject("source", "flights"), ["2013-03-08T06"], now + timedelta(minutes=4))
+    [(body, _)] = sent
+    assert read_message(body).not_before == now

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slackwater.aws.dynamodb.state_table import DynamoStateTable
 from slackwater.aws.dynamodb.verdict_table import DynamoVerdictTable
-from slackwater.state.facts import KEPT
+from slackwater.state.facts import HOUR, KEPT
 from slackwater.state.verdicts import Subject, deciding, new_verdict
 from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_state import STATE_TABLE, MemoryVerdicts
@@ -44,6 +44,10 @@ verdicts = st.tuples(
 @given(st.lists(verdicts, max_size=8))
 def test_it_is_the_table_in_memory(table, given_):
     memory = MemoryVerdicts()
+    for subject in table.subjects():
+        table._dynamodb.delete_item(
+            TableName=table._table, Key={"pk": {"S": "#verdicts"}, "sk": {"S": "#".join(subject)}}
+        )
     for subject in PERIODS:
         kind = {"source": "hour", "pipeline": "day"}[subject.of]
         for old in table._items(f"{subject.name}#verdicts", kind, f"{kind}~", what="all"):
@@ -55,6 +59,7 @@ def test_it_is_the_table_in_memory(table, given_):
         )  # fmt: skip
         for each in (memory, table):
             each.put_verdicts([verdict])
+    assert table.subjects() == memory.subjects()
     for subject, periods in PERIODS.items():
         for first, last in combinations_with_replacement(periods, 2):
             stored, expected = table.verdicts(subject, first, last), memory.verdicts(subject, first, last)
@@ -66,9 +71,24 @@ def test_facts_of_hours_are_read_without_them_and_they_expire(table):
     given_ = new_verdict(CLICKS, HOURS[0], "fail", version=None, reason="bots", principal="ana", at=AT)
     table.put_verdicts([given_])
     table.put_verdicts([given_])
-    hour = datetime(2026, 1, 1, 9, tzinfo=UTC)
+    hour = AT.replace(day=1, hour=9, microsecond=0)
     [facts] = DynamoStateTable(table._dynamodb, table._table).facts("clicks", [hour]).values()
     assert facts == ((), (), ())
     [stored] = table._items("clicks#verdicts", "hour", "hour~", what="all")
-    assert int(stored["expires"]["N"]) == (hour + timedelta(hours=1) + KEPT).timestamp()
+    assert int(stored["expires"]["N"]) == int((AT + HOUR + KEPT).timestamp())
     assert table.verdicts(CLICKS, HOURS[0], HOURS[0]) == [given_]
+
+
+@pytest.mark.parametrize(
+    ("subject", "period", "kept_from"),
+    [(CLICKS, "2024-01-01T09", AT), (DAILY, "2024-01-01", AT), (DAILY, "2026-01-03", AT.replace(day=3, hour=0))],
+)
+def test_a_verdict_is_kept_for_400_days_after_its_period_and_after_it_was_given(table, subject, period, kept_from):
+    table.put_verdicts([new_verdict(subject, period, "fail", version=1, reason="bots", principal="ana", at=AT)])
+    [stored] = table._items(f"{subject.name}#verdicts", "day", "hour~", what="all")
+    assert int(stored["expires"]["N"]) == int((kept_from.replace(microsecond=0) + HOUR + KEPT).timestamp())
+    [of_subject] = table._items("#verdicts", "a", "z", what="all")
+    # What a later verdict about an earlier period writes does not end before.
+    table.put_verdicts([new_verdict(subject, "2024-01-01", "pass", version=1, reason="r", principal="ana", at=AT)])
+    [later] = table._items("#verdicts", "a", "z", what="all")
+    assert min(int(item["expires"]["N"]) for item in (of_subject, later)) > int(stored["expires"]["N"])

@@ -47,7 +47,7 @@ def woken():
 @pytest.fixture
 def client(monkeypatch, world, woken):
     client = connect(monkeypatch, world, await_inputs_function="f")
-    vars(client)["run_table"] = world.table
+    vars(client).update(run_table=world.table, store=world.store)
     vars(client)["verdicts"] = Verdicts(
         project=world.project,
         table=world.verdicts,
@@ -185,6 +185,18 @@ def test_an_hour_is_an_instant_with_an_offset(client):
 def test_a_program_gives_one_of_two_verdicts(client):
     with pytest.raises(InputError, match="quality: 'bad' is neither fail nor pass"):
         client.verdict("flights", "bad", reason="x", hour=START)
+
+
+def test_the_runs_of_a_day_show_what_has_failed_in_its_published_version(verdict, world, printed_by, document_of):
+    world.publish(DATE)
+    runs = ("runs", PIPELINE, "--date", DATE, *PROJECT)
+    assert [run["failed"] for run in document_of(*runs)["runs"]] == [[]]
+    verdict(*FAIL)
+    line = f"{DATE}, attempt 1: failed data: flights 2013-03-08 06:00 UTC: fail, {SINCE}: bots\n"
+    assert line in printed_by(*runs).out
+    world.publish(DATE, force=True)
+    first, second = document_of(*runs)["runs"]
+    assert (first["failed"], [given["hour"] for given in second["failed"]]) == ([], ["2013-03-08T06"])
 
 
 def test_why_shows_what_has_failed(verdict, world, printed_by, document_of):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,7 +66,8 @@ def world(monkeypatch):
     world = World()
     world.add("flights", DATE, "12")
     world.project = world.project.model_copy(update={"pipelines": {"daily_delays": TWO_STAGES}})
-    use_client(monkeypatch, a_client(world.project, run_table=world.table, store=world.store))
+    deployment = SimpleNamespace(state_table="")
+    use_client(monkeypatch, a_client(world.project, deployment=deployment, run_table=world.table, store=world.store))
     return world
 
 

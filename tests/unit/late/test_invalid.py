@@ -106,6 +106,23 @@ def test_a_person_may_accept_the_data_and_a_later_verdict_asks_again(world, acti
     assert rule(world) is DecisionRule.INVALID
 
 
+def test_a_later_verdict_asks_again_about_late_data_that_a_person_does_not_publish(world):
+    world.add("flights", DAY, "20", rows=500)
+    assert rule(world) is DecisionRule.GROWN
+    give(world, "fail")
+    assert rule(world) is DecisionRule.INVALID
+    world.time += timedelta(minutes=1)
+    world.hold_decisions().keep(PIPELINE, DAY, reason="only some bots")
+    assert rule(world) is DecisionRule.KEPT
+    give(world, "fail", OTHER)
+    held = decision(world)
+    assert held.rule is DecisionRule.INVALID
+    assert "2013-03-11 20:00" in held.reason
+    assert "2013-03-11 17:00" not in held.reason
+    give(world, "pass", OTHER)
+    assert rule(world) is DecisionRule.KEPT
+
+
 @pytest.fixture
 def chain(world) -> World:
     """`weekly` has read the days of the pipeline; it has no threshold."""

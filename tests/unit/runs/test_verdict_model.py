@@ -103,12 +103,15 @@ class Travel(RuleBasedStateMachine):
         for table, (first, last) in tables.items():
             days = [(date.fromisoformat(of) + timedelta(days=each)).isoformat() for each in range(first, last + 1)]
             read |= {("pipeline", table, day, self.current[table, day]) for day in days if (table, day) in self.current}
+        before = self.waited_for()
         run = self.world.freeze(of, pipeline=name, force=True)
         publication = PUBLICATION.model_copy(update={"table": name, "content": content})
         self.world.store.put(f"{run.prefix}publication.json", publication.model_dump_json().encode())
         self.world.recorder.record_published(run)
         version: Node = ("pipeline", name, of, run.attempt)
         self.current[name, of], self.content[version], self.read[version] = run.attempt, content, read
+        changed = {key for key, found in self.waited_for().items() if found != before[key]}
+        assert changed <= set(ProjectDays(project=self.world.project, now=self.world.now).of_day(name, of))
 
     @rule(name=st.sampled_from("abcde"), start=dates)
     def back_fill(self, name: str, start: str) -> None:
@@ -186,7 +189,7 @@ class Travel(RuleBasedStateMachine):
 
     def reader(self) -> VerdictReader:
         world = self.world
-        return VerdictReader(project=world.project, table=world.table, store=world.store, verdicts=world.verdicts)
+        return VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
 
 
 def local_date(hour: str, timezone: str) -> str:

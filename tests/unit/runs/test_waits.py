@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import When
+from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.period import day_of, partition_of
+from slackwater.runs.record import publication_uri
 from slackwater.runs.waits.days import ProjectDays
 from slackwater.runs.waits.evaluation import InputEvaluator
+from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.conditions import Outcome, describe_unmet
 from slackwater.state.facts import HOUR
 from slackwater.state.verdicts import Subject, new_verdict
 from slackwater.state.waits import DayKey
-from tests.fakes_check import PIPELINE, World
+from tests.fakes_check import PIPELINE, PUBLICATION, World
 from tests.unit.runs.test_source_counts import DATE, START, counted_world, report_flights
 
 pytestmark = pytest.mark.unit
@@ -254,17 +257,26 @@ def test_data_that_has_failed_is_never_published_without_a_person(world):
     assert outcome(world)[0] == "run"
 
 
-def test_a_run_waits_until_the_published_day_of_another_pipeline_passes(world):
-    weekly = world.project.pipelines[PIPELINE].model_copy(
+def with_weekly(world: World) -> World:
+    """Add a pipeline that waits for the quality of days of the pipeline."""
+    daily = world.project.pipelines[PIPELINE]
+    weekly = daily.model_copy(
         update={
             "pipeline": "weekly",
             "sources": (),
-            "tables": {"days": TableInput(table=PIPELINE, days=(-1, 0))},
+            "tables": {"days": TableInput(table=PIPELINE, days=(-1, 0), missing="empty")},
             "when": When.model_validate({"quality": {"days": "pass"}}),
+            "steps": {"rows": StepUse(step="sql", depends_on=("days",))},
+            "publish": daily.publish.model_copy(update={"step": "rows"}),
         }
     )
     world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, "weekly": weekly}})
     world.time = END + 24 * HOUR
+    return world
+
+
+def test_a_run_waits_until_the_published_day_of_another_pipeline_passes(world):
+    world = with_weekly(world)
 
     def state():
         result = evaluation(world, "2013-03-09", "weekly")
@@ -320,11 +332,80 @@ def test_a_verdict_about_an_hour_travels_to_runs_that_wait_for_what_has_read_it(
     woken = list(days.of_verdict(Subject("source", "flights"), ["2013-03-08T06"]))
     assert DayKey("monthly", "2013-03-09") in woken
     assert {key.pipeline for key in woken} == {"monthly"}
+    # What clears the first version may be another version with the same rows, which nobody in between reads again.
+    assert DayKey("monthly", "2013-03-09") in set(days.of_day(PIPELINE, DATE))
     # Another version of the day changes nothing: the week has read the first one.
     world.publish(DATE, force=True)
     assert state() == ["flights 2013-03-08 06"]
     give(world, "pass", "2013-03-08T06", at=END + HOUR)
     assert state() == []
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_verdict_travels_through_versions_of_another_definition(world, is_removed):
+    """`weekly` has read days of the pipeline, which has read flights and does not any more."""
+    world = with_weekly(world)
+    world.publish(DATE)
+    world.publish(DATE, pipeline="weekly")
+    give(world, "fail", "2013-03-08T06")
+    with_definition(world, sources=("weather",))
+    if is_removed:
+        sources = {name: each for name, each in world.project.sources.items() if name != "flights"}
+        world.project = world.project.model_copy(update={"sources": sources})
+    for name in (PIPELINE, "weekly"):
+        reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
+        assert [item.period for item in reader.of_published(name, DATE)] == ["2013-03-08T06"], name
+
+
+def test_only_verdicts_about_what_has_some_are_read(world, monkeypatch):
+    world = with_weekly(world)
+    world.publish(DATE)
+    world.publish(DATE, pipeline="weekly")
+    give(world, "pass", "2013-03-08T06")
+    read, verdicts = [], world.verdicts.verdicts
+    monkeypatch.setattr(
+        world.verdicts, "verdicts", lambda subject, *range_: read.append(subject) or verdicts(subject, *range_)
+    )
+    monkeypatch.setattr(world.store, "get", read.append)
+    for _ in range(2):
+        reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
+        assert reader.of_published("weekly", DATE) == reader.of_published(PIPELINE, DATE) == ()
+        assert reader.of_range("weather", "0", "9") == ()
+    assert read == [("source", "flights")] * 2
+
+
+def test_a_version_with_the_same_rows_wakes_the_runs_that_wait_for_what_has_read_them(world):
+    world = with_weekly(world)
+    world.time -= HOUR
+    weekly = world.project.pipelines["weekly"]
+    monthly = weekly.model_copy(
+        update={"pipeline": "monthly", "tables": {"days": TableInput(table="weekly", missing="empty")}}
+    )
+    weekly = weekly.model_copy(update={"when": When()})
+    world.project = world.project.model_copy(
+        update={"pipelines": {**world.project.pipelines, "weekly": weekly, "monthly": monthly}}
+    )
+
+    def publish(pipeline: str) -> None:
+        run = world.freeze(DATE, pipeline=pipeline, force=True)
+        publication = PUBLICATION.model_copy(update={"content": "the same"})
+        world.store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
+        days = ProjectDays(project=world.project, now=world.now)
+
+        def wake(*day: str) -> None:
+            woken.update({key: evaluation(world, key.date, key.pipeline) for key in days.of_day(*day)})
+
+        RunRecorder(store=world.store, table=world.table, now=world.now, wake_day=wake).record_published(run)
+
+    woken = {}
+    publish(PIPELINE)
+    publish("weekly")
+    give(world, "fail", DATE, of="pipeline", name=PIPELINE, version=1)
+    assert evaluation(world, DATE, "monthly").outcome is Outcome.WAIT
+    woken.clear()
+    publish(PIPELINE)
+    assert woken[DayKey("monthly", DATE)].outcome is Outcome.READY
+    assert {key.pipeline for key in woken} == {"monthly"}
 
 
 def test_a_source_whose_quality_counts_wakes_the_days_that_read_it(world):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from slackwater.cli.command import Result, Session, command
-from slackwater.cli.names import shown
+from slackwater.cli.names import shown, shown_in
 from slackwater.cli.options import AttemptNumber, argument, days_option, option, period_option, split_days
 from slackwater.cli.output import COUNT_STYLES, format_usd, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
 from slackwater.errors import InputError
 
 if TYPE_CHECKING:
-    from slackwater.client.results import RunRecord, RunSteps
+    from slackwater.client.client import Client
+    from slackwater.client.results import RunRecord, RunSteps, Verdict
 
 _COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seconds", "USD", "started (UTC)", "run id")
 _STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds", "bytes in", "bytes out")
@@ -58,9 +59,10 @@ def runs(
     A timeline shows when each stage waited, started and worked, its rows, the slowest step, and the share of
     orchestration.
 
-    With --date, also list the steps of the day's last run (with --json, of all its runs): rows in and out, parameters,
-    effect, seconds and bytes. Spark computes the steps of a stage in one pass, so they have no seconds of their own:
-    `slackwater run --profile` measures them.
+    With --date, also say by which verdicts the data of the published version has failed, and list the steps of the
+    day's last run (with --json, of all its runs): rows in and out, parameters, effect, seconds and bytes. Spark
+    computes the steps of a stage in one pass, so they have no seconds of their own: `slackwater run --profile` measures
+    them.
     """
     from slackwater.client.days.attempts import check_run_name, is_run_id
 
@@ -88,15 +90,17 @@ def runs(
     records = records[-limit:] if limit else records
     steps = [(record, client.steps(record)) for record in records] if date else []
     documents = [run_record_document(record) for record in records]
-    for document, (_, of_run) in zip(documents, steps, strict=False):
-        document.update(steps_document(of_run))
+    failed = _failed_versions(client, records, date) if date else {}
+    for document, (record, of_run) in zip(documents, steps, strict=False):
+        document.update(steps_document(of_run), failed=[each.document for each in failed.get(_version(record), ())])
     of_day = f" for {date}" if date else ""
     is_hourly = bool(names) and session.project.pipeline(names[0]).period == "hour"
     period = _hours(date) if is_hourly else f"--date {date or 'DATE'}"
     missing = f"no runs{of_day} yet (slackwater run {shown(names[0]) if names else 'PIPELINE'} {period})"
     last_runs = {record.run.pipeline: (record, of_run) for record, of_run in steps}
     missing = f"no run matches {', '.join(filters)}" if filters else missing
-    return Result({"runs": documents}, partial(_show_runs, records, last_runs.values()) if records else missing)
+    view = partial(_show_runs, records, last_runs.values(), failed)
+    return Result({"runs": documents}, view if records else missing)
 
 
 def _hours(date: str | None) -> str:
@@ -106,9 +110,30 @@ def _hours(date: str | None) -> str:
     return f"--date {date}" if "T" in date else f"--from {date}T00 --to {date}T23"
 
 
-def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, RunSteps]]) -> None:
+def _version(record: RunRecord) -> tuple[str, int | None]:
+    return record.run.pipeline, record.run.attempt
+
+
+def _failed_versions(
+    client: Client, records: Sequence[RunRecord], date: str
+) -> dict[tuple[str, int | None], tuple[Verdict, ...]]:
+    """Return by which verdicts the published versions of a day have failed, by pipeline and attempt."""
+    from slackwater.client.results import Subject
+
+    if not client.settings.state_table:
+        return {}
+    pipelines = sorted({record.run.pipeline for record in records})
+    found = client.verdicts.failed([Subject("pipeline", name) for name in pipelines], date, date)
+    return {(period.name, period.version): period.verdicts for period in found}
+
+
+def _show_runs(
+    records: Sequence[RunRecord],
+    steps: Iterable[tuple[RunRecord, RunSteps]],
+    failed: Mapping[tuple[str, int | None], tuple[Verdict, ...]],
+) -> None:
     """Print a line for each run, what was notable about it, and the steps."""
-    from slackwater.client.results import describe_unstored
+    from slackwater.client.results import describe_unstored, describe_verdicts
 
     rows = [
         (
@@ -136,6 +161,8 @@ def _show_runs(records: Sequence[RunRecord], steps: Iterable[tuple[RunRecord, Ru
             print_text(f"{title}: it ran without what it had waited for: {line}", style="yellow")
         for note in describe_unstored(record.files_not_taken):
             print_text(f"{title}: {note}", style="yellow")
+        for line in describe_verdicts(failed.get(_version(record), ())):
+            print_text(f"{title}: failed data: {shown_in(line)}", style="red")
     for last, of_run in steps:
         print_text("")
         show_steps(last, of_run)

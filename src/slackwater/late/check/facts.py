@@ -255,9 +255,13 @@ class DayFacts:
 
     @property
     def is_kept(self) -> bool:
-        """Whether a person keeps the published version with the present inputs, and a run would change it."""
+        """Whether a person keeps the published version with the present inputs, and a run would change it.
+
+        A later verdict asks again.
+        """
         made = decision_about(self.record, self.digest) is ResolutionAction.KEPT
-        return made and not self.is_outcome_unknown and (self.audit_holds or self.would_run)
+        is_decided = made and not self.is_outcome_unknown and (self.audit_holds or self.would_run)
+        return is_decided and not self.held_verdicts
 
     @property
     def is_outcome_unknown(self) -> bool:

@@ -60,11 +60,11 @@ class FactReader:
 
     @cached_property
     def failures(self) -> VerdictReader | None:
-        """What has failed by verdicts; None if nothing that the pipeline reads has."""
+        """What has failed by verdicts; None if nothing has."""
         if self.verdicts is None:
             return None
-        reader = VerdictReader(project=self.project, table=self.table, store=self.store, verdicts=self.verdicts)
-        return reader if reader.may_have_failed(self.definition.pipeline) else None
+        reader = VerdictReader(table=self.table, store=self.store, verdicts=self.verdicts)
+        return reader if reader.may_have_failed else None
 
     @cached_property
     def reads(self) -> InputDefinition:

@@ -37,11 +37,11 @@ class ProjectDays:
                 )
 
     def of_day(self, pipeline: str, date: str) -> Iterator[DayKey]:
-        """Yield the days of other pipelines that wait for this day."""
-        for reader in self.project.pipelines.values():
-            for name, item in reader.published_tables.items():
-                if item.table == pipeline and (item.missing == "wait" or name in reader.when.quality):
-                    yield from (DayKey(reader.pipeline, day) for day in _read_by(item, date) & self._dates(reader))
+        """Yield the days of other pipelines that wait for this day, or for the quality of what may have read it."""
+        for reader, name, dates in self._readings(Subject("pipeline", pipeline), [date]):
+            item = reader.published_tables[name]
+            if name in reader.when.quality or (item.table == pipeline and item.missing == "wait"):
+                yield from (DayKey(reader.pipeline, day) for day in dates & self._dates(reader))
 
     def of_verdict(self, subject: Subject, periods: Iterable[str]) -> Iterator[DayKey]:
         """Yield the days that wait for the quality of these periods, or of what may have read them, through chains."""

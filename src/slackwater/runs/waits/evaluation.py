@@ -71,7 +71,7 @@ class InputEvaluator:
             if item.missing == "wait":
                 yield self._published(name, item, day)
         # Last: a verdict that is given while the inputs are read counts.
-        reader = VerdictReader(project=self.project, table=self.table, store=self.inputs.store, verdicts=self.verdicts)
+        reader = VerdictReader(table=self.table, store=self.inputs.store, verdicts=self.verdicts)
         for name in sorted(pipeline.when.quality):
             yield FailedInput(name, reader.of_input(pipeline, name, day))
 

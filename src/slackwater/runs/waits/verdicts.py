@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 
 from slackwater.pipeline.definition import Pipeline
-from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, run_manifest
 from slackwater.runs.period import Period
 from slackwater.runs.record import VERSION_TAG
@@ -34,12 +34,10 @@ class VerdictReader:
     are known.
     """
 
-    project: Project
     table: RunTable
     store: ObjectStore
     verdicts: VerdictTable
     _failures: dict[Subject, list[Verdict]] = field(default_factory=dict)
-    _may_fail: dict[str, bool] = field(default_factory=dict)
     _found: dict[_Version, frozenset[str]] = field(default_factory=dict)
     _by_id: dict[str, Verdict] = field(default_factory=dict)
 
@@ -73,7 +71,7 @@ class VerdictReader:
 
     def of_published(self, pipeline: str, date: str) -> tuple[Verdict, ...]:
         """Return the verdicts by which the published version of a day has failed, or what it has read, in order."""
-        if not self.may_have_failed(pipeline):
+        if not self.may_have_failed:
             return ()
         published = self.table.day(pipeline, date).published
         found = self._found_in((pipeline, date, published.run.attempt), frozenset()) if published else ()
@@ -127,29 +125,28 @@ class VerdictReader:
         match = VERSION_TAG.fullmatch(item.tag or "")
         return pipeline, date, int(match[2]) if match else 0
 
-    def may_have_failed(self, pipeline: str) -> bool:
-        """Return whether anything that a pipeline may have read has failed: most days need no manifest."""
-        if pipeline not in self._may_fail:
-            definition = self.project.pipelines.get(pipeline)
-            self._may_fail[pipeline] = (
-                definition is None
-                or bool(self._failures_of(Subject("pipeline", pipeline)))
-                or any(self._failures_of(Subject("source", source)) for source in definition.sources)
-                or any(self.may_have_failed(item.table) for item in definition.published_tables.values())
-            )
-        return self._may_fail[pipeline]
+    @cached_property
+    def may_have_failed(self) -> bool:
+        """Whether any data has failed: most days need no manifest.
+
+        The definitions do not decide: those of earlier versions may have read what has failed.
+        """
+        self.prefetch(self._subjects)
+        return any(map(self._failures_of, self._subjects))
+
+    @cached_property
+    def _subjects(self) -> frozenset[Subject]:
+        """Those that have verdicts: most sources and pipelines have none."""
+        return frozenset(self.verdicts.subjects())
 
     def _failures_of(self, subject: Subject) -> list[Verdict]:
         """Return all verdicts by which hours of a source, or versions of a pipeline, have failed: there are few."""
+        if subject not in self._subjects:
+            return []
         if subject not in self._failures:
             found = deciding(self.verdicts.verdicts(subject, "0000", "9999"))
             self._failures[subject] = [item for item in found if item.is_failure]
         return self._failures[subject]
-
-    def _ids(self, found: Iterable[Verdict]) -> frozenset[str]:
-        by_id = {item.id: item for item in found}
-        self._by_id.update(by_id)
-        return frozenset(by_id)
 
 
 def _is_published_day(item: InputObject) -> bool:
