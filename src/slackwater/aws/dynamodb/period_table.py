@@ -11,6 +11,7 @@ from slackwater.aws.dynamodb.requests import read_items
 from slackwater.aws.dynamodb.state_items import bins_attribute, hour_key, instant_key, item, parsed
 from slackwater.aws.dynamodb.state_table import COVERED, DynamoStateTable, coverage_in
 from slackwater.aws.failures import translated, unless_refused
+from slackwater.sources.counts import ALL
 from slackwater.state.completeness import CountState, total_state
 from slackwater.state.facts import Coverage, HourFacts, Part
 from slackwater.state.fold import Distinct, PeriodState, WindowState
@@ -138,9 +139,12 @@ def _minutes(duration: timedelta) -> int:
 
 def _state(source: str, item: dict[str, Any]) -> PeriodState:
     record = json.loads(item["record"]["S"])
-    distinct, start = record["distinct"], parsed(record["start"])
-
-    keys = tuple((key, _STATES[letter]) for key, letter in record["keys"])
+    start, covered = parsed(record["start"]), record.get("covered")
+    # An earlier version had no keys, and counted ids without them: they are read again.
+    is_earlier = "keys" not in record
+    distinct = None if is_earlier else record["distinct"]
+    stored_keys = [(ALL, _LETTERS[CountState(record["state"])])] if is_earlier else record["keys"]
+    keys = tuple((key, _STATES[letter]) for key, letter in stored_keys)
 
     def window(number: int, stored: list[Any]) -> WindowState:
         begin, length, sent, has, rejected, letter = stored
@@ -158,7 +162,7 @@ def _state(source: str, item: dict[str, Any]) -> PeriodState:
         keys=keys,
         facts=record["facts"],
         parts=record["parts"],
-        covered=Coverage(*map(parsed, record["covered"])) if record["covered"] else None,
+        covered=Coverage(*map(parsed, covered)) if covered else None,
         distinct=Distinct(distinct[0], {key: tuple(bins) for key, bins in distinct[1].items()}) if distinct else None,
         version=int(item["version"]["N"]),
         announced=int(item["announced"]["N"]),

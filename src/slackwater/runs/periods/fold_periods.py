@@ -97,7 +97,7 @@ class PeriodFolder:
         # First the states, then the facts: whoever stores a state later has read no fewer facts than its writer.
         periods = periods_with(definition, hours)
         before = self._states(definition, periods)
-        is_covered = only_objects and len(before) == len(periods)
+        is_covered = only_objects and len(before) == len(periods) and all(map(_knows_coverage, before))
         covered, known = Covered(None, None) if is_covered else self.table.covered(source)
         uncovered = _between(known, covered).difference(hours) if covered else set()
         if uncovered:
@@ -244,6 +244,11 @@ def _between(known: Coverage | None, covered: Coverage) -> set[datetime]:
     if known is None:
         return set(hours_between(covered.first, covered.through))
     return {*hours_between(covered.first, known.first), *hours_between(known.through, covered.through)}
+
+
+def _knows_coverage(state: PeriodState) -> bool:
+    """Return whether a state has what the reports covered: one of an earlier version has only their numbers."""
+    return state.covered is not None or state.sent is None
 
 
 def _touched(covered: Coverage | None) -> list[datetime]:
