@@ -132,6 +132,24 @@ def test_what_reports_covered_is_kept_apart_from_the_reports(table):
     assert table.covered("things").folded == Coverage(START, START + HOUR)
 
 
+def test_what_an_earlier_version_has_covered_and_folded_is_known(table, each_dynamodb):
+    def put(sort_key: str, **attributes: dict[str, str]) -> None:
+        stored = item("things#reports", sort_key, expires=START, **attributes)
+        each_dynamodb.client.put_item(TableName="state", Item=stored)
+
+    at, first, through = (instant_key(START + number * HOUR) for number in (3, 0, 2))
+    put(f"from#{first}#{at}#id")
+    put(f"through#{through}#{at}#id")
+    covered = Coverage(START, START + 2 * HOUR)
+    assert table.covered("things") == (covered, None)
+    put("folded", first={"S": first}, through={"S": first})
+    assert table.covered("things") == (covered, None), "only what was stored before is taken over"
+    each_dynamodb.client.delete_item(TableName="state", Key={"pk": {"S": "things#reports"}, "sk": {"S": "covered"}})
+    assert table.covered("things") == (covered, (START, START))
+    table.put_folded("things", covered)
+    assert table.covered("things") == (covered, covered)
+
+
 def test_an_hour_of_the_last_years_can_be_stored(table):
     last = datetime(9999, 12, 31, 23, tzinfo=UTC)
     table.put_parts("things", {last: PARTS[:1]})
