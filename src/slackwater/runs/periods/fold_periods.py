@@ -99,14 +99,15 @@ class PeriodFolder:
         before = self._states(definition, periods)
         is_covered = only_objects and len(before) == len(periods) and all(map(_knows_coverage, before))
         covered, known = Covered(None, None) if is_covered else self.table.covered(source)
-        uncovered = _between(known, covered).difference(hours) if covered else set()
+        between = _between(known, covered) if covered else set()
+        uncovered = between.difference(hours)
         if uncovered:
             periods = periods_with(definition, {*hours, *uncovered})
             before = self._states(definition, periods)
         coverage = self.table.coverage(source) if uncovered else covered
         folded, failed = self._fold_all(periods, {state.start: state for state in before}, coverage)
         changed = self._announce(folded)
-        if covered and _touched(covered) != _touched(known) and not uncovered.intersection(failed):
+        if covered and _touched(covered) != _touched(known) and not between.intersection(failed):
             # Last: until then, each call computes these hours. Within an hour, it would say nothing new.
             self.table.put_folded(source, covered)
         return SourceFold(changed, failed)
