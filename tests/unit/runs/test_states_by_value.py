@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,10 +14,10 @@ from slackwater.project.project import Project
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.period import partition_of
 from slackwater.runs.periods.changes import period_changed
-from slackwater.runs.periods.read_parts import place_of
+from slackwater.runs.periods.read_parts import PartReader, place_of
 from slackwater.state.completeness import PeriodCounts, total_counts, total_state
 from slackwater.state.conditions import CompleteSource, Limit, evaluate
-from slackwater.state.facts import HOUR, RejectedEvents
+from slackwater.state.facts import HOUR, Part, RejectedEvents
 from slackwater.state.fold import Distinct
 from slackwater.state.reports import new_report
 from slackwater.state.rollup import rolled_up
@@ -151,6 +153,27 @@ def test_values_that_are_added_later_count_from_the_next_report_on(old):
     assert state(world).keys == ((EU, "complete"), (SUD, "complete"), (OTHER, "unknown"))
     report(world, {0: {EU: 1, SUD: 2, OTHER: 0}}, as_of=96)
     assert (state(world).state, state(world).stored) == ("complete", 3)
+
+
+def test_objects_of_before_the_column_are_read_side_by_side_and_stored_together(monkeypatch):
+    world, stored = a_world({"window": "5m"}), list[Mapping[datetime, Sequence[Part]]]()
+    for _ in range(20):
+        push(world, (0, None, "EU"))
+    world.handle_all()
+    world.source = a_world().source
+    report(world, {0: {EU: 20}})
+    real_read, real_put = PartReader.read, world.table.put_parts
+
+    together = threading.Barrier(4)
+
+    def read_together(*arguments):
+        together.wait(timeout=10)
+        return real_read(*arguments)
+
+    monkeypatch.setattr(PartReader, "read", read_together)
+    monkeypatch.setattr(world.table, "put_parts", lambda source, parts: stored.append(parts) or real_put(source, parts))
+    assert state(world).keys == ((EU, "complete"), (SUD, "complete"), (OTHER, "complete"))
+    assert [len(parts[START]) for parts in stored if parts] == [20]
 
 
 def test_a_column_that_is_added_or_removed_leaves_reported_hours_as_they_are():

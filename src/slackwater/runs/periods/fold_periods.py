@@ -189,18 +189,20 @@ class PeriodFolder:
             hour: HourFacts(
                 found.reports,
                 tuple(item for item in found.rejected if item.origin in current),
-                tuple(self._by_keys(source.source, hour, part, keys) for part in counted[hour]),
+                self._by_keys(source.source, hour, counted[hour], keys),
             )
             for hour, found in facts.items()
         }
 
-    def _by_keys(self, source: str, hour: datetime, part: Part, keys: tuple[str, ...]) -> Part:
-        """Return an object by these keys. It is read again if the source had others when it was stored."""
-        if regrouped(part.bins, keys):
-            return part
-        if again := self.parts.read(source, hour, part.name, keys):
-            self.table.put_parts(source, {hour: [again]})
-        return again or part
+    def _by_keys(self, source: str, hour: datetime, parts: Sequence[Part], keys: tuple[str, ...]) -> tuple[Part, ...]:
+        """Return the objects of an hour by these keys. Those that were stored by others are read again."""
+        others = [part.name for part in parts if regrouped(part.bins, keys) is None]
+        read = _map(lambda name: self.parts.read(source, hour, name, keys), others)
+        again = {part.name: part for part in read if part}
+        if again:
+            # By hour: a function that ends here continues with the next one.
+            self.table.put_parts(source, {hour: list(again.values())})
+        return tuple(again.get(part.name, part) for part in parts)
 
     def _distinct(
         self, period: Period, facts: Mapping[datetime, HourFacts], keys: tuple[str, ...]
