@@ -170,8 +170,8 @@ class DynamoStateTable(StateItems):
             with translated(f"read the reports of {source}"):
                 page = self._dynamodb.query(
                     TableName=self._table,
-                    KeyConditionExpression="pk = :pk AND begins_with(sk, :name)",
-                    ExpressionAttributeValues={":pk": {"S": f"{source}#reports"}, ":name": {"S": f"{name}#"}},
+                    KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
+                    ExpressionAttributeValues={":pk": {"S": f"{source}#reports"}, ":prefix": {"S": f"{name}#"}},
                     ScanIndexForward=is_forward,
                     ConsistentRead=True,
                     Limit=1,
