@@ -81,6 +81,21 @@ class PeriodCounts(NamedTuple):
     state: CountState
     values: tuple[KeyCounts, ...] = ()
     """Of each value, if the source counts by a column: the state is that of the worst one."""
+    is_whole: bool = True
+    """Whether all of its hours are counted."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether anything of the period is unknown, also if events of other windows or values are missing."""
+        states = {self.state, *(value.state for value in self.values)}
+        return CountState.UNKNOWN in states or not all(window.is_known for window in self.windows)
+
+    @property
+    def known(self) -> list[PeriodCounts | KeyCounts]:
+        """What the totals count: the period, or those of its values that are known if others are not."""
+        if not self.is_unknown:
+            return [self]
+        return [value for value in self.values if self.is_short and value.state is not CountState.UNKNOWN]
 
     @property
     def sent(self) -> int | None:
@@ -94,8 +109,8 @@ class PeriodCounts(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """How many events are missing, also in a period that is complete; 0 while that is unknown."""
-        of_all = max(lacking(self.state, self.sent, self.stored, self.rejected), 0)
+        """How many events are missing, also in a period that is complete; while some is unknown, of known values."""
+        of_all = 0 if self.is_unknown else lacking(self.state, self.sent, self.stored, self.rejected)
         return max(of_all, sum(value.missing for value in self.values))
 
     @property
@@ -135,12 +150,17 @@ class SourceCounts(UpdatedRecord):
     periods: int
     """Hours or days."""
     unknown: int
-    """Those among them without counts."""
+    """Those among them without counts, or without those of all values."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known."""
+        return self.unknown == self.periods and self.state is not CountState.SHORT
 
     @property
     def line(self) -> str:
         """For people: `sent 1,000,000, stored 999,412, rejected 500, missing 88`."""
-        if self.unknown == self.periods:
+        if self.is_unknown:
             return "no counts of the source"
         parts = [f"sent {self.sent:,}", f"stored {self.stored:,}", f"rejected {self.rejected:,}"]
         parts += [f"missing {self.missing:,}"] if self.missing or not self.surplus else []
@@ -178,25 +198,25 @@ def period_counts(
         is_known = is_whole and all(window.is_known for window in windows)
         sent = sum(window.sent or 0 for window in windows)
         state = count_state(source, sent, held + rejected) if is_known else CountState.UNKNOWN
-        periods.append(PeriodCounts(start, end, windows, held, rejected, state))
+        periods.append(PeriodCounts(start, end, windows, held, rejected, state, is_whole=is_whole))
     return periods
 
 
 def total_counts(source: Source, periods: Iterable[PeriodCounts]) -> SourceCounts:
     """Return the totals of periods. Missing events of one period are not made up for by a surplus of another."""
     periods = list(periods)
-    known = [period for period in periods if period.state is not CountState.UNKNOWN]
+    known = [each for period in periods for each in period.known]
     return SourceCounts(
         source=source.source,
         unit="day" if counts_of(source).window == "day" else "hour",
         state=total_state(period.state for period in periods),
-        sent=sum(period.sent or 0 for period in known),
-        stored=sum(period.stored for period in known),
-        rejected=sum(period.rejected for period in known),
-        missing=sum(period.missing for period in known),
-        surplus=sum(period.surplus for period in known),
+        sent=sum(each.sent or 0 for each in known),
+        stored=sum(each.stored for each in known),
+        rejected=sum(each.rejected for each in known),
+        missing=sum(each.missing for each in known),
+        surplus=sum(each.surplus for each in known),
         periods=len(periods),
-        unknown=len(periods) - len(known),
+        unknown=sum(period.is_unknown for period in periods),
     )
 
 

@@ -158,7 +158,7 @@ def _unmet(facts: Iterable[InputFact], now: datetime) -> Iterator[tuple[str, Kin
 
 
 def _unknown(counts: SourceCounts) -> str:
-    if counts.unknown == counts.periods:
+    if counts.is_unknown:
         return "no counts of the source"
     return f"no counts for {counts.unknown} of {counted(counts.periods, counts.unit)}"
 

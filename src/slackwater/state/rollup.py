@@ -38,11 +38,20 @@ def rolled_up(source: Source, states: Iterable[PeriodState], start: datetime, en
 def with_values(period: PeriodCounts, state: PeriodState | None) -> PeriodCounts:
     """Return the counts of a period with those of each value in its stored state: it is complete only if each is.
 
-    The total is compared too: what the state counts may have been removed since, or be no input of a run.
+    It is unknown while the state follows from other reports, or if only some of its hours are counted. The total is
+    compared too: what the state counts may have been removed since, or be no input of a run.
     """
-    values = state.values if state else ()
-    of_values = total_state(value.state for value in values)
-    return period._replace(state=total_state((period.state, of_values)), values=values)
+    if not period.is_whole:
+        return period
+    if state is None or _sent(state.windows) != _sent(period.windows):
+        return period._replace(state=CountState.UNKNOWN)
+    of_values = total_state(value.state for value in state.values)
+    return period._replace(state=total_state((period.state, of_values)), values=state.values)
+
+
+def _sent(windows: Iterable[WindowCount | WindowState]) -> list[tuple[datetime, datetime, str, int | None]]:
+    """Return what was sent in windows, by their times and keys."""
+    return [(window.start, window.end, window.key, window.sent) for window in windows]
 
 
 def _periods(source: Source, windows: list[WindowState], start: datetime, end: datetime) -> Iterator[PeriodCounts]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws.dynamodb.period_table import DynamoPeriodTable
+from slackwater.aws.dynamodb.state_items import hour_key, instant_key, item
 from slackwater.errors import CloudError
+from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.fold_periods import PeriodFolder
 from slackwater.runs.periods.read_parts import PartReader
 from slackwater.sources.counts import ALL
@@ -42,6 +45,18 @@ def a_state(version: int = 1) -> PeriodState:
     return state._replace(version=version, distinct=Distinct(state.parts, {ALL: (5,) * 12}))
 
 
+def a_folder(table: DynamoPeriodTable, changes: list[PeriodChanged]) -> PeriodFolder:
+    return PeriodFolder(
+        project=OneSource(SOURCE),
+        table=table,
+        files=MemoryFileCache(),
+        parts=PartReader(MemoryStore(), "raw"),
+        exchange_bucket="exchange",
+        put_changes=changes.extend,
+        on_changed=lambda *_: None,
+    )
+
+
 def test_objects_are_facts_beside_those_that_counts_read(table):
     table.put_rejected("things", {START: RejectedEvents("batch", {ALL: (1,) * 12}, 0)})
     for _ in range(2):
@@ -66,6 +81,36 @@ def test_a_state_is_stored_once_for_each_version(table):
     assert table.coverage("things") is None
 
 
+def test_a_state_of_an_earlier_version_is_read_and_replaced(table, each_dynamodb):
+    """It has no keys, nor what the reports covered, and its ids are counted without keys."""
+    at = START + HOUR
+    table.put_report(new_report(SOURCE, as_of=at, through=at, counts={START: 1}, principal="push:acme"))
+    windows = [[5 * number, 5, int(number == 0), 0, 0, "c" if number else "s"] for number in range(12)]
+    record = {
+        "start": instant_key(START),
+        "end": instant_key(at),
+        "state": "short",
+        "windows": windows,
+        "facts": "f",
+        "parts": "p",
+        "distinct": ["p", [0] * 12],
+    }
+    stored = item(
+        hour_key("things", START), "state", expires=at, version={"N": "3"}, announced={"N": "3"},
+        record={"S": json.dumps(record)},
+    )  # fmt: skip
+    each_dynamodb.client.put_item(TableName="state", Item=stored)
+    [before] = table.states("things", [START])
+    assert (before.state, before.keys, before.covered, before.distinct) == ("short", ((ALL, "short"),), None, None)
+    assert [window.key for window in before.windows] == [ALL] * 12
+    table.put_parts("things", {START: PARTS[:1]})
+    assert not a_folder(table, []).fold("things", [START], only_objects=True).failed
+    [after] = table.states("things", [START])
+    # The silence after the first window is known by the coverage alone.
+    assert (after.version, after.sent, after.windows[1].sent, after.state) == (4, 1, 0, "surplus")
+    assert after.covered == table.coverage("things")
+
+
 def test_a_message_is_recorded_for_the_newest_version_only(table):
     state = a_state()
     assert table.put_state(state)
@@ -87,6 +132,24 @@ def test_what_reports_covered_is_kept_apart_from_the_reports(table):
     assert table.covered("things").folded == Coverage(START, START + HOUR)
 
 
+def test_what_an_earlier_version_has_covered_and_folded_is_known(table, each_dynamodb):
+    def put(sort_key: str, **attributes: dict[str, str]) -> None:
+        stored = item("things#reports", sort_key, expires=START, **attributes)
+        each_dynamodb.client.put_item(TableName="state", Item=stored)
+
+    at, first, through = (instant_key(START + number * HOUR) for number in (3, 0, 2))
+    put(f"from#{first}#{at}#id")
+    put(f"through#{through}#{at}#id")
+    covered = Coverage(START, START + 2 * HOUR)
+    assert table.covered("things") == (covered, None)
+    put("folded", first={"S": first}, through={"S": first})
+    assert table.covered("things") == (covered, None), "only what was stored before is taken over"
+    each_dynamodb.client.delete_item(TableName="state", Key={"pk": {"S": "things#reports"}, "sk": {"S": "covered"}})
+    assert table.covered("things") == (covered, (START, START))
+    table.put_folded("things", covered)
+    assert table.covered("things") == (covered, covered)
+
+
 def test_an_hour_of_the_last_years_can_be_stored(table):
     last = datetime(9999, 12, 31, 23, tzinfo=UTC)
     table.put_parts("things", {last: PARTS[:1]})
@@ -96,15 +159,7 @@ def test_an_hour_of_the_last_years_can_be_stored(table):
 def test_a_function_that_ends_at_any_request_or_is_throttled_leaves_what_the_next_call_completes(table, each_dynamodb):
     """Between any two requests to DynamoDB: the process ends, or the table is throttled."""
     changes = []
-    folder = PeriodFolder(
-        project=OneSource(SOURCE),
-        table=table,
-        files=MemoryFileCache(),
-        parts=PartReader(MemoryStore(), "raw"),
-        exchange_bucket="exchange",
-        put_changes=changes.extend,
-        on_changed=lambda *_: None,
-    )
+    folder = a_folder(table, changes)
     at = START + HOUR
     table.put_report(new_report(SOURCE, as_of=at, through=at, counts={START: 60}, principal="push:acme"))
     for requests in range(40):

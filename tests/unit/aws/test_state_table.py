@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws.dynamodb import state_items
+from slackwater.aws.dynamodb.state_items import instant_key, item
 from slackwater.aws.dynamodb.state_table import DynamoStateTable
 from slackwater.errors import CloudError, Throttled
 from slackwater.sources.counts import ALL
@@ -74,8 +75,8 @@ def test_items_expire_after_their_hour_and_have_the_documented_keys(table, each_
     covered = items["things#reports", "covered"]
     assert covered["first"] == {"S": "2026-01-01T12:00:00.000000Z"}
     assert covered["through"] == {"S": "2026-01-01T13:00:00.000000Z"}
-    for item, hour in ((items["things#2026-01-01T12", f"report#{key}"], START), (covered, START + HOUR)):
-        assert datetime.fromtimestamp(int(item["expires"]["N"]), UTC) == hour + HOUR + timedelta(days=400)
+    for stored, hour in ((items["things#2026-01-01T12", f"report#{key}"], START), (covered, START + HOUR)):
+        assert datetime.fromtimestamp(int(stored["expires"]["N"]), UTC) == hour + HOUR + timedelta(days=400)
 
 
 def operations_of(table, each_dynamodb, report) -> list[str]:
@@ -94,7 +95,8 @@ def test_of_the_reports_of_an_hour_only_the_first_moves_what_is_covered(table, e
         return new_report(SOURCE, as_of=at, through=at, counts=counts, principal="push:acme")
 
     put, moved = ["BatchWriteItem", "Query"], ["UpdateItem"]
-    assert operations_of(table, each_dynamodb, report(0)) == put + moved * 2
+    # The second query: there may be reports of an earlier version.
+    assert operations_of(table, each_dynamodb, report(0)) == [*put, "Query", *moved, *moved]
     for minute in range(5, 65, 5):
         assert operations_of(table, each_dynamodb, report(minute)) == put
     assert operations_of(table, each_dynamodb, report(65)) == put + moved
@@ -111,6 +113,42 @@ def test_what_is_covered_only_grows_whatever_was_read_before(table, monkeypatch)
     table.put_report(a_report(60, windows=0))
     monkeypatch.undo()
     assert table.coverage("things") == (START, START + timedelta(minutes=90))
+
+
+def put_earlier_reports(each_dynamodb) -> None:
+    """Store what two reports cover as the version before `covered` did: an item for each end."""
+    for at in (START, START + HOUR):
+        for name, instant in (("from", at - HOUR), ("through", at)):
+            sort_key = f"{name}#{instant_key(instant)}#{instant_key(at)}#id"
+            each_dynamodb.client.put_item(TableName="state", Item=item("things#reports", sort_key, expires=at))
+
+
+def test_what_reports_of_an_earlier_version_cover_is_read_and_stored_with_the_next_one(table, each_dynamodb):
+    put_earlier_reports(each_dynamodb)
+    assert table.coverage("things") == (START - HOUR, START + HOUR)
+    moved = ["UpdateItem"]
+    later = a_report(180, windows=1)
+    found = operations_of(table, each_dynamodb, later)
+    assert found == ["BatchWriteItem", *["Query"] * 4, *moved * 3]
+    assert table.coverage("things") == (START - HOUR, START + 3 * HOUR)
+    assert operations_of(table, each_dynamodb, later) == ["BatchWriteItem", "Query"]
+
+
+def test_what_an_earlier_version_has_covered_is_not_lost_when_a_process_ends(table, each_dynamodb):
+    put_earlier_reports(each_dynamodb)
+    for requests in range(9):
+        calls = []
+
+        def fail(operation: str, calls: list[str] = calls, most: int = requests) -> None:
+            calls.append(operation)
+            if len(calls) > most:
+                raise ClientError({"Error": {"Code": "500"}}, operation)
+
+        each_dynamodb.before = fail
+        with suppress(CloudError):
+            table.put_report(a_report(180, windows=1))
+        each_dynamodb.before = lambda _: None
+        assert table.coverage("things") == (START - HOUR, START + (1 if requests < 8 else 3) * HOUR)
 
 
 def test_the_time_before_the_facts_that_are_kept_is_not_covered(table):

@@ -11,6 +11,7 @@ import pytest
 from slackwater.aws.dynamodb.period_table import _record
 from slackwater.model import json_schema
 from slackwater.runs.period import partition_of
+from slackwater.runs.periods import fold_periods
 from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.read_parts import place_of
 from slackwater.runs.periods.state_messages import fold_messages
@@ -113,6 +114,28 @@ def test_a_message_about_an_object_reads_the_coverage_once_for_each_hour(monkeyp
     push(world, (9, None))
     world.handle_all()
     assert (len(reads), state(world).state, state(world).windows[1].sent) == (2, "surplus", 0)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_hour_that_fails_once_beside_the_report_that_covers_it_is_computed_again(monkeypatch, number):
+    """A late event of 12:00 comes with the report of 13:00 that makes the silent end of 12:00 known."""
+    monkeypatch.setattr(fold_periods, "_THREADS", 1)
+    world = a_world()
+    push(world, (0, "a"))
+    report(world, {0: 2}, through=30, as_of=31)
+    world.handle_all()
+    report(world, {60: 0}, through=65, as_of=66)
+    push(world, (1, "b"))
+    messages, world.queue = world.queue, []
+    world.handle(messages, Fault("fails", "all_facts", number))
+    assert sorted(world.queue) == sorted(messages)
+    # The message about the object comes first, and alone.
+    object_first = sorted(world.queue, key=lambda body: "listing" in body)
+    world.queue = []
+    for message in object_first:
+        world.handle([message])
+    assert (state(world).state, state(world).stored) == (CountState.COMPLETE, 2)
+    assert {each.sent for each in state(world).windows[1:]} == {0}
 
 
 def test_a_state_that_was_read_too_early_is_read_again():

@@ -182,16 +182,18 @@ class States(RuleBasedStateMachine):
                 )
                 number = max(0, real + data.draw(st.sampled_from([0, 0, 0, -1, 1, 2])))
                 counts.setdefault(start, {})[key] = number
-        report = new_report(
-            world.source,
-            as_of=FIRST + timedelta(days=1, minutes=as_of),
-            through=FIRST + timedelta(hours=through),
-            counts=counts,
-            principal="push:acme",
-        )
-        world.table.put_report(report)
-        world.reports.append(report)
-        world.send_hours({start.replace(minute=0) for start in counts})
+        self.put_report(counts, as_of, FIRST + timedelta(hours=through))
+
+    def report_none(self, start: datetime, as_of: int) -> None:
+        """A report that its first window has no events, which makes the silence before known."""
+        self.put_report({start: dict.fromkeys(self.world.source.count_keys, 0)}, as_of, start + timedelta(minutes=5))
+
+    def put_report(self, counts: dict[datetime, dict[str, int]], as_of: int, through: datetime) -> None:
+        as_of_time = FIRST + timedelta(days=1, minutes=as_of)
+        made = new_report(self.world.source, as_of=as_of_time, through=through, counts=counts, principal="push:acme")
+        self.world.table.put_report(made)
+        self.world.reports.append(made)
+        self.world.send_hours({start.replace(minute=0) for start in counts})
 
     # What the function does
 
@@ -214,6 +216,32 @@ class States(RuleBasedStateMachine):
         world.handle(messages, fault)
         if is_doubled:
             world.queue += messages
+
+    @precondition(lambda self: not self.is_by_day)
+    @rule(
+        data=st.data(),
+        rows=rows,
+        as_of=st.integers(0, 30),
+        method=st.sampled_from(["all_facts", "put_state"]),
+        number=st.integers(1, 2),
+    )
+    def fail_one_of_two(self, data: st.DataObject, rows: list[Row], as_of: int, method: str, number: int) -> None:
+        """A batch with an event of an hour, and a report of the next hour, which makes the silence before known.
+
+        One of its two periods fails, and what is delivered again comes message by message.
+        """
+        world, hour = self.world, data.draw(st.sampled_from(HOURS[:-1]))
+        self.push(hour, rows, is_lost=False, old=False)
+        self.report_none(hour, as_of)
+        # Only of an hour that has a state, a message about an object does not read what the reports cover.
+        world.handle_all()
+        self.push(hour, rows, is_lost=False, old=False)
+        self.report_none(hour + HOUR, as_of + 1)
+        messages, world.queue = world.queue, []
+        world.handle(messages, Fault("fails", method, number))
+        again, world.queue = world.queue, []
+        for message in again:
+            world.handle([message])
 
     # What is true in the end
 

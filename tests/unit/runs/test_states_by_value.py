@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,11 +14,13 @@ from slackwater.project.project import Project
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.period import partition_of
 from slackwater.runs.periods.changes import period_changed
-from slackwater.runs.periods.read_parts import place_of
-from slackwater.state.completeness import total_counts, total_state
-from slackwater.state.facts import HOUR, RejectedEvents
+from slackwater.runs.periods.read_parts import PartReader, place_of
+from slackwater.state.completeness import PeriodCounts, total_counts, total_state
+from slackwater.state.conditions import CompleteSource, Limit, evaluate
+from slackwater.state.facts import HOUR, Part, RejectedEvents
 from slackwater.state.fold import Distinct
 from slackwater.state.reports import new_report
+from slackwater.state.rollup import rolled_up
 from slackwater.storage import split_uri
 from tests.fakes_receiver import a_source, content_id, store_file
 from tests.state_world import World
@@ -151,6 +155,27 @@ def test_values_that_are_added_later_count_from_the_next_report_on(old):
     assert (state(world).state, state(world).stored) == ("complete", 3)
 
 
+def test_objects_of_before_the_column_are_read_side_by_side_and_stored_together(monkeypatch):
+    world, stored = a_world({"window": "5m"}), list[Mapping[datetime, Sequence[Part]]]()
+    for _ in range(20):
+        push(world, (0, None, "EU"))
+    world.handle_all()
+    world.source = a_world().source
+    report(world, {0: {EU: 20}})
+    real_read, real_put = PartReader.read, world.table.put_parts
+
+    together = threading.Barrier(4)
+
+    def read_together(*arguments):
+        together.wait(timeout=10)
+        return real_read(*arguments)
+
+    monkeypatch.setattr(PartReader, "read", read_together)
+    monkeypatch.setattr(world.table, "put_parts", lambda source, parts: stored.append(parts) or real_put(source, parts))
+    assert state(world).keys == ((EU, "complete"), (SUD, "complete"), (OTHER, "complete"))
+    assert [len(parts[START]) for parts in stored if parts] == [20]
+
+
 def test_a_column_that_is_added_or_removed_leaves_reported_hours_as_they_are():
     world = a_world({"window": "5m"})
     push(world, (0, None, "EU"), (0, None, "Süd"))
@@ -171,26 +196,74 @@ def test_a_column_that_is_added_or_removed_leaves_reported_hours_as_they_are():
 def test_a_run_is_complete_only_if_each_value_is():
     """The rows of a run are known by hour: those of each value are in the stored state, and both must be enough."""
     world = a_world()
-    project = Project(sources={"things": world.source}, pipelines={})
-    reader = CountsReader(project=project, state=world.table, files=world.cache)
-
-    def read(rows: int):
-        [period] = reader.periods(world.source, [START], {START: rows})
-        return period
-
     push(world, (0, None, "EU"), (0, None, "EU"))
     report(world, {0: {EU: 1, SUD: 1}})
     # The state of the hour does not exist yet.
-    assert read(2).state == "unknown"
+    assert read(world, 2).state == "unknown"
     assert state(world).state == "short"
-    assert (read(2).state, read(2).missing, read(2).surplus) == ("short", 1, 1)
-    assert total_counts(world.source, [read(2)]).line == "sent 2, stored 2, rejected 0, missing 1, surplus 1"
+    assert (read(world, 2).state, read(world, 2).missing, read(world, 2).surplus) == ("short", 1, 1)
+    assert total_counts(world.source, [read(world, 2)]).line == "sent 2, stored 2, rejected 0, missing 1, surplus 1"
     push(world, (1, None, "Süd"))
     report(world, {0: {EU: 2, SUD: 1}}, as_of=95)
     assert state(world).state == "complete"
-    assert (read(3).state, [value.stored for value in read(3).values]) == ("complete", [2, 1, 0])
+    assert (read(world, 3).state, [value.stored for value in read(world, 3).values]) == ("complete", [2, 1, 0])
     # A file was removed since.
-    assert (read(2).state, read(2).missing) == ("short", 1)
+    assert (read(world, 2).state, read(world, 2).missing) == ("short", 1)
+
+
+def read(world: World, rows: int) -> PeriodCounts:
+    """The counts of a run with these rows."""
+    project = Project(sources={"things": world.source}, pipelines={})
+    reader = CountsReader(project=project, state=world.table, files=world.cache)
+    [period] = reader.periods(world.source, [START], {START: rows})
+    return period
+
+
+def test_a_run_waits_until_the_state_follows_from_the_corrected_report():
+    """The total is right after the correction, and the state of before says that each value is complete."""
+    world = a_world()
+    push(world, (0, None, "EU"), (0, None, "EU"), (0, None, "Süd"), (0, None, "Süd"))
+    report(world, {0: {EU: 2, SUD: 2}})
+    assert (state(world).state, read(world, 4).state) == ("complete", "complete")
+    report(world, {0: {EU: 3, SUD: 1}}, as_of=91)
+    assert (read(world, 4).state, read(world, 4).values) == ("unknown", ())
+    assert total_counts(world.source, [read(world, 4)]).unknown == 1
+    assert state(world).state == "short"
+    assert (read(world, 4).state, read(world, 4).missing, read(world, 4).surplus) == ("short", 1, 1)
+
+
+def test_an_hour_that_is_short_of_one_value_and_unknown_of_another_counts_as_both():
+    world = a_world({**COUNTS, "window": "1h"})
+    push(world, *[(0, None, "EU")] * 3, *[(0, None, "Süd")] * 2)
+    report(world, {0: {EU: 2, SUD: 10}}, through=30, as_of=31)
+    report(world, {0: {EU: 4}}, through=60, as_of=61)
+    assert (state(world).keys[:2], state(world).missing) == (((EU, "short"), (SUD, "unknown")), 1)
+    found = read(world, 5)
+    assert (found.state, found.missing, found.is_unknown) == ("short", 1, True)
+    counts = total_counts(world.source, [found])
+    assert (counts.state, counts.unknown, counts.periods) == ("short", 1, 1)
+    assert counts.line == "sent 4, stored 3, rejected 0, missing 1, no counts for 1 of 1 hour"
+    assert total_counts(world.source, rolled_up(world.source, [state(world)], START, START + HOUR)) == counts
+    # The limit of `unknown` holds, although that of `incomplete` would let the run begin.
+    limits = {"unknown": Limit(START + 2 * HOUR, "fail"), "incomplete": Limit(START + 3 * HOUR, "run")}
+    evaluation = evaluate([CompleteSource("things", counts)], **limits, now=START + 4 * HOUR)
+    assert (evaluation.outcome, [item.kind for item in evaluation.unmet]) == ("fail", ["incomplete", "unknown"])
+    assert evaluation.unmet[1].text == "no counts for 1 of 1 hour"
+
+
+def test_a_run_that_reads_a_part_of_a_day_does_not_compare_the_values_of_the_day():
+    world = a_world({**COUNTS, "window": "day"}, timestamp={"field": "at", "timezone": "UTC"})
+    midnight = START.replace(hour=0)
+    push(world, (0, None, "EU"))
+    at = midnight + 25 * HOUR
+    counts = {midnight: {EU: 2, SUD: 0}}
+    world.table.put_report(new_report(world.source, as_of=at, through=at, counts=counts, principal="push:acme"))
+    world.send_hours([midnight])
+    world.handle_all()
+    assert world.table.stored["things", midnight].state == "short"
+    found = read(world, 1)
+    assert (found.state, found.missing, found.values) == ("unknown", 0, ())
+    assert total_counts(world.source, [found]).line == "no counts of the source"
 
 
 def test_a_state_and_its_message_stay_small():

@@ -9,15 +9,15 @@ from typing import Any
 
 from slackwater.aws.dynamodb.requests import read_items
 from slackwater.aws.dynamodb.state_items import bins_attribute, hour_key, instant_key, item, parsed
-from slackwater.aws.dynamodb.state_table import COVERED, DynamoStateTable, coverage_in
+from slackwater.aws.dynamodb.state_table import FOLDED, DynamoStateTable, coverage_in
 from slackwater.aws.failures import translated, unless_refused
+from slackwater.sources.counts import ALL
 from slackwater.state.completeness import CountState, total_state
 from slackwater.state.facts import Coverage, HourFacts, Part
 from slackwater.state.fold import Distinct, PeriodState, WindowState
 from slackwater.state.periods import Covered
 
 _STATE = "state"
-_FOLDED = "folded_"
 _LETTERS = {CountState.UNKNOWN: "u", CountState.SHORT: "s", CountState.COMPLETE: "c", CountState.SURPLUS: "p"}
 _STATES = {letter: state for state, letter in _LETTERS.items()}
 
@@ -93,18 +93,9 @@ class DynamoPeriodTable(DynamoStateTable):
     def covered(self, source: str) -> Covered:
         """Return what the reports of the source cover, and covered at the last `put_folded`. The read is consistent."""
         found = self._covered(source)
-        return Covered(coverage_in(found), coverage_in(found, _FOLDED))
-
-    def put_folded(self, source: str, coverage: Coverage) -> None:
-        """Record that the states of all hours follow from what the reports cover."""
-        ends = {f":{name}": {"S": instant_key(instant)} for name, instant in coverage._asdict().items()}
-        with translated(f"store the state of {source}"):
-            self._dynamodb.update_item(
-                TableName=self._table,
-                Key={"pk": {"S": f"{source}#reports"}, "sk": {"S": COVERED}},
-                UpdateExpression=f"SET {_FOLDED}first = :first, {_FOLDED}through = :through",
-                ExpressionAttributeValues=ends,
-            )
+        if not coverage_in(found) and self._adopted(source):
+            found = self._covered(source)
+        return Covered(coverage_in(found), coverage_in(found, FOLDED))
 
 
 def _key(source: str, start: datetime) -> dict[str, Any]:
@@ -138,9 +129,12 @@ def _minutes(duration: timedelta) -> int:
 
 def _state(source: str, item: dict[str, Any]) -> PeriodState:
     record = json.loads(item["record"]["S"])
-    distinct, start = record["distinct"], parsed(record["start"])
-
-    keys = tuple((key, _STATES[letter]) for key, letter in record["keys"])
+    start, covered = parsed(record["start"]), record.get("covered")
+    # An earlier version had no keys, and counted ids without them: they are read again.
+    is_earlier = "keys" not in record
+    distinct = None if is_earlier else record["distinct"]
+    stored_keys = [(ALL, _LETTERS[CountState(record["state"])])] if is_earlier else record["keys"]
+    keys = tuple((key, _STATES[letter]) for key, letter in stored_keys)
 
     def window(number: int, stored: list[Any]) -> WindowState:
         begin, length, sent, has, rejected, letter = stored
@@ -158,7 +152,7 @@ def _state(source: str, item: dict[str, Any]) -> PeriodState:
         keys=keys,
         facts=record["facts"],
         parts=record["parts"],
-        covered=Coverage(*map(parsed, record["covered"])) if record["covered"] else None,
+        covered=Coverage(*map(parsed, covered)) if covered else None,
         distinct=Distinct(distinct[0], {key: tuple(bins) for key, bins in distinct[1].items()}) if distinct else None,
         version=int(item["version"]["N"]),
         announced=int(item["announced"]["N"]),

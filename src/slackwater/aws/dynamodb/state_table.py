@@ -7,6 +7,7 @@
 | `SOURCE#2026-01-01T15` | `part#OBJECT` | bins of five minutes, bytes, written |
 | `SOURCE#2026-01-01T15` | `state` | the state of the period that begins with the hour, version, announced |
 | `SOURCE#reports` | `covered` | first, through: what reports cover; folded_first, folded_through: what states know |
+| `SOURCE#reports` | `from#INSTANT#…`, `through#INSTANT#…`, `folded` | of an earlier version; read without `covered` |
 | `SOURCE#files` | `PATH` | how the file was listed when its report was read |
 
 The facts about an hour have one partition key, so that one Query reads them all. It takes 1,000 writes a second, which
@@ -46,6 +47,8 @@ from slackwater.state.facts import (
 )
 
 COVERED = "covered"
+FOLDED = "folded_"
+"""Before the names of the ends that states know."""
 _AFTER_REPORTS = "report$"
 """A sort key behind all facts: `$` is the character after `#`."""
 
@@ -83,17 +86,17 @@ class DynamoStateTable(StateItems):
         )
         # Last: it makes windows without a number known to be empty, which would be wrong before the others are there.
         # An earlier coverage is read at half the price, and only moves an end that has been moved.
-        covered = coverage_in(self._covered(report.source, is_consistent=False))
+        covered = coverage_in(self._covered(report.source, is_consistent=False)) or self._adopted(report.source)
         for name, instant in moved_ends(report, covered).items():
-            self._move(report, name, instant)
+            self._move(report.source, name, instant, expires=report.through)
 
-    def _move(self, report: Report, name: str, instant: datetime) -> None:
+    def _move(self, source: str, name: str, instant: datetime, *, expires: datetime) -> None:
         """Store an end of what the reports cover, unless it is stored, or one further away."""
-        key = item(f"{report.source}#reports", COVERED, expires=report.through)
-        expires = key.pop("expires")
+        key = item(f"{source}#reports", COVERED, expires=expires)
+        until = key.pop("expires")
         # An earlier beginning comes with an older report, after which the item must not expire.
         further, then = (">", "if_not_exists(expires, :expires)") if name == "first" else ("<", ":expires")
-        with translated(f"store a report about {report.source}"):
+        with translated(f"store a report about {source}"):
             unless_refused(
                 "ConditionalCheckFailedException",
                 lambda: self._dynamodb.update_item(
@@ -102,7 +105,7 @@ class DynamoStateTable(StateItems):
                     UpdateExpression=f"SET #end = :instant, expires = {then}",
                     ConditionExpression=f"attribute_not_exists(#end) OR #end {further} :instant",
                     ExpressionAttributeNames={"#end": name},
-                    ExpressionAttributeValues={":instant": {"S": instant_key(instant)}, ":expires": expires},
+                    ExpressionAttributeValues={":instant": {"S": instant_key(instant)}, ":expires": until},
                 ),
             )
 
@@ -141,13 +144,54 @@ class DynamoStateTable(StateItems):
 
     def coverage(self, source: str) -> Coverage | None:
         """Return what the reports of the source cover; None without a report."""
-        return coverage_in(self._covered(source))
+        return coverage_in(self._covered(source)) or self._earlier(source)
 
     def _covered(self, source: str, *, is_consistent: bool = True) -> dict[str, Any]:
         items = self._items(
             f"{source}#reports", COVERED, COVERED, what=f"the reports of {source}", is_consistent=is_consistent
         )
         return next(items, {})
+
+    def put_folded(self, source: str, coverage: Coverage) -> None:
+        """Record that the states of all hours follow from what the reports cover."""
+        ends = {f":{name}": {"S": instant_key(instant)} for name, instant in coverage._asdict().items()}
+        with translated(f"store the state of {source}"):
+            self._dynamodb.update_item(
+                TableName=self._table,
+                Key={"pk": {"S": f"{source}#reports"}, "sk": {"S": COVERED}},
+                UpdateExpression=f"SET {FOLDED}first = :first, {FOLDED}through = :through",
+                ExpressionAttributeValues=ends,
+            )
+
+    def _earlier(self, source: str) -> Coverage | None:
+        """Return what the reports cover that an earlier version has stored: of each, two items."""
+        ends = []
+        for name, is_forward in (("from", True), ("through", False)):
+            with translated(f"read the reports of {source}"):
+                page = self._dynamodb.query(
+                    TableName=self._table,
+                    KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
+                    ExpressionAttributeValues={":pk": {"S": f"{source}#reports"}, ":prefix": {"S": f"{name}#"}},
+                    ScanIndexForward=is_forward,
+                    ConsistentRead=True,
+                    Limit=1,
+                )
+            if not page["Items"]:
+                return None
+            ends.append(parsed(page["Items"][0]["sk"]["S"].split("#")[1]))
+        first, through = ends
+        return Coverage(max(first, through - KEPT), through)
+
+    def _adopted(self, source: str) -> Coverage | None:
+        """Store and return what the reports of an earlier version cover; None without any."""
+        covered = self._earlier(source)
+        if covered:
+            # First: otherwise, the states of all these hours would be computed again.
+            for folded in self._items(f"{source}#reports", "folded", "folded", what=f"the state of {source}"):
+                self.put_folded(source, Coverage(*(parsed(folded[name]["S"]) for name in Coverage._fields)))
+            for name, instant in covered._asdict().items():
+                self._move(source, name, instant, expires=covered.through)
+        return covered
 
     def read_files(self, source: str, paths: Sequence[str]) -> dict[str, str]:
         """Return, by path, how files were listed when their reports were read; other files are missing."""

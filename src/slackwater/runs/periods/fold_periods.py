@@ -97,16 +97,17 @@ class PeriodFolder:
         # First the states, then the facts: whoever stores a state later has read no fewer facts than its writer.
         periods = periods_with(definition, hours)
         before = self._states(definition, periods)
-        is_covered = only_objects and len(before) == len(periods)
+        is_covered = only_objects and len(before) == len(periods) and all(map(_knows_coverage, before))
         covered, known = Covered(None, None) if is_covered else self.table.covered(source)
-        uncovered = _between(known, covered).difference(hours) if covered else set()
+        between = _between(known, covered) if covered else set()
+        uncovered = between.difference(hours)
         if uncovered:
             periods = periods_with(definition, {*hours, *uncovered})
             before = self._states(definition, periods)
         coverage = self.table.coverage(source) if uncovered else covered
         folded, failed = self._fold_all(periods, {state.start: state for state in before}, coverage)
         changed = self._announce(folded)
-        if covered and _touched(covered) != _touched(known) and not uncovered.intersection(failed):
+        if covered and _touched(covered) != _touched(known) and not between.intersection(failed):
             # Last: until then, each call computes these hours. Within an hour, it would say nothing new.
             self.table.put_folded(source, covered)
         return SourceFold(changed, failed)
@@ -188,18 +189,20 @@ class PeriodFolder:
             hour: HourFacts(
                 found.reports,
                 tuple(item for item in found.rejected if item.origin in current),
-                tuple(self._by_keys(source.source, hour, part, keys) for part in counted[hour]),
+                self._by_keys(source.source, hour, counted[hour], keys),
             )
             for hour, found in facts.items()
         }
 
-    def _by_keys(self, source: str, hour: datetime, part: Part, keys: tuple[str, ...]) -> Part:
-        """Return an object by these keys. It is read again if the source had others when it was stored."""
-        if regrouped(part.bins, keys):
-            return part
-        if again := self.parts.read(source, hour, part.name, keys):
-            self.table.put_parts(source, {hour: [again]})
-        return again or part
+    def _by_keys(self, source: str, hour: datetime, parts: Sequence[Part], keys: tuple[str, ...]) -> tuple[Part, ...]:
+        """Return the objects of an hour by these keys. Those that were stored by others are read again."""
+        others = [part.name for part in parts if regrouped(part.bins, keys) is None]
+        read = _map(lambda name: self.parts.read(source, hour, name, keys), others)
+        again = {part.name: part for part in read if part}
+        if again:
+            # By hour: a function that ends here continues with the next one.
+            self.table.put_parts(source, {hour: list(again.values())})
+        return tuple(again.get(part.name, part) for part in parts)
 
     def _distinct(
         self, period: Period, facts: Mapping[datetime, HourFacts], keys: tuple[str, ...]
@@ -244,6 +247,11 @@ def _between(known: Coverage | None, covered: Coverage) -> set[datetime]:
     if known is None:
         return set(hours_between(covered.first, covered.through))
     return {*hours_between(covered.first, known.first), *hours_between(known.through, covered.through)}
+
+
+def _knows_coverage(state: PeriodState) -> bool:
+    """Return whether a state has what the reports covered: one of an earlier version has only their numbers."""
+    return state.covered is not None or state.sent is None
 
 
 def _touched(covered: Coverage | None) -> list[datetime]:

@@ -76,8 +76,8 @@ def _fold(source: str, work: _Work, folder: PeriodFolder) -> MessagesFolded:
     except SlackwaterError as error:
         return MessagesFolded(dict.fromkeys(work.all, str(error)), objects, 0)
     for hour, reason in result.failed.items():
-        # Those of the batch that ask for no hour are about reports, which cover all hours.
-        failed.update(dict.fromkeys(work.hours.get(hour) or work.all, reason))
+        # A report covers hours that it does not name, and its message has the coverage read: it is delivered again too.
+        failed.update(dict.fromkeys(work.hours[hour] if work.only_objects and hour in work.hours else work.all, reason))
     return MessagesFolded(failed, objects, result.changed)
 
 
