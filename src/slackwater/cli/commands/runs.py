@@ -110,27 +110,27 @@ def _hours(date: str | None) -> str:
     return f"--date {date}" if "T" in date else f"--from {date}T00 --to {date}T23"
 
 
-def _version(record: RunRecord) -> tuple[str, int | None]:
-    return record.run.pipeline, record.run.attempt
+def _version(record: RunRecord) -> tuple[str, str, int | None]:
+    return record.run.pipeline, record.run.date, record.run.attempt
 
 
 def _failed_versions(
     client: Client, records: Sequence[RunRecord], date: str
-) -> dict[tuple[str, int | None], tuple[Verdict, ...]]:
-    """Return by which verdicts the published versions of a day have failed, by pipeline and attempt."""
+) -> dict[tuple[str, str, int | None], tuple[Verdict, ...]]:
+    """Return by which verdicts the published versions of a day have failed, by pipeline, period and attempt."""
     from slackwater.client.results import Subject
 
     if not client.settings.state_table:
         return {}
     pipelines = sorted({record.run.pipeline for record in records})
     found = client.verdicts.failed([Subject("pipeline", name) for name in pipelines], date, date)
-    return {(period.name, period.version): period.verdicts for period in found}
+    return {(period.name, period.period, period.version): period.verdicts for period in found}
 
 
 def _show_runs(
     records: Sequence[RunRecord],
     steps: Iterable[tuple[RunRecord, RunSteps]],
-    failed: Mapping[tuple[str, int | None], tuple[Verdict, ...]],
+    failed: Mapping[tuple[str, str, int | None], tuple[Verdict, ...]],
 ) -> None:
     """Print a line for each run, what was notable about it, and the steps."""
     from slackwater.client.results import describe_unstored, describe_verdicts
