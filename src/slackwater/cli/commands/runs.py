@@ -90,7 +90,7 @@ def runs(
     records = records[-limit:] if limit else records
     steps = [(record, client.steps(record)) for record in records] if date else []
     documents = [run_record_document(record) for record in records]
-    failed = _failed_versions(client, records, date) if date else {}
+    failed = _failed_versions(client, records, date) if date and records else {}
     for document, (record, of_run) in zip(documents, steps, strict=False):
         document.update(steps_document(of_run), failed=[each.document for each in failed.get(_version(record), ())])
     of_day = f" for {date}" if date else ""
