@@ -24,7 +24,7 @@ unexport SLACKWATER_CACHE
 # With it, each process compiles all modules that it imports: the local cloud, each worker of a function, each command.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo scenario down test long collect unit infra spark cloud airflow peers bench soak docs check format lint types imports machines licences audit lock clean
+.PHONY: help setup demo scenario down test again long collect unit infra spark cloud airflow peers bench soak docs check format lint types imports machines licences audit lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,9 @@ down: ## Stop the local cloud (its state stays under .slackwater/)
 
 test: $(READY) $(DYNAMODB) $(AIRFLOW) ## Run all tests but the long ones, in three processes
 	@$(PYTEST) --numprocesses 3 --dist loadscope --no-loadscope-reorder -m "not long" tests
+
+again: $(READY) ## Run the tests that have failed last, one after the other
+	@$(PYTEST) --last-failed --last-failed-no-failures none tests
 
 long: $(READY) ## Run the long tests: before a release, and after a change of what they are about
 	@$(PYTEST) -m long tests/cloud

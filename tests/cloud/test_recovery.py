@@ -49,6 +49,8 @@ def killed(cloud, received, partner, empty_day, inbox):
     start_monitor(cloud, TWO_DAYS_LATER)
     wait_for(lambda: published(cloud, EMPTY_DAY) == 2)
     server = local_cloud.status(cloud.root)
+    # What DynamoDB has confirmed is on disk on AWS, and here after some seconds.
+    local_cloud.save(cloud.endpoint)
     os.kill(server.pid, signal.SIGKILL)
     signal_drivers(signal.SIGCONT, AS_OF, LAST)
     wait_for(lambda: local_cloud.status(cloud.root) is None)

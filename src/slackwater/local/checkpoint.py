@@ -87,9 +87,10 @@ class Checkpointer:
                     document = emulator.encode_state(service, get_state(), self._to_json_value)
                     break
                 except RuntimeError as error:
-                    _LOG.debug("The state of %s changed while it was encoded: %s", service, error)
+                    reason = error
             else:
-                continue  # the next checkpoint saves it
+                _LOG.warning("The state of %s was not saved, the next checkpoint tries again: %s", service, reason)
+                continue
             if document is not None and self._saved.get(service) != document:
                 documents[service] = document
         self._files = self._present  # what no state has any more must not stay in memory

@@ -46,6 +46,16 @@ def until(read, seconds=60):
     return result
 
 
+def until_ok(state, alarm, again):
+    """Wait until an alarm is OK, and call `again`, which measures once more, until it is. Return whether it is."""
+
+    def is_ok():
+        again()
+        return state(alarm) == "OK"
+
+    return until(is_ok)
+
+
 def metric_of(cloud):
     """Return a function that reads one statistic of all values of a metric from CloudWatch."""
     cloudwatch = cloud.client("cloudwatch")

@@ -26,6 +26,7 @@ from tests.cloud.alarms.drill import (
     observed,
     reset_alarm,
     until,
+    until_ok,
 )
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
@@ -64,14 +65,14 @@ def test_an_alarm_fires_for_a_file_that_is_not_taken_for_a_day_until_a_person_gi
         shlex.split(line.replace("SOURCE", "flights").replace("PATH", broken))[1:]
         for line in commands_of("file-not-taken", "slackwater")
     ]
-    # The highest value of a minute counts; this waits until the high values are older than 12 seconds instead.
-    with changed_alarm(cloud, "file-not-taken-flights", Period=1, EvaluationPeriods=10):
+    # The highest value of a minute counts; this waits for some seconds instead.
+    with changed_alarm(cloud, "file-not-taken-flights", Period=1, EvaluationPeriods=3):
         # The first pull fails, because nobody has repaired the file.
         codes = (0, 1, 0, 0, 0)
         before, _, _, after, _ = [
             cloud.json(*command, code=code) for command, code in zip(commands, codes, strict=True)
         ]
-        assert until(lambda: state("file-not-taken-flights") == "OK")
+        assert until_ok(state, "file-not-taken-flights", lambda: cloud.json("pull", "flights"))
     failed = [{file["path"]: file["reason"] for file in listed["files"]} for listed in (before, after)]
     assert "empty" in failed[0][broken]
     assert broken not in failed[1]
@@ -172,10 +173,9 @@ def test_a_silent_partner_pages_once_and_only_a_day_that_nobody_starts_is_overdu
     header, first, *_ = (partner.folder / f"flights-{model}-12.csv").read_text().splitlines(keepends=True)
     partner.put(f"flights-{yesterday}-12.csv", header + first.replace(model, yesterday))
     cloud.json("pull", "flights")
-    # The lowest value of ten minutes counts; this waits until the low values are older than 12 seconds instead.
-    with changed_alarm(cloud, "partner-silent-flights", Period=1, EvaluationPeriods=10):
-        check(cloud)
-        assert until(lambda: state("partner-silent-flights") == "OK")
+    # The lowest value of ten minutes counts; this waits for some seconds instead.
+    with changed_alarm(cloud, "partner-silent-flights", Period=1, EvaluationPeriods=3):
+        assert until_ok(state, "partner-silent-flights", lambda: check(cloud))
 
 
 @causes("raw-tables", artificial="the local cloud writes no metrics of functions")
