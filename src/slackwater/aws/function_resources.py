@@ -93,19 +93,14 @@ class FunctionResources(Resources):
         A repeated call sends the same messages. Raises `CloudError`.
         """
         from slackwater.late.arrival_messages import day_deferred
-        from slackwater.late.check.window_dates import check_window
+        from slackwater.late.check.window_dates import in_windows
         from slackwater.runs.waits.days import ProjectDays
 
         now = utc_now()
-        days = ProjectDays(project=self.project, now=utc_now).that_read(subject, periods)
-        windows = {
-            name: {day.date.isoformat() for day in check_window(self.project.pipelines[name], None, now)}
-            for name in {key.pipeline for key in days}
-        }
-        recent = sorted(key for key in days if key.date in windows[key.pipeline])
+        days = in_windows(self.project, ProjectDays(project=self.project, now=utc_now).that_read(subject, periods), now)
         # The clock of the command may be ahead of ours: the check would wait for it.
         due = min(at, now)
-        self.arrivals([(day_deferred(*key, not_before=due).model_dump_json(), 0) for key in recent])
+        self.arrivals([(day_deferred(*key, not_before=due).model_dump_json(), 0) for key in days])
 
     @cached_property
     def wake_requests(self) -> WakeRequests:

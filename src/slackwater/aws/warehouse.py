@@ -21,7 +21,7 @@ from slackwater.aws.clients import SINGLE_CONFIG, Clients, default_session
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import ObjectMissing
-from slackwater.runs.period import partition_values
+from slackwater.runs.period import row_condition
 from slackwater.sources.event_schema import TIMESTAMP
 from slackwater.sources.partitions import source_prefix
 
@@ -103,9 +103,7 @@ class Warehouse:
             snapshot = table.snapshot_by_name(tag)
             if snapshot is None:
                 raise ObjectMissing(f"the table {name} has no version {tag} any more")
-            values = partition_values(date).items()
-            rows = " AND ".join(f"{column} = '{value}'" for column, value in values)
-            scan = table.scan(row_filter=rows, snapshot_id=snapshot.snapshot_id, limit=limit)
+            scan = table.scan(row_filter=row_condition(date), snapshot_id=snapshot.snapshot_id, limit=limit)
             return scan.to_arrow()
 
     def first_rows(self, name: str, *, limit: int) -> pa.Table:

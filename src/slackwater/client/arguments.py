@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from slackwater.errors import InputError
 from slackwater.formatting import check_period
-from slackwater.runs.period import check_kind, is_hour, parse_date, partition_values
+from slackwater.runs.period import check_kind, is_hour, parse_date
 
 if TYPE_CHECKING:
     from slackwater.pipeline.definition import Pipeline
@@ -56,16 +56,6 @@ def period_name(value: Date, *, name: str = "date") -> str:
             message = f"{name}: {value!r} is not a date such as 2013-03-08, or an hour such as 2013-03-08T15"
             raise InputError(message) from error
     return iso_date(value, name=name)
-
-
-def row_condition(period: str) -> str:
-    """Return the condition of SQL that holds for the published rows of a day or hour.
-
-    >>> row_condition("2013-11-03T05")
-    "date = '2013-11-03' AND hour = 5"
-    """
-    values = partition_values(period)
-    return " AND ".join(f"{name} = {value if name == 'hour' else repr(str(value))}" for name, value in values.items())
 
 
 def check_begun(period: str, timezone: str, *, name: str) -> None:

@@ -15,6 +15,7 @@ from slackwater.receiver.pull.removed_files import DoubtfulFiles
 from slackwater.receiver.push.tokens import Token
 from slackwater.runs.inputs.unstored_files import describe_unstored
 from slackwater.runs.outputs import RunSteps, Version
+from slackwater.runs.period import row_condition
 from slackwater.runs.record import DayRecord, RunRecord
 from slackwater.state.verdicts import Subject, Verdict, describe_verdicts
 
@@ -41,4 +42,5 @@ __all__ = [
     "describe_unstored",
     "describe_verdicts",
     "report_sections",
+    "row_condition",
 ]

@@ -16,6 +16,7 @@ from slackwater.project.project import Project
 from slackwater.runs.holds import refuse_long_reason
 from slackwater.runs.period import check_kind, day_of, parse_date, start_of
 from slackwater.runs.table import RunTable
+from slackwater.runs.waits.days import ProjectDays
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.sources.partitions import Partition
 from slackwater.state.facts import KEPT
@@ -95,7 +96,7 @@ class Verdicts:
             new_verdict(subject, period, quality, version=version, reason=reason, principal=principal, at=at)
             for period in periods
         ]
-        read_by, obeyed_by = self._readers(subject)
+        read_by, obeyed_by = self._readers(subject, periods)
         hourly = tuple(name for name in read_by if self.project.pipeline(name).period == "hour")
         # Stored before the waiting runs are looked up: so no wake-up is lost.
         self.table.put_verdicts(given)
@@ -189,20 +190,16 @@ class Verdicts:
             raise InputError(f"hour: {name} has not begun, UTC")
         return name
 
-    def _readers(self, subject: Subject) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _readers(self, subject: Subject, periods: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the pipelines that read data, also through others, and those whose runs wait for its quality."""
-        reached, waiting = [subject], set[str]()
-        for each in reached:
-            for name, pipeline in self.project.pipelines.items():
-                read = {item for item in pipeline.sources if each == ("source", item)}
-                read |= {key for key, item in pipeline.published_tables.items() if each == ("pipeline", item.table)}
-                if read and Subject("pipeline", name) not in reached:
-                    reached.append(Subject("pipeline", name))
-                if read & set(pipeline.when.quality):
-                    waiting.add(name)
-        names = ({item.name for item in reached[1:]}, waiting)
-        read_by, obeyed_by = (tuple(sorted(map(self.project.present_name, found))) for found in names)
-        return read_by, obeyed_by
+        days = ProjectDays(project=self.project, now=self.now)
+        found = [(pipeline, name) for pipeline, name, _ in days.readings(subject, periods)]
+        read_by = {pipeline.pipeline for pipeline, _ in found}
+        obeyed_by = {pipeline.pipeline for pipeline, name in found if name in pipeline.when.quality}
+        return self._present(read_by), self._present(obeyed_by)
+
+    def _present(self, pipelines: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(map(self.project.present_name, pipelines)))
 
     def _wake(self, subject: Subject, periods: list[str], at: datetime) -> str:
         """Have waiting runs evaluated and days checked; return why that was not possible, or an empty string."""

@@ -147,6 +147,16 @@ def partition_values(name: str) -> dict[str, date | int]:
     return {"date": period.date} if period.hour is None else {"date": period.date, "hour": period.hour}
 
 
+def row_condition(name: str) -> str:
+    """Return the condition of SQL that holds for the published rows of a period.
+
+    >>> row_condition("2013-11-03T05")
+    "date = '2013-11-03' AND hour = 5"
+    """
+    values = partition_values(name).items()
+    return " AND ".join(f"{column} = {value if column == 'hour' else repr(str(value))}" for column, value in values)
+
+
 def partition_of(instant: datetime) -> Partition:
     """Return the partition of an aware timestamp: its date and hour in UTC."""
     instant = instant.astimezone(UTC)

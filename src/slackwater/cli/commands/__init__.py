@@ -10,21 +10,8 @@ from importlib import import_module
 # `--help` lists the single commands first, then the groups, each in this order.
 MODULES = (
     *("init", "local", "airflow", "plan", "deploy", "doctor", "destroy", "source", "pipeline", "step", "dev", "test"),
-    *(
-        "token",
-        "push",
-        "pull",
-        "files",
-        "counts",
-        "state",
-        "verdict",
-        "sideline",
-        "run",
-        "stop",
-        "runs",
-        "history",
-        "why",
-    ),
+    *("token", "push", "pull", "files", "counts", "state", "verdict", "sideline"),
+    *("run", "stop", "runs", "history", "why"),
     *("monitor", "late", "diff", "cost", "logs", "query", "docs"),
 )
 for _module in MODULES:

@@ -13,7 +13,7 @@ from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown
 from slackwater.cli.options import argument, days_option, option, period_option, split_days
 from slackwater.cli.output import COUNT_STYLES, print_note, print_text
-from slackwater.client.arguments import check_runs, row_condition
+from slackwater.client.arguments import check_runs
 from slackwater.client.workspace import project_of
 from slackwater.errors import InputError
 from slackwater.formatting import counted
@@ -160,7 +160,7 @@ def _profiled(session: Session, result: RunResult) -> Result:
 
 def print_run(result: RunResult, definitions: Project) -> None:
     """Print what a run has published, what else a person has to know about the day, and how to query it."""
-    from slackwater.client.results import describe_unstored
+    from slackwater.client.results import describe_unstored, row_condition
 
     run_, publication = result.run, result.publication
     verb = "published" if result.outcome == "published" else "unchanged, published before:"

@@ -14,7 +14,8 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished
-from slackwater.runs.period import HOUR, shifted, start_of
+from slackwater.runs.inputs.table_inputs import reading_dates
+from slackwater.runs.period import HOUR, start_of
 from slackwater.sources.partitions import Partition, source_partition
 
 
@@ -82,10 +83,7 @@ def _reading_days(pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
     """Yield the days of the pipeline, ISO dates, that read the published day, unless its changes are ignored."""
     for table in pipeline.published_tables.values():
         if table.table == published.pipeline and table.on_change != "ignore":
-            first, last = table.days
-            # A day reads the days from `first` to `last`, counted from itself.
-            for offset in range(first, last + 1):
-                yield shifted(published.date, -offset)
+            yield from reading_dates(table, published.date)
 
 
 def _arrived(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from slackwater.errors import InputError
 from slackwater.late.check.facts import DayFacts
 from slackwater.pipeline.definition import Pipeline
+from slackwater.project.project import Project
 from slackwater.runs.period import HOUR, Period, day_of, parse_date, period_of, shifted
+from slackwater.state.waits import DayKey
 
 
 def refuse_hours(definition: Pipeline) -> None:
@@ -46,6 +48,15 @@ def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list
     if days[-1].start > now:
         raise InputError(f"as_of: {as_of} has not begun in {definition.timezone}: use today or an earlier day")
     return days
+
+
+def in_windows(project: Project, days: Collection[DayKey], now: datetime) -> list[DayKey]:
+    """Return those of the days of pipelines that are in the windows of today's checks, in order."""
+    windows = {
+        name: {day.name for day in check_window(project.pipelines[name], None, now)}
+        for name in {key.pipeline for key in days}
+    }
+    return sorted(key for key in days if key.date in windows[key.pipeline])
 
 
 def overdue_days(definition: Pipeline, window: Sequence[DayFacts], first: str | None, now: datetime) -> tuple[str, ...]:

@@ -6,9 +6,22 @@ from collections.abc import Collection, Iterator
 
 from slackwater.errors import InputError
 from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.inputs.manifest import InputObject
 from slackwater.runs.period import Period, shifted
 from slackwater.runs.table import RunTable
+
+
+def read_dates(item: TableInput, date: str) -> list[str]:
+    """Return the days of a table that a day reads, in order."""
+    first, last = item.days
+    return [shifted(date, offset) for offset in range(first, last + 1)]
+
+
+def reading_dates(item: TableInput, date: str) -> list[str]:
+    """Return the days that read a day of a table, the last one first."""
+    first, last = item.days
+    return [shifted(date, -offset) for offset in range(first, last + 1)]
 
 
 def published_days(
@@ -20,9 +33,7 @@ def published_days(
     Raises `InputError` for a day that is not published, unless the table allows it or its name is in `unread`.
     """
     for name, item in sorted(pipeline.published_tables.items()):
-        first, last = item.days
-        for offset in range(first, last + 1):
-            date = shifted(day.name, offset)
+        for date in read_dates(item, day.name):
             published = table.day(item.table, date).published
             if published is None:
                 if item.missing == "error" and name not in unread:

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
-from slackwater.runs.period import HOUR, shifted
+from slackwater.runs.inputs.table_inputs import reading_dates
+from slackwater.runs.period import HOUR
 from slackwater.state.verdicts import Subject
 from slackwater.state.waits import DayKey
 
@@ -38,24 +38,24 @@ class ProjectDays:
 
     def of_day(self, pipeline: str, date: str) -> Iterator[DayKey]:
         """Yield the days of other pipelines that wait for this day, or for the quality of what may have read it."""
-        for reader, name, dates in self._readings(Subject("pipeline", pipeline), [date]):
+        for reader, name, dates in self.readings(Subject("pipeline", pipeline), [date]):
             item = reader.published_tables[name]
             if name in reader.when.quality or (item.table == pipeline and item.missing == "wait"):
                 yield from (DayKey(reader.pipeline, day) for day in dates & self._dates(reader))
 
     def of_verdict(self, subject: Subject, periods: Iterable[str]) -> Iterator[DayKey]:
         """Yield the days that wait for the quality of these periods, or of what may have read them, through chains."""
-        for pipeline, name, dates in self._readings(subject, periods):
+        for pipeline, name, dates in self.readings(subject, periods):
             if name in pipeline.when.quality:
                 yield from (DayKey(pipeline.pipeline, date) for date in dates & self._dates(pipeline))
 
     def that_read(self, subject: Subject, periods: Iterable[str]) -> set[DayKey]:
         """Return the days that may have read these periods, or what has read them, by the present definitions."""
         return {
-            DayKey(pipeline.pipeline, date) for pipeline, _, dates in self._readings(subject, periods) for date in dates
+            DayKey(pipeline.pipeline, date) for pipeline, _, dates in self.readings(subject, periods) for date in dates
         }
 
-    def _readings(self, subject: Subject, periods: Iterable[str]) -> Iterator[tuple[Pipeline, str, set[str]]]:
+    def readings(self, subject: Subject, periods: Iterable[str]) -> Iterator[tuple[Pipeline, str, set[str]]]:
         """Yield which days of which pipelines may have read the periods, with the name of the input, through chains."""
         read = list[tuple[str, set[str]]]()
         if subject.of == "pipeline":
@@ -75,7 +75,7 @@ class ProjectDays:
             for reader in self.project.pipelines.values() if new else ():
                 for name, item in reader.published_tables.items():
                     if item.table == upstream:
-                        days = {day for date in new for day in _read_by(item, date)}
+                        days = {day for date in new for day in reading_dates(item, date)}
                         read.append((reader.pipeline, days))
                         yield reader, name, days
 
@@ -89,12 +89,6 @@ class ProjectDays:
             dates.add(date.isoformat())
             date += _DAY
         return dates
-
-
-def _read_by(item: TableInput, date: str) -> set[str]:
-    """Return the days that read a published day."""
-    first, last = item.days
-    return {shifted(date, -day) for day in range(first, last + 1)}
 
 
 def _names(pipeline: Pipeline, hours: list[datetime]) -> set[str]:

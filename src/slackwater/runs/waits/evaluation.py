@@ -13,7 +13,8 @@ from slackwater.pipeline.when import NewerThan, WaitLimit
 from slackwater.project.project import Project
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.source_counts import CountsReader, rows_by_hour
-from slackwater.runs.period import Period, period_of, shifted, start_of
+from slackwater.runs.inputs.table_inputs import read_dates
+from slackwater.runs.period import Period, period_of, start_of
 from slackwater.runs.table import RunTable
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.sources.definition import Source
@@ -103,8 +104,7 @@ class InputEvaluator:
         return max(self.inputs.arrivals(name, day), default=None)
 
     def _published(self, name: str, item: TableInput, day: Period) -> PublishedDays:
-        first, last = item.days
-        dates = [shifted(day.name, offset) for offset in range(first, last + 1)]
+        dates = read_dates(item, day.name)
         missing = tuple(date for date in dates if self.table.day(item.table, date).published is None)
         return PublishedDays(name, item.table, len(dates), missing)
 

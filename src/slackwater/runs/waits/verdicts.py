@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import cached_property
 
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, run_manifest
+from slackwater.runs.inputs.table_inputs import read_dates
 from slackwater.runs.period import Period
 from slackwater.runs.record import VERSION_TAG
 from slackwater.runs.table import RunTable
@@ -62,9 +62,9 @@ class VerdictReader:
         """
         if name in pipeline.published_tables:
             item = pipeline.published_tables[name]
-            first, last = item.days
-            dates = [(day.date + timedelta(days=offset)).isoformat() for offset in range(first, last + 1)]
-            return in_order(verdict for date in dates for verdict in self.of_published(item.table, date))
+            return in_order(
+                verdict for date in read_dates(item, day.name) for verdict in self.of_published(item.table, date)
+            )
         if name not in pipeline.sources:
             return ()
         return self.of_hours(name, (f"{partition.date}T{partition.hour}" for partition in day.partitions()))
