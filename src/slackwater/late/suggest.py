@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from slackwater.errors import InputError
-from slackwater.late.check.facts import LateAmount, reached_thresholds
+from slackwater.late.amounts import LateAmount, reached_thresholds
 from slackwater.late.check.window_dates import today
 from slackwater.late.entry import DEFINITION
 from slackwater.model import Record

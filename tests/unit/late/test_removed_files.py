@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.client.holds import HoldDecisions
 from slackwater.errors import DayChanged, DefinitionError, InputError
-from slackwater.late.check.facts import late_amount, reached_thresholds
+from slackwater.late.amounts import late_amount, reached_thresholds
 from slackwater.late.check.read_facts import late_waits
 from slackwater.late.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from slackwater.formatting import counted
-from slackwater.late.check.facts import SourceThresholds, late_amount, threshold_label
+from slackwater.late.amounts import late_amount, threshold_label
+from slackwater.late.check.facts import SourceThresholds
 from slackwater.runs.inputs.difference import SourceDifference
 
 

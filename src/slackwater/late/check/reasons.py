@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from humanize import naturalsize
 
 from slackwater.formatting import counted, hour_range, percentage, relative_change, rounded_usd, timestamp
-from slackwater.late.check.facts import DayFacts, Limits, file_label, threshold_label
+from slackwater.late.amounts import file_label, threshold_label
+from slackwater.late.check.facts import DayFacts, Limits
 from slackwater.late.decision import MAX_TABLE_RERUNS
 from slackwater.pipeline.table_inputs import OnChange
 from slackwater.runs.holds import describe_moved_hours

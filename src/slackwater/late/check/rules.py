@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from slackwater.errors import DayChanged, ObjectMissing
+from slackwater.late.amounts import changed_file_count, late_percent
 from slackwater.late.check import reasons
-from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts, changed_file_count, late_percent
+from slackwater.late.check.facts import TRANSIENT_ERRORS, DayFacts
 from slackwater.late.decision import MAX_FAILURES, DayDecision, DecisionFigures, DecisionRule, LateDecision
 
 
