@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slackwater.receiver.writing.windows import hour_bins, windows_metadata
+from slackwater.receiver.writing.windows import hourly_bins, windows_metadata
 from slackwater.runs.period import partition_of
 from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.fold_periods import PeriodFolder
@@ -106,7 +106,7 @@ class World:
         uri = object_uri("raw", "things", partition_of(hour), name)
         self.now += timedelta(seconds=1)
         self.store.put_new(
-            uri, body.getvalue(), metadata={} if old else windows_metadata(hour_bins(table, self.source.count_keys))
+            uri, body.getvalue(), metadata={} if old else windows_metadata(*hourly_bins(table, self.source.count_keys))
         )
         self.objects.append(Written(name, hour, times, content))
         return uri

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import ObjectInvalid
-from slackwater.receiver.writing.windows import hour_bins, read_windows, windows_in, windows_metadata
+from slackwater.receiver.writing.windows import hourly_bins, read_windows, windows_in, windows_metadata
 from slackwater.sources.counts import ALL
 from slackwater.sources.event_schema import EVENT_TIME, TIMESTAMP
 
@@ -33,7 +33,14 @@ def of_times(times: list[datetime]) -> pa.ChunkedArray:
 def test_bins_are_those_of_the_minutes(hour, offsets):
     times = [hour + timedelta(microseconds=offset) for offset in offsets]
     expected = [sum(time.minute // 5 == number for time in times) for number in range(12)]
-    assert hour_bins(pa.table({EVENT_TIME: of_times(times)}), (ALL,)) == {ALL: tuple(expected)}
+    found = hourly_bins(pa.table({EVENT_TIME: of_times(times)}), (ALL,))
+    assert found == ([{ALL: tuple(expected)}] if times else [])
+
+
+def test_each_hour_has_its_bins_in_order_of_time():
+    minutes = [HOURS[0] + timedelta(minutes=59), HOURS[1], HOURS[1] + timedelta(minutes=61), HOURS[1]]
+    found = hourly_bins(pa.table({EVENT_TIME: of_times(minutes[::-1])}), (ALL,))
+    assert found == [{ALL: (*[0] * 11, 1)}, {ALL: (2, *[0] * 11)}, {ALL: (1, *[0] * 11)}]
 
 
 def test_metadata_has_the_bins_in_far_less_than_2_kilobytes():
@@ -68,13 +75,13 @@ def test_events_are_counted_by_value():
     times = [HOURS[3] + timedelta(minutes=minutes) for minutes in (0, 4, 5, 59, 59, 59)]
     events = pa.table({EVENT_TIME: of_times(times), "region": ["EU", "Süd", "eu", None, "EU", "other"]})
     expected = {"region=EU": (1, *[0] * 10, 1), "region=Süd": (1, *[0] * 11), "region=": (0, 1, *[0] * 9, 2)}
-    assert hour_bins(events, keys) == expected
+    assert hourly_bins(events, keys) == [expected]
     metadata = windows_metadata(expected)
     assert read_windows(metadata, keys) == expected
     assert read_windows(metadata, (ALL,)) == {ALL: (2, 1, *[0] * 9, 3)}
     # After a change of the definition, and for an object of before, the columns are read.
     assert read_windows(metadata, ("region=EU", "region=")) is None
-    assert read_windows(windows_metadata(hour_bins(events, (ALL,))), keys) is None
+    assert read_windows(windows_metadata(*hourly_bins(events, (ALL,))), keys) is None
     file = io.BytesIO()
     pq.write_table(events.drop_columns(["region"]), file, row_group_size=4)
     assert windows_in(io.BytesIO(file.getvalue()), keys, uri="u")["region="] == (2, 1, *[0] * 9, 3)

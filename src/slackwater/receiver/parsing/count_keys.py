@@ -33,9 +33,9 @@ def rejected_key_numbers(
     events: pa.Table, rejected: pa.Table, keys: tuple[str, ...], *, invalid: pa.ChunkedArray
 ) -> pa.ChunkedArray:
     """Return the `KEY_NUMBER` of rejected events. `invalid` has the indexes of events whose value is not a string."""
-    numbers = key_numbers(events, keys).take(rejected["index"])
     if column_of(keys) is None:
-        return numbers
+        return key_numbers(rejected, keys)
+    numbers = key_numbers(events, keys).take(rejected["index"])
     is_unreadable = pc.is_in(rejected["rule"], value_set=pa.array(_UNREADABLE, pa.string()))
     is_unreadable = pc.or_(is_unreadable, pc.is_in(rejected["index"], value_set=invalid.cast(pa.int64())))
     return pc.if_else(is_unreadable, pa.scalar(None, pa.int64()), numbers)

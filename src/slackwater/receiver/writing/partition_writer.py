@@ -24,7 +24,7 @@ from slackwater.receiver.writing.duplicate_ids import duplicate_rows
 from slackwater.receiver.writing.partitioning import PARQUET, row_indexes, split_by_hour
 from slackwater.receiver.writing.raw_writer import PartitionFile
 from slackwater.receiver.writing.spill_file import SpillFile
-from slackwater.receiver.writing.windows import hour_bins, windows_in
+from slackwater.receiver.writing.windows import hourly_bins, windows_in
 from slackwater.sources.counts import ALL
 from slackwater.sources.partitions import Partition
 from slackwater.state.facts import Histogram, added
@@ -125,7 +125,7 @@ class PartitionWriter:
 
     def _write(self, partition: Partition, table: pa.Table) -> None:
         """Transform the events and append them to the file of their partition as one row group."""
-        self._bins[partition] = added([self._bins[partition], hour_bins(table, self._keys)], self._keys)
+        self._bins[partition] = added([self._bins[partition], *hourly_bins(table, self._keys)], self._keys)
         table = self._transform(table)
         if partition not in self._files:
             sink = _AppendOnlyFile(self._path(partition))

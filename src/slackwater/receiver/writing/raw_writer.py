@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from slackwater.receiver.writing.partitioning import PARQUET, HourSplit
 from slackwater.receiver.writing.rejected_hours import RejectedBins, count_bins, metadata_of
 from slackwater.receiver.writing.rejects import rejects_uri, to_jsonl
-from slackwater.receiver.writing.windows import hour_bins, windows_metadata
+from slackwater.receiver.writing.windows import hourly_bins, windows_metadata
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri
 from slackwater.state.facts import Histogram, total_of
@@ -81,9 +81,8 @@ class RawWriter:
             return rows
 
         # Encode before the threads start: encoding needs the processor, and the threads are only for waiting for S3.
-        encoded = [
-            (partition, hour_bins(table, source.count_keys), encode_parquet(table)) for partition, table in split.runs()
-        ]
+        hours = zip(split.runs(), hourly_bins(split.table, source.count_keys), strict=True)
+        encoded = [(partition, bins, encode_parquet(table)) for (partition, table), bins in hours]
         try:
             with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
                 return sum(pool.map(lambda part: put(*part), encoded))

@@ -40,7 +40,8 @@ def bin_numbers(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def keyed_bins(events: pa.Table, keys: tuple[str, ...]) -> pa.ChunkedArray:
     """Return for each event its `bin_numbers`, times the number of keys, plus its `key_numbers`."""
-    return pc.add(pc.multiply(bin_numbers(events[EVENT_TIME]), len(keys)), key_numbers(events, keys))
+    numbers = bin_numbers(events[EVENT_TIME])
+    return numbers if len(keys) == 1 else pc.add(pc.multiply(numbers, len(keys)), key_numbers(events, keys))
 
 
 def columns_of(names: Iterable[str], keys: tuple[str, ...]) -> list[str]:
@@ -50,12 +51,15 @@ def columns_of(names: Iterable[str], keys: tuple[str, ...]) -> list[str]:
     return [EVENT_TIME, *(name for name in names if column and name == column[0])]
 
 
-def hour_bins(events: pa.Table, keys: tuple[str, ...]) -> Histogram:
-    """Return the number of events in each of the 12 windows of their hour; all events are of one UTC hour."""
-    bins, counts = {key: [0] * BINS for key in keys}, pc.value_counts(keyed_bins(events, keys))
-    for number, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
-        bins[keys[number % len(keys)]][number // len(keys) % BINS] += count
-    return {key: tuple(numbers) for key, numbers in bins.items()}
+def hourly_bins(events: pa.Table, keys: tuple[str, ...]) -> list[Histogram]:
+    """Return the number of events in each of the 12 windows of each UTC hour that has any, in order."""
+    hours: dict[int, dict[str, list[int]]] = {}
+    counts = pc.value_counts(keyed_bins(events, keys))
+    for keyed, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
+        number, key = divmod(keyed, len(keys))
+        hour, window = divmod(number, BINS)
+        hours.setdefault(hour, {each: [0] * BINS for each in keys})[keys[key]][window] = count
+    return [{key: tuple(numbers) for key, numbers in hours[hour].items()} for hour in sorted(hours)]
 
 
 def windows_metadata(bins: Histogram) -> dict[str, str]:
@@ -93,7 +97,7 @@ def windows_in(file: io.IOBase, keys: tuple[str, ...], *, uri: str) -> Histogram
             names = columns_of(parquet.schema_arrow.names, keys)
             for group in range(parquet.num_row_groups):
                 events = parquet.read_row_group(group, columns=names, use_threads=False)
-                bins = added([bins, hour_bins(events, keys)], keys)
+                bins = added([bins, *hourly_bins(events, keys)], keys)
     except (pa.ArrowException, KeyError) as error:
         raise ObjectInvalid(
             f"{uri} has no timestamps ({error}): it was not written by the receiver (remove it)"
