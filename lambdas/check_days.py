@@ -44,6 +44,7 @@ def monitor(resources: FunctionResources) -> Monitor:
         costs=resources.once.costs,
         update_table=resources.update_raw_table,
         fold_states=resources.once.fold_states,
+        verdicts=resources.once.pipeline_verdicts,
         put_metric=put_metric,
         warn=warn,
     )

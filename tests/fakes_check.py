@@ -16,9 +16,11 @@ from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.pipeline_verdicts import PipelineVerdicts
 from slackwater.runs.record import Publication, Run
 from slackwater.runs.table import RunTable
 from slackwater.sources.late_thresholds import LateThresholds
+from slackwater.state.verdicts import Subject
 from slackwater.storage import ObjectStore
 from tests.example_project import example_project
 from tests.fakes_receiver import MemoryFileCache
@@ -46,6 +48,8 @@ class World:
         self.project = project.model_copy(update={"sources": sources, "pipelines": {PIPELINE: definition}})
         self.store, self.files, self.state = DictStore(), MemoryFileCache(), MemoryState()
         self.verdicts = MemoryVerdicts()
+        self.woken: list[tuple[Subject, list[str], datetime]] = []
+        """What pipelines have given verdicts about."""
         self.table: Any = table or DictRunTable()
         self.executions, self.time = SetExecutions("run"), NOW
         self.catalog = DictCatalog()
@@ -86,7 +90,13 @@ class World:
 
     @property
     def recorder(self) -> RunRecorder:
-        return RunRecorder(store=self.store, table=self.table, now=self.now)
+        return RunRecorder(store=self.store, table=self.table, now=self.now, verdicts=self.pipeline_verdicts)
+
+    @property
+    def pipeline_verdicts(self) -> PipelineVerdicts:
+        return PipelineVerdicts(
+            store=self.store, runs=self.table, table=self.verdicts, wake=lambda *given: self.woken.append(given)
+        )
 
     def hold_decisions(self, table: RunTable | None = None, store: ObjectStore | None = None) -> HoldDecisions:
         return HoldDecisions(

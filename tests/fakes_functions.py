@@ -13,6 +13,8 @@ from slackwater.aws.function_resources import FunctionResources
 from slackwater.aws.queue import MessageQueue
 from slackwater.aws.wake_requests import WakeRequests
 from slackwater.runs.cost_recorder import RecordedCosts
+from slackwater.runs.pipeline_verdicts import PipelineVerdicts
+from tests.fakes_state import MemoryVerdicts
 
 
 @dataclass
@@ -33,6 +35,7 @@ def resources_of(settings: dict[str, Any] | None = None, **fakes: Any) -> Functi
     resources = FunctionResources(SimpleNamespace(**settings or {}), None)
     defaults = {"once": resources, "arrivals": MessageQueue(None, ""), "costs": NoCosts()}
     defaults["wake_requests"] = WakeRequests(None, "")
+    defaults["pipeline_verdicts"] = PipelineVerdicts(store=Mock(), runs=Mock(), table=MemoryVerdicts(), wake=Mock())
     vars(resources).update({**defaults, "update_raw_table": lambda *_: None, **fakes})
     return resources
 

@@ -25,10 +25,11 @@ VARIABLES = {
         "INTERMEDIATE_DAYS",
     },
     "await-inputs": {"RAW_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "PROJECT_URI", "ARRIVAL_QUEUE_URL"},
-    "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS", "ARRIVAL_QUEUE_URL", _WAKE, *_COSTS},
+    "record-run": {"RUN_TABLE", "STATE_TABLE", "INTERMEDIATE_DAYS", "ARRIVAL_QUEUE_URL", _WAKE, *_COSTS},
     "check-days": {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "PROJECT_URI"),
         *("ARRIVAL_QUEUE_URL", "STATE_QUEUE_URL", "CHANGE_TOPIC", "RAW_TABLES_FUNCTION", *_COSTS),
+        _WAKE,
     },
     "fold-state": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI", _WAKE},
     "check-arrivals": {

@@ -253,8 +253,9 @@ class LateWorld(World):
     def finish(self, run: Run, outcome: str, process: Process, restore: int = 0) -> bool:
         """Do the job of a frozen run, and record its outcome; return whether it has published."""
         recorder = RunRecorder(
-            store=process.using(self.store), table=process.using(self.table), now=self.now, wake_day=self.wake_day
-        )
+            store=process.using(self.store), table=process.using(self.table), now=self.now, wake_day=self.wake_day,
+            verdicts=self.pipeline_verdicts,
+        )  # fmt: skip
         try:
             self.job(run, outcome, process, restore)
             _repeated(lambda: recorder.record_published(run))
@@ -358,7 +359,7 @@ class LateWorld(World):
             checker=checker, tables=TableNotifier(table=table, outbox=tables),
             definitions=DefinitionNotifier(project=self.project, table=table, outbox=definitions),
             arrivals=lambda messages: None, event_counts=MemoryEventCounts(), costs=NoCosts(),
-            update_table=lambda *_: None, fold_states=lambda *_: None,
+            update_table=lambda *_: None, fold_states=lambda *_: None, verdicts=self.pipeline_verdicts,
             put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
         )  # fmt: skip
 

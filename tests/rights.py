@@ -133,17 +133,18 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "recordrun": (
         _WAKE_RUNS,
-        "s3:ListBucket,GetObject Exchange/runs/*",
+        "s3:ListBucket,GetObject Exchange/manifests/* Exchange/runs/*",
         "dynamodb:GetItem,PutItem,DeleteItem,Query RunTable",
+        "dynamodb:BatchWriteItem,Query StateTable",
         "sqs:SendMessage ArrivalsQueue",
         *(row.format(_RUNS) for row in _COSTS),
     ),
     "checkdays": (
-        *(_PROJECT, _UPDATE_TABLES),
+        *(_PROJECT, _UPDATE_TABLES, _WAKE_RUNS),
         "s3:ListBucket,GetObject Raw/raw/* Raw/sideline/* Exchange/manifests/*",
         "s3:PutObject Exchange/checks/* Exchange/ledger/*",
         "dynamodb:BatchGetItem FileTable",
-        "dynamodb:BatchGetItem,Query StateTable",
+        "dynamodb:BatchGetItem,BatchWriteItem,Query StateTable",
         "dynamodb:GetItem,PutItem,UpdateItem,DeleteItem,Query RunTable",
         "dynamodb:Query RunTable/index/published RunTable/index/notification-due RunTable/index/held",
         # The monitorings are those that have claimed a message about changed tables.

@@ -101,7 +101,8 @@ class FunctionStack(DeploymentStack):
         With `sends_arrivals`, it may send messages to the queue of arrivals. With the setting `collect_minutes` 0 it
         gets no queue: days wait for the daily check. With `sends_states`, it may send messages to the queue of states.
         With `updates_raw_tables`, it may invoke the function that lets the Iceberg tables of raw events follow the
-        listing. With `wakes_runs`, it may invoke the function that evaluates what runs wait for, if any pipeline waits.
+        listing. With `wakes_runs`, it may invoke the function that evaluates what runs wait for, if any pipeline waits
+        or gives verdicts.
         """
         function = LibraryFunction(self.library, name, **options)
         if "PROJECT_URI" in options["environment"]:
@@ -122,8 +123,9 @@ class FunctionStack(DeploymentStack):
             updater = self._allow_invocation(function, UPDATE_RAW_TABLES)
             function.function.add_environment("RAW_TABLES_FUNCTION", updater)
         if wakes_runs:
-            waits = any(pipeline.waits for pipeline in self.parts.project.pipelines.values())
-            waker = self._allow_invocation(function, AWAIT_INPUTS) if waits else ""
+            pipelines = self.parts.project.pipelines.values()
+            is_needed = any(pipeline.waits or pipeline.gives_verdicts for pipeline in pipelines)
+            waker = self._allow_invocation(function, AWAIT_INPUTS) if is_needed else ""
             function.function.add_environment("AWAIT_INPUTS_FUNCTION", waker)
         return function
 

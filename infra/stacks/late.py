@@ -77,6 +77,7 @@ class LateStack(FunctionStack):
             sends_arrivals=True,
             sends_states=True,
             updates_raw_tables=True,
+            wakes_runs=True,
             description="Compares the inputs that published days have read with their current inputs",
             environment={
                 **storage.variables("EXCHANGE_BUCKET", "RUN_TABLE", "RAW_BUCKET", "FILE_TABLE", "STATE_TABLE"),
@@ -94,7 +95,7 @@ class LateStack(FunctionStack):
         grants.find_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "checks/", PENDING)
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
-        grants.use_items(function.role, storage.state_table, "BatchGetItem", "Query")
+        grants.use_items(function.role, storage.state_table, "BatchGetItem", "BatchWriteItem", "Query")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query")
         grants.query_indexes(function.role, storage.run_table, "published", "notification-due", "held")
         processing.allow_costs(function.role, COMPARE_MACHINE)

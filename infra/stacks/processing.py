@@ -187,7 +187,7 @@ class ProcessingStack(FunctionStack):
             wakes_runs=True,
             description="Records the publication or the failure of a run",
             environment={
-                **self._storage.variables("RUN_TABLE"),
+                **self._storage.variables("RUN_TABLE", "STATE_TABLE"),
                 "INTERMEDIATE_DAYS": str(self.settings.intermediate_days),
                 **self.cost_values,
             },
@@ -195,13 +195,15 @@ class ProcessingStack(FunctionStack):
             memory_mb=_RECORD_MB,
         )
         self.allow_costs(function.role)
-        listed = ["runs/"]
+        # Verdicts are about what the input manifests of the runs list.
+        listed = ["manifests/", "runs/"]
         if self.settings.intermediate_days == 0:
             listed.append(ARROW_FILES)
             grants.delete_objects(function.role, self._storage.exchange, ARROW_FILES)
         grants.list_objects(function.role, self._storage.exchange, *listed)
-        grants.read_objects(function.role, self._storage.exchange, "runs/")
+        grants.read_objects(function.role, self._storage.exchange, "manifests/", "runs/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "DeleteItem", "Query")
+        grants.use_items(function.role, self._storage.state_table, "BatchWriteItem", "Query")
         return function
 
     @property

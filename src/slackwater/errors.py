@@ -6,6 +6,7 @@ SlackwaterError
 │   ├── UnknownName       there is no source, pipeline, step or token with this name
 │   ├── VersionRemoved    a published version of a day cannot be read any more
 │   └── DataError         a file or an event cannot be read by its definition
+│       └── InputInvalid  a rule of severity `invalidate` has failed
 ├── AccessDenied          the caller is not allowed to do this
 ├── CloudError            AWS, or the local cloud, refused or failed (exit code 1)
 │   ├── ObjectMissing     an object does not exist, but should
@@ -58,6 +59,15 @@ class VersionRemoved(InputError):
 
 class DataError(InputError):
     """A file or an event cannot be read by its definition."""
+
+
+class InputInvalid(DataError):
+    """A rule of severity `invalidate` has failed: nobody should use the input."""
+
+    def __init__(self, message: str, *, input_name: str = "") -> None:
+        """`input_name` is the source or the table that the rule has checked."""
+        super().__init__(message)
+        self.input_name = input_name
 
 
 class AccessDenied(SlackwaterError):

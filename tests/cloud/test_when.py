@@ -123,3 +123,31 @@ def test_a_scheduled_run_waits_and_goes_on_once_when_everything_is_there(cloud, 
     decision = cloud.json("why", PIPELINE, "--date", DATE)["decision"]
     assert (decision["decision"], decision["rule"]) == ("defer", "incomplete")
     assert decision["reasons"][1].startswith("beacons: sent 5, stored 4, rejected 0, missing 1")
+
+
+def test_a_run_refuses_an_input_for_all_pipelines_until_it_is_corrected(cloud, post):
+    """After the test before, in which both pipelines have published the day."""
+    objects = {"Bucket": cloud.outputs()["RawBucket"], "Prefix": f"raw/source=beacons/date={DATE}/hour=00/"}
+
+    def keys():
+        return {item["Key"] for item in cloud.client("s3").list_objects_v2(**objects)["Contents"]}
+
+    def failed(pipeline):
+        found = cloud.json("state", pipeline, "--from", DATE, "--to", DATE)
+        return [period for item in found for period in item["failed"]]
+
+    good = keys()
+    post("beacons", 5_000_000)
+    error = cloud.json("run", PIPELINE, "--date", DATE, code=1)["error"]["message"]
+    assert "steps.checked: range of value failed in 1 of 5 checked rows, such as" in error
+    [period] = failed(AFTER)
+    [verdict] = period["verdicts"]
+    assert (verdict["hour"], verdict["principal"]) == (f"{DATE}T00", f"pipeline {PIPELINE} of {DATE}")
+    assert verdict["reason"].startswith("InputInvalid: steps.checked: range of value")
+    # It stops no run of the pipeline itself.
+    [bad] = keys() - good
+    cloud.client("s3").delete_object(Bucket=objects["Bucket"], Key=bad)
+    assert cloud.slackwater("run", PIPELINE, "--date", DATE).code == 0
+    assert failed(AFTER) == []
+    rows = cloud.query(f"SELECT kind, events FROM {PIPELINE} WHERE date = '{DATE}' ORDER BY kind")
+    assert rows == [["beacons", 4], ["signals", 2]]

@@ -13,10 +13,12 @@ import pytest
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import read_frame
 from slackwater.arrow.reference import manifest_uri
-from slackwater.errors import DataError, DefinitionError, InputError, ObjectMissing, UnknownName
+from slackwater.errors import DataError, DefinitionError, InputError, InputInvalid, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.graph import stages
 from slackwater.runs.period import day_of
-from slackwater.spark.stage import run_stage
+from slackwater.runs.record import invalid_input_uri, publication_uri
+from slackwater.spark.stage import run_stage, run_stage_job
 from slackwater.steps import registry
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.spark_errors import explain
@@ -129,6 +131,21 @@ def test_weather_sent_twice_fails_and_names_the_hour(spark, stores, day):
     assert error_type == DataError.__name__
     assert '{"origin":"EWR","time_hour":"2013-03-08T15:00:00.000Z"}' in message
     assert "many: true" in message
+
+
+def test_a_job_whose_rule_refuses_the_input_names_it_and_publishes_nothing(spark, stores, day):
+    steps = day.project.pipeline("daily_delays").steps
+    rules = [{"rule": "row_count", "min": 2, "severity": "invalidate"}]
+    checked = steps["checked_flights"].model_copy(update={"parameters": {"rules": rules}})
+    pipeline = day.project.pipeline("daily_delays").model_copy(update={"steps": {**steps, "checked_flights": checked}})
+    project = day.project.model_copy(update={"pipelines": {**day.project.pipelines, "daily_delays": pipeline}})
+    full = replace(day, project=project).with_events("flights", [FLIGHT]).with_events("weather", [WEATHER]).freeze()
+    with pytest.raises(InputInvalid, match=r"steps\.checked_flights: row_count failed") as failure:
+        run_stage_job(spark, full.job(stages(pipeline)[0].name), stores=stores)
+    assert explain(failure.value)[0] == "InputInvalid"
+    assert stores().get(invalid_input_uri(full.prefix)) == b"flights"
+    with pytest.raises(ObjectMissing):
+        stores().get(publication_uri(full.prefix))
 
 
 def test_only_events_of_the_day_count(spark, stores, day):

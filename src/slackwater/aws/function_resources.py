@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from slackwater.receiver.push.tokens import Tokens
     from slackwater.runs.cost_recorder import CostRecorder
     from slackwater.runs.periods.fold_periods import PeriodFolder
+    from slackwater.runs.pipeline_verdicts import PipelineVerdicts
     from slackwater.sources.partitions import Partition, UpdateTable
     from slackwater.state.facts import RejectedEvents, Report
     from slackwater.state.messages import HoursChanged
@@ -108,6 +109,18 @@ class FunctionResources(Resources):
         from slackwater.aws.wake_requests import WakeRequests
 
         return WakeRequests(self.clients, self.settings.await_inputs_function)
+
+    @cached_property
+    def pipeline_verdicts(self) -> PipelineVerdicts:
+        """Gives the verdicts of pipelines about their inputs."""
+        from slackwater.runs.pipeline_verdicts import PipelineVerdicts
+
+        return PipelineVerdicts(
+            store=self.store,
+            runs=self.run_table,
+            table=self.verdict_table,
+            wake=self.once.wake_requests.wake_verdict,
+        )
 
     @cached_property
     def airflow(self) -> AirflowEnvironment:

@@ -23,6 +23,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.receiver.event_counts import EventCount
 from slackwater.runs.arrivals import SendsArrivals
 from slackwater.runs.cost_recorder import CostRecorder
+from slackwater.runs.pipeline_verdicts import PipelineVerdicts
 from slackwater.sources.partitions import UpdateTable
 
 # Costs that are not recorded in this time wait for the next check.
@@ -63,6 +64,7 @@ class Monitor:
     update_table: UpdateTable
     fold_states: UpdateTable
     """Has the states of hours computed again from the listing, some time later."""
+    verdicts: PipelineVerdicts
     put_metric: PutsMetric
     warn: Warns
 
@@ -101,11 +103,19 @@ class Monitor:
         if is_of_today and report.complete:
             self.put_rejects(report, definition)
         if report.complete:
+            self.clear_verdicts(report)
             self.store_passed_over(report, execution=execution)
             self.update_tables(report, definition)
             # Last, and not in the checks that new objects start: the days to run must not wait for costs.
             self.record_costs(pipeline, elapsed=timedelta(seconds=time.monotonic() - started))
         return Checked(report, uri)
+
+    def clear_verdicts(self, report: CheckReport) -> None:
+        """Clear the pipeline's own verdicts about inputs that are again those of published runs: nothing will run."""
+        with self.best_effort(report.pipeline, "verdicts of the pipeline were not cleared"):
+            days = [day for day in report.days if day.rule is DecisionRule.UNCHANGED]
+            runs = [self.checker.table.run(day.pipeline, day.date, day.attempt) for day in days if day.attempt]
+            self.verdicts.of_published([run for run in runs if run and not run.rollback], at=report.checked_at)
 
     def store_passed_over(self, report: CheckReport, *, execution: str) -> None:
         """Store the late inputs for the ledger that no rule has decided about. The next check finds what fails."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -217,6 +217,7 @@ class Pipeline(Model):
         yield from self._load_problems()
         yield from self._late_problems()
         yield from self._when_problems()
+        yield from self._verdict_problems()
         if self.period == "hour":
             yield from hour_problems(self)
 
@@ -256,6 +257,24 @@ class Pipeline(Model):
             message = "it waits for nothing: name an input in `when.inputs`, or set `missing: wait` for a table"
             yield Problem(path=("when",), at_key=True, message=message)
 
+    def _verdict_problems(self) -> Iterator[Problem]:
+        for name, index in self._invalidating_rules():
+            checked = self.steps[name].depends_on[:1]
+            if not set(checked) <= {*self.sources, *self.published_tables}:
+                message = (
+                    f"a verdict is about a source or a table of another pipeline, and {checked[0]} is neither: check "
+                    "it in a step that reads the input itself, or write `fail`"
+                )
+                yield Problem(path=("steps", name, "with", "rules", index, "severity"), message=message)
+
+    def _invalidating_rules(self) -> Iterator[tuple[str, int]]:
+        """Yield steps, and the indices of their rules with `severity: invalidate`. The parameters may be invalid."""
+        for name, use in self.steps.items():
+            rules = use.parameters.get("rules") if use.step == "data_quality" else None
+            for index, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
+                if isinstance(rule, Mapping) and rule.get("severity") == "invalidate":
+                    yield name, index
+
     def _load_problems(self) -> Iterator[Problem]:
         published = self.publish.step if self.publish.step in self.steps else closest(self.publish.step, self.steps)
         for name, use in self.load.items():
@@ -287,6 +306,11 @@ class Pipeline(Model):
         """Whether its scheduled runs wait for inputs."""
         named = self.when.inputs or self.when.quality
         return bool(named) or any(item.missing == "wait" for item in self.published_tables.values())
+
+    @property
+    def gives_verdicts(self) -> bool:
+        """Whether its runs give verdicts about their inputs: a rule of `data_quality` has the severity `invalidate`."""
+        return any(self._invalidating_rules())
 
     @property
     def rerun_inputs(self) -> tuple[str, ...]:

@@ -11,13 +11,22 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
 
-from slackwater.errors import AuditFailed, CloudError, DataError, DayChanged, ObjectMissing, SlackwaterError
+from slackwater.errors import (
+    AuditFailed,
+    CloudError,
+    DataError,
+    DayChanged,
+    InputInvalid,
+    ObjectMissing,
+    SlackwaterError,
+)
 from slackwater.metrics import Metric, PutsMetric, Warns
 from slackwater.runs.arrivals import SendsArrivals, day_published
 from slackwater.runs.cost_recorder import CostRecorder, is_final
 from slackwater.runs.finished_stages import finished_stages, stage_names
 from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
 from slackwater.runs.period import is_hour
+from slackwater.runs.pipeline_verdicts import PipelineVerdicts
 from slackwater.runs.record import (
     DayRecord,
     Publication,
@@ -87,6 +96,8 @@ class RunRecorder:
     """None leaves days that have read earlier rows of a run's day to the daily check."""
     wake_day: Callable[[str, str], None] | None = None
     """Has the runs evaluated that wait for a day of a pipeline. None leaves them to their next evaluation."""
+    verdicts: PipelineVerdicts | None = None
+    """Gives the verdicts of pipelines about their inputs. None gives none."""
     put_metric: PutsMetric | None = None
     """Called once for each run that has ended, unless the day runs once more."""
     warn: Warns | None = None
@@ -170,6 +181,8 @@ class RunRecorder:
             if self.wake_day:
                 # Also with the same rows: this version has no verdict yet.
                 self.wake_day(run.pipeline, run.date)
+            if self.verdicts and not record.rollback:
+                self.verdicts.of_published([self._record(run)])
         return RecordedPublication(publication, is_new)
 
     def request_checks(self, run: Run) -> None:
@@ -195,6 +208,8 @@ class RunRecorder:
             ended = record.model_copy(update=changes)
             has_ended = _failed_job(error, cause) is not None
             self.table.save(self._failed_day(released(day, run), ended, failure, job_has_ended=has_ended), ended)
+        if self.verdicts and failure.error_type == InputInvalid.__name__:
+            self.verdicts.of_failed(self._record(run))
         return failure._replace(is_new=record.state is RunState.RUNNING)
 
     def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure, *, job_has_ended: bool) -> DayRecord:
@@ -204,7 +219,9 @@ class RunRecorder:
             if failure.error_type in {AuditFailed.__name__, ObjectMissing.__name__} and not self._published(record):
                 return day
         elif failure.error_type == AuditFailed.__name__ or (
-            failure.error_type == DataError.__name__ and day.published and not self._published(record)
+            failure.error_type in {DataError.__name__, InputInvalid.__name__}
+            and day.published
+            and not self._published(record)
         ):
             hold = audit_hold(record.run, reason=failure.reason, execution=record.execution, now=self.now())
             return held(day, hold)

@@ -102,6 +102,14 @@ def failure_uri(prefix: str) -> str:
     return f"{prefix}failure.txt"
 
 
+def invalid_input_uri(prefix: str) -> str:
+    """Return the URI at which a job writes the name of the input that a rule of severity `invalidate` has refused.
+
+    `prefix` is `Run.prefix`.
+    """
+    return f"{prefix}invalid-input.txt"
+
+
 def publication_uri(prefix: str) -> str:
     """Return the URI at which the last stage's job of an attempt writes its `Publication`. `prefix` is `Run.prefix`."""
     # Outside of every `stage_prefix`, so that a stage may have any name.

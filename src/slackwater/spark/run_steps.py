@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 
 from slackwater.arrow.exchange import observed_values
 from slackwater.arrow.reference import StepRecord
-from slackwater.errors import DataError, DefinitionError
+from slackwater.errors import DataError, DefinitionError, InputInvalid
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.problems import Problems
 from slackwater.steps.columns import require_unreserved
@@ -224,6 +224,8 @@ class AppliedSteps:
         effect = step.add_examples(frames, parameters, effect)
         try:
             step.verify(parameters, effect)
+        except InputInvalid as error:
+            raise InputInvalid(f"steps.{name}: {error}", input_name=use.depends_on[0]) from error
         except DataError as error:
             raise DataError(f"steps.{name}: {error}") from error
         return effect

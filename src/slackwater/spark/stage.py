@@ -15,7 +15,7 @@ from slackwater.arrow.dataset import find_reference, load_manifest, stage_manife
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
 from slackwater.arrow.messages import decode_schema
 from slackwater.arrow.reference import ArrowManifest, ArrowReference
-from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
+from slackwater.errors import DefinitionError, InputError, InputInvalid, ObjectMissing, UnknownName
 from slackwater.outbound.credentials import Secrets
 from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
@@ -23,7 +23,7 @@ from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.period import period_of
-from slackwater.runs.record import Run, unpublished_uri
+from slackwater.runs.record import Run, invalid_input_uri, unpublished_uri
 from slackwater.spark.inputs import FrozenInputs
 from slackwater.spark.job import log
 from slackwater.spark.merge import EarlierRows, find_earlier_rows
@@ -83,7 +83,12 @@ def run_stage_job(
         on_published()
         return
     context = step_context(spark, job, pipeline, stores=stores, secrets=secrets)
-    manifest = run_located(job, project, context, stores=stores)
+    try:
+        manifest = run_located(job, project, context, stores=stores)
+    except InputInvalid as error:
+        # Before the failure is reported: who records it gives the verdict.
+        store.put(invalid_input_uri(job.run.prefix), error.input_name.encode())
+        raise
     if job.stage == pipeline.publish.step:
         # Reads the files of the stage back: the rows that are audited and committed are those that the manifest names.
         publish(

@@ -1,7 +1,8 @@
-"""Verdicts: what people say about the quality of a UTC hour of a source, or of a published day of a pipeline.
+"""Verdicts about the quality of a UTC hour of a source, or of a published day of a pipeline.
 
-A verdict never changes, and its key is its content. Of several about one period the newest decides: so a `pass` clears
-a `fail`. A verdict about a day is about the version that was published then, and says nothing about another one.
+People give them, and pipelines whose rules of severity `invalidate` have failed. A verdict never changes, and its key
+is its content. A `pass` of a person clears every earlier `fail`; that of a pipeline only those that a run of the same
+day has given. A verdict about a day is about the version that was published then, and says nothing about another one.
 Without a verdict, a period passes.
 """
 
@@ -30,7 +31,7 @@ class Subject(NamedTuple):
 
 
 class Verdict(Record):
-    """What a person says about a period."""
+    """What a person, or a pipeline, says about a period."""
 
     of: Literal["source", "pipeline"]
     name: str
@@ -41,7 +42,9 @@ class Verdict(Record):
     quality: Quality
     reason: str
     principal: str
-    """ARN of the identity that gave it."""
+    """ARN of the identity that gave it, or the pipeline and its day."""
+    giver: str = ""
+    """Whose later `pass` clears it, besides that of a person: stored name of a pipeline and a day; empty for people."""
     at: datetime
     """UTC."""
     id: str
@@ -51,6 +54,11 @@ class Verdict(Record):
     def is_failure(self) -> bool:
         """Whether the data of the period should not be used."""
         return self.quality == "fail"
+
+    @property
+    def pipeline(self) -> str:
+        """The stored name of the pipeline that gave it; empty for people."""
+        return self.giver.partition(" ")[0]
 
     @property
     def document(self) -> dict[str, object]:
@@ -73,10 +81,18 @@ class VerdictTable(Protocol):
 
 
 def new_verdict(
-    subject: Subject, period: str, quality: Quality, *, version: int | None, reason: str, principal: str, at: datetime
+    subject: Subject,
+    period: str,
+    quality: Quality,
+    *,
+    version: int | None,
+    reason: str,
+    principal: str,
+    at: datetime,
+    giver: str = "",
 ) -> Verdict:
     """Return the verdict with these fields; `at` is in UTC."""
-    content = (*subject, period, version, quality, reason, principal, at.astimezone(UTC).isoformat())
+    content = (*subject, period, version, quality, reason, principal, at.astimezone(UTC).isoformat(), giver)
     return Verdict(
         of=subject.of,
         name=subject.name,
@@ -85,17 +101,27 @@ def new_verdict(
         quality=quality,
         reason=reason,
         principal=principal,
+        giver=giver,
         at=at,
         id=hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16],
     )
 
 
-def deciding(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Return the newest verdict about each period, and of a day about each version, in order."""
-    newest: dict[tuple[str, int], Verdict] = {}
+def failures(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Return the verdicts by which periods have failed, and versions of days: the newest `fail` of each giver.
+
+    They are in order of the periods. A later `pass` of the same giver clears one, and so does that of a person.
+    """
+    standing: dict[tuple[str, int], dict[str, Verdict]] = {}
     for verdict in sorted(verdicts, key=lambda each: (each.at, each.id)):
-        newest[verdict.period, verdict.version or 0] = verdict
-    return [newest[key] for key in sorted(newest)]
+        by_giver = standing.setdefault((verdict.period, verdict.version or 0), {})
+        if verdict.is_failure:
+            by_giver[verdict.giver] = verdict
+        elif verdict.giver:
+            by_giver.pop(verdict.giver, None)
+        else:
+            by_giver.clear()
+    return [verdict for key in sorted(standing) for verdict in standing[key].values()]
 
 
 def in_order(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:

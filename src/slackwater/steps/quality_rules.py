@@ -13,15 +13,17 @@ from slackwater.steps.step import Parameters
 class RowRule(Parameters):
     """Base of the rules of rows."""
 
-    severity: Literal["warn", "reject", "fail"] = "fail"
-    """`fail` fails the run, `reject` leaves failed rows out of the result, `warn` reports them."""
+    severity: Literal["warn", "reject", "fail", "invalidate"] = "fail"
+    """`fail` fails the run, `reject` leaves failed rows out of the result, `warn` reports them. `invalidate` fails the
+    run, and gives the input the verdict that it should not be used."""
 
 
 class FrameRule(Parameters):
     """Base of the rules of the whole frame."""
 
-    severity: Literal["warn", "fail"] = "fail"
-    """`fail` fails the run, `warn` reports it. There is no row to reject."""
+    severity: Literal["warn", "fail", "invalidate"] = "fail"
+    """`fail` fails the run, `warn` reports it. `invalidate` fails the run, and gives the input the verdict that it
+    should not be used. There is no row to reject."""
 
 
 class NotNull(RowRule):

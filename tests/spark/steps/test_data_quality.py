@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater.errors import DataError, DefinitionError
+from slackwater.errors import DataError, DefinitionError, InputInvalid
 from slackwater.runs.period import day_of
 from slackwater.steps.transform.data_quality import verify
 from tests.spark.failed_job import hold_of_failed_job
@@ -194,6 +194,16 @@ def test_a_failed_rule_names_counts_and_examples(flights):
     assert "not_null" not in message
     hold = hold_of_failed_job(caught.value)
     assert (hold.rule, hold.reason) == ("audit", f"DataError: {message}")
+
+
+def test_a_rule_may_refuse_the_input_for_all_pipelines(flights):
+    rules = [
+        {"rule": "allowed", "column": "carrier", "values": ["AA", "B6"]},
+        {"rule": "row_count", "max": 6, "severity": "invalidate"},
+    ]
+    with pytest.raises(InputInvalid, match=r"row_count failed: \{\"rows\": 7\}") as caught:
+        verify(None, applied("data_quality", flights, rules=rules).effect)
+    assert hold_of_failed_job(caught.value).rule == "audit"
 
 
 @pytest.mark.parametrize(

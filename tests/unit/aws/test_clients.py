@@ -56,7 +56,8 @@ def test_all_clients_of_the_functions_that_store_pushed_events_fail_soon(monkeyp
 def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeout(monkeypatch, compose):
     configs = []
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: configs.append(config))
-    for variable in ("RUN_TABLE", "EXCHANGE_BUCKET", "CHANGE_TOPIC", "AWS_REGION", "APPLICATION_ID", "ARCHITECTURE"):
+    of_aws = ("AWS_REGION", "APPLICATION_ID", "ARCHITECTURE")
+    for variable in ("RUN_TABLE", "STATE_TABLE", "EXCHANGE_BUCKET", "CHANGE_TOPIC", *of_aws):
         monkeypatch.setenv(variable, "x")
     more = {"FUNCTION_MB": "{}", "ARRIVAL_QUEUE_URL": "x", "AWAIT_INPUTS_FUNCTION": "f", "INTERMEDIATE_DAYS": "1"}
     for variable, value in more.items():
@@ -70,7 +71,7 @@ def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeou
 def test_what_the_end_of_a_run_has_cost_is_asked_for_once_and_written_with_repetitions(monkeypatch):
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: (service, config))
     of_aws = ("AWS_REGION", "APPLICATION_ID", "ARCHITECTURE")
-    for variable in ("RUN_TABLE", "ARRIVAL_QUEUE_URL", "AWAIT_INPUTS_FUNCTION", *of_aws):
+    for variable in ("RUN_TABLE", "STATE_TABLE", "ARRIVAL_QUEUE_URL", "AWAIT_INPUTS_FUNCTION", *of_aws):
         monkeypatch.setenv(variable, "x")
     monkeypatch.setenv("FUNCTION_MB", "{}")
     monkeypatch.setenv("INTERMEDIATE_DAYS", "1")

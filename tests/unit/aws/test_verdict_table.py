@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slackwater.aws.dynamodb.state_table import DynamoStateTable
 from slackwater.aws.dynamodb.verdict_table import DynamoVerdictTable
 from slackwater.state.facts import HOUR, KEPT
-from slackwater.state.verdicts import Subject, deciding, new_verdict
+from slackwater.state.verdicts import Subject, failures, new_verdict
 from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_state import STATE_TABLE, MemoryVerdicts
 
@@ -37,6 +37,7 @@ verdicts = st.tuples(
     st.integers(1, 2),
     st.sampled_from(["bots", "Größe # 1"]),
     st.integers(-3, 3),
+    st.sampled_from(["", "daily 2026-01-01"]),
 )
 
 
@@ -52,10 +53,10 @@ def test_it_is_the_table_in_memory(table, given_):
         kind = {"source": "hour", "pipeline": "day"}[subject.of]
         for old in table._items(f"{subject.name}#verdicts", kind, f"{kind}~", what="all"):
             table._dynamodb.delete_item(TableName=table._table, Key={"pk": old["pk"], "sk": old["sk"]})
-    for (subject, period), quality, version, reason, microseconds in given_:
+    for (subject, period), quality, version, reason, microseconds, giver in given_:
         verdict = new_verdict(
             subject, period, quality, version=None if subject.of == "source" else version, reason=reason,
-            principal="arn:aws:iam::1:user/ana", at=AT + timedelta(microseconds=microseconds),
+            principal="arn:aws:iam::1:user/ana", at=AT + timedelta(microseconds=microseconds), giver=giver,
         )  # fmt: skip
         for each in (memory, table):
             each.put_verdicts([verdict])
@@ -64,7 +65,7 @@ def test_it_is_the_table_in_memory(table, given_):
         for first, last in combinations_with_replacement(periods, 2):
             stored, expected = table.verdicts(subject, first, last), memory.verdicts(subject, first, last)
             assert sorted(stored, key=repr) == sorted(expected, key=repr)
-            assert deciding(stored) == deciding(expected)
+            assert failures(stored) == failures(expected)
 
 
 def test_facts_of_hours_are_read_without_them_and_they_expire(table):

@@ -44,7 +44,7 @@ qualities = st.sampled_from(("fail", "fail", "pass"))
 
 
 class Travel(RuleBasedStateMachine):
-    """The model knows what each version has read when it was published, and the newest verdict about each node."""
+    """The model knows what each version has read when it was published, and who says that each node has failed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,8 @@ class Travel(RuleBasedStateMachine):
         self.current: dict[tuple[str, str], int] = {}
         self.content: dict[Node, str] = {}
         self.read: dict[Node, set[Node]] = {}
-        self.newest: dict[Node, str] = {}
+        self.failed: dict[Node, set[str]] = {}
+        """By whom: a pipeline and its day, or `""` for people."""
         self.given = 0
 
     # What happens.
@@ -94,24 +95,38 @@ class Travel(RuleBasedStateMachine):
     @rule(name=names, of=dates, content=st.sampled_from("pq"))
     def publish(self, name: str, of: str, content: str) -> None:
         """A run, a re-run or a back-fill publishes a version, sometimes with the rows of an earlier one."""
-        timezone, of_sources, tables = READS[name]
-        read: set[Node] = {
-            ("source", source, hour, 0)
-            for source, hour in self.objects
-            if source in of_sources and local_date(hour, timezone) == of
-        }
-        for table, (first, last) in tables.items():
-            days = [(date.fromisoformat(of) + timedelta(days=each)).isoformat() for each in range(first, last + 1)]
-            read |= {("pipeline", table, day, self.current[table, day]) for day in days if (table, day) in self.current}
+        read = self.present(name, of)
         before = self.waited_for()
+        self.world.time += timedelta(seconds=1)
         run = self.world.freeze(of, pipeline=name, force=True)
         publication = PUBLICATION.model_copy(update={"table": name, "content": content})
         self.world.store.put(f"{run.prefix}publication.json", publication.model_dump_json().encode())
         self.world.recorder.record_published(run)
         version: Node = ("pipeline", name, of, run.attempt)
         self.current[name, of], self.content[version], self.read[version] = run.attempt, content, read
-        changed = {key for key, found in self.waited_for().items() if found != before[key]}
-        assert changed <= set(ProjectDays(project=self.world.project, now=self.world.now).of_day(name, of))
+        for node in read:
+            self.failed.get(node, set()).discard(f"{name} {of}")
+        days = ProjectDays(project=self.world.project, now=self.world.now)
+        self.check_woken(before, set(days.of_day(name, of)))
+
+    @rule(name=names, of=dates, number=st.integers(0, 3))
+    def refuse(self, name: str, of: str, number: int) -> None:
+        """A rule of severity `invalidate` fails, about one of the inputs. The outcome is recorded twice."""
+        _, of_sources, tables = READS[name]
+        inputs = [*of_sources, *(f"of_{table}" for table in tables)]
+        refused = inputs[number % len(inputs)]
+        read = self.present(name, of)
+        self.world.time += timedelta(seconds=1)
+        run = self.world.freeze(of, pipeline=name, force=True)
+        self.world.store.put(f"{run.prefix}invalid-input.txt", refused.encode())
+        self.world.store.put(f"{run.prefix}failure.txt", b"InputInvalid: steps.rows: row_count failed")
+        before = self.waited_for()
+        for _ in range(2):
+            self.world.recorder.record_failure(run, error="E", cause="")
+        self.check_woken(before, set())
+        for node in read:
+            if node[1] == refused.removeprefix("of_"):
+                self.failed.setdefault(node, set()).add(f"{name} {of}")
 
     @rule(name=st.sampled_from("abcde"), start=dates)
     def back_fill(self, name: str, start: str) -> None:
@@ -142,17 +157,24 @@ class Travel(RuleBasedStateMachine):
         before = self.waited_for()
         kind, name, period, version = node
         self.given += 1
+        self.world.time += timedelta(seconds=1)
         subject = Subject("source" if kind == "source" else "pipeline", name)
         verdict = new_verdict(
             subject, period, quality, version=version or None, reason="r", principal="ana",
-            at=NOW + timedelta(seconds=self.given),
+            at=self.world.time + timedelta(seconds=self.given),
         )  # fmt: skip
         self.world.verdicts.put_verdicts([verdict, verdict])
-        self.newest[node] = quality
-        # The runs that it concerns are among those that it wakes, and no others wait for it.
-        changed = {key for key, found in self.waited_for().items() if found != before[key]}
-        woken = set(ProjectDays(project=self.world.project, now=self.world.now).of_verdict(subject, [period]))
-        assert changed <= woken
+        self.failed[node] = {*self.failed.get(node, ()), ""} if quality == "fail" else set()
+        self.world.woken.append((subject, [period], verdict.at))
+        self.check_woken(before, set())
+
+    def check_woken(self, before: dict[DayKey, set[str]], woken: set[DayKey]) -> None:
+        """The runs that verdicts concern are among those that these wake, or that the version has woken."""
+        days = ProjectDays(project=self.world.project, now=self.world.now)
+        for subject, periods, _ in self.world.woken:
+            woken |= set(days.of_verdict(subject, periods))
+        self.world.woken.clear()
+        assert {key for key, found in self.waited_for().items() if found != before[key]} <= woken
 
     # What must be.
 
@@ -166,7 +188,7 @@ class Travel(RuleBasedStateMachine):
     def closure(self, version: Node) -> set[Node]:
         reached, found = [version], set[Node]()
         for node in reached:
-            if self.newest.get(node) == "fail":
+            if self.failed.get(node):
                 found.add(node)
             for read in self.read.get(node, ()):
                 kind, name, period, attempt = read
@@ -177,6 +199,19 @@ class Travel(RuleBasedStateMachine):
                 if read not in reached:
                     reached.append(read)
         return found
+
+    def present(self, name: str, of: str) -> set[Node]:
+        """What a run of the day would read now."""
+        timezone, of_sources, tables = READS[name]
+        read: set[Node] = {
+            ("source", source, hour, 0)
+            for source, hour in self.objects
+            if source in of_sources and local_date(hour, timezone) == of
+        }
+        for table, (first, last) in tables.items():
+            days = [(date.fromisoformat(of) + timedelta(days=each)).isoformat() for each in range(first, last + 1)]
+            read |= {("pipeline", table, day, self.current[table, day]) for day in days if (table, day) in self.current}
+        return read
 
     def waited_for(self) -> dict[DayKey, set[str]]:
         reader, found = self.reader(), dict[DayKey, set[str]]()

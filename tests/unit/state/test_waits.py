@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slackwater.errors import CloudError
 from slackwater.state.conditions import Evaluation, FailedInput, Limit, Outcome, PublishedDays, evaluate
-from slackwater.state.verdicts import Subject, Verdict, deciding, new_verdict
+from slackwater.state.verdicts import Subject, Verdict, failures, new_verdict
 from slackwater.state.waits import DayKey, WaitingRun, Waits
 from tests.fakes_interleaving import take_turns
 from tests.fakes_state import MemoryVerdicts
@@ -45,8 +45,7 @@ class Days:
 
     @property
     def failures(self) -> tuple[Verdict, ...]:
-        found = deciding(self.verdicts.verdicts(CLICKS, NOON, NOON))
-        return tuple(verdict for verdict in found if verdict.is_failure)
+        return tuple(failures(self.verdicts.verdicts(CLICKS, NOON, NOON)))
 
     def give(self, verdict: Verdict) -> None:
         self.verdicts.put_verdicts([verdict])

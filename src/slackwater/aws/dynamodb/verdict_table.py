@@ -2,8 +2,8 @@
 
 | pk | sk | attributes |
 |---|---|---|
-| `SOURCE#verdicts` | `hour#2026-01-01T15#AT#ID` | quality, reason, principal |
-| `PIPELINE#verdicts` | `day#2026-01-01#AT#ID` | version, quality, reason, principal |
+| `SOURCE#verdicts` | `hour#2026-01-01T15#AT#ID` | quality, reason, principal, giver |
+| `PIPELINE#verdicts` | `day#2026-01-01#AT#ID` | version, quality, reason, principal, giver |
 | `#verdicts` | `source#SOURCE`, `pipeline#PIPELINE` | |
 
 A pipeline may have the name of a source. One Query reads all verdicts about the periods of a range: there are few.
@@ -67,6 +67,7 @@ def _item(verdict: Verdict) -> dict[str, Any]:
         quality={"S": verdict.quality},
         reason={"S": verdict.reason},
         principal={"S": verdict.principal},
+        **({"giver": {"S": verdict.giver}} if verdict.giver else {}),
         **({} if verdict.version is None else {"version": {"N": str(verdict.version)}}),
     )
 
@@ -81,6 +82,7 @@ def _verdict(subject: Subject, found: dict[str, Any]) -> Verdict:
         quality=found["quality"]["S"],
         reason=found["reason"]["S"],
         principal=found["principal"]["S"],
+        giver=found["giver"]["S"] if "giver" in found else "",
         at=parsed(at),
         id=id_,
     )

@@ -17,11 +17,11 @@ from slackwater.runs.inputs.table_inputs import read_dates
 from slackwater.runs.period import Period
 from slackwater.runs.record import VERSION_TAG
 from slackwater.runs.table import RunTable
-from slackwater.state.verdicts import Subject, Verdict, VerdictTable, deciding, in_order
+from slackwater.state.verdicts import Subject, Verdict, VerdictTable, failures, in_order
 from slackwater.storage import ObjectStore
 
 _READERS = 16
-_Version = tuple[str, str, int]
+DayVersion = tuple[str, str, int]
 """Pipeline, day and published attempt."""
 
 
@@ -38,7 +38,7 @@ class VerdictReader:
     store: ObjectStore
     verdicts: VerdictTable
     _failures: dict[Subject, list[Verdict]] = field(default_factory=dict)
-    _found: dict[_Version, frozenset[str]] = field(default_factory=dict)
+    _found: dict[DayVersion, frozenset[str]] = field(default_factory=dict)
     _by_id: dict[str, Verdict] = field(default_factory=dict)
 
     def prefetch(self, subjects: Iterable[Subject]) -> None:
@@ -59,15 +59,15 @@ class VerdictReader:
         """Return the verdicts by which that has failed which a run of the day would read of an input, in order.
 
         Of a table of another pipeline, those that have travelled to its published versions; none of an Iceberg table.
+        The pipeline's own are left out: only its run can clear them.
         """
+        found: Iterable[Verdict] = ()
         if name in pipeline.published_tables:
             item = pipeline.published_tables[name]
-            return in_order(
-                verdict for date in read_dates(item, day.name) for verdict in self.of_published(item.table, date)
-            )
-        if name not in pipeline.sources:
-            return ()
-        return self.of_hours(name, (f"{partition.date}T{partition.hour}" for partition in day.partitions()))
+            found = (verdict for date in read_dates(item, day.name) for verdict in self.of_published(item.table, date))
+        elif name in pipeline.sources:
+            found = self.of_hours(name, (f"{partition.date}T{partition.hour}" for partition in day.partitions()))
+        return in_order(verdict for verdict in found if verdict.pipeline != pipeline.pipeline)
 
     def of_published(self, pipeline: str, date: str) -> tuple[Verdict, ...]:
         """Return the verdicts by which the published version of a day has failed, or what it has read, in order."""
@@ -80,12 +80,15 @@ class VerdictReader:
     def of_manifest(self, manifest: InputManifest) -> dict[str, tuple[Verdict, ...]]:
         """Return by input the verdicts by which the objects and the published days of a manifest have failed.
 
-        Inputs without any are missing.
+        Inputs without any are missing. Those of the manifest's own pipeline are left out: only its run can clear them.
         """
-        found = {name: in_order(items) for name, items in self._search(manifest, frozenset())}
+        found = {
+            name: in_order(item for item in items if item.pipeline != manifest.pipeline)
+            for name, items in self._search(manifest, frozenset())
+        }
         return {name: items for name, items in found.items() if items}
 
-    def _found_in(self, version: _Version, searched: frozenset[_Version]) -> frozenset[str]:
+    def _found_in(self, version: DayVersion, searched: frozenset[DayVersion]) -> frozenset[str]:
         """Return the ids of the verdicts about a version, and about what it has read.
 
         `searched` are the versions that have read this one.
@@ -105,25 +108,12 @@ class VerdictReader:
         self._found[version] = frozenset(by_id)
         return self._found[version]
 
-    def _search(self, manifest: InputManifest, searched: frozenset[_Version]) -> Iterator[tuple[str, list[Verdict]]]:
+    def _search(self, manifest: InputManifest, searched: frozenset[DayVersion]) -> Iterator[tuple[str, list[Verdict]]]:
         for name, objects in manifest.by_source().items():
-            versions = {self._version_of(item) for item in objects if _is_published_day(item)}
+            versions = {version_read(item, self.table) for item in objects if is_published_day(item)}
             read = {each for version in versions for each in self._found_in(version, searched)}
             hours = {f"{item.date}T{item.hour}" for item in objects if item.tag is None}
             yield name, [*(self._by_id[each] for each in read), *(self.of_hours(name, hours) if hours else ())]
-
-    def _version_of(self, item: InputObject) -> _Version:
-        """Return the version of a day that a run has read.
-
-        Rows identify it: if the version that is published now has the same, no run would read anything new. So it is
-        that one.
-        """
-        pipeline, _, date = (item.file or "").rpartition(" ")
-        published = self.table.day(pipeline, date).published
-        if published and item.etag == (published.publication.content or published.run.tag):
-            return pipeline, date, published.run.attempt
-        match = VERSION_TAG.fullmatch(item.tag or "")
-        return pipeline, date, int(match[2]) if match else 0
 
     @cached_property
     def may_have_failed(self) -> bool:
@@ -144,11 +134,25 @@ class VerdictReader:
         if subject not in self._subjects:
             return []
         if subject not in self._failures:
-            found = deciding(self.verdicts.verdicts(subject, "0000", "9999"))
-            self._failures[subject] = [item for item in found if item.is_failure]
+            self._failures[subject] = failures(self.verdicts.verdicts(subject, "0000", "9999"))
         return self._failures[subject]
 
 
-def _is_published_day(item: InputObject) -> bool:
+def version_read(item: InputObject, table: RunTable) -> DayVersion:
+    """Return the version of a published day that a run has read. Raises `CloudError`.
+
+    Rows identify it: if the version that is published now has the same, no run would read anything new. So it is that
+    one.
+    """
+    pipeline, _, date = (item.file or "").rpartition(" ")
+    published = table.day(pipeline, date).published
+    if published and item.etag == (published.publication.content or published.run.tag):
+        return pipeline, date, published.run.attempt
+    match = VERSION_TAG.fullmatch(item.tag or "")
+    return pipeline, date, int(match[2]) if match else 0
+
+
+def is_published_day(item: InputObject) -> bool:
+    """Return whether an input is a published day of another pipeline."""
     # An Iceberg table has no hour, and an object no tag.
     return item.tag is not None and item.hour != ""

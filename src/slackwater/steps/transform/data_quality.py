@@ -14,7 +14,9 @@ Two rules check the frame as a whole: `row_count` fails if the number of rows is
 is no value.
 
 What happens if a rule fails is its `severity`: `fail` (the default) fails the run before anything is published,
-`reject` leaves the failed rows out of the result, and `warn` only reports them. Each rule sees all rows of the input,
+`reject` leaves the failed rows out of the result, and `warn` only reports them. `invalidate` fails the run, and gives
+the step's first input, a source or a table of another pipeline, a verdict (docs/verdicts.md), so that no other pipeline
+uses it; the next run of the day that publishes clears it. Each rule sees all rows of the input,
 also those that another rule rejects. `reject` with `unique` leaves out all rows of a repeated key: a `deduplicate` step
 keeps one of them. Without rows, the rules of rows have nothing to check, and do not fail.
 
@@ -37,7 +39,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from slackwater.arrow.names import quoted
-from slackwater.errors import DataError, DefinitionError
+from slackwater.errors import DataError, DefinitionError, InputInvalid
 from slackwater.steps.columns import (
     Scalar,
     all_quoted,
@@ -349,19 +351,22 @@ def report(parameters: DataQuality, observed: Mapping[str, Any]) -> Effect:
 
 
 def verify(_parameters: DataQuality, effect: Effect) -> None:
-    """Raise `DataError` with counts and examples if a rule of severity `fail` has failed."""
-    faults = []
+    """Raise `DataError` with counts and examples if a rule of severity `fail` has failed.
+
+    Raises `InputInvalid`, which is one, if a rule of severity `invalidate` has.
+    """
+    faults, severities = [], set()
     for result in effect["results"]:
-        if result["severity"] == "fail" and result["failed"]:
+        if result["severity"] in ("fail", "invalidate") and result["failed"]:
+            severities.add(result["severity"])
             columns = f" of {', '.join(result['columns'])}" if result["columns"] else ""
             shown = ", ".join(json.dumps(example, ensure_ascii=False) for example in result["examples"])
             whole = result["rule"] in ("row_count", "freshness")
             counts = "" if whole else f" in {result['failed']} of {result['checked']} checked rows"
             faults.append(f"{result['rule']}{columns} failed{counts}{': ' if whole else ', such as '}{shown}")
     if faults:
-        raise DataError(
-            f"{'; '.join(faults)}. Correct the source's data, or set the severity of the rule to warn or reject"
-        )
+        message = f"{'; '.join(faults)}. Correct the source's data, or set the severity of the rule to warn or reject"
+        raise (InputInvalid if "invalidate" in severities else DataError)(message)
 
 
 STEP = Transform(
