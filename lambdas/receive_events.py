@@ -1,4 +1,4 @@
-"""Lambda function behind the API: receive a pushed batch of events, or a report of how many were sent."""
+"""Lambda function behind the API: receive a pushed batch of events, a report of how many were sent, or a verdict."""
 
 from __future__ import annotations
 
@@ -86,10 +86,12 @@ def read_headers(event: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _post(event: dict[str, Any], headers: Mapping[str, str], body: bytes, correlation_id: str) -> _Answer:
-    """Return the status and the document of the response to a batch of events, or to a report of how many were sent."""
+    """Return the status and the document of the response to a batch of events, a report, or a verdict."""
     source, api = event["pathParameters"]["source"], function_resources(SHORT_CONFIG).events_api
     if event["resource"].endswith("/counts"):
         return api.post_counts(source, headers, body)
+    if event["resource"].endswith("/verdicts"):
+        return api.post_verdict(source, headers, body)
     return api.post(source, headers, body, correlation_id)
 
 

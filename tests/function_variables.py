@@ -7,7 +7,7 @@ _COSTS = ("APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB")
 VARIABLES = {
     "receive-events": {
         *("RAW_BUCKET", "TOKEN_TABLE", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI"),
-        *("EVENT_QUEUE_URL", "STATE_QUEUE_URL"),
+        *("EVENT_QUEUE_URL", "STATE_QUEUE_URL", _WAKE),
     },
     "store-events": {"RAW_BUCKET", "PROJECT_URI"},
     "list-files": {

@@ -27,7 +27,7 @@ from tests.fakes_receiver import (
     MemoryTokens,
     a_source,
 )
-from tests.fakes_state import MemoryState
+from tests.fakes_state import MemoryState, MemoryVerdicts
 from tests.reading import read_parquet
 
 NDJSON = "application/x-ndjson"
@@ -66,7 +66,7 @@ class Setup:
         self.queue = MemoryBuffer(self.fuse)
         self.clock = Clock()
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
-        self.state = MemoryState(self.fuse)
+        self.state, self.verdicts = MemoryState(self.fuse), MemoryVerdicts()
         self.receiver = Receiver(
             raw_writer=raw_writer, now=self.clock, put_rejected=self.state.put_rejected, limits=Limits(**limits)
         )
@@ -76,6 +76,7 @@ class Setup:
             receiver=self.receiver,
             queue=self.queue,
             put_report=self.state.put_report,
+            put_verdict=lambda verdict: self.verdicts.put_verdicts([verdict]),
             now=self.clock,
         )
 

@@ -64,7 +64,7 @@ def _job_of(pipeline: str, *, sources: tuple[str, ...] = (), upstream: str = "")
 
 _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "receiveevents": (
-        _PROJECT,
+        *(_PROJECT, _WAKE_RUNS),
         "s3:ListBucket,GetObject,PutObject Raw/receipts/*",
         "s3:PutObject Raw/raw/* Raw/sideline/*",
         "dynamodb:GetItem TokenTable",

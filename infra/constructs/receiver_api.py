@@ -26,7 +26,7 @@ _LOGGED_FIELDS = (
     "identity.sourceIp",
     "integrationErrorMessage",
 )
-_PATHS = ("/v1/sources/{source}/events", "/v1/sources/{source}/counts")
+_PATHS = tuple(f"/v1/sources/{{source}}/{body}" for body in ("events", "counts", "verdicts"))
 _ACCEPT_NO_AUTHORIZER = (
     "The function checks the bearer token: an authorizer cannot distinguish a wrong token (401) from another partner's "
     "source (403) and an unknown source (404)."

@@ -49,6 +49,7 @@ class ReceiverStack(FunctionStack):
         function = self.function(
             "receive_events",
             sends_states=True,
+            wakes_runs=True,
             description="Accepts pushed events and writes raw partitions; accepts reports of how many were sent",
             environment={
                 **self._raw,

@@ -26,13 +26,14 @@ DATE = START.date().isoformat()
 
 @pytest.fixture(scope="module")
 def post(cloud, arrivals):
-    """Post events of a source, or a report that it has sent so many of them in the first hour, and no others."""
+    """Post events of a source, a report that it has sent so many of them in the first hour, and no others, or a verdict
+    about that hour."""
     names = ("beacons", "signals")
     sources = [argument for name in names for argument in ("--source", name)]
     token = cloud.json("token", "create", "waiting", *sources)["token"]
     url = f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources"
 
-    def post(source, *values, sent=None):
+    def post(source, *values, sent=None, quality=None):
         at = (START + timedelta(minutes=2)).isoformat()
         events = [{"id": f"w{value}", "value": value, "at": at} for value in values]
         report = {
@@ -41,6 +42,9 @@ def post(cloud, arrivals):
             "counts": {START.isoformat(): sent},
         }
         path, body = ("events", events) if sent is None else ("counts", report)
+        if quality:
+            verdict = {"hour": f"{DATE}T00", "quality": quality, "reason": "a test system has sent it"}
+            path, body = "verdicts", {**verdict, "as_of": datetime.now(UTC).isoformat()}
         headers = {"authorization": f"Bearer {token}"}
         response = httpx.post(f"{url}/{source}/{path}", json=body, headers=headers, timeout=60)
         assert response.status_code == 202, response.text
@@ -151,3 +155,8 @@ def test_a_run_refuses_an_input_for_all_pipelines_until_it_is_corrected(cloud, p
     assert failed(AFTER) == []
     rows = cloud.query(f"SELECT kind, events FROM {PIPELINE} WHERE date = '{DATE}' ORDER BY kind")
     assert rows == [["beacons", 4], ["signals", 2]]
+    # So may the partner.
+    post("beacons", quality="fail")
+    assert [item["principal"] for period in failed(AFTER) for item in period["verdicts"]] == ["push:waiting"]
+    post("beacons", quality="pass")
+    assert failed(AFTER) == []

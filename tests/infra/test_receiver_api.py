@@ -51,14 +51,14 @@ def test_the_api_is_regional_throttled_and_gets_every_body_as_bytes(assembly: As
         properties = assembly.one(f"AWS::ApiGateway::{kind}", "RestReceiver")
         assert {name: properties.get(name) for name in values} == values
     methods = [item["Properties"] for item in assembly.resources("AWS::ApiGateway::Method").values()]
-    assert [(each["HttpMethod"], each["Integration"]["Type"]) for each in methods] == [("POST", "AWS_PROXY")] * 2
+    assert [(each["HttpMethod"], each["Integration"]["Type"]) for each in methods] == [("POST", "AWS_PROXY")] * 3
     [throttled] = assembly.one("AWS::ApiGateway::Stage", "RestReceiver")["MethodSettings"]
     of_all = {"HttpMethod": "*", "ResourcePath": "/*", "DataTraceEnabled": False}
     assert throttled == {**of_all, "ThrottlingRateLimit": 50, "ThrottlingBurstLimit": 100}
 
 
-def test_the_api_has_two_routes_and_a_log(assembly: Assembly) -> None:
-    parts = {"counts", "events", "sources", "v1", "{source}"}
+def test_the_api_has_three_routes_and_a_log(assembly: Assembly) -> None:
+    parts = {"counts", "events", "sources", "v1", "verdicts", "{source}"}
     assert set(assembly.properties("AWS::ApiGateway::Resource", "PathPart")) == parts
     log = assembly.one("AWS::ApiGateway::Stage", "RestReceiver")["AccessLogSetting"]["Format"]
     assert json.loads(log)["status"] == "$context.status"
@@ -72,6 +72,7 @@ def test_the_function_answers_before_the_api_gives_up(assembly: Assembly) -> Non
     permissions = json.dumps(list(assembly.resources("AWS::Lambda::Permission").values()))
     assert "/POST/v1/sources/*/events" in permissions
     assert "/POST/v1/sources/*/counts" in permissions
+    assert "/POST/v1/sources/*/verdicts" in permissions
     assert "test-invoke-stage" not in permissions
 
 

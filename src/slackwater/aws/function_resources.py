@@ -18,6 +18,7 @@ from slackwater.aws.function import best_effort, warn
 from slackwater.aws.queue import MessageQueue, SqsEventQueue
 from slackwater.aws.resources import Resources, utc_now
 from slackwater.state.messages import hours_changed, listed_by_day
+from slackwater.state.verdicts import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from slackwater.sources.partitions import Partition, UpdateTable
     from slackwater.state.facts import RejectedEvents, Report
     from slackwater.state.messages import HoursChanged
-    from slackwater.state.verdicts import Subject
+    from slackwater.state.verdicts import Verdict
     from slackwater.state.waits import Waits
 
 
@@ -198,8 +199,17 @@ class FunctionResources(Resources):
             receiver=replace(self.receiver, put_metric=put_metric),
             queue=SqsEventQueue(self.clients("sqs"), self.settings.event_queue_url),
             put_report=self.put_report,
+            put_verdict=self.put_verdict,
             now=utc_now,
         )
+
+    def put_verdict(self, verdict: Verdict) -> None:
+        """Store a verdict, then have the runs and the published days looked at that may have read its period.
+
+        Raises `CloudError` if it is not stored.
+        """
+        self.verdict_table.put_verdicts([verdict])
+        self.once.wake_requests.wake_verdict(Subject(verdict.of, verdict.name), [verdict.period], verdict.at)
 
     @cached_property
     def period_folder(self) -> PeriodFolder:

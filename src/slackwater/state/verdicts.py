@@ -1,9 +1,9 @@
 """Verdicts about the quality of a UTC hour of a source, or of a published day of a pipeline.
 
-People give them, and pipelines whose rules of severity `invalidate` have failed. A verdict never changes, and its key
-is its content. A `pass` of a person clears every earlier `fail`; that of a pipeline only those that a run of the same
-day has given. A verdict about a day is about the version that was published then, and says nothing about another one.
-Without a verdict, a period passes.
+People give them, partners about what they have sent, and pipelines whose rules of severity `invalidate` have failed. A
+verdict never changes, and its key is its content. A `pass` of a person clears every earlier `fail`; that of a partner
+only its own, and that of a pipeline only those that a run of the same day has given. A verdict about a day is about the
+version that was published then, and says nothing about another one. Without a verdict, a period passes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Subject(NamedTuple):
 
 
 class Verdict(Record):
-    """What a person, or a pipeline, says about a period."""
+    """What a person, a partner or a pipeline says about a period."""
 
     of: Literal["source", "pipeline"]
     name: str
@@ -42,9 +42,10 @@ class Verdict(Record):
     quality: Quality
     reason: str
     principal: str
-    """ARN of the identity that gave it, or the pipeline and its day."""
+    """ARN of the identity that gave it, `push:PARTNER`, or the pipeline and its day."""
     giver: str = ""
-    """Whose later `pass` clears it, besides that of a person: stored name of a pipeline and a day; empty for people."""
+    """Whose later `pass` clears it, besides that of a person: stored name of a pipeline and a day, or `push:PARTNER`;
+    empty for people."""
     at: datetime
     """UTC."""
     id: str
@@ -57,7 +58,7 @@ class Verdict(Record):
 
     @property
     def pipeline(self) -> str:
-        """The stored name of the pipeline that gave it; empty for people."""
+        """The stored name of the pipeline that gave it; none of a pipeline for people and partners."""
         return self.giver.partition(" ")[0]
 
     @property

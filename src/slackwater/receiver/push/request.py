@@ -1,4 +1,7 @@
-"""Answer `POST /v1/sources/{source}/events` and `.../counts`: check the token, then receive events or a report."""
+"""Answer `POST /v1/sources/{source}/events`, `.../counts` and `.../verdicts`.
+
+The token is checked first. Then events, a report or a verdict are received.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.tokens import Grant, Tokens
 from slackwater.sources.definition import Source
 from slackwater.state.facts import Report
+from slackwater.state.partner_verdicts import VerdictRefused, read_verdict
 from slackwater.state.reports import ReportRefused, read_report
+from slackwater.state.verdicts import Verdict
 
 # One message for missing, malformed, unknown, expired and revoked tokens, so that guessing reveals nothing.
 _UNAUTHORIZED = (
@@ -41,7 +46,7 @@ class _Refused(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class EventsApi:
-    """Authorizes requests, and passes their bodies to the receiver, or their reports to the table of facts."""
+    """Authorizes requests, and passes their bodies to the receiver, or reports and verdicts to the table of facts."""
 
     tokens: Tokens
     source: Callable[[str], Source]
@@ -50,6 +55,8 @@ class EventsApi:
     queue: EventQueue
     put_report: Callable[[Report], None]
     """Stores a report, as `StateTable.put_report` does."""
+    put_verdict: Callable[[Verdict], None]
+    """Stores a verdict, and has the runs and the published days looked at that may have read its hour."""
     now: Callable[[], datetime]
 
     def post(
@@ -118,6 +125,24 @@ class EventsApi:
             return error_response(refused.status, refused.code, str(refused))
         self.put_report(report)
         return 202, {"report_id": report.id, "windows": len(report.counts)}
+
+    def post_verdict(self, source_name: str, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, Any]]:
+        """Check the request of a partner, store the verdict in its body, and return the response.
+
+        The arguments, the statuses and the errors are those of `post_counts`.
+        """
+        try:
+            grant, source = self._authorize(source_name, headers)
+            if check_media_type(headers.get("content-type")) != "application/json":
+                raise UnsupportedMedia("a verdict is one JSON document: send application/json")
+            verdict = read_verdict(body, source.source, principal=f"push:{grant.partner}", now=self.now())
+        except _Refused as refused:
+            status, document = refused.args
+            return status, document
+        except (BatchRefused, VerdictRefused) as refused:
+            return error_response(refused.status, refused.code, str(refused))
+        self.put_verdict(verdict)
+        return 202, {"verdict_id": verdict.id}
 
     def _authorize(self, source_name: str, headers: Mapping[str, str]) -> tuple[Grant, Source]:
         """Return the grant of a request and its source. Raises `_Refused`."""

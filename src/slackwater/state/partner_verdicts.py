@@ -1,0 +1,69 @@
+"""Read verdicts of partners: JSON documents about a UTC hour of what they have sent.
+
+```json
+{"as_of": "2026-01-01T16:05:00Z", "hour": "2026-01-01T15", "quality": "fail", "reason": "a test system has sent it"}
+```
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from slackwater.errors import DataError
+from slackwater.formatting import counted
+from slackwater.model import Model
+from slackwater.state.facts import KEPT
+from slackwater.state.reports import SKEW
+from slackwater.state.verdicts import Quality, Subject, Verdict, new_verdict
+
+_EXAMPLE = '{"as_of": "2026-01-01T16:05:00Z", "hour": "2026-01-01T15", "quality": "fail", "reason": "bots"}'
+
+
+class VerdictRefused(DataError):
+    """The verdict is refused; nothing is stored."""
+
+    status, code = 400, "unreadable_verdict"
+
+
+class _Document(Model):
+    as_of: AwareDatetime
+    hour: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d$")]
+    quality: Quality
+    reason: Annotated[str, Field(pattern=r"\S", max_length=1000)]
+
+
+def read_verdict(body: bytes, source: str, *, principal: str, now: datetime) -> Verdict:
+    """Return the verdict in a JSON document about an hour of a source; `now` is the present instant.
+
+    The same document gives the same verdict. Raises `VerdictRefused`, which names the field.
+    """
+    try:
+        document = _Document.model_validate_json(body)
+        start = datetime.fromisoformat(f"{document.hour}:00:00+00:00")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "the body"
+        raise VerdictRefused(f"{field}: {first['msg']}: send {_EXAMPLE}") from error
+    except ValueError as error:
+        raise VerdictRefused(f"hour: {document.hour} is no UTC hour: send one such as 2026-01-01T15") from error
+    as_of = document.as_of.astimezone(UTC)
+    if as_of > now + SKEW:
+        raise VerdictRefused(f"as_of: {as_of.isoformat()} is in the future: send when the verdict was given")
+    if not now - KEPT <= start <= now:
+        raise VerdictRefused(
+            f"hour: {document.hour} has not begun, or is more than {counted(KEPT.days, 'day')} ago, for which verdicts "
+            "are not kept"
+        )
+    return new_verdict(
+        Subject("source", source),
+        document.hour,
+        document.quality,
+        version=None,
+        reason=document.reason,
+        principal=principal,
+        giver=principal,
+        at=as_of,
+    )
