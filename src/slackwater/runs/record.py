@@ -97,6 +97,12 @@ def version_tag(*, date: str, run_id: str, attempt: int) -> str:
     return f"{date}-{run_id[:12]}-{attempt}"
 
 
+def tagged_attempt(tag: str | None) -> int:
+    """Return the attempt that has published the version with this Iceberg tag; 0 for a tag of another system."""
+    match = VERSION_TAG.fullmatch(tag or "")
+    return int(match[2]) if match else 0
+
+
 def failure_uri(prefix: str) -> str:
     """Return the URI at which a failed job of an attempt writes its error. `prefix` is `Run.prefix`."""
     return f"{prefix}failure.txt"
