@@ -54,6 +54,7 @@ def recorder(resources: FunctionResources) -> RunRecorder:
         # Not repeated, because the time of the function is short.
         arrivals=resources.once.arrivals,
         wake_day=resources.once.wake_requests.wake_day,
+        on_ended=resources.once.lineage_requests.ended,
         put_metric=put_metric,
         warn=warn,
         keeps_arrow_files=int(resources.settings.intermediate_days) > 0,

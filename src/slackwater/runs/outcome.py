@@ -87,6 +87,8 @@ class RunRecorder:
     """None leaves days that have read earlier rows of a run's day to the daily check."""
     wake_day: Callable[[str, str], None] | None = None
     """Has the runs evaluated that wait for a day of a pipeline. None leaves them to their next evaluation."""
+    on_ended: Callable[[Run], None] | None = None
+    """Called with each run whose end is recorded, also in a repeated call: the first one may have ended before."""
     put_metric: PutsMetric | None = None
     """Called once for each run that has ended, unless the day runs once more."""
     warn: Warns | None = None
@@ -170,6 +172,8 @@ class RunRecorder:
             if self.wake_day:
                 # Also with the same rows: this version has no verdict yet.
                 self.wake_day(run.pipeline, run.date)
+            if self.on_ended:
+                self.on_ended(run)
         return RecordedPublication(publication, is_new)
 
     def request_checks(self, run: Run) -> None:
@@ -195,6 +199,8 @@ class RunRecorder:
             ended = record.model_copy(update=changes)
             has_ended = _failed_job(error, cause) is not None
             self.table.save(self._failed_day(released(day, run), ended, failure, job_has_ended=has_ended), ended)
+        if record.state is not RunState.PUBLISHED and self.on_ended:
+            self.on_ended(run)
         return failure._replace(is_new=record.state is RunState.RUNNING)
 
     def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure, *, job_has_ended: bool) -> DayRecord:

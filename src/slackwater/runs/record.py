@@ -41,6 +41,12 @@ RUN_LIMIT = 1024
 one argument."""
 
 
+LOST_RUN = "its execution ended without recording an outcome"
+"""The error of a run that a later run of the day has closed."""
+STOPPED = "Stopped"
+"""The beginning of the error of a run that a person has stopped."""
+
+
 ARROW_FILES = "arrow/"
 """Prefix of the keys of the Arrow files of all stages in the exchange bucket."""
 
