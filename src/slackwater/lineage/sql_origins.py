@@ -39,7 +39,10 @@ def query_origins(query: str, inputs: Mapping[str, KnownColumns]) -> KnownColumn
     A column is left out if it is also computed from what is not known, such as a column of a table whose columns are
     not. No column is known if the parser cannot tell of which table one is.
     """
-    statement = sqlglot.parse_one(query, dialect="spark")
+    try:
+        statement = sqlglot.parse_one(query, dialect="spark")
+    except SqlglotError:  # of a definition that an older version has accepted
+        return {}
     if not isinstance(statement, exp.Query):
         return {}
     if any(not isinstance(star.parent, exp.Count) for star in statement.find_all(*_UNKNOWN)):

@@ -88,6 +88,7 @@ def test_it_says_how_a_value_is_computed(query, kinds):
         "SELECT explode(array(1, 2)) AS e, delay FROM f",
         "SELECT delay FROM unknown",
         "SELECT missing FROM f",
+        "SELECT (",
         "SELECT year FROM f, w",
         "SELECT count(*) AS n, 3 AS three FROM f",
     ],
