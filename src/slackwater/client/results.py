@@ -9,7 +9,7 @@ from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision
 from slackwater.late.report.sections import report_sections
 from slackwater.late.suggest import Suggestion
-from slackwater.lineage.graph import Lineage, Reader, SourceRead, VersionLineage
+from slackwater.lineage.graph import DayRead, Lineage, Reader, SourceRead, VersionLineage
 from slackwater.receiver.pull.file_cache import FileEntry
 from slackwater.receiver.pull.rejects_reader import RejectedEventOnDay
 from slackwater.receiver.pull.removed_files import DoubtfulFiles
@@ -24,6 +24,7 @@ __all__ = [
     "CheckReport",
     "Comparison",
     "DayDecision",
+    "DayRead",
     "DayRecord",
     "DoubtfulFiles",
     "ExecutionView",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slackwater.lineage.graph import MOST_VERSIONS, Reader
+from slackwater.lineage.graph import MOST_VERSIONS, DayRead, Reader
 from slackwater.lineage.upstream import Upstream, read_day
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import run_manifest
@@ -35,13 +35,13 @@ class Downstream:
             for published in self._published(read_pipeline, read_date):
                 reader = self._reader(published, read_pipeline, read_date)
                 is_first = (read_pipeline, read_date) == (pipeline, date)
-                if is_first and version is not None and reader.read_version != version:
+                if is_first and version is not None and reader.read.version != version:
                     continue
                 if len(found) == MOST_VERSIONS:
                     return found, False
                 found.append(reader)
                 key = reader.pipeline, reader.date
-                if reader.read_version is not None and key not in seen:
+                if reader.read.version is not None and key not in seen:
                     seen.add(key)
                     wanted.append(key)
         return found, True
@@ -63,10 +63,12 @@ class Downstream:
             pipeline=run.pipeline,
             date=run.date,
             version=run.attempt,
-            read_pipeline=pipeline,
-            read_date=date,
-            read_version=tagged_attempt(item.tag) if item else None,
-            newest=newest.run.attempt if newest else None,
-            is_newest=item is not None and self.upstream.has_newest_rows(item, newest),
+            read=DayRead(
+                pipeline=pipeline,
+                date=date,
+                version=tagged_attempt(item.tag) if item else None,
+                newest=newest.run.attempt if newest else None,
+                is_newest=item is not None and self.upstream.has_newest_rows(item, newest),
+            ),
             verdicts=verdicts.of_version(run.pipeline, run.date, run.attempt) if verdicts else (),
         )

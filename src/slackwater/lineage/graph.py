@@ -99,21 +99,27 @@ class VersionLineage(Record):
     """By which the version, or what it has read, has failed."""
 
 
+class DayRead(Record):
+    """What a reader has read of a day or hour of another pipeline."""
+
+    pipeline: str
+    date: str
+    version: int | None
+    """None if the reader was published without this day, or if its input manifest is gone."""
+    newest: int | None
+    """The version that is published now."""
+    is_newest: bool
+    """Whether the rows that were read are those of the newest version, which may have another number."""
+
+
 class Reader(Record):
-    """A published day or hour whose definition reads another one, and the version of that one that it has read."""
+    """A published day or hour whose definition reads another one."""
 
     pipeline: str
     date: str
     version: int
     """The version that is published now."""
-    read_pipeline: str
-    read_date: str
-    read_version: int | None
-    """None if it was published without this day, or if its input manifest is gone."""
-    newest: int | None
-    """The version of the day that is published now."""
-    is_newest: bool
-    """Whether the rows that it has read are those of the newest version."""
+    read: DayRead
     verdicts: tuple[Verdict, ...]
     """By which the reader's version, or what it has read, has failed."""
 

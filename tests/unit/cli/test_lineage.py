@@ -156,7 +156,7 @@ def test_a_pipe_gets_every_object(document_of):
     [version] = document["up"]
     [item] = [item for source in version["sources"] if source["name"] == "weather" for item in source["inputs"]]
     assert item["uri"] == f"s3://raw/raw/source=weather/date={OF}/hour=12/a.parquet"
-    assert [(each["pipeline"], each["date"], each["is_newest"]) for each in document["down"]] == [
+    assert [(each["pipeline"], each["date"], each["read"]["is_newest"]) for each in document["down"]] == [
         ("b", OF, True), ("b", NEXT, True), ("c", NEXT, True), ("c", OF, True), ("c", NEXT, True),
     ]  # fmt: skip
 

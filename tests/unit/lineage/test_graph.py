@@ -148,24 +148,25 @@ def test_down_is_which_published_versions_reach_it(seed):
         read.add_edges_from((key, node[:2]) for node in graph.successors((*key, version)) if len(node) == 3)
     for key, newest in current.items():
         found = chain.lineage(*key, up=False)
-        reached = {(each.pipeline, each.date) for each in found.down if each.read_version is not None}
+        reached = {(each.pipeline, each.date) for each in found.down if each.read.version is not None}
         assert reached == nx.ancestors(read, key)
         for each in found.down:
-            of_day = each.read_pipeline, each.read_date
+            of_day = each.read.pipeline, each.read.date
             versions = [
                 node[2] for node in graph.successors((each.pipeline, each.date, each.version)) if node[:2] == of_day
             ]
-            assert (versions or [None]) == [each.read_version]
-            assert each.newest == current[of_day]
-            if each.read_version is not None:
+            assert (versions or [None]) == [each.read.version]
+            assert each.read.newest == current[of_day]
+            if each.read.version is not None:
                 contents = {
-                    chain.table.records[(*of_day, of)].publication.content for of in (each.read_version, each.newest)
+                    chain.table.records[(*of_day, of)].publication.content
+                    for of in (each.read.version, each.read.newest)
                 }
-                assert each.is_newest == (len(contents) == 1)
+                assert each.read.is_newest == (len(contents) == 1)
         for version in range(1, newest + 1):
             of_version = chain.lineage(*key, version=version, up=False).down
-            direct = [each for each in of_version if (each.read_pipeline, each.read_date) == key]
-            assert all(each.read_version == version for each in direct)
+            direct = [each for each in of_version if (each.read.pipeline, each.read.date) == key]
+            assert all(each.read.version == version for each in direct)
 
 
 def test_each_direction_has_a_limit_and_says_so(chain, monkeypatch):
@@ -261,7 +262,7 @@ def test_a_manifest_that_is_gone_is_said(chain):
     [gone] = [each for each in found.up if not each.is_known]
     assert (gone.pipeline, gone.date, gone.days, gone.sources) == ("b", DATES[2], (), ())
     [reader] = [each for each in chain.lineage("a", DATES[2]).down if (each.pipeline, each.date) == ("b", DATES[2])]
-    assert (reader.read_version, reader.is_newest) == (None, False)
+    assert (reader.read.version, reader.read.is_newest) == (None, False)
 
 
 def test_tables_of_other_systems_and_written_files_are_shown(chain):

@@ -15,7 +15,7 @@ from slackwater.errors import InputError
 from slackwater.formatting import counted, timestamp
 
 if TYPE_CHECKING:
-    from slackwater.client.results import Lineage, Reader, SourceRead, Verdict, VersionLineage
+    from slackwater.client.results import DayRead, Lineage, Reader, SourceRead, Verdict, VersionLineage
 
 _BAD, _OLD, _MORE = "red", "yellow", "dim"
 
@@ -124,17 +124,17 @@ def _source(source: SourceRead, *, shows_hours: bool) -> Node:
 def _down_tree(found: Lineage) -> Node:
     readers: dict[tuple[str, str], list[Reader]] = {}
     for each in found.down:
-        readers.setdefault((each.read_pipeline, each.read_date), []).append(each)
+        readers.setdefault((each.read.pipeline, each.read.date), []).append(each)
     drawn = set[tuple[str, str]]()
 
     def of_readers(pipeline: str, date: str) -> Iterator[Node]:
         drawn.add((pipeline, date))
         for each in readers.get((pipeline, date), ()):
-            node = Node(f"{_named(each.pipeline, each.date, each.version)}: {_what_it_has_read(each)}")
-            node.style = _BAD if each.verdicts else "" if each.is_newest else _OLD
+            node = Node(f"{_named(each.pipeline, each.date, each.version)}: {_what_it_has_read(each.read)}")
+            node.style = _BAD if each.verdicts else "" if each.read.is_newest else _OLD
             node.children = list(_verdicts(each.verdicts))
             key = each.pipeline, each.date
-            if each.read_version is not None and key not in drawn:
+            if each.read.version is not None and key not in drawn:
                 node.children += of_readers(*key)
             elif key in readers:
                 node.text += " (its readers: see above)"
@@ -145,14 +145,14 @@ def _down_tree(found: Lineage) -> Node:
     return root
 
 
-def _what_it_has_read(reader: Reader) -> str:
-    if reader.read_version is None:
-        return f"published without {shown(reader.read_pipeline)} {reader.read_date}, or its input manifest is gone"
-    what = f"has read version {reader.read_version}"
-    if not reader.is_newest:
-        return f"{what}, version {reader.newest} is newest"
+def _what_it_has_read(read: DayRead) -> str:
+    if read.version is None:
+        return f"published without {shown(read.pipeline)} {read.date}, or its input manifest is gone"
+    what = f"has read version {read.version}"
+    if not read.is_newest:
+        return f"{what}, version {read.newest} is newest"
     # Another number with the same rows.
-    return f"{what}, the newest" if reader.read_version == reader.newest else f"{what}, with the rows of the newest"
+    return f"{what}, the newest" if read.version == read.newest else f"{what}, with the rows of the newest"
 
 
 def _verdicts(verdicts: Iterable[Verdict]) -> Iterator[Node]:
