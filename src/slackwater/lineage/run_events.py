@@ -31,6 +31,7 @@ from slackwater.lineage.datasets import (
 )
 from slackwater.lineage.sql_origins import Computed
 from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.graph import Stage, layers, stages
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputObject, run_manifest
 from slackwater.runs.outputs import run_steps, stages_of
@@ -68,18 +69,30 @@ class RunEvents:
         return [self._event("START", self.record.started_at, inputs=self._inputs(), outputs=[dataset(self._table)])]
 
     def ended(self) -> list[Json]:
-        """Return the events of the finished stages that the run has computed, and the event that it has ended."""
-        record = self.record
+        """Return the events of the stages that the run has computed, and the event that it has ended."""
+        record, inputs = self.record, self._inputs(with_checks=True)
         at = record.ended_at or record.started_at
         events = [event for stage in self._stages for event in self._stage_events(*stage)]
-        match record.state:
-            case RunState.PUBLISHED:
-                kind, outputs = "COMPLETE", [self._published(), *self._loaded()]
-            case _:
-                error = record.error or ""
-                is_aborted = error == LOST_RUN or error.startswith(f"{STOPPED}: ")
-                kind, outputs = "ABORT" if is_aborted else "FAIL", [dataset(self._table)]
-        return [*events, self._event(kind, at, inputs=self._inputs(with_checks=True), outputs=outputs)]
+        if record.state is RunState.PUBLISHED:
+            return [*events, self._event("COMPLETE", at, inputs=inputs, outputs=[self._published(), *self._loaded()])]
+        error = record.error or ""
+        kind = "ABORT" if error == LOST_RUN or error.startswith(f"{STOPPED}: ") else "FAIL"
+        if stage := self._unfinished_stage():
+            read = [self._input(name, with_checks=False) for name in stage.reads_sources if name in self._read]
+            read += [dataset(self._frame(name)) for name in stage.reads_stages]
+            output = dataset(self._frame(stage.name))
+            events.append(self._event(kind, at, stage=stage.name, inputs=read, outputs=[output]))
+        return [*events, self._event(kind, at, inputs=inputs, outputs=[dataset(self._table)])]
+
+    def _unfinished_stage(self) -> Stage | None:
+        """Return the stage that was running when the run ended; None if that is not certain."""
+        if self._definition is None or self.record.rollback:
+            return None
+        finished = {item.stage for item in stages_of(self.record, store=self.store)}
+        left = ([stage for stage in layer if stage.name not in finished] for layer in layers(stages(self._definition)))
+        # The stages of a layer run in parallel, and a later layer has not begun.
+        running = next((layer for layer in left if layer), [])
+        return running[0] if len(running) == 1 else None
 
     @cached_property
     def _definition(self) -> Pipeline | None:

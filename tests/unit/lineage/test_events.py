@@ -23,6 +23,7 @@ from slackwater.runs.record import Loads, Run, RunRecord, RunState, loads_uri, p
 from tests.example_project import example_project
 from tests.fakes_check import PIPELINE, PUBLICATION, World, freezer_of
 from tests.fakes_runs import SetExecutions, store_stage
+from tests.two_stages import two_stage_project
 
 pytestmark = pytest.mark.unit
 
@@ -299,6 +300,46 @@ def test_a_run_that_has_not_published_says_why(runs, error, kind):
     assert [output["facets"] for output in event["outputs"]] == [{}]
     # What has finished has finished.
     assert [each["eventType"] for each in of_stage] == ["START", "COMPLETE"]
+
+
+FAILED = {"state": RunState.FAILED, "error": "DataError: distance"}
+
+
+def test_the_stage_that_was_running_has_failed_with_the_run(runs):
+    run = runs.start()
+    stage, of_run = validated(runs.events(runs.record_of(run).model_copy(update=FAILED)).ended())
+    sources = ["raw/source=flights", "raw/source=weather"]
+    name = f"{PIPELINE}.delays_by_carrier"
+    assert short(stage) == ("FAIL", name, sources, [f"arrow/{PIPELINE}/delays_by_carrier"])
+    assert stage["run"]["facets"]["errorMessage"]["message"] == "DataError: distance"
+    assert stage["run"]["facets"]["parent"]["run"]["runId"] == of_run["run"]["runId"]
+
+
+def test_of_two_stages_the_second_one_has_failed_if_the_first_one_has_finished(runs):
+    runs.project = two_stage_project()
+    run = runs.start()
+    first = a_step("flights_with_weather", "join", {"flights": 1, "weather": 1})
+    for steps, failed in (((), "flights_with_weather"), ((first,), "delays_by_carrier")):
+        if steps:
+            runs.store_stages(run, *steps)
+        events = validated(runs.events(runs.record_of(run).model_copy(update=FAILED)).ended())
+        kinds = [(event["eventType"], event["job"]["name"].rpartition(".")[2]) for event in events]
+        finished = [(kind, step.name) for step in steps for kind in ("START", "COMPLETE")]
+        assert kinds == [*finished, ("FAIL", failed), ("FAIL", PIPELINE)]
+    assert [each["name"] for each in events[-2]["inputs"]] == [f"arrow/{PIPELINE}/flights_with_weather"]
+
+
+def test_which_of_two_parallel_stages_has_failed_is_not_said(runs):
+    runs.project = two_stage_project()
+    pipeline = runs.project.pipelines[PIPELINE]
+    both = {
+        name: pipeline.steps[name].model_copy(update={"exchange": True})
+        for name in ("checked_flights", "hourly_weather")
+    }
+    pipeline = pipeline.model_copy(update={"steps": {**pipeline.steps, **both}})
+    runs.project = runs.project.model_copy(update={"pipelines": {PIPELINE: pipeline}})
+    [event] = validated(runs.events(runs.record_of(runs.start()).model_copy(update=FAILED)).ended())
+    assert event["job"]["name"] == PIPELINE
 
 
 def test_a_run_is_identified_by_its_attempt_whatever_is_repeated(runs, daily):
