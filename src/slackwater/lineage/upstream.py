@@ -16,7 +16,7 @@ from slackwater.lineage.graph import (
     VersionRead,
 )
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, run_manifest
-from slackwater.runs.record import DayRecord, Loads, PublishedRun, RunRecord, loads_uri, tagged_attempt
+from slackwater.runs.record import DayRecord, Loads, Publication, PublishedRun, RunRecord, loads_uri, tagged_attempt
 from slackwater.runs.table import RunTable
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.verdicts import Verdict
@@ -52,7 +52,7 @@ class Upstream:
             run = self.table.run(pipeline, date, version)
             if run is None or run.publication is None:  # of a table's former life, before it was deployed anew
                 continue
-            found.append(self._version(run))
+            found.append(self._version(run, run.publication))
             new = [(read.pipeline, read.date, read.version) for read in found[-1].days]
             wanted += dict.fromkeys(key for key in new if key not in seen)
             seen.update(new)
@@ -69,9 +69,8 @@ class Upstream:
         """Return whether a published day that was read has the rows of its newest version."""
         return newest is not None and item.etag == (newest.publication.content or newest.run.tag)
 
-    def _version(self, record: RunRecord) -> VersionLineage:
-        run, publication = record.run, record.publication
-        assert publication is not None  # noqa: S101 - `versions` has made sure
+    def _version(self, record: RunRecord, publication: Publication) -> VersionLineage:
+        run = record.run
         newest = self.newest(run.pipeline, run.date)
         manifest = run_manifest(self.store, run)
         by_name = manifest.by_source() if manifest else {}

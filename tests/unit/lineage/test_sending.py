@@ -42,12 +42,11 @@ from slackwater.runs.record import RunState as State
 from tests.fakes_check import KEPT, PIPELINE, PUBLICATION, freezer_of
 from tests.fakes_functions import resources_of, use_resources
 from tests.fakes_web import Reply, Web
+from tests.lineage_runs import OF, validated
 from tests.pushing import FunctionContext
-from tests.unit.lineage.test_events import OF, daily, runs, validated
 
 pytestmark = pytest.mark.unit
 
-__all__ = ["daily", "runs"]  # fixtures
 PATH, TOKEN = "/api/v1/lineage", "secret-token"
 FACETS = {
     "nominalTime": nominal_time_run.NominalTimeRunFacet,
