@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
@@ -17,6 +18,13 @@ def _split_list(value: Any) -> Any:
 
 def _split_keys(value: Any) -> Any:
     return parse_source_keys(value) if isinstance(value, str) else value
+
+
+def _read_json(value: Any) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"it is not JSON ({error})") from error
 
 
 def _read_int(value: Any) -> Any:
@@ -36,6 +44,8 @@ def _matching(pattern: str) -> StringConstraints:
     return StringConstraints(pattern=pattern)
 
 
+JSON = BeforeValidator(_read_json)
+"""A value that may also be JSON in a string."""
 COMMA_SEPARATED = BeforeValidator(_split_list)
 DIGITS = BeforeValidator(_read_int)
 PositiveInt = Annotated[int, Field(gt=0)]

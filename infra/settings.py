@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from infra import setting_types as types
 from infra.environments import with_environment
+from infra.openlineage import AnyOpenLineage
 from infra.teams import Teams
 from infra.workers import LARGE_FILE_DISK_GB, Worker, capacity_of, worker_for
 from slackwater.errors import DefinitionError
@@ -114,6 +115,8 @@ class Settings(BaseModel):
     """Who gets an e-mail when late data has changed a published day."""
     teams: Teams = {}
     """Who gets messages about changed days of the pipelines of a team (`team` in their definitions)."""
+    openlineage: AnyOpenLineage = None
+    """A receiver of OpenLineage events about runs: `{url, api_key_secret, namespace}` (docs/lineage.md)."""
     subject_dashboards: bool = False
     """Whether each pipeline and each source has a dashboard of its own. CloudWatch bills 3 USD a month for each
     dashboard of an account above three."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from infra.setting_types import EmailAddresses
+from infra.setting_types import JSON, EmailAddresses
 from slackwater.late.effect import Severity
 
 CREATE_QUEUE: Final = "create"
@@ -39,13 +38,6 @@ class Team(BaseModel):
         return {"team": [name], "severity": sorted(self.severities)}
 
 
-def _read_json(value: Any) -> Any:
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise ValueError(f"it is not JSON ({error})") from error
-
-
 def _check_subscribers(teams: Mapping[str, Team]) -> Mapping[str, Team]:
     # SNS has one subscription for each address of a topic: another filter policy for it is an error.
     found = Counter(address for team in teams.values() for address in (*team.emails, team.queue) if address)
@@ -59,5 +51,5 @@ def _check_subscribers(teams: Mapping[str, Team]) -> Mapping[str, Team]:
 
 # A new queue has the name of its team.
 _TeamName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,40}$")]
-Teams = Annotated[dict[_TeamName, Team], BeforeValidator(_read_json), AfterValidator(_check_subscribers)]
+Teams = Annotated[dict[_TeamName, Team], JSON, AfterValidator(_check_subscribers)]
 """By name, also as JSON in a string."""

@@ -70,6 +70,8 @@ def freezer(resources: FunctionResources, *, large_rows: int = LARGE_ROWS) -> Fr
         keeps=KeptStages(age=timedelta(days=int(settings.kept_days)), published=int(settings.intermediate_days) > 0),
         now=utc_now,
         on_run_lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
+        on_started=resources.once.lineage_requests.started,
+        on_ended=resources.once.lineage_requests.ended,
         large_rows=large_rows,
     )
 

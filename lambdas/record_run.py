@@ -55,6 +55,7 @@ def recorder(resources: FunctionResources) -> RunRecorder:
         arrivals=resources.once.arrivals,
         wake_day=resources.once.wake_requests.wake_day,
         verdicts=resources.pipeline_verdicts,
+        on_ended=resources.once.lineage_requests.ended,
         put_metric=put_metric,
         warn=warn,
         keeps_arrow_files=int(resources.settings.intermediate_days) > 0,

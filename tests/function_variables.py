@@ -39,5 +39,11 @@ VARIABLES = {
     "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
     "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC", *_COSTS},
     "write-ledger": {"EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"},
+    "send-lineage": {
+        *("RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE", "FILES_PREFIX", "OUTBOUND_ALLOW"),
+        *("OPENLINEAGE_URL", "OPENLINEAGE_SECRET", "OPENLINEAGE_NAMESPACE"),
+    },
     "start-scheduled": {"STATE_MACHINE_PREFIX"},
 }
+WITH_OPENLINEAGE = {name: VARIABLES[name] | {"LINEAGE_FUNCTION"} for name in ("freeze-inputs", "record-run")}
+"""What the setting `openlineage` adds, beside the function `send-lineage`."""

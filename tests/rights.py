@@ -301,6 +301,18 @@ AIRFLOW: dict[str, tuple[str, ...]] = {
 """The roles of the schedule with `schedule=airflow`."""
 STARTING_DAG_RUNS = {"checkarrivals": ("airflow:InvokeRestApi role/slackwater-schedule/User",)}
 """What the setting `schedule=airflow` adds."""
+_SEND_LINEAGE = ("lambda:InvokeFunction sendlineageFunction",)
+SENDING_LINEAGE = {"freezeinputs": _SEND_LINEAGE, "recordrun": _SEND_LINEAGE}
+LINEAGE: dict[str, tuple[str, ...]] = {
+    "sendlineage": (
+        _PROJECT,
+        "s3:ListBucket,GetObject Exchange/manifests/* Exchange/runs/*",
+        "dynamodb:GetItem RunTable",
+        "secretsmanager:GetSecretValue secret:lineage-??????",
+        "logs:CreateLogStream,PutLogEvents sendlineageLogs",
+    ),
+}
+"""What the setting `openlineage` adds: calls of other roles, and a role."""
 REMOVING_ARROW_FILES = {"recordrun": ("s3:ListBucket,DeleteObject Exchange/arrow/*",)}
 """What the setting `intermediate_days: 0` adds."""
 ROLES = {**FUNCTIONS, **JOBS, **MACHINES}

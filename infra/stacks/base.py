@@ -28,6 +28,8 @@ from slackwater.project.project import Project
 
 UPDATE_RAW_TABLES = "update_raw_tables"
 """The function that lets the Iceberg tables of raw events follow the listing."""
+SEND_LINEAGE = "send_lineage"
+"""The function that sends events of OpenLineage, with the setting `openlineage`."""
 AWAIT_INPUTS = "await_inputs"
 """The function that evaluates what runs wait for."""
 
@@ -94,6 +96,7 @@ class FunctionStack(DeploymentStack):
         sends_states: bool = False,
         updates_raw_tables: bool = False,
         wakes_runs: bool = False,
+        sends_lineage: bool = False,
         **options: Any,
     ) -> LibraryFunction:
         """Create a `LibraryFunction`. It may read the project if its environment has `PROJECT_URI`.
@@ -103,6 +106,7 @@ class FunctionStack(DeploymentStack):
         With `updates_raw_tables`, it may invoke the function that lets the Iceberg tables of raw events follow the
         listing. With `wakes_runs`, it may invoke the function that evaluates what runs wait for, if any pipeline waits
         or gives verdicts.
+        With `sends_lineage`, it may invoke the function that sends lineage, if the deployment has a receiver.
         """
         function = LibraryFunction(self.library, name, **options)
         if "PROJECT_URI" in options["environment"]:
@@ -127,6 +131,9 @@ class FunctionStack(DeploymentStack):
             is_needed = any(pipeline.waits or pipeline.gives_verdicts for pipeline in pipelines)
             waker = self._allow_invocation(function, AWAIT_INPUTS) if is_needed else ""
             function.function.add_environment("AWAIT_INPUTS_FUNCTION", waker)
+        if sends_lineage and self.settings.openlineage:
+            sender = self._allow_invocation(function, SEND_LINEAGE)
+            function.function.add_environment("LINEAGE_FUNCTION", sender)
         return function
 
     def _allow_invocation(self, function: LibraryFunction, other: str) -> str:

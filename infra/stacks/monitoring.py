@@ -14,7 +14,7 @@ from infra.constructs.common import outputs
 from infra.constructs.operators import Dashboard
 from infra.constructs.queues import DeadLetters
 from infra.settings import Scheduler
-from infra.stacks.base import DeploymentStack, Parts
+from infra.stacks.base import SEND_LINEAGE, DeploymentStack, Parts
 from infra.stacks.eventbridge_schedule import START_FUNCTION
 from infra.stacks.late import LateStack
 from infra.stacks.processing import ProcessingStack
@@ -64,7 +64,8 @@ class MonitoringStack(DeploymentStack):
             functions=sorted(
                 path.stem.replace("_", "-")
                 for path in (parts.root / "lambdas").glob("*.py")
-                if path.stem != START_FUNCTION or settings.schedule is Scheduler.EVENTBRIDGE
+                if (path.stem != START_FUNCTION or settings.schedule is Scheduler.EVENTBRIDGE)
+                and (path.stem != SEND_LINEAGE or settings.openlineage)
             ),
             machines=[
                 PULL_MACHINE,

@@ -52,6 +52,29 @@ def test_a_change_of_a_day_runs_the_week_again_in_the_same_pass(cloud, week, mon
     assert changed["late_rows"] == changed["files"][0]["rows_after"] > 0
 
 
+def test_lineage_names_the_objects_of_a_week_and_who_has_read_a_day(cloud, monitored):
+    up = cloud.json("lineage", "weekly_delays", "--date", LATE, "--up")["up"]
+    table, *days = up
+    assert (table["pipeline"], table["is_newest"], table["sources"]) == ("weekly_delays", True, [])
+    rows = cloud.query(f"SELECT count(*) FROM weekly_delays WHERE date = '{LATE}'")
+    assert [[table["rows"]]] == rows
+    assert sorted(day["date"] for day in days) == sorted(read["date"] for read in table["days"])
+    s3, raw = cloud.client("s3"), cloud.outputs()["RawBucket"]
+    for day in days:
+        bucket, _, key = day["manifest"].removeprefix("s3://").partition("/")
+        stored = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())["objects"]
+        inputs = [item for source in day["sources"] for item in source["inputs"]]
+        assert {item["uri"] for item in inputs} == {item["uri"] for item in stored}
+        assert {source["name"] for source in day["sources"]} == {"flights", "weather"}
+        for item in inputs[:3]:
+            found = s3.head_object(Bucket=raw, Key=item["uri"].removeprefix(f"s3://{raw}/"))
+            assert found["ContentLength"] == item["bytes"]
+    [reader] = cloud.json("lineage", "daily_delays", "--date", LATE, "--down")["down"]
+    read = next(item for item in table["days"] if item["date"] == LATE)
+    assert (reader["pipeline"], reader["date"]) == ("weekly_delays", LATE)
+    assert (reader["version"], reader["read"]["version"]) == (table["version"], read["version"])
+
+
 def test_a_selection_of_a_chain_runs_no_day_twice(cloud, monitored):
     select = ("run", "--select", "daily_delays+", "--date", LATE)
     cloud.json(*select)  # the week, if no other test has run it with the late day

@@ -27,8 +27,12 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 
 @pytest.fixture(scope="session")
 def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app with Airflow's stack, dashboards and jars, which removes Arrow files as soon as a day is published."""
+    """The app with Airflow's stack, dashboards, jars and a receiver of lineage.
+
+    It removes Arrow files as soon as a day is published.
+    """
     more = {"schedule": "airflow", "intermediate_days": 0, "subject_dashboards": True, "alarm_usd_per_day": 2.5}
+    more["openlineage"] = {"url": "https://lineage.example", "api_key_secret": "secretsmanager:lineage"}
     jars = "s3://code/iceberg.jar, /usr/lib/first.jar"
     return synthesised(tmp_path_factory.mktemp("scheduled"), spark_jars=jars, **more)
 

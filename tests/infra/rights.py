@@ -40,7 +40,7 @@ def short(resource: Any) -> str:
     # Some stacks refer to this queue and to this function by name.
     name = re.sub(r"^.*AWS::AccountId:", "", name).replace("slackwater-arrivals", "ArrivalsQueue")
     name = name.replace("slackwater-states", "StatesQueue")
-    for function in ("update-raw-tables", "await-inputs"):  # invoked by their names from other stacks
+    for function in ("update-raw-tables", "await-inputs", "send-lineage"):  # invoked by their names from other stacks
         name = name.replace(f"function:slackwater-{function}", f"{function.replace('-', '')}Function")
     return name
 

@@ -25,20 +25,29 @@ from tests.rights import (
     EVENTBRIDGE,
     FUNCTIONS,
     JOBS,
+    LINEAGE,
     MACHINES,
     REMOVING_ARROW_FILES,
     ROLES,
+    SENDING_LINEAGE,
     STARTING_DAG_RUNS,
     calls,
 )
 
 pytestmark = pytest.mark.infra
 
-# What the settings of the fixture `scheduled` add: jars in S3, `intermediate_days: 0`, and Airflow.
-_MORE = REMOVING_ARROW_FILES | STARTING_DAG_RUNS | dict.fromkeys(JOBS, ("s3:GetObject code/iceberg.jar",))
+# What the settings of the fixture `scheduled` add: jars in S3, `intermediate_days: 0`, `openlineage`, and Airflow.
+_MORE = {
+    **STARTING_DAG_RUNS,
+    **dict.fromkeys(JOBS, ("s3:GetObject code/iceberg.jar",)),
+    **SENDING_LINEAGE,
+    "recordrun": (*REMOVING_ARROW_FILES["recordrun"], *SENDING_LINEAGE["recordrun"]),
+}
 
 
-@pytest.mark.parametrize(("of", "schedule", "more"), [("assembly", EVENTBRIDGE, {}), ("scheduled", AIRFLOW, _MORE)])
+@pytest.mark.parametrize(
+    ("of", "schedule", "more"), [("assembly", EVENTBRIDGE, {}), ("scheduled", AIRFLOW | LINEAGE, _MORE)]
+)
 def test_every_role_may_make_exactly_the_calls_that_are_listed(
     of: str, schedule: dict[str, Any], more: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:

@@ -100,6 +100,13 @@ _TWO_ZONES = "airflow_zones: name two different zones"
         ({"teams": {"operations": {"queue": "changes"}}}, "teams.operations.queue"),
         ({"teams": {name: {"emails": ["a@b"]} for name in ("x", "y")}}, "teams: a@b is named twice"),
         ({"teams": {"x": {"emails": [f"{n}@b" for n in range(201)]}}}, "teams: there are 201 addresses and queues"),
+        ({"openlineage": "marquez"}, "openlineage: it is not JSON"),
+        *(
+            ({"openlineage": {"url": url}}, "openlineage.url: ")
+            for url in ("marquez.example", "ftp://marquez.example", "https://ana:x@marquez.example", "https://x/?y=1")
+        ),
+        ({"openlineage": {"url": "https://x.example", "api_key_secret": "abc"}}, "openlineage.api_key_secret: "),
+        ({"openlineage": {"url": "https://x.example", "key": "abc"}}, "openlineage.key: "),
         # The range of AWS WAF.
         *(({"waf_requests_per_ip": value}, "waf_requests_per_ip") for value in ("9", "2000000001")),
         *(({"kms_key": value}, "kms_key") for value in ("alias/mine", _ALIAS, "new")),
@@ -302,3 +309,12 @@ def test_an_unreadable_machine_is_named(tmp_path: Path) -> None:
 
 def test_synthesis_reads_nothing_from_an_account_or_region(assembly: Assembly) -> None:
     assert "availability-zones" not in json.dumps(assembly.manifest())
+
+
+def test_a_receiver_of_lineage_is_given_as_an_object_or_as_json() -> None:
+    receiver = {"url": "https://marquez.example/lineage", "api_key_secret": "ssm:/marquez"}
+    for value in (receiver, json.dumps(receiver)):
+        found = load_settings({"slackwater:openlineage": value}).openlineage
+        assert found is not None
+        assert (found.url, found.api_key_secret, found.namespace) == (*receiver.values(), None)
+    assert load_settings({}).openlineage is None

@@ -28,7 +28,7 @@ from slackwater.local.emr.billing import read_workers
 from slackwater.pipeline.retries import LAMBDA, SPARK_JOB
 from tests.fakes_receiver import FILE_TABLE
 from tests.fakes_runs import RUN_TABLE
-from tests.function_variables import VARIABLES
+from tests.function_variables import VARIABLES, WITH_OPENLINEAGE
 from tests.infra.assembly import Assembly, submit_parameters
 from tests.infra.rights import resource_name, without_hash
 from tests.machines import tasks_of
@@ -91,7 +91,8 @@ def variables_of(synthesised: Assembly) -> dict[str, dict[str, Any]]:
 def test_only_our_own_functions_run(assembly: Assembly) -> None:
     functions = assembly.properties("AWS::Lambda::Function", "FunctionName")
     modules = {f"slackwater-{path.stem.replace('_', '-')}": path.stem for path in (ROOT / "lambdas").glob("*.py")}
-    assert (functions.keys(), len(functions) >= 10) == (modules.keys(), True)
+    # Another test has the function that only the setting `openlineage` adds.
+    assert (functions.keys(), len(functions) >= 10) == (modules.keys() - {"slackwater-send-lineage"}, True)
     for name, of in functions.items():
         assert of["Handler"] == f"{modules[name]}.handler"
         assert (of["LoggingConfig"]["LogFormat"], len(of["Layers"])) == ("JSON", 1)
@@ -139,10 +140,22 @@ def test_lambda_passes_what_the_setting_logs_and_never_drops_metrics(tmp_path: P
 def test_every_function_has_exactly_the_environment_variables_that_it_needs(assembly: Assembly) -> None:
     always = {f"POWERTOOLS_{name}" for name in ("SERVICE_NAME", "LOG_LEVEL", "METRICS_NAMESPACE")}
     assert {name: set(variables) for name, variables in variables_of(assembly).items()} == {
-        name: always | variables for name, variables in VARIABLES.items()
+        name: always | variables for name, variables in VARIABLES.items() if name != "send-lineage"
     }
     namespaces = {variables["POWERTOOLS_METRICS_NAMESPACE"] for variables in variables_of(assembly).values()}
     assert namespaces == {"Slackwater/slackwater"}
+
+
+def test_the_setting_openlineage_adds_a_function_that_those_of_runs_invoke(scheduled: Assembly) -> None:
+    always = {f"POWERTOOLS_{name}" for name in ("SERVICE_NAME", "LOG_LEVEL", "METRICS_NAMESPACE")}
+    found = variables_of(scheduled)
+    for name, variables in {**WITH_OPENLINEAGE, "send-lineage": VARIABLES["send-lineage"]}.items():
+        assert set(found[name]) == always | variables
+    assert found["record-run"]["LINEAGE_FUNCTION"] == "slackwater-send-lineage"
+    assert found["send-lineage"]["OPENLINEAGE_URL"] == "https://lineage.example"
+    assert found["send-lineage"]["OPENLINEAGE_NAMESPACE"] == "slackwater"
+    repeated = scheduled.one("AWS::Lambda::EventInvokeConfig", "sendlineage")
+    assert (repeated["MaximumRetryAttempts"], repeated["MaximumEventAgeInSeconds"]) == (2, 6 * 3600)
 
 
 def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:

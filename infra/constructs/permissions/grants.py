@@ -257,6 +257,11 @@ def _allow_folders(role: Grantee, urls: Sequence[str]) -> None:
         _allow_keys(role, arn, sorted(prefixes), ["s3:GetObject"])
 
 
+def read_credentials(role: Grantee, reference: str) -> None:
+    """Let `role` read the credentials of a reference, `secretsmanager:<name>` or `ssm:<name>`."""
+    _allow_credentials(role, {reference})
+
+
 def _allow_credentials(role: Grantee, references: set[str]) -> None:
     """Let `role` read the secrets and parameters of these references."""
     for store, action in (("secretsmanager", "GetSecretValue"), ("ssm", "GetParameter")):

@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from slackwater.aws.executions.airflow import AirflowEnvironment
+    from slackwater.aws.lineage_requests import LineageRequests
     from slackwater.aws.wake_requests import WakeRequests
     from slackwater.late.changes.outbox import Outbox
     from slackwater.late.ledger import Ledger
+    from slackwater.lineage.receiver import LineageReceiver
+    from slackwater.outbound.credentials import Secrets
     from slackwater.receiver.push.receive import Receiver
     from slackwater.receiver.push.request import EventsApi
     from slackwater.receiver.push.tokens import Tokens
@@ -121,6 +124,35 @@ class FunctionResources(Resources):
             runs=self.run_table,
             table=self.verdict_table,
             wake=self.once.wake_requests.wake_verdict,
+        )
+
+    @cached_property
+    def lineage_requests(self) -> LineageRequests:
+        """Has events of OpenLineage sent. No function is named if the deployment has no receiver."""
+        from slackwater.aws.lineage_requests import LineageRequests
+
+        return LineageRequests(self.clients, getattr(self.settings, "lineage_function", ""))
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """Credentials of other systems."""
+        from slackwater.aws.secrets import CloudSecrets
+
+        return CloudSecrets()
+
+    def open_lineage_receiver(self) -> LineageReceiver:
+        """Return the deployment's receiver of OpenLineage: a context manager that closes its connections.
+
+        Raises what `Secrets.read` raises.
+        """
+        from slackwater.lineage.receiver import LineageReceiver
+        from slackwater.outbound.guard import GuardedTransport, Outbound
+
+        settings, secret = self.settings, self.settings.openlineage_secret
+        return LineageReceiver(
+            settings.openlineage_url,
+            transport=GuardedTransport(Outbound.of(filter(None, settings.outbound_allow.split(",")))),
+            credentials=self.secrets.read(secret) if secret else None,
         )
 
     @cached_property

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from slackwater.client.sender import PushTotals
     from slackwater.client.states import SourceStates
     from slackwater.client.verdicts import FailedPeriod, GivenVerdict, Hour
+    from slackwater.lineage.graph import Lineage
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
     from slackwater.state.verdicts import Quality
@@ -188,6 +189,30 @@ class Client(LateClient):
             counts_of(self.project.source(source))
         found = [definition for name, definition in sorted(self.project.sources.items()) if source in {None, name}]
         return [source_states(self.period_table, each, start, end) for each in found if each.counts]
+
+    def lineage(
+        self,
+        pipeline: str,
+        date: Date,
+        *,
+        version: int | None = None,
+        up: bool = True,
+        down: bool = True,
+        objects: bool = False,
+    ) -> Lineage:
+        """Return what a version of a day or an hour has read (`up`), and which published ones have read it (`down`).
+
+        Without `version`, of the published one, and with the readers of all versions. With `objects`, each source has
+        its exact objects. At most 1,000 versions in each direction. Raises `UnknownName`, `NotDeployed`,
+        `ObjectInvalid`, `CloudError`, and `InputError` for a version that was not published.
+        """
+        from slackwater.client.lineage import LineageReader
+
+        verdicts = self.verdict_table if self.settings.state_table else None
+        reader = LineageReader(project=self.deployed, table=self.run_table, store=self.store, verdicts=verdicts)
+        stored = self.project.stored_name(pipeline)
+        period = self._period(stored, date)
+        return reader.read(stored, period, version=version, up=up, down=down, lists_objects=objects)
 
     def verdict(
         self, name: str, quality: Quality, *, reason: str, hour: Hour | None = None, date: Date | None = None

@@ -9,6 +9,7 @@ from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision
 from slackwater.late.report.sections import report_sections
 from slackwater.late.suggest import Suggestion
+from slackwater.lineage.graph import DayRead, Lineage, Reader, SourceRead, VersionLineage
 from slackwater.receiver.pull.file_cache import FileEntry
 from slackwater.receiver.pull.rejects_reader import RejectedEventOnDay
 from slackwater.receiver.pull.removed_files import DoubtfulFiles
@@ -23,15 +24,19 @@ __all__ = [
     "CheckReport",
     "Comparison",
     "DayDecision",
+    "DayRead",
     "DayRecord",
     "DoubtfulFiles",
     "ExecutionView",
     "FileEntry",
     "LateDecision",
+    "Lineage",
     "OnProgress",
+    "Reader",
     "RejectedEventOnDay",
     "RunRecord",
     "RunSteps",
+    "SourceRead",
     "StoppedRun",
     "StoppedWait",
     "Subject",
@@ -39,6 +44,7 @@ __all__ = [
     "Token",
     "Verdict",
     "Version",
+    "VersionLineage",
     "describe_unstored",
     "describe_verdicts",
     "report_sections",

@@ -31,6 +31,7 @@ from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.inputs.unstored_files import unstored_files
 from slackwater.runs.period import Period, check_kind, period_of
 from slackwater.runs.record import (
+    LOST_RUN,
     ActiveRun,
     DayRecord,
     JobFiles,
@@ -103,6 +104,10 @@ class Freezer:
     now: Callable[[], datetime]
     on_run_lost: Callable[[str], None]
     """Called with the name of the pipeline after the day of a lost run was claimed by another execution."""
+    on_started: Callable[[Run], None] | None = None
+    """Called with each run that has claimed its day."""
+    on_ended: Callable[[Run], None] | None = None
+    """Called with each lost run that was recorded as failed."""
     large_rows: int = LARGE_ROWS
     """From how many events on a stage may compute added objects alone."""
 
@@ -300,14 +305,18 @@ class Freezer:
         try:
             # One transaction: a function of the lost run may still work, and record that it has published the day.
             lost = self.table.run(run.pipeline, run.date, record.active.run.attempt) if record.active else None
-            if lost and lost.state is RunState.RUNNING:
-                error = "its execution ended without recording an outcome"
-                ended = {"state": RunState.FAILED, "ended_at": self.now(), "error": error}
+            is_open = lost is not None and lost.state is RunState.RUNNING
+            if lost and is_open:
+                ended = {"state": RunState.FAILED, "ended_at": self.now(), "error": LOST_RUN}
                 self.table.save(claimed, started, lost.model_copy(update=ended))
             else:
                 self.table.save(claimed, started)
         except DayChanged:
             return False
+        if lost and is_open and self.on_ended:
+            self.on_ended(lost.run)
+        if self.on_started:
+            self.on_started(run)
         if record.active:
             self.on_run_lost(run.pipeline)
         return True

@@ -98,6 +98,8 @@ class RunRecorder:
     """Has the runs evaluated that wait for a day of a pipeline. None leaves them to their next evaluation."""
     verdicts: PipelineVerdicts | None = None
     """Gives the verdicts of pipelines about their inputs. None gives none."""
+    on_ended: Callable[[Run], None] | None = None
+    """Called with each run whose end is recorded, also in a repeated call: the first one may have ended before."""
     put_metric: PutsMetric | None = None
     """Called once for each run that has ended, unless the day runs once more."""
     warn: Warns | None = None
@@ -183,6 +185,8 @@ class RunRecorder:
                 self.wake_day(run.pipeline, run.date)
             if self.verdicts and not record.rollback:
                 self.verdicts.of_published([self._record(run)])
+            if self.on_ended:
+                self.on_ended(run)
         return RecordedPublication(publication, is_new)
 
     def request_checks(self, run: Run) -> None:
@@ -210,6 +214,8 @@ class RunRecorder:
             self.table.save(self._failed_day(released(day, run), ended, failure, job_has_ended=has_ended), ended)
         if self.verdicts and failure.error_type == InputInvalid.__name__:
             self.verdicts.of_failed(self._record(run))
+        if record.state is not RunState.PUBLISHED and self.on_ended:
+            self.on_ended(run)
         return failure._replace(is_new=record.state is RunState.RUNNING)
 
     def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure, *, job_has_ended: bool) -> DayRecord:

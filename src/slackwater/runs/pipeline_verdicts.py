@@ -16,7 +16,7 @@ from slackwater.runs.inputs.manifest import InputObject, run_manifest
 from slackwater.runs.period import period_of
 from slackwater.runs.record import Run, RunRecord, invalid_input_uri
 from slackwater.runs.table import RunTable
-from slackwater.runs.waits.verdicts import is_published_day, version_read
+from slackwater.runs.waits.verdicts import version_read
 from slackwater.state.verdicts import Quality, Subject, VerdictTable, failures, new_verdict
 from slackwater.storage import ObjectStore
 
@@ -75,7 +75,7 @@ class PipelineVerdicts:
     def _periods(self, objects: Iterable[InputObject]) -> dict[Subject, set[_Period]]:
         found = defaultdict[Subject, set[_Period]](set)
         for item in objects:
-            if is_published_day(item):
+            if item.is_published_day:
                 pipeline, date, version = version_read(item, self.runs)
                 found[Subject("pipeline", pipeline)].add((date, version))
             elif item.tag is None:

@@ -41,6 +41,12 @@ RUN_LIMIT = 1024
 one argument."""
 
 
+LOST_RUN = "its execution ended without recording an outcome"
+"""The error of a run that a later run of the day has closed."""
+STOPPED = "Stopped"
+"""The beginning of the error of a run that a person has stopped."""
+
+
 ARROW_FILES = "arrow/"
 """Prefix of the keys of the Arrow files of all stages in the exchange bucket."""
 
@@ -95,6 +101,12 @@ def version_tag(*, date: str, run_id: str, attempt: int) -> str:
     """Return the Iceberg tag of the table version that an attempt publishes."""
     # Date and attempt make the tag unique; the start of the id shows a person which tags hold the same inputs.
     return f"{date}-{run_id[:12]}-{attempt}"
+
+
+def tagged_attempt(tag: str | None) -> int:
+    """Return the attempt that has published the version with this Iceberg tag; 0 for a tag of another system."""
+    match = VERSION_TAG.fullmatch(tag or "")
+    return int(match[2]) if match else 0
 
 
 def failure_uri(prefix: str) -> str:

@@ -59,6 +59,11 @@ USES = {
     "compare-versions": (compare_versions.versions,),
     "notify-change": (notify_change.notifier, "costs"),
     "write-ledger": ("ledger",),
+    "send-lineage": (
+        *("project", "store", "run_table", "secrets"),
+        *("settings.openlineage_url", "settings.openlineage_secret", "settings.openlineage_namespace"),
+        *("settings.warehouse_database", "settings.files_prefix", "settings.outbound_allow"),
+    ),
     "start-scheduled": ("state_machines", "settings.state_machine_prefix"),
 }
 """The resources that each function uses, and what it composes of them."""

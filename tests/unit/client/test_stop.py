@@ -81,6 +81,7 @@ def client_of(world, cloud, waits=None):
         state_machines=StateMachines(cloud),
         logs=logs,
         wait_table=waits or MemoryWaits(),
+        settings=SimpleNamespace(lineage_function=""),
     )
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 MODULES = (
     *("init", "local", "airflow", "plan", "deploy", "doctor", "destroy", "source", "pipeline", "step", "dev", "test"),
     *("token", "push", "pull", "files", "counts", "state", "verdict", "sideline"),
-    *("run", "stop", "runs", "history", "why"),
+    *("run", "stop", "runs", "history", "lineage", "why"),
     *("monitor", "late", "diff", "cost", "logs", "query", "docs"),
 )
 for _module in MODULES:

@@ -11,7 +11,7 @@ from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.client.days.attempts import Attempt
 from slackwater.errors import DayChanged, InputError
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import Run, RunState
+from slackwater.runs.record import STOPPED, Run, RunState
 from slackwater.runs.table import MAX_WRITES, RunTable, is_alive
 from slackwater.state.waits import DayKey, WaitTable
 
@@ -83,7 +83,7 @@ class WaitStopper:
             pipeline=key.pipeline,
             date=key.date,
             executions=tuple(run.execution for run in waiting),
-            error=f"Stopped: {_CAUSE}",
+            error=f"{STOPPED}: {_CAUSE}",
             published_attempt=published.run.attempt if published else 0,
         )
 
@@ -141,7 +141,7 @@ class RunStopper:
     def _record(self, run: Run) -> None:
         for _ in range(MAX_WRITES):
             try:
-                self.recorder.record_failure(run, error="Stopped", cause=_CAUSE)
+                self.recorder.record_failure(run, error=STOPPED, cause=_CAUSE)
             except DayChanged:
                 # A function of the execution may still work: the first of the two writes counts.
                 continue

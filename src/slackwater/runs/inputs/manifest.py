@@ -51,6 +51,18 @@ class InputObject(Record):
         """URI, entity tag and size: equal for the same content at the same URI."""
         return self.uri, self.etag, self.bytes
 
+    @property
+    def is_published_day(self) -> bool:
+        """Whether it is a published day or hour of another pipeline."""
+        # An Iceberg table has no hour, and an object no tag.
+        return self.tag is not None and self.hour != ""
+
+    @property
+    def published_day(self) -> tuple[str, str]:
+        """The pipeline and the day or hour, if it is a published one."""
+        pipeline, _, date = (self.file or "").rpartition(" ")
+        return pipeline, date
+
 
 class InputManifest(Record):
     """All objects that one run reads."""

@@ -15,7 +15,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, run_manifest
 from slackwater.runs.inputs.table_inputs import read_dates
 from slackwater.runs.period import Period
-from slackwater.runs.record import VERSION_TAG
+from slackwater.runs.record import tagged_attempt
 from slackwater.runs.table import RunTable
 from slackwater.state.verdicts import Subject, Verdict, VerdictTable, failures, in_order
 from slackwater.storage import ObjectStore
@@ -74,7 +74,13 @@ class VerdictReader:
         if not self.may_have_failed:
             return ()
         published = self.table.day(pipeline, date).published
-        found = self._found_in((pipeline, date, published.run.attempt), frozenset()) if published else ()
+        return self.of_version(pipeline, date, published.run.attempt) if published else ()
+
+    def of_version(self, pipeline: str, date: str, attempt: int) -> tuple[Verdict, ...]:
+        """Return the verdicts by which a published version has failed, or what it has read, in order."""
+        if not self.may_have_failed:
+            return ()
+        found = self._found_in((pipeline, date, attempt), frozenset())
         return in_order(self._by_id[each] for each in found)
 
     def of_manifest(self, manifest: InputManifest) -> dict[str, tuple[Verdict, ...]]:
@@ -110,7 +116,7 @@ class VerdictReader:
 
     def _search(self, manifest: InputManifest, searched: frozenset[DayVersion]) -> Iterator[tuple[str, list[Verdict]]]:
         for name, objects in manifest.by_source().items():
-            versions = {version_read(item, self.table) for item in objects if is_published_day(item)}
+            versions = {version_read(item, self.table) for item in objects if item.is_published_day}
             read = {each for version in versions for each in self._found_in(version, searched)}
             hours = {f"{item.date}T{item.hour}" for item in objects if item.tag is None}
             yield name, [*(self._by_id[each] for each in read), *(self.of_hours(name, hours) if hours else ())]
@@ -144,15 +150,8 @@ def version_read(item: InputObject, table: RunTable) -> DayVersion:
     Rows identify it: if the version that is published now has the same, no run would read anything new. So it is that
     one.
     """
-    pipeline, _, date = (item.file or "").rpartition(" ")
+    pipeline, date = item.published_day
     published = table.day(pipeline, date).published
     if published and item.etag == (published.publication.content or published.run.tag):
         return pipeline, date, published.run.attempt
-    match = VERSION_TAG.fullmatch(item.tag or "")
-    return pipeline, date, int(match[2]) if match else 0
-
-
-def is_published_day(item: InputObject) -> bool:
-    """Return whether an input is a published day of another pipeline."""
-    # An Iceberg table has no hour, and an object no tag.
-    return item.tag is not None and item.hour != ""
+    return pipeline, date, tagged_attempt(item.tag)
