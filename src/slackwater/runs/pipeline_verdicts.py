@@ -17,7 +17,7 @@ from slackwater.runs.period import period_of
 from slackwater.runs.record import Run, RunRecord, invalid_input_uri
 from slackwater.runs.table import RunTable
 from slackwater.runs.waits.verdicts import version_read
-from slackwater.state.verdicts import Quality, Subject, VerdictTable, failures, new_verdict
+from slackwater.state.verdicts import Quality, Subject, Verdict, VerdictTable, failures, new_verdict
 from slackwater.storage import ObjectStore
 
 _INSTANT = timedelta(microseconds=1)
@@ -49,12 +49,14 @@ class PipelineVerdicts:
         if (manifest := run_manifest(self.store, record.run)) and record.ended_at:
             reason = (record.error or "")[:MAX_REASON]
             for subject, periods in self._periods(manifest.of_source(name)).items():
-                self._give(subject, periods, "fail", record.run, reason=reason, at=record.ended_at)
+                own = self._own(subject, periods, record.run)
+                given = {(verdict.period, verdict.version) for verdict in own if verdict.principal == _name(record.run)}
+                self._give(subject, periods - given, "fail", record.run, reason=reason, at=record.ended_at)
 
     def of_published(self, records: Iterable[RunRecord], *, at: datetime | None = None) -> None:
         """Clear what the pipelines have said because of the same days, about what published runs have read.
 
-        With `at`, the runs would have read the same at that instant; otherwise they have read it when they ran.
+        With `at`, the runs would have read the same at that instant, and later verdicts stay.
         """
         # Most deployments have no verdict: then nothing else is read.
         for record in records if (subjects := set(self.table.subjects())) else ():
@@ -69,8 +71,11 @@ class PipelineVerdicts:
                 hours: set[_Period] = {(f"{partition.date}T{partition.hour}", None) for partition in day.partitions()}
                 periods |= {Subject("source", name): hours for name in record.reads.sources}
             for subject in sorted(subjects & periods.keys()):
+                own = self._own(subject, periods[subject], record.run)
+                # A verdict may be later than the run after it: it is newer than those of a person whose clock is ahead.
+                failed = {(item.period, item.version) for item in failures(own) if at is None or item.at <= at}
                 reason = f"attempt {record.run.attempt} has published"
-                self._give(subject, periods[subject], "pass", record.run, reason=reason, at=ended)
+                self._give(subject, periods[subject] & failed, "pass", record.run, reason=reason, at=ended)
 
     def _periods(self, objects: Iterable[InputObject]) -> dict[Subject, set[_Period]]:
         found = defaultdict[Subject, set[_Period]](set)
@@ -82,18 +87,19 @@ class PipelineVerdicts:
                 found[Subject("source", item.source)].add((f"{item.date}T{item.hour}", None))
         return found
 
+    def _about(self, subject: Subject, periods: set[_Period]) -> list[Verdict]:
+        names = sorted(name for name, _ in periods)
+        return self.table.verdicts(subject, names[0], names[-1])
+
+    def _own(self, subject: Subject, periods: set[_Period], run: Run) -> list[Verdict]:
+        return [verdict for verdict in self._about(subject, periods) if verdict.giver == _giver(run)]
+
     def _give(
         self, subject: Subject, periods: set[_Period], quality: Quality, run: Run, *, reason: str, at: datetime
     ) -> None:
-        giver, names = f"{run.pipeline} {run.date}", sorted(name for name, _ in periods)
-        before = self.table.verdicts(subject, names[0], names[-1])
-        own = [verdict for verdict in before if verdict.giver == giver]
-        # Those of an earlier call, or of a later run.
-        periods = periods - {(verdict.period, verdict.version) for verdict in own if verdict.at >= at}
-        if quality == "pass":
-            periods &= {(verdict.period, verdict.version) for verdict in failures(own)}
         if not periods:
             return
+        before = self._about(subject, periods)
         # Newer than those before it, also if their writers' time is ahead of ours.
         at = max([at, *(verdict.at + _INSTANT for verdict in before)])
         given = [
@@ -103,8 +109,8 @@ class PipelineVerdicts:
                 quality,
                 version=version,
                 reason=reason,
-                principal=f"pipeline {run.pipeline} of {run.date}",
-                giver=giver,
+                principal=_name(run),
+                giver=_giver(run),
                 at=at,
             )
             for period, version in sorted(periods, key=lambda item: (item[0], item[1] or 0))
@@ -112,3 +118,11 @@ class PipelineVerdicts:
         # Stored before the waiting runs are looked up: so no wake-up is lost.
         self.table.put_verdicts(given)
         self.wake(subject, sorted({verdict.period for verdict in given}), at)
+
+
+def _giver(run: Run) -> str:
+    return f"{run.pipeline} {run.date}"
+
+
+def _name(run: Run) -> str:
+    return f"pipeline {run.pipeline} of {run.date}, attempt {run.attempt}"

@@ -70,7 +70,7 @@ def stored(world: World) -> list[Verdict]:
 def test_other_readers_do_not_use_the_input_until_a_run_of_the_pipeline_has_published(world):
     refuse(world)
     assert [(item.period, item.quality, item.principal) for item in stored(world)] == [
-        ("2013-03-11T17", "fail", "pipeline daily_delays of 2013-03-11")
+        ("2013-03-11T17", "fail", "pipeline daily_delays of 2013-03-11, attempt 2")
     ]
     assert stored(world)[0].reason == REASON
     assert [subject for subject, *_ in world.woken] == [FLIGHTS]
@@ -134,6 +134,10 @@ def test_a_verdict_is_newer_than_one_whose_clock_is_ahead(world):
     world.verdicts.put_verdicts([by_person])
     refuse(world)
     assert [item.pipeline for item in failures(stored(world))] == [PIPELINE]
+    # Its own is ahead now, too.
+    world.time += timedelta(minutes=1)
+    world.publish(DAY, force=True)
+    assert failures(stored(world)) == []
 
 
 def test_a_long_reason_is_cut(world):
