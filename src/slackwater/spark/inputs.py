@@ -36,7 +36,7 @@ from slackwater.arrow.session import has_small_way
 from slackwater.errors import DefinitionError, InputError, ObjectInvalid, ObjectMissing
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
-from slackwater.runs.period import Period, period_of
+from slackwater.runs.period import Period, is_hour, period_of
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
@@ -182,7 +182,12 @@ def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataF
         try:
             frames.append(rows_of_version(spark, table, item.tag or "", item.date))
         except (AnalysisException, IllegalArgumentException) as error:
-            raise _no_longer_exists(f"{table} VERSION AS OF '{item.tag}'") from error
+            missing = _no_longer_exists(f"{table} VERSION AS OF '{item.tag}'")
+            if is_hour(item.date):
+                pipeline, _, hour = (item.file or "").rpartition(" ")
+                command = f"slackwater run {pipeline} --date {hour} --force"
+                raise ObjectMissing(f"{missing} (versions of hours end): run the hour again ({command})") from error
+            raise missing from error
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 

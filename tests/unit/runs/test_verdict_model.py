@@ -218,8 +218,8 @@ class Travel(RuleBasedStateMachine):
         for name, pipeline in self.world.project.pipelines.items():
             for of in DATES:
                 day = day_of(date.fromisoformat(of), pipeline.timezone)
-                failed = [item for each in pipeline.when.quality for item in reader.of_input(pipeline, each, day)]
-                found[DayKey(name, of)] = {item.id for item in failed}
+                failed = (reader.of_input(pipeline, each, day, hourly=()) for each in pipeline.when.quality)
+                found[DayKey(name, of)] = {item.id for items in failed for item in items}
         return {key: ids for key, ids in found.items() if key.date >= "2013-03-09"}  # those that may still wait
 
     def reader(self) -> VerdictReader:

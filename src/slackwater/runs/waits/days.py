@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.inputs.table_inputs import reading_dates
+from slackwater.runs.inputs.table_inputs import reading_periods
 from slackwater.runs.period import HOUR
 from slackwater.state.verdicts import Subject
 from slackwater.state.waits import DayKey
@@ -75,7 +75,7 @@ class ProjectDays:
             for reader in self.project.pipelines.values() if new else ():
                 for name, item in reader.published_tables.items():
                     if item.table == upstream:
-                        days = {day for date in new for day in reading_dates(item, date)}
+                        days = {day for date in new for day in reading_periods(item, date, reader)}
                         read.append((reader.pipeline, days))
                         yield reader, name, days
 
