@@ -56,6 +56,7 @@ def work(spark: SparkSession, options: argparse.Namespace) -> None:
         remove_after_publication(
             spark,
             job.catalog_table,
+            run,
             days=options.version_days,
             day_of=lambda date: table.day(run.pipeline, date),
             now=datetime.now(UTC),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from datetime import timedelta
 
 from infra.constructs.permissions import grants
 from infra.settings import Settings
@@ -10,6 +11,11 @@ from infra.workers import Worker, capacity_of
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project.project import Project
+
+_COLD_INTERVAL = timedelta(minutes=5)
+# Estimates with the list prices of us-east-1: a job each minute whose workers start with it, and a driver and an
+# executor of the default sizes that are kept ready.
+_MINUTELY_USD, _READY_USD = 864, 160
 
 
 def check_project(project: Project, settings: Settings, *, missing_steps: Set[str] = frozenset()) -> None:
@@ -21,6 +27,7 @@ def check_project(project: Project, settings: Settings, *, missing_steps: Set[st
         *_unknown_steps(project, missing_steps),
         *_workers(project, settings),
         *_own_tables(project, settings),
+        *_cold_jobs(project, settings),
         *_teams(project, settings),
     ]
     # Without subnets, a job reaches only S3, Glue, Lake Formation, CloudWatch Logs, KMS, STS, DynamoDB and Secrets
@@ -62,6 +69,20 @@ def _workers(project: Project, settings: Settings) -> Iterator[str]:
                     f"pipelines/{name}.yaml: spark: {what} needs {missing}: choose smaller workers, or raise these "
                     "settings"
                 )
+
+
+def _cold_jobs(project: Project, settings: Settings) -> Iterator[str]:
+    """Yield the pipelines whose open day is published so often that starting the workers of each job costs too much."""
+    if settings.pre_warmed_drivers and settings.pre_warmed_executors:
+        return
+    for name, pipeline in sorted(project.pipelines.items()):
+        if pipeline.live and pipeline.live.interval < _COLD_INTERVAL:
+            usd = _MINUTELY_USD * timedelta(minutes=1) / pipeline.live.interval
+            yield (
+                f"pipelines/{name}.yaml: live.every: {pipeline.live.every} starts new workers for each job, about "
+                f"{usd:,.0f} USD a month: keep workers ready (about {_READY_USD} USD a month: set pre_warmed_drivers "
+                "and pre_warmed_executors to 1), or use 5m or more"
+            )
 
 
 def _own_tables(project: Project, settings: Settings) -> Iterator[str]:

@@ -40,6 +40,8 @@ class FreezeInputsRequest(BaseModel):
     """Why the day is rolled back."""
     missing: str = ""
     """What the run has waited for in vain: one line for each condition that did not hold."""
+    live: bool = False
+    """Whether a schedule publishes the open day. The run is left out if there is nothing to do or the day has ended."""
     archive: str = ""
     """URI of the archive of the run's Spark jobs; empty in an execution that an older release has started."""
     entry_point: str = ""

@@ -20,7 +20,7 @@ from infra.constructs.permissions.roles import InlineRole
 from infra.constructs.queues import DEAD_LETTERS
 from infra.stacks.base import FunctionStack, Parts
 from slackwater.project.cron import eventbridge_expressions, skipped_expression
-from slackwater.project.schedule import ScheduledTask, schedule_of
+from slackwater.project.schedule import ScheduledTask, ScheduledWork, schedule_of
 from slackwater.project.scheduled_starts import task_name
 
 START_FUNCTION = "start_scheduled"
@@ -92,7 +92,9 @@ class EventBridgeScheduleStack(FunctionStack):
         """
         for number, expression in enumerate(eventbridge_expressions(task.cron), start=1):
             self._schedule(task, expression, suffix="" if number == 1 else f"-{number}")
-        if skipped := skipped_expression(task.cron, task.timezone):
+        # The minutes of an hour are the same in each timezone.
+        is_live = task.work is ScheduledWork.LIVE
+        if not is_live and (skipped := skipped_expression(task.cron, task.timezone)):
             self._schedule(task, skipped, suffix="-dst", for_skipped_time=True)
 
     def _schedule(self, task: ScheduledTask, expression: str, *, suffix: str, for_skipped_time: bool = False) -> None:
@@ -111,7 +113,8 @@ class EventBridgeScheduleStack(FunctionStack):
             # 512 characters are allowed.
             description=f"{task.work} {task.subject}: {task.cron} in {task.timezone}",
             schedule_expression=expression,
-            schedule_expression_timezone=task.timezone,
+            # In a timezone whose clocks change, the hour that is repeated would have no run.
+            schedule_expression_timezone="UTC" if task.work is ScheduledWork.LIVE else task.timezone,
             flexible_time_window={"mode": "OFF"},
             target={
                 "arn": self.start_scheduled.arn,

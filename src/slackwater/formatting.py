@@ -101,6 +101,11 @@ def timestamp(instant: datetime) -> str:
     return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def provisional(through: datetime | None) -> str:
+    """Return `provisional, through 15:04 UTC` for the instant at which inputs were listed; empty for None."""
+    return f"provisional, through {through.astimezone(UTC):%H:%M} UTC" if through else ""
+
+
 def duration(length: timedelta) -> str:
     """Return a duration by its two largest units, without its sign: `25 s`, `4 min 10 s`, `2 days 3 h`."""
     # humanize.precisedelta has no short units and no limit on the number of units.

@@ -29,7 +29,7 @@ steps:
   highest: {step: sql, depends_on: [hourly, daily], with: {query: "SELECT port, m FROM hourly JOIN daily USING (port)"}}
 publish: {step: highest, key: [date, port]}
 """
-HOURS = "period: hour\nschedule: {process: '10 * * * *', buffer_minutes: 20}\n"
+HOURS = "period: hour\nschedule: {process: '10 * * * *', buffer_minutes: 20}\nlive: {every: 10m}\n"
 HOURLY = f"{PIPELINE.replace('[date,', '[date, hour,')}{HOURS}"
 LONG_NAMED = PIPELINE.replace("pipeline: heights", f"pipeline: {'heights_' * 7}")
 PULL = "pull: {url: 'http://tides.example', files: 'tides-{date}.csv'}\n"

@@ -78,6 +78,16 @@ def test_the_processed_hour_is_the_one_that_the_library_selects(inspected, proje
     assert "monitor_heights" in inspected["hours"]["dags"]
 
 
+def test_the_open_hour_is_the_one_that_the_library_selects(inspected, projects):
+    (task,) = [task for task in schedule_of(load_project(projects["hours"])).tasks if task.work == "live"]
+    dag = inspected["hours"]["dags"]["live_heights"]
+    runs = dag["rendered"][-len(INSTANTS) :]
+    assert [run["input"] for run in runs] == [
+        {"live": True, "date": scheduled_date(task, instant)} for instant in INSTANTS
+    ]
+    assert dag["outlets"] == {}
+
+
 def test_daylight_saving_changes_do_not_shift_the_day_of_new_york(inspected):
     runs = inspected["example"]["dags"]["process_daily_delays"]["rendered"][1:]
     assert dict(zip(NEW_YORK, (run["input"]["date"] for run in runs), strict=False)) == NEW_YORK

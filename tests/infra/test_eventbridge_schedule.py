@@ -154,6 +154,18 @@ def test_a_task_whose_time_is_skipped_in_spring_has_another_schedule(tmp_path: P
     assert payloads[1] == {**payloads[0], "for_skipped_time": True}
 
 
+@pytest.mark.parametrize("timezone", ["America/New_York", "Australia/Lord_Howe"])
+def test_an_open_day_is_published_at_minutes_of_utc_whatever_the_clocks_do(tmp_path: Path, timezone: str) -> None:
+    project = write_project(tmp_path / "project", source="tides", pipeline="heights", count=1)
+    path = project / "pipelines" / "heights.yaml"
+    path.write_text(f"{path.read_text()}timezone: {timezone}\nlive: {{every: 60m}}\n")
+    schedules = _schedules(scheduled_project(tmp_path, project))
+    assert {name for name in schedules if name.startswith("live-")} == {"live-heights"}
+    live = schedules["live-heights"]
+    assert (live["ScheduleExpression"], live["ScheduleExpressionTimezone"]) == ("cron(0 * * * ? *)", "UTC")
+    assert _task(live).timezone == timezone
+
+
 def test_without_a_scheduler_nothing_starts_by_itself_and_nothing_waits_for_it(divided: Assembly) -> None:
     assert _STACK not in divided.templates
     assert "monitor-missing" not in json.dumps(divided.templates)

@@ -130,3 +130,28 @@ def test_a_table_that_the_deployment_itself_writes_is_refused_as_the_table_of_an
         f"pipelines/p.yaml: tables.t.iceberg: this deployment writes {database}.former itself: name the source in "
         "`sources`, or read the days of a pipeline with `table`"
     )
+
+
+@pytest.mark.parametrize(
+    ("every", "settings", "usd"),
+    [
+        ("60s", {}, "864"),
+        ("4m", {"pre_warmed_executors": 1}, "216"),
+        ("60s", {"pre_warmed_drivers": 1, "pre_warmed_executors": 1}, None),
+        ("5m", {}, None),
+    ],
+)
+def test_an_open_day_that_is_published_often_needs_workers_that_are_kept_ready(
+    every: str, settings: dict[str, int], usd: str | None
+) -> None:
+    steps = {"end": {"step": "sql", "depends_on": ["s"], "with": {"query": "SELECT 1 AS n FROM s"}}}
+    project, deployed = piped(steps=steps, live={"every": every}), Settings(**settings)
+    if usd is None:
+        check_project(project, deployed)
+        return
+    with pytest.raises(DefinitionError) as refused:
+        check_project(project, deployed)
+    assert str(refused.value) == (
+        f"pipelines/p.yaml: live.every: {every} starts new workers for each job, about {usd} USD a month: keep workers "
+        "ready (about 160 USD a month: set pre_warmed_drivers and pre_warmed_executors to 1), or use 5m or more"
+    )

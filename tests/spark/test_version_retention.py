@@ -160,7 +160,8 @@ class FakeTable:
                 {
                     "snapshot-id": number,
                     "timestamp-ms": int(at.timestamp() * 1000),
-                    "summary": {"slackwater.date": run.date, "slackwater.attempt": str(run.attempt)},
+                    "summary": {"slackwater.date": run.date, "slackwater.attempt": str(run.attempt)}
+                    | ({"slackwater.through": run.through.isoformat()} if run.through else {}),
                 }
                 for number, (run, at) in enumerate(commits, start=1)
             ],
@@ -352,6 +353,52 @@ def test_the_job_of_the_last_stage_removes_versions_that_were_replaced_so_many_d
     assert job.table.snapshots == left
     removed = [] if len(left) == 4 else [("runs", "daily_delays", DAY), events[-1]]
     assert events == ["stage last", *([] if days == "0" else ["`c`.`d`.`t`", *removed])]
+
+
+def provisional(attempt, *, ago):
+    """A pair for `FakeTable`: attempt N commits a provisional version of the day, so many minutes ago."""
+    at = datetime.now(UTC) - timedelta(minutes=ago)
+    return a_run(DAY, attempt=attempt).model_copy(update={"through": at}), at
+
+
+@pytest.fixture
+def publish_live(job, monkeypatch):
+    """Return a function that runs the work of attempt 4 of a job, over a table with such commits."""
+
+    def publish(*commits, day, through, days="0", untagged=()):
+        job.table.metadata = FakeTable(*commits, untagged=untagged).metadata
+        monkeypatch.setattr(run_table.DynamoRunTable, "day", lambda self, pipeline, date: day)
+        run = commits[3][0].model_copy(update={"through": NOW if through else None}).model_dump_json()
+        common = ["--project", "p", "--catalog-table", "c.d.t", "--run", run, "--run-table", "runs", "--stage", "last"]
+        run_stage.work(None, run_stage.parse([*common, "--version-days", days]))
+        return sorted(set(job.table.metadata["refs"]) - {"main"}), job.table.snapshots
+
+    return publish
+
+
+FOUR = [provisional(number, ago=ago) for number, ago in enumerate([200, 100, 30, 0], start=1)]
+LIVE_DAY = DayRecord(pipeline="daily_delays", date=DAY)
+
+
+def test_a_provisional_version_takes_the_tags_of_those_before_it_and_snapshots_some_time_later(publish_live):
+    # Version 1 was replaced 100 minutes ago, and version 2 half an hour ago.
+    assert publish_live(*FOUR, day=LIVE_DAY, through=True) == ([tag(4)], [2, 3, 4])
+
+
+def test_the_last_run_of_a_day_takes_the_tag_of_the_provisional_version_too(publish_live):
+    last = a_run(DAY, attempt=4), datetime.now(UTC)
+    assert publish_live(*FOUR[:3], last, day=LIVE_DAY, through=False, days="9") == ([tag(4)], [2, 3, 4])
+
+
+def test_a_first_version_that_was_provisional_stays_when_late_data_replaces_it(publish_live):
+    late = a_run(DAY, attempt=4), datetime.now(UTC)
+    tags, _ = publish_live(*FOUR[:3], late, day=day_record(published=3, notified=3), through=False, days="9")
+    assert tag(3) in tags
+
+
+def test_a_commit_without_a_tag_that_nothing_has_replaced_stays(publish_live):
+    other = a_run("2013-03-09", attempt=5), datetime.now(UTC)
+    assert publish_live(*FOUR[:3], FOUR[3], other, day=LIVE_DAY, through=True, untagged=(4,))[1] == [2, 3, 4, 5]
 
 
 def test_no_other_stage_removes_versions_and_a_rollback_does(job):

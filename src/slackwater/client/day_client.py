@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date as date_type
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from slackwater.client.days.backfill_plan import BackfillPlan
     from slackwater.client.days.costs import DayCost
     from slackwater.client.days.history import DayVersion
+    from slackwater.client.days.live import ProvisionalDay
     from slackwater.client.days.run_log import RunLog
     from slackwater.client.days.stop import StoppedRun, StoppedWait
     from slackwater.client.days.timeline import Timeline
@@ -299,11 +300,12 @@ class DayClient(ClientResources):
         from slackwater.client.days.verified import Verifier
 
         day = self.day(pipeline, date)
+        latest = day.published or day.provisional
         verifier = Verifier(
             project=self.project,
             pipeline=pipeline,
             date=day.date,
-            published=day.published.run.attempt if day.published else 0,
+            published=latest.run.attempt if latest else 0,
             store=self.store,
             warehouse=self.warehouse,
         )
@@ -336,6 +338,17 @@ class DayClient(ClientResources):
         from slackwater.client.states import states_table
 
         return states_table(self.period_table, self.project.sources.values(), utc_now().date())
+
+    def provisional_days(self, pipelines: Iterable[str] | None = None) -> list[ProvisionalDay]:
+        """Return the current and latest days and hours that have only a provisional version, of all pipelines or these.
+
+        Raises `UnknownName`, `CloudError`.
+        """
+        from slackwater.client.days.live import provisional_days
+
+        names = self.project.pipelines if pipelines is None else pipelines
+        live = [pipeline for pipeline in map(self.project.pipeline, names) if pipeline.live]
+        return provisional_days(self.run_table, live, now=utc_now()) if live else []
 
     def query(self, sql: str, *, date: Date | None = None, version: int | None = None) -> QueryResult:
         """Return the result of one SQL statement of DuckDB, which may only read.

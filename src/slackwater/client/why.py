@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from slackwater.client.days.live import ProvisionalDay, provisional_day
 from slackwater.client.waiting import FailedData, InputWait, ReadsWaits, failed_data, input_wait
 from slackwater.errors import InputError
 from slackwater.formatting import counted, timestamp
@@ -75,6 +76,8 @@ class Why(Record):
     pipeline: str
     date: str
     published: PublishedDay | None
+    provisional: ProvisionalDay | None
+    """The version in the table of a day that has no published one, because it has not ended or waits for its run."""
     inputs: tuple[InputData, ...]
     """Of a day without a published version: the data that it has."""
     late: tuple[LateData, ...]
@@ -134,6 +137,7 @@ class Explainer:
             pipeline=pipeline,
             date=date,
             published=published,
+            provisional=provisional_day(record),
             inputs=tuple(_input_data(definition, manifest, definition.inputs)) if manifest else (),
             late=tuple(_late_data(item) for item in decision.sources if item.changes),
             decision=decision,

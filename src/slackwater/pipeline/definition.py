@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from slackwater.model import Cron, Model, Name, TimeZone
 from slackwater.pipeline.hours import hour_problems
+from slackwater.pipeline.live import Live, live_problems
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, OnInvalid, TableInput
 from slackwater.pipeline.when import When
@@ -169,6 +170,8 @@ class Pipeline(Model):
     schedule: Schedule = Schedule()
     when: When = When()
     """What a scheduled run waits for, and for how long."""
+    live: Live | None = None
+    """How often the day or hour that has not ended is published. These versions are provisional."""
     late: Late = Late()
     deadline_hours: Annotated[int, Field(gt=0)] = 12
     """A day, or an hour, that is not published this many hours after its end is overdue, and an alarm fires."""
@@ -221,6 +224,7 @@ class Pipeline(Model):
         yield from self._late_problems()
         yield from self._when_problems()
         yield from self._verdict_problems()
+        yield from live_problems(self)
         if self.period == "hour":
             yield from hour_problems(self)
 

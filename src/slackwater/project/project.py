@@ -18,7 +18,19 @@ from slackwater.sources.definition import Source
 # Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
 _OPERATIONAL_KEYS: dict[str, Any] = {
     **dict.fromkeys(
-        ("renamed_from", "description", "team", "versions", "spark", "schedule", "when", "late", "deadline_hours"), True
+        (
+            "renamed_from",
+            "description",
+            "team",
+            "versions",
+            "spark",
+            "schedule",
+            "when",
+            "live",
+            "late",
+            "deadline_hours",
+        ),
+        True,
     ),
     # The name of a period, which is part of the identity of a run, says which kind it is.
     "period": True,

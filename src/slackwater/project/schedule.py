@@ -19,6 +19,7 @@ from slackwater.errors import SlackwaterError
 from slackwater.model import Cron, Model, TimeZone
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import layers, stages
+from slackwater.pipeline.live import Live
 from slackwater.project.project import Project, load_project
 
 # Names of the state machines that a schedule starts, without the prefix of the deployment.
@@ -37,6 +38,7 @@ class ScheduledWork(StrEnum):
     PULL = "pull"
     PROCESS = "process"
     MONITOR = "monitor"
+    LIVE = "live"
 
 
 class ScheduledTask(Model):
@@ -84,7 +86,7 @@ class ProjectSchedule(Model):
 
 
 def schedule_of(project: Project) -> ProjectSchedule:
-    """Return the schedule of a project: a task for each source that is pulled, and two for each pipeline."""
+    """Return the schedule of a project: a task for each source that is pulled, and two or three for each pipeline."""
     tasks = [
         ScheduledTask(
             work=ScheduledWork.PULL,
@@ -122,6 +124,8 @@ def schedule_of(project: Project) -> ProjectSchedule:
             stages=tuple(tuple(stage.name for stage in layer) for layer in layers(stages(pipeline))),
         )
         tasks.append(process)
+        if pipeline.live:
+            tasks.append(_live_task(pipeline, pipeline.live))
         monitor = ScheduledTask(
             work=ScheduledWork.MONITOR,
             subject=name,
@@ -137,6 +141,22 @@ def schedule_of(project: Project) -> ProjectSchedule:
         )
         tasks.append(monitor)
     return ProjectSchedule(tasks=tuple(tasks))
+
+
+def _live_task(pipeline: Pipeline, live: Live) -> ScheduledTask:
+    """Return the task that publishes the open day or hour of a pipeline."""
+    name = pipeline.pipeline
+    return ScheduledTask(
+        work=ScheduledWork.LIVE,
+        subject=name,
+        description=f"Publishes the {pipeline.period} of `{name}` that has not ended, if there are new events.",
+        state_machine=f"{PIPELINE_MACHINE_PREFIX}{name}",
+        cron=live.cron,
+        timezone="UTC" if pipeline.period == "hour" else pipeline.timezone,
+        input={"live": True},
+        date_key="date",
+        period=pipeline.period,
+    )
 
 
 def _most_runs(period: str, waits: timedelta) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -36,6 +36,7 @@ from slackwater.runs.record import (
     DayRecord,
     JobFiles,
     Publication,
+    PublishedRun,
     ResolutionAction,
     Run,
     RunReason,
@@ -63,6 +64,8 @@ class FreezeAction(StrEnum):
     """Another execution runs this day: freeze again when it has ended."""
     UNCHANGED = "unchanged"
     """The published output already comes from these inputs and this definition."""
+    FINISH = "finish"
+    """The provisional version comes from them: it is recorded as the published one, without a job."""
 
 
 class Frozen(BaseModel):
@@ -111,7 +114,7 @@ class Freezer:
     large_rows: int = LARGE_ROWS
     """From how many events on a stage may compute added objects alone."""
 
-    def freeze(
+    def freeze(  # noqa: PLR0911 - what ends it early, in order
         self,
         *,
         pipeline: str,
@@ -124,6 +127,7 @@ class Freezer:
         rollback: int | None = None,
         reason: str = "",
         missing: str = "",
+        live: bool = False,
         files: JobFiles | None = None,
     ) -> Frozen:
         """List the day's inputs, write the manifest, and claim the day for an execution.
@@ -133,7 +137,9 @@ class Freezer:
         all of its stages; so does `profile`, and the run measures each step. With `moves_hours`, a day that was
         published with another timezone may run: the caller also runs the days around it. `rollback` is the number of an
         earlier version that the run publishes again, for a `reason`; it lists no inputs. `missing` is what the run has
-        waited for in vain, in lines. `files` are those of the run's jobs. Only the action `RUN` claims the day.
+        waited for in vain, in lines. With `live`, only an open day runs that has no published version, that no other
+        execution runs, and whose latest attempt has not failed with the same inputs. `files` are those of the run's
+        jobs. Only the action `RUN` claims the day.
 
         Raises `InputError` for a version that cannot be published again, for a day that is on hold after a rollback,
         when `date` is not a date such as 2013-03-10 or has not begun, and, unless a person has released the day with
@@ -147,8 +153,10 @@ class Freezer:
         active = record.active
         if active and active.execution == execution:
             return self._claimed(active.run, record, force=force, is_rollback=rollback is not None)
-        if is_running(self.executions, active, now=self.now()):
-            return Frozen(action=FreezeAction.WAIT)
+        is_open, is_active = day.end > self.now(), is_running(self.executions, active, now=self.now())
+        if is_active or (live and (not is_open or record.published)):
+            # A later run of the schedule does what a live one would do.
+            return Frozen(action=FreezeAction.UNCHANGED if live else FreezeAction.WAIT)
         if rollback is not None:
             return self._roll_back(record, rollback, reason, execution, correlation_id)
         refuse_if_rolled_back(record)
@@ -157,8 +165,10 @@ class Freezer:
         published_run = self.table.run(pipeline, date, published.run.attempt) if published else None
         # Counted before the objects are listed: a file that is stored in between may be missing in the list.
         files_not_taken = unstored_files(self.project, pipeline, day, files=self.inputs.files)
-        manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
-        graph = self.project.pipeline(pipeline)
+        graph, provisional = self.project.pipeline(pipeline), record.provisional
+        earlier = published_manifest(self.store, provisional) if provisional else before
+        manifest = self.inputs.manifest(pipeline, day, known=earlier.objects if earlier else ())
+        is_provisional = published is None and is_open and (live or graph.live is not None)
         former, reads = published_run.reads if published_run else None, input_definition(graph)
         differences = shared_inputs(before, manifest, former=former, present=reads).differences if before else ()
         rerun_inputs = [source for source in differences if source.source in graph.rerun_inputs]
@@ -167,7 +177,8 @@ class Freezer:
         if former and former.timezone != reads.timezone and not moves_hours:
             refuse_moved_hours(record, inputs=manifest.digest)
         changed = tuple(source.source for source in differences if source.changes)
-        run = self._next_run(manifest, record, correlation_id).model_copy(update={"profiled": profile})
+        own = {"profiled": profile, "through": manifest.frozen_at if is_provisional else None}
+        run = self._next_run(manifest, record, correlation_id).model_copy(update=own)
         definition, code = self.project.written_digest(pipeline), self.project.code_digest(pipeline)
         # Without the published manifest, only its name is known, the digest of all of its inputs.
         is_late = bool(changed) if before or not published else inputs_of(published.run) != manifest.digest
@@ -179,6 +190,12 @@ class Freezer:
                 reason = "a run has found that the inputs are those of the published version"
                 self.table.save(hold_ended(record, reason=reason, inputs=manifest.digest, now=self.now()))
             return Frozen(action=FreezeAction.UNCHANGED, run=published.run, publication=published.publication)
+        counts, lines = self.counts.totals(pipeline, day, manifest), tuple(missing.splitlines())
+        if live and self._has_failed(run, record, execution):
+            return Frozen(action=FreezeAction.UNCHANGED)
+        if provisional and provisional.run.run_id == run.run_id and is_outcome_known and not force:
+            known = {"files_not_taken": files_not_taken, "counts": counts, "missing": lines}
+            return self._kept_provisional(record, provisional, known=None if is_provisional else known)
         # The manifest comes first, so that a claimed day always has the manifest that its run refers to. Its name has
         # the digests of the definition and of the inputs: if it exists, an earlier run has read the same ones. It is
         # replaced, because the snapshot that the earlier run has read may be expired.
@@ -189,19 +206,47 @@ class Freezer:
             execution=execution,
             started_at=manifest.frozen_at,
             files_not_taken=files_not_taken,
-            counts=self.counts.totals(pipeline, day, manifest),
-            missing=tuple(missing.splitlines()),
+            counts=counts,
+            missing=lines,
             metrics=graph.publish.metrics,
             definition=definition,
             code=code,
             reads=reads,
             files=files,
             changed_inputs=changed,
-            reasons=run_reasons(run, published_run, is_late=is_late, definition=definition, code=code, force=force),
+            reasons=(RunReason.LIVE,)
+            if is_provisional
+            else run_reasons(run, published_run, is_late=is_late, definition=definition, code=code, force=force),
         )
         if not self._claim_day(record, started):
             return Frozen(action=FreezeAction.WAIT)
         return self._started(run, manifest, record, force=force)
+
+    def _has_failed(self, run: Run, record: DayRecord, execution: str) -> bool:
+        """Return whether the latest attempt has failed with the inputs of `run`, in another execution."""
+        latest = self.table.run(run.pipeline, run.date, record.attempts) if record.attempts else None
+        if latest is None or latest.state is not RunState.FAILED or latest.execution == execution:
+            return False
+        return latest.run.run_id == run.run_id
+
+    def _kept_provisional(
+        self, record: DayRecord, provisional: PublishedRun, *, known: Mapping[str, object] | None
+    ) -> Frozen:
+        """Return what happens to the provisional version, whose inputs are the present ones.
+
+        It stays with None. Otherwise the period has ended, and the record of the run gets what is known now.
+        """
+        run = provisional.run
+        if known is None:
+            return Frozen(action=FreezeAction.UNCHANGED, run=run, publication=provisional.publication)
+        attempt = self.table.run(run.pipeline, run.date, run.attempt)
+        if attempt is None:
+            raise CloudError(f"the run table has no attempt {run.attempt} of {run.pipeline} for {run.date}")
+        try:
+            self.table.save(record, attempt.model_copy(update=known))
+        except DayChanged:
+            return Frozen(action=FreezeAction.WAIT)
+        return Frozen(action=FreezeAction.FINISH, run=run.model_copy(update={"through": None}))
 
     def _roll_back(self, record: DayRecord, to: int, reason: str, execution: str, correlation_id: str) -> Frozen:
         """Claim the day for a run that publishes an earlier version again. Raises `InputError`."""

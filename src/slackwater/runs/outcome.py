@@ -32,6 +32,7 @@ from slackwater.runs.record import (
     Publication,
     PublishedRun,
     Run,
+    RunReason,
     RunRecord,
     RunState,
     failure_uri,
@@ -50,6 +51,8 @@ longer, and this is the largest window (`late.window_hours`)."""
 _EARLIER_COSTS = timedelta(seconds=15)
 # What EMR reports about a job that fails before its own code runs. Python exits with 2 for wrong arguments.
 _NOT_STARTED = re.compile(r"\bExitCode: 2\b|NoSuchFile|ClassNotFound")
+# Errors of a job that end before it commits.
+_REFUSED = frozenset({AuditFailed.__name__, DataError.__name__, InputInvalid.__name__})
 REMOVED_AT_ONCE = 5000
 """Arrow files that one call of `remove_arrow_files` removes: five pages of a listing."""
 
@@ -158,25 +161,29 @@ class RunRecorder:
         day, record = self._day_and_record(run)
         now = self.now()
         is_changed = record.state is RunState.PUBLISHED or not _has_same_rows(day, publication)
+        if run.through is None and record.run.through:
+            # Its provisional version is to be the published one.
+            if not _may_finish(day, run):
+                return RecordedPublication(publication, is_new=False)
+            finished = record.model_copy(update={"run": run, "reasons": (RunReason.FIRST,)})
+            self.table.save(day.model_copy(update=self._published_as(day, run, publication, now=now)), finished)
         # A run that another execution has closed as lost stays failed: the day may belong to a later run already.
         is_new = record.state is RunState.RUNNING
         if is_new:
             stages = finished_stages(run, store=self.store)
             changes = {"state": RunState.PUBLISHED, "ended_at": now, "publication": publication, "stages": stages}
             ended = record.model_copy(update=changes)
-            update: dict[str, object] = {
-                "published": PublishedRun(run=run, publication=publication, at=now),
-                "outcome_unknown": False,
-                "unreadable_since": None,
-                # The first version counts as notified: there is no earlier one to compare it with.
-                "notified_attempt": run.attempt if _is_first(day, now=now) else day.notified_attempt,
-            }
+            update = self._published_as(day, run, publication, now=now)
             day = hold_ended(day, reason=f"attempt {run.attempt} has published", inputs=inputs_of(run), now=now)
             if record.rollback:
                 # In the same transaction: no check sees the earlier version without the hold.
                 update["hold"] = rollback_hold(record, now=now)
             self.table.save(released(day, run).model_copy(update=update), ended)
-        if record.state is not RunState.FAILED:
+        if run.through:
+            # The period has not ended: nothing but readers of the table learns of this version.
+            if self.on_ended and record.state is not RunState.FAILED:
+                self.on_ended(run)
+        elif record.state is not RunState.FAILED:
             # After the publication: without it, the day still waits for a run.
             self.table.remove_late_day(run.pipeline, run.date, read_at=record.frozen_at)
             if is_changed:
@@ -190,6 +197,16 @@ class RunRecorder:
             if self.on_ended:
                 self.on_ended(run)
         return RecordedPublication(publication, is_new)
+
+    def _published_as(self, day: DayRecord, run: Run, publication: Publication, *, now: datetime) -> dict[str, object]:
+        """Return the fields of the day that say what is published."""
+        version = PublishedRun(run=run, publication=publication, at=now)
+        update: dict[str, object] = {"outcome_unknown": False, "unreadable_since": None}
+        if run.through:
+            return {**update, "provisional": version}
+        # The first version counts as notified: there is no earlier one to compare it with.
+        notified = run.attempt if _is_first(day, now=now) else day.notified_attempt
+        return {**update, "published": version, "provisional": None, "notified_attempt": notified}
 
     def request_checks(self, run: Run) -> None:
         """Have the days checked that have read earlier rows of the run's day. An error is only logged."""
@@ -214,7 +231,7 @@ class RunRecorder:
             ended = record.model_copy(update=changes)
             has_ended = _failed_job(error, cause) is not None
             self.table.save(self._failed_day(released(day, run), ended, failure, job_has_ended=has_ended), ended)
-        if self.verdicts and failure.error_type == InputInvalid.__name__:
+        if self.verdicts and not record.run.through and failure.error_type == InputInvalid.__name__:
             self.verdicts.of_failed(self._record(run))
         if record.state is not RunState.PUBLISHED and self.on_ended:
             self.on_ended(run)
@@ -222,6 +239,9 @@ class RunRecorder:
 
     def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure, *, job_has_ended: bool) -> DayRecord:
         """Return the day after a failed run: on hold if another run with the same inputs would fail as well."""
+        if record.run.through and failure.error_type in _REFUSED:
+            # The next events may change it, and a person is asked once the period has ended.
+            return day
         if record.rollback:
             # Its job refuses a version only before it commits.
             if failure.error_type in {AuditFailed.__name__, ObjectMissing.__name__} and not self._published(record):
@@ -287,6 +307,12 @@ class RunRecorder:
         if record is None:
             raise CloudError(f"the run table has no attempt {run.attempt} of {run.pipeline} for {run.date}")
         return record
+
+
+def _may_finish(day: DayRecord, run: Run) -> bool:
+    """Return whether the day's provisional version is that of the run, and no other run may replace it."""
+    version = day.provisional
+    return version is not None and version.run.attempt == run.attempt and not day.active and not day.outcome_unknown
 
 
 def _is_first(day: DayRecord, *, now: datetime) -> bool:

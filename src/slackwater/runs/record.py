@@ -75,6 +75,8 @@ class Run(UpdatedRecord):
     it."""
     profiled: bool = False
     """Whether its steps are computed one after the other, so that each has seconds of its own."""
+    through: datetime | None = None
+    """When the inputs of a provisional version were listed, UTC: the period had not ended. None for other versions."""
 
     def stage_prefix(self, stage: str) -> str:
         """Return the URI prefix of the manifest and the reference that this attempt writes for a stage."""
@@ -182,6 +184,8 @@ class RunReason(StrEnum):
     """A person ran the day again with `--force`, although nothing had changed."""
     REPAIR = "repair"
     """Nothing had changed, but an earlier attempt had ended without an outcome and might have published."""
+    LIVE = "live"
+    """The period has not ended: the version is provisional."""
     ROLLBACK = "rollback"
     """A person published an earlier version of the day again."""
 
@@ -378,6 +382,9 @@ class DayRecord(UpdatedRecord):
     """Whether a run was lost since `published` was recorded, or has failed and its last stage may have started. It may
     have committed before, so the table may hold its rows instead."""
     published: PublishedRun | None = None
+    provisional: PublishedRun | None = None
+    """The version of a period that was open when its inputs were listed, until the first other version is published.
+    Nobody but readers of the table uses it: the period counts as unpublished."""
     notified_attempt: int = 0
     """The latest attempt that needs no message any more: people were notified of it, or its effect was too small. The
     first published one counts as known."""

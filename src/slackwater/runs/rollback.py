@@ -23,6 +23,11 @@ def version_to_restore(day: DayRecord, earlier: RunRecord | None, *, to: int, re
             f"to: {day.pipeline} has no published version {to} of {day.date}: slackwater history "
             f"{day.pipeline} --date {day.date} lists the versions"
         )
+    if earlier.run.through:
+        raise InputError(
+            f"to: version {to} of {day.date} was provisional, and a later one has replaced it: slackwater history "
+            f"{day.pipeline} --date {day.date} lists the versions"
+        )
     # After a run without an outcome, the table may hold other rows than those of the recorded version.
     is_certain = day.active is None and not day.outcome_unknown
     if day.published and day.published.run.attempt == to and is_certain:

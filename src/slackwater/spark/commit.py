@@ -24,6 +24,8 @@ from slackwater.spark.table import (
 
 # The snapshot property with the digest of a day's rows.
 CONTENT = "slackwater.content"
+THROUGH = "slackwater.through"
+"""The snapshot property with the time at which the inputs of a provisional version were listed."""
 
 
 class Audited(NamedTuple):
@@ -48,8 +50,10 @@ class Commit:
 
 
 def snapshot_identity(run: Run) -> dict[str, str]:
-    """Return the snapshot properties that identify the run and attempt that committed."""
+    """Return the snapshot properties that identify the run and attempt that committed, and mark provisional rows."""
+    mark = {THROUGH: run.through.isoformat()} if run.through else {}
     return {
+        **mark,
         "slackwater.pipeline": run.pipeline,
         "slackwater.date": run.date,
         "slackwater.run-id": run.run_id,

@@ -13,13 +13,16 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from slackwater.runs.period import is_hour
-from slackwater.runs.record import VERSION_TAG, DayRecord
+from slackwater.runs.record import VERSION_TAG, DayRecord, Run
+from slackwater.spark.commit import THROUGH
 from slackwater.spark.job import log
 from slackwater.spark.table import load_table, quoted_table, retry_on_conflict, table_metadata
 from slackwater.steps.spark_errors import explain
 
 # Each publication removes at most so many versions, and reads at most so many records of days.
 REMOVED_AT_ONCE, READ_AT_ONCE = 20, 100
+READ_FOR = timedelta(hours=1)
+"""So long can a provisional version be read after the next one was committed, by readers that have begun with it."""
 _Tagged = tuple[int, str, int]
 
 
@@ -128,6 +131,17 @@ def remove_old_versions(
     """
     table = quoted_table(catalog_table)
     metadata = table_metadata(spark, table)
+    return _remove_old(spark, table, metadata, replaced_before=replaced_before, day_of=day_of)
+
+
+def _remove_old(
+    spark: SparkSession,
+    table: str,
+    metadata: Mapping[str, Any],
+    *,
+    replaced_before: datetime,
+    day_of: Callable[[str], DayRecord],
+) -> Sequence[OldVersion]:
     candidates = old_versions(metadata, replaced_before=replaced_before)
     # Each publication adds one snapshot to the table, so the next one reads the records of other days.
     dates, known = dates_to_read(candidates, turn=metadata["last-sequence-number"]), cache(day_of)
@@ -142,17 +156,76 @@ def remove_old_versions(
     return removed
 
 
+def replaced_provisional(metadata: Mapping[str, Any], run: Run) -> list[str]:
+    """Return the tags of the provisional versions that a run has replaced: those of earlier attempts of its period.
+
+    One that was recorded as the published version is among them. `metadata` is that of the table.
+    """
+    marked = {item["snapshot-id"] for item in metadata.get("snapshots", []) if THROUGH in item["summary"]}
+    names = (
+        (name, VERSION_TAG.fullmatch(name))
+        for name, ref in metadata.get("refs", {}).items()
+        if ref["type"] == "tag" and ref["snapshot-id"] in marked
+    )
+    return [name for name, match in names if match and match[1] == run.date and int(match[2]) < run.attempt]
+
+
+def _remove_provisional(
+    spark: SparkSession,
+    table: str,
+    metadata: Mapping[str, Any],
+    run: Run,
+    *,
+    day_of: Callable[[str], DayRecord],
+    now: datetime,
+) -> None:
+    """Remove the tags of replaced provisional versions, and snapshots of such versions that readers have left by now.
+
+    A day that is published every minute would otherwise have 1,440 of each.
+    """
+    tags = replaced_provisional(metadata, run)
+    # A published day has no provisional versions any more, but its first version may have been one.
+    if tags and day_of(run.date).published is None:
+        retry_on_conflict(lambda: remove_tags(load_table(spark, table), tags))
+    marked, latest = set[int](), defaultdict[str, int](int)
+    for item in metadata.get("snapshots", []):
+        if date := item["summary"].get("slackwater.date"):
+            latest[date] = max(latest[date], int(item["summary"]["slackwater.attempt"]))
+        if THROUGH in item["summary"]:
+            marked.add(item["snapshot-id"])
+    ended = [
+        item
+        for item in _untagged(metadata)
+        if item.snapshot_id in marked and item.attempt < latest[item.date] and item.replaced_at < now - READ_FOR
+    ][:REMOVED_AT_ONCE]
+    if ended:
+        retry_on_conflict(lambda: _remove_snapshots(load_table(spark, table), ended))
+
+
 def remove_after_publication(
-    spark: SparkSession, catalog_table: str, *, days: int, day_of: Callable[[str], DayRecord], now: datetime
+    spark: SparkSession,
+    catalog_table: str,
+    run: Run,
+    *,
+    days: int,
+    day_of: Callable[[str], DayRecord],
+    now: datetime,
 ) -> None:
     """Remove the versions of a table that were replaced more than `days` ago; with 0 days, none.
 
-    Any error is only logged: the day is published already, and the next publication removes the same versions.
+    Also the provisional versions that `run` has replaced, unless `days` is 0 and the run is not provisional. Any error
+    is only logged: the day is published already, and the next publication removes the same versions.
     """
-    if not days:
+    if not days and run.through is None:
         return
     try:
-        remove_old_versions(spark, catalog_table, replaced_before=now - timedelta(days=days), day_of=day_of)
+        table = quoted_table(catalog_table)
+        metadata = table_metadata(spark, table)
+        if any(THROUGH in item["summary"] for item in metadata.get("snapshots", [])):
+            _remove_provisional(spark, table, metadata, run, day_of=day_of, now=now)
+            metadata = table_metadata(spark, table)
+        if days:
+            _remove_old(spark, table, metadata, replaced_before=now - timedelta(days=days), day_of=day_of)
     except Exception as error:  # noqa: BLE001 - of Spark, of the catalog or of the run table
         error_type, message = explain(error)
         log("old versions were not removed", error=error_type, reason=message)

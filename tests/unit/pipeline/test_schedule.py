@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from slackwater.errors import DefinitionError
 from slackwater.project import schedule
 from slackwater.project.project import load_project
 from slackwater.project.schedule import ProjectSchedule, schedule_json, schedule_of
+from slackwater.project.scheduled_starts import scheduled_date
 
 pytestmark = pytest.mark.unit
 
@@ -70,6 +73,66 @@ def test_an_hourly_pipeline_runs_the_hour_before_and_is_checked_at_a_local_time(
         "To run a past hour, trigger this task with a logical date in the hour that starts 65 minutes after the end "
         "of that hour."
     )
+
+
+@pytest.mark.parametrize(
+    ("every", "cron"), [("60s", "* * * * *"), ("5m", "*/5 * * * *"), ("300s", "*/5 * * * *"), ("60m", "0 * * * *")]
+)
+def test_the_open_day_is_published_at_each_of_these_minutes(tmp_path, every, cron):
+    live = f"{PIPELINE}timezone: Asia/Kolkata\nlive: {{every: {every}}}\n"
+    tasks = schedule_of(load_project(project_folder(tmp_path, pipeline=live))).tasks
+    assert [task.work for task in tasks] == ["pull", "process", "live", "monitor"]
+    task = tasks[2]
+    assert (task.state_machine, task.cron, task.timezone) == ("pipeline-heights", cron, "Asia/Kolkata")
+    assert (task.input, task.date_key, task.stages, task.max_active_runs) == ({"live": True}, "date", (), 1)
+    # 18:30 UTC is midnight.
+    at = datetime(2026, 1, 1, 18, 29, tzinfo=UTC)
+    assert [scheduled_date(task, at + timedelta(minutes=count)) for count in (0, 1)] == ["2026-01-01", "2026-01-02"]
+
+
+def test_the_open_hour_is_published(tmp_path):
+    hourly = (
+        PIPELINE.replace("key: [date,", "key: [date, hour,")
+        + "period: hour\ntimezone: Asia/Kolkata\nschedule: {process: '10 * * * *'}\nlive: {every: 10m}\n"
+    )
+    task = schedule_of(load_project(project_folder(tmp_path, pipeline=hourly))).tasks[2]
+    assert (task.work, task.period, task.timezone) == ("live", "hour", "UTC")
+    assert scheduled_date(task, datetime(2026, 1, 1, 18, 50, tzinfo=UTC)) == "2026-01-01T18"
+
+
+@pytest.mark.parametrize(
+    ("live", "message"),
+    [
+        ("{every: 30s}", "'30s' is shorter than 60s, the shortest interval of a scheduler"),
+        ("{every: 90s}", "'90s': use 1m, 2m, 3m"),
+        ("{every: 7m}", "'7m': use 1m, 2m, 3m"),
+        ("{every: 2h}", "'2h' is not a time such as 60s or 5m"),
+        ("{windows: 10m}", "live.windows: unknown key"),
+        ("{}", "live.every: missing"),
+    ],
+)
+def test_what_no_scheduler_does_is_refused(tmp_path, live, message):
+    folder = project_folder(tmp_path, pipeline=f"{PIPELINE}live: {live}\n")
+    with pytest.raises(DefinitionError) as refused:
+        load_project(folder)
+    assert message in str(refused.value)
+
+
+def test_a_live_pipeline_writes_no_rows_elsewhere_and_an_hour_has_several_versions(tmp_path):
+    load = "load: {files: {step: write_parquet, depends_on: [highest], with: {path: 'out/{date}.parquet'}}}\n"
+    folder = project_folder(tmp_path / "load", pipeline=f"{PIPELINE}live: {{every: 5m}}\n{load}")
+    with pytest.raises(DefinitionError, match="load steps would write provisional rows elsewhere"):
+        load_project(folder)
+    hourly = f"{PIPELINE.replace('[date,', '[date, hour,')}period: hour\nschedule: {{process: '5 * * * *'}}\n"
+    folder = project_folder(tmp_path / "hour", pipeline=f"{hourly}live: {{every: 60m}}\n")
+    with pytest.raises(DefinitionError, match="an hour that is published once an hour is never open then"):
+        load_project(folder)
+
+
+def test_the_key_live_changes_no_identity_of_a_run(tmp_path):
+    plain = load_project(project_folder(tmp_path / "plain"))
+    live = load_project(project_folder(tmp_path / "live", pipeline=f"{PIPELINE}live: {{every: 5m}}\n"))
+    assert plain.definition_digest("heights") == live.definition_digest("heights")
 
 
 def test_a_source_that_is_only_pushed_has_no_task(tmp_path):

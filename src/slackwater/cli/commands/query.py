@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
+from slackwater.cli.names import shown
 from slackwater.cli.options import argument, option, period_option
 from slackwater.cli.output import print_note, print_table
 from slackwater.formatting import counted
@@ -32,13 +34,25 @@ def query(
 
     A published table has its pipeline's name; the raw partitions of a source are the table raw.SOURCE.
 
+    Days that have not ended, of pipelines with `live`, are noted as provisional.
+
     In JSON, dates and times are ISO 8601 (times with a timezone in UTC), decimals are numbers, NaN and infinities are
     null.
     """
-    result = session.client.query(sql, date=date, version=version)
+    client = session.client
+    result = client.query(sql, date=date, version=version)
+    # The rows are read first: what is noted are the versions that they come from, or later ones.
+    document: dict[str, Any] = {"columns": result.columns, "rows": result.rows}
+    live = [shown(name) for name, pipeline in client.project.pipelines.items() if pipeline.live]
+    named = [name for name in live if version is None and re.search(rf"(?<!\w){name}(?!\w)", sql, re.IGNORECASE)]
+    days = client.provisional_days(named) if named else []
+    if days:
+        document["provisional"] = [day.document for day in days]
 
     def view() -> None:
         print_table(result.columns, result.rows)
         print_note(counted(len(result.rows), "row"))
+        for day in days:
+            print_note(f"{shown(day.pipeline)} {day.line}", style="yellow")
 
-    return Result({"columns": result.columns, "rows": result.rows}, view)
+    return Result(document, view)

@@ -16,7 +16,7 @@ from slackwater.cli.output import COUNT_STYLES, print_note, print_text
 from slackwater.client.arguments import check_runs
 from slackwater.client.workspace import project_of
 from slackwater.errors import InputError
-from slackwater.formatting import counted
+from slackwater.formatting import counted, provisional
 
 if TYPE_CHECKING:
     from slackwater.client.days.runs import RunResult, RunSeconds
@@ -165,9 +165,10 @@ def print_run(result: RunResult, definitions: Project) -> None:
     run_, publication = result.run, result.publication
     verb = "published" if result.outcome == "published" else "unchanged, published before:"
     name = shown(run_.pipeline)
+    mark = f" ({provisional(run_.through)})" if run_.through else ""
     print_text(
         f"{name} {run_.date}: {verb} {counted(publication.rows, 'row')} from {counted(run_.rows, 'event')} "
-        f"in {counted(run_.files, 'file')}",
+        f"in {counted(run_.files, 'file')}{mark}",
         style="green",
     )
     print_text(f"  {result.seconds.total} s{format_breakdown(result.seconds)}")
@@ -220,6 +221,8 @@ def run_document(result: RunResult) -> dict[str, Any]:
         "execution": result.execution,
         "input": {"files": result.run.files, "rows": result.run.rows, "bytes": result.run.bytes},
         "publication": result.publication.model_dump(mode="json"),
+        "provisional": result.run.through is not None,
+        "through": result.run.through and result.run.through.isoformat(),
         "files_not_taken": dict(result.files_not_taken),
         "counts": [item.model_dump(mode="json") for item in result.counts],
         "missing": list(result.missing),

@@ -12,6 +12,7 @@ from slackwater.cli.options import AttemptNumber, argument, days_option, option,
 from slackwater.cli.output import COUNT_STYLES, format_usd, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
 from slackwater.errors import InputError
+from slackwater.formatting import provisional
 
 if TYPE_CHECKING:
     from slackwater.client.client import Client
@@ -140,7 +141,7 @@ def _show_runs(
             shown(record.run.pipeline),
             record.run.date,
             record.run.attempt,
-            record.state.value,
+            "provisional" if record.run.through and record.publication else record.state.value,
             record.run.rows,
             record.publication.rows if record.publication else None,
             _seconds(record),
@@ -151,8 +152,11 @@ def _show_runs(
         for record in records
     ]
     print_table(_COLUMNS, rows)
+    latest = {(record.run.pipeline, record.run.date): record for record in records if record.publication}
     for record in records:
         title = f"{record.run.date}, attempt {record.run.attempt}"
+        if record.run.through and record is latest.get((record.run.pipeline, record.run.date)):
+            print_text(f"{title}: {provisional(record.run.through)}", style="yellow")
         if record.error:
             print_text(f"{title}: {record.error}", style="red")
         for item in record.counts:
@@ -223,6 +227,8 @@ def run_record_document(record: RunRecord) -> dict[str, Any]:
         "input": {"files": run.files, "rows": run.rows, "bytes": run.bytes, "manifest": run.manifest},
         "seconds": _seconds(record),
         "profiled": run.profiled,
+        "provisional": run.through is not None,
+        "through": run.through and run.through.isoformat(),
         **record.model_dump(mode="json", exclude={"run", "cost_version"}),
     }
 

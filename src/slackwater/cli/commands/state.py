@@ -34,7 +34,7 @@ def state(
     last: Annotated[str | None, date_option("--to", text="The last day, UTC. Default: today.")] = None,
     session: Session,
 ) -> Result:
-    """Show which hours of sources are complete, and which hours and published days have failed by a verdict.
+    """Show which hours of sources are complete, which hours and days have failed by a verdict, or are provisional.
 
     Each sign is a UTC hour, or a day of a source that counts by day. The states of sources with `counts` follow some
     seconds after what is stored and reported; slackwater counts computes those of one day now. slackwater verdict gives
@@ -49,6 +49,11 @@ def state(
     for period in client.failed_periods(name, first=start, last=end):
         failed.setdefault((period.of, period.name), []).append(period)
     source = client.project.sources.get(name or "")
+    names = client.project.known_names
+    of_name = None if name is None else [name] if name in names else []
+    open_days = [
+        day for day in client.provisional_days(of_name) if start.isoformat() <= day.date[:10] <= end.isoformat()
+    ]
     # A pipeline, and a source without counts, have nothing but verdicts.
     has_states = name is None or (source is not None and (source.counts or ("source", name) not in failed))
     states = client.states(name, first=start, last=end) if has_states else []
@@ -57,6 +62,8 @@ def state(
         {of: each, "first": start, "last": end, "failed": [period.document for period in periods]}
         for (of, each), periods in failed.items()
     ]
+    if open_days:
+        documents.append({"provisional": [day.document for day in open_days]})
 
     def view() -> None:
         for number, (item, periods) in enumerate(of_states):
@@ -66,10 +73,12 @@ def state(
         for (_, each), periods in failed.items():
             print_text(shown(each))
             _print_failed(periods)
+        for day in open_days:
+            print_text(f"{shown(day.pipeline)} {day.line}", style="yellow")
         if states:
             signs = {**_SIGNS, **({"failed": _FAILED} if any(periods for _, periods in of_states) else {})}
             print_text("  ".join(f"{sign} {state}" for state, sign in signs.items()), style="dim")
-        elif not failed:
+        elif not failed and not open_days:
             print_note(
                 "no source of the project has counts (docs/completeness.md shows how to add them), and nothing has "
                 "failed"

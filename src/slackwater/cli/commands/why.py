@@ -9,7 +9,7 @@ from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown, shown_in
 from slackwater.cli.options import PipelineName, period_option
 from slackwater.client.arguments import check_begun, check_runs
-from slackwater.formatting import counted, timestamp
+from slackwater.formatting import counted, provisional, timestamp
 
 if TYPE_CHECKING:
     from slackwater.client.waiting import InputWait
@@ -57,6 +57,9 @@ def _lines(day: Why) -> Iterator[str]:
         yield from _section("since then", since or [unchanged])
     else:
         yield from _section("published", ["nothing"])
+        if of_table := day.provisional:
+            text = f"version {of_table.attempt}, {timestamp(of_table.at)}, {counted(of_table.rows, 'row')}"
+            yield from _section("in the table", [f"{text}, {provisional(of_table.through)}"])
         yield from _section("data", list(map(_input_line, day.inputs)))
     yield from _section("failed data", [line for item in day.failed for line in item.lines])
     if day.error:

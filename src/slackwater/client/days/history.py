@@ -18,6 +18,8 @@ class VersionStatus(StrEnum):
 
     PUBLISHED = "published"
     """The table holds it now."""
+    PROVISIONAL = "provisional"
+    """The table holds it now; the day had not ended when its inputs were listed."""
     READABLE = "readable"
     """A later version has replaced it; its Iceberg tag keeps it readable."""
     REMOVED = "removed"
@@ -53,18 +55,25 @@ class DayVersion(Record):
 
 
 def day_versions(day: DayRecord, runs: Iterable[RunRecord], tags: Collection[str]) -> list[DayVersion]:
-    """Return the published versions of a day, in order. `runs` are its runs, and `tags` the tags of its table."""
-    current = day.published.run.attempt if day.published else 0
+    """Return the published versions of a day, in order. `runs` are its runs, and `tags` the tags of its table.
+
+    Of provisional versions, only the one that the table holds now is a version.
+    """
+    latest = day.published or day.provisional
+    current = latest.run.attempt if latest else 0
     versions: list[DayVersion] = []
     for record in runs:
         run, publication, published_at = record.run, record.publication, record.ended_at
         if record.state is not RunState.PUBLISHED or publication is None or published_at is None:
             continue
+        if run.through and run.attempt != current:
+            continue
+        holds = VersionStatus.PROVISIONAL if run.through else VersionStatus.PUBLISHED
         replaced = VersionStatus.READABLE if run.tag in tags else VersionStatus.REMOVED
         versions.append(
             DayVersion(
                 version=run.attempt,
-                status=VersionStatus.PUBLISHED if run.attempt == current else replaced,
+                status=holds if run.attempt == current else replaced,
                 tag=run.tag,
                 published_at=published_at,
                 run_id=run.run_id,
