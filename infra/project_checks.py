@@ -73,15 +73,17 @@ def _workers(project: Project, settings: Settings) -> Iterator[str]:
 
 def _cold_jobs(project: Project, settings: Settings) -> Iterator[str]:
     """Yield the pipelines whose open day is published so often that starting the workers of each job costs too much."""
-    if settings.pre_warmed_drivers and settings.pre_warmed_executors:
-        return
+    is_kept = bool(settings.pre_warmed_drivers and settings.pre_warmed_executors)
     for name, pipeline in sorted(project.pipelines.items()):
-        if pipeline.live and pipeline.live.interval < _COLD_INTERVAL:
+        # A job does not use a worker that is smaller than its own parameters ask for.
+        sizes = ((pipeline.spark.driver, settings.driver), (pipeline.spark.executor, settings.executor))
+        fits = all(not own or (own.vcpu <= kept.vcpu and own.memory_gb <= kept.memory_gb) for own, kept in sizes)
+        if pipeline.live and pipeline.live.interval < _COLD_INTERVAL and not (is_kept and fits):
             usd = _MINUTELY_USD * timedelta(minutes=1) / pipeline.live.interval
             yield (
                 f"pipelines/{name}.yaml: live.every: {pipeline.live.every} starts new workers for each job, about "
                 f"{usd:,.0f} USD a month: keep workers ready (about {_READY_USD} USD a month: set pre_warmed_drivers "
-                "and pre_warmed_executors to 1), or use 5m or more"
+                "and pre_warmed_executors to 1, and let `spark` ask for no larger ones), or use 5m or more"
             )
 
 

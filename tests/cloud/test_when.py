@@ -7,10 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
+from pyiceberg.catalog.glue import GlueCatalog
 
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.project.project import load_definitions
 from slackwater.project.schedule import ScheduledWork, schedule_of
 from slackwater.project.scheduled_starts import ScheduledStart
+from slackwater.runs.record import tagged_attempt
 from tests.cloud.conftest import ended, entered, start
 from tests.cloud.staged_runs import wait_for
 
@@ -33,8 +36,8 @@ def post(cloud, arrivals):
     token = cloud.json("token", "create", "waiting", *sources)["token"]
     url = f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources"
 
-    def post(source, *values, sent=None, quality=None):
-        at = (START + timedelta(minutes=2)).isoformat()
+    def post(source, *values, sent=None, quality=None, at=START + timedelta(minutes=2)):
+        at = at.isoformat()
         events = [{"id": f"w{value}", "value": value, "at": at} for value in values]
         report = {
             "as_of": datetime.now(UTC).isoformat(),
@@ -160,3 +163,60 @@ def test_a_run_refuses_an_input_for_all_pipelines_until_it_is_corrected(cloud, p
     assert [item["principal"] for period in failed(AFTER) for item in period["verdicts"]] == ["push:waiting"]
     post("beacons", quality="pass")
     assert failed(AFTER) == []
+
+
+def test_the_open_day_is_published_again_when_events_come(cloud, post):
+    wait_for(lambda: (datetime.now(UTC) + timedelta(minutes=2)).date() == datetime.now(UTC).date())
+    now = datetime.now(UTC)
+    today, machine = now.date().isoformat(), cloud.outputs()["PipelineMachinePrefix"] + PIPELINE
+    sql = f"SELECT kind, events, total FROM {PIPELINE} WHERE date = '{today}' ORDER BY kind"
+
+    def run():
+        return ended(cloud, start(cloud, machine, {"date": today, "live": True}))
+
+    post("beacons", 10, 20, at=now)
+    first = run()
+    assert (first["outcome"], first["run"]["attempt"]) == ("published", 1)
+    # The oracle: what was sent before the inputs were listed.
+    assert datetime.fromisoformat(first["run"]["through"]) > now
+    assert cloud.query(sql) == [["beacons", 2, 30], ["signals", 0, None]]
+    jobs = len(cloud.jobs())
+    again = run()
+    assert (again["outcome"], again["run"], len(cloud.jobs())) == ("unchanged", first["run"], jobs)
+    post("beacons", 30, at=now)
+    post("signals", 5, at=now)
+    second = run()
+    assert cloud.query(sql) == [["beacons", 3, 60], ["signals", 1, 5]]
+    [provisional] = cloud.json("query", sql)["provisional"]
+    through = datetime.fromisoformat(provisional["through"])
+    assert (provisional["date"], through) == (today, datetime.fromisoformat(second["run"]["through"]))
+    assert f"provisional, through {through:%H:%M} UTC" in cloud.slackwater("why", PIPELINE, "--date", today).out
+    keys = {"s3.endpoint": cloud.endpoint, "s3.access-key-id": "test", "s3.secret-access-key": "test"}
+    region = {"s3.region": cloud.environment["AWS_REGION"]}
+    table = GlueCatalog("published", client=cloud.client("glue"), **keys, **region).load_table(
+        f"{cloud.outputs()['WarehouseDatabase']}.{PIPELINE}"
+    )
+    # Only the latest version of them has a tag, and the property says until when it has events.
+    tags = {name: table.snapshot_by_name(name) for name in table.refs() if name.startswith(today)}
+    assert [tagged_attempt(name) for name in tags] == [2]
+    assert {snapshot.summary["slackwater.through"] for snapshot in tags.values()} == {through.isoformat()}
+    [missing] = cloud.json("why", AFTER, "--date", today)["wait"]["unmet"]
+    assert missing["text"] == f"{PIPELINE} has not published {today} of 1 day"
+
+
+def test_the_last_run_of_a_day_makes_its_provisional_version_the_published_one(cloud, post):
+    """The day before was published by the tests before: its records get the state that the last live run leaves."""
+    table = DynamoRunTable(cloud.client("dynamodb"), cloud.outputs()["RunTable"])
+    day = table.day(PIPELINE, DATE)
+    version, attempt = day.published, table.run(PIPELINE, DATE, day.published.run.attempt)
+    marked = version.run.model_copy(update={"through": START + timedelta(hours=1)})
+    open_day = {"published": None, "provisional": version.model_copy(update={"run": marked}), "notified_attempt": 0}
+    table.save(day.model_copy(update=open_day), attempt.model_copy(update={"run": marked}))
+    jobs = len(cloud.jobs())
+    execution = start(cloud, cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, {"date": DATE})
+    assert ended(cloud, execution)["outcome"] == "published"
+    assert (entered(cloud, execution)[-1], len(cloud.jobs())) == ("Record the publication", jobs)
+    finished = table.day(PIPELINE, DATE)
+    assert (finished.published.run, finished.provisional) == (version.run, None)
+    assert finished.notified_attempt == version.run.attempt
+    assert table.run(PIPELINE, DATE, version.run.attempt).run.through is None

@@ -153,5 +153,15 @@ def test_an_open_day_that_is_published_often_needs_workers_that_are_kept_ready(
         check_project(project, deployed)
     assert str(refused.value) == (
         f"pipelines/p.yaml: live.every: {every} starts new workers for each job, about {usd} USD a month: keep workers "
-        "ready (about 160 USD a month: set pre_warmed_drivers and pre_warmed_executors to 1), or use 5m or more"
+        "ready (about 160 USD a month: set pre_warmed_drivers and pre_warmed_executors to 1, and let `spark` ask for "
+        "no larger ones), or use 5m or more"
     )
+
+
+def test_workers_that_are_kept_ready_must_be_as_large_as_the_job_asks_for() -> None:
+    steps = {"end": {"step": "sql", "depends_on": ["s"], "with": {"query": "SELECT 1 AS n FROM s"}}}
+    kept = Settings(pre_warmed_drivers=1, pre_warmed_executors=1)
+    small, large = ({"driver": {"vcpu": vcpu, "memory_gb": 4 * vcpu}} for vcpu in (1, 2))
+    check_project(piped(steps=steps, live={"every": "60s"}, spark=small), kept)
+    with pytest.raises(DefinitionError, match=r"live\.every: 60s starts new workers"):
+        check_project(piped(steps=steps, live={"every": "60s"}, spark=large), kept)

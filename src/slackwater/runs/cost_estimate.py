@@ -35,12 +35,13 @@ def shows_price(record: RunRecord) -> bool:
     """Return whether a run shows what its rows cost: it has published rows that it has computed, and has a price.
 
     A run with stages of earlier runs, or of added objects alone, was cheaper than its rows, and so is a rollback. One
-    that has measured its steps was more expensive.
+    that has measured its steps was more expensive, and one of an open day had few of its rows.
     """
     references = [stage.reference for stage in record.stages]
     computed = all(item.manifest.startswith(record.run.prefix) and not item.is_merged for item in references)
     is_published = record.state is RunState.PUBLISHED and record.rollback is None and not record.run.profiled
-    return is_published and computed and record.run.rows > 0 and _usd(record) is not None
+    is_whole = record.run.through is None
+    return is_published and is_whole and computed and record.run.rows > 0 and _usd(record) is not None
 
 
 def _usd(record: RunRecord) -> float | None:

@@ -243,7 +243,7 @@ class Freezer:
         if attempt is None:
             raise CloudError(f"the run table has no attempt {run.attempt} of {run.pipeline} for {run.date}")
         try:
-            self.table.save(record, attempt.model_copy(update=known))
+            self.table.save(record, attempt.model_copy(update={**known, "cost_version": attempt.cost_version + 1}))
         except DayChanged:
             return Frozen(action=FreezeAction.WAIT)
         return Frozen(action=FreezeAction.FINISH, run=run.model_copy(update={"through": None}))

@@ -165,7 +165,9 @@ class RunRecorder:
             # Its provisional version is to be the published one.
             if not _may_finish(day, run):
                 return RecordedPublication(publication, is_new=False)
-            finished = record.model_copy(update={"run": run, "reasons": (RunReason.FIRST,)})
+            # With the next version of the cost: who is writing a cost at this time reads the run again.
+            changes = {"run": run, "reasons": (RunReason.FIRST,), "cost_version": record.cost_version + 1}
+            finished = record.model_copy(update=changes)
             self.table.save(day.model_copy(update=self._published_as(day, run, publication, now=now)), finished)
         # A run that another execution has closed as lost stays failed: the day may belong to a later run already.
         is_new = record.state is RunState.RUNNING

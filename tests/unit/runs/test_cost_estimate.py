@@ -46,6 +46,12 @@ def a_record(
     )
 
 
+def test_a_run_of_an_open_day_shows_no_price() -> None:
+    record = a_record(100, 1.0)
+    provisional = record.model_copy(update={"run": record.run.model_copy(update={"through": _START})})
+    assert (expected_usd([record], 200), expected_usd([provisional], 200)) == (2.0, None)
+
+
 @given(
     runs=st.lists(st.tuples(st.integers(1, 10**12), st.floats(0.001, 1000)), min_size=1, max_size=20),
     rows=st.integers(0, 10**13),

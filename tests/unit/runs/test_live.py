@@ -112,6 +112,15 @@ def test_versions_of_the_open_day_are_provisional_and_the_last_run_keeps_the_lat
     assert world.run().action is FreezeAction.UNCHANGED
 
 
+def test_a_cost_that_is_written_meanwhile_does_not_bring_the_mark_back(world: LiveWorld) -> None:
+    world.run(live=True)
+    before = world.table.run(PIPELINE, DAY, 1)
+    world.time = END
+    world.run()
+    assert world.table.save_cost(before) is False
+    assert world.table.run(PIPELINE, DAY, 1).run.through is None
+
+
 def test_nothing_new_starts_no_job(world: LiveWorld) -> None:
     world.run(live=True)
     again = world.run(live=True)
