@@ -213,9 +213,9 @@ def test_the_last_run_of_a_day_makes_its_provisional_version_the_published_one(c
     open_day = {"published": None, "provisional": version.model_copy(update={"run": marked}), "notified_attempt": 0}
     table.save(day.model_copy(update=open_day), attempt.model_copy(update={"run": marked}))
     jobs = len(cloud.jobs())
-    execution = start(cloud, cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, {"date": DATE})
-    assert ended(cloud, execution)["outcome"] == "published"
-    assert (entered(cloud, execution)[-1], len(cloud.jobs())) == ("Record the publication", jobs)
+    last = cloud.json("run", PIPELINE, "--date", DATE)
+    assert (last["outcome"], last["attempt"], last["provisional"]) == ("published", version.run.attempt, False)
+    assert (entered(cloud, last["execution"])[-1], len(cloud.jobs())) == ("Record the publication", jobs)
     finished = table.day(PIPELINE, DATE)
     assert (finished.published.run, finished.provisional) == (version.run, None)
     assert finished.notified_attempt == version.run.attempt

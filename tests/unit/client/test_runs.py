@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -53,7 +53,7 @@ class Table:
 
 
 def output(outcome, run=RUN):
-    return {"outcome": outcome, "run": run.model_dump(), "publication": PUBLICATION.model_dump()}
+    return {"outcome": outcome, "run": run.model_dump(mode="json"), "publication": PUBLICATION.model_dump(mode="json")}
 
 
 def client(states, correlation_id="c"):
@@ -272,6 +272,19 @@ def test_a_run_of_a_day_that_has_not_ended_says_so(monkeypatch):
     for now, expected in (("2013-03-11T03:59Z", (text,)), ("2013-03-11T04:00Z", ())):
         monkeypatch.setattr(runs, "utc_now", lambda now=now: datetime.fromisoformat(now))
         assert notes() == expected
+
+
+def test_a_run_of_an_open_day_that_is_provisional_says_so():
+    provisional = RUN.model_copy(update={"through": datetime(2013, 3, 10, 12, tzinfo=UTC)})
+    assert notes(provisional) == (
+        "2013-03-10 in America/New_York had not ended: the version is provisional, and is replaced when more events "
+        "have come",
+    )
+
+
+def test_a_last_run_without_a_job_has_no_seconds_of_spark():
+    states = FakeStates({"arn:e": [("SUCCEEDED", STATES[:2])]}, output=output("published"))
+    assert run_result(followed(states)[0][-1], Table()).seconds == RunSeconds(total=20.0)
 
 
 def test_a_run_without_events_says_so_and_how_to_see_which_days_have_some():

@@ -114,7 +114,8 @@ def run_result(view: ExecutionView, table: RunTable) -> RunResult:
     run, publication = Run.model_validate(output["run"]), Publication.model_validate(output["publication"])
     seconds = RunSeconds(total=round(view.seconds, 1))
     record = table.run(run.pipeline, run.date, run.attempt)
-    if output["outcome"] != "unchanged":
+    # The last run of a day that was published before its end may need no job.
+    if output["outcome"] != "unchanged" and any(state.service == _SPARK for state in view.states):
         # A stage that was kept has its manifest under the prefix of the attempt that computed it.
         computed = [
             stage.reference for stage in (record.stages if record else ()) if run.prefix in stage.reference.manifest
@@ -137,7 +138,9 @@ def run_result(view: ExecutionView, table: RunTable) -> RunResult:
 def _notes(run: Run, record: RunRecord | None, day: DayRecord, *, started: datetime, now: datetime) -> Iterator[str]:
     if reads := record and record.reads:
         local_day = f"{run.date} in {reads.timezone}"
-        if period_of(run.date, reads.timezone).end > now:
+        if run.through:
+            yield f"{local_day} had not ended: the version is provisional, and is replaced when more events have come"
+        elif period_of(run.date, reads.timezone).end > now:
             again = "and a check runs the day again" if not is_hour(run.date) else "which only another run reads"
             yield f"{local_day} has not ended: its later events are late data, {again}"
         if not run.rows:
