@@ -222,7 +222,7 @@ def run_document(result: RunResult) -> dict[str, Any]:
         "input": {"files": result.run.files, "rows": result.run.rows, "bytes": result.run.bytes},
         "publication": result.publication.model_dump(mode="json"),
         "provisional": result.run.through is not None,
-        "through": result.run.through and result.run.through.isoformat(),
+        **result.run.model_dump(mode="json", include={"through"}),
         "files_not_taken": dict(result.files_not_taken),
         "counts": [item.model_dump(mode="json") for item in result.counts],
         "missing": list(result.missing),

@@ -228,7 +228,7 @@ def run_record_document(record: RunRecord) -> dict[str, Any]:
         "seconds": _seconds(record),
         "profiled": run.profiled,
         "provisional": run.through is not None,
-        "through": run.through and run.through.isoformat(),
+        **run.model_dump(mode="json", include={"through"}),
         **record.model_dump(mode="json", exclude={"run", "cost_version"}),
     }
 
