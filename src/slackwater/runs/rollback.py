@@ -25,8 +25,8 @@ def version_to_restore(day: DayRecord, earlier: RunRecord | None, *, to: int, re
         )
     if earlier.run.through:
         raise InputError(
-            f"to: version {to} of {day.date} was provisional, and a later one has replaced it: slackwater history "
-            f"{day.pipeline} --date {day.date} lists the versions"
+            f"to: version {to} of {day.date} is provisional, and only published versions can be published again: "
+            f"slackwater history {day.pipeline} --date {day.date} lists the versions"
         )
     # After a run without an outcome, the table may hold other rows than those of the recorded version.
     is_certain = day.active is None and not day.outcome_unknown

@@ -121,6 +121,13 @@ def test_a_cost_that_is_written_meanwhile_does_not_bring_the_mark_back(world: Li
     assert world.table.run(PIPELINE, DAY, 1).run.through is None
 
 
+def test_the_published_version_has_what_its_last_run_has_waited_for_in_vain(world: LiveWorld) -> None:
+    world.run(live=True)
+    world.time = END
+    assert world.run(missing="weather: no counts").action is FreezeAction.FINISH
+    assert world.table.run(PIPELINE, DAY, 1).missing == ("weather: no counts",)
+
+
 def test_nothing_new_starts_no_job(world: LiveWorld) -> None:
     world.run(live=True)
     again = world.run(live=True)
@@ -261,7 +268,7 @@ def test_a_provisional_version_cannot_be_published_again_by_a_rollback(world: Li
     world.add("flights", "2013-03-13", "17")
     world.time = END
     world.run()
-    with pytest.raises(InputError, match="version 1 of 2013-03-13 was provisional"):
+    with pytest.raises(InputError, match="version 1 of 2013-03-13 is provisional"):
         world.frozen(rollback=1, reason="bad file")
 
 
