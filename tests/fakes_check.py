@@ -117,7 +117,7 @@ class World:
     def publish(self, date: str, **options: Any) -> Run:
         run = self.freeze(date, **options)
         self.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
-        self.recorder.record_published(run)
+        self.recorder.end_published(run)
         return run
 
     def fail(self, run: Run) -> None:

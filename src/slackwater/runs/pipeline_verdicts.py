@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from slackwater.runs.holds import MAX_REASON
+from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputObject, run_manifest
 from slackwater.runs.period import period_of
 from slackwater.runs.record import Run, RunRecord, invalid_input_uri
@@ -59,18 +60,28 @@ class PipelineVerdicts:
         # Most deployments have no verdict: then nothing else is read.
         for record in records if (subjects := set(self.table.subjects())) else ():
             ended = at or record.ended_at
-            if ended is None:
+            # Others may have many: a manifest may be large, and is read only to clear something.
+            wanted = {subject for subject in subjects & _read_by(record, subjects) if self._has_failed(subject, record)}
+            if ended is None or not wanted:
                 continue
             manifest = run_manifest(self.store, record.run)
             periods = self._periods(manifest.objects if manifest else ())
             if record.reads:
                 # Also hours whose events are gone.
-                day = period_of(record.run.date, record.reads.timezone)
-                hours: set[_Period] = {(f"{partition.date}T{partition.hour}", None) for partition in day.partitions()}
+                hours: set[_Period] = {(name, None) for name in _hours(record.run, record.reads)}
                 periods |= {Subject("source", name): hours for name in record.reads.sources}
-            for subject in sorted(subjects & periods.keys()):
+            for subject in sorted(wanted & periods.keys()):
                 reason = f"attempt {record.run.attempt} has published"
                 self._give(subject, periods[subject], "pass", record.run, reason=reason, at=ended)
+
+    def _has_failed(self, subject: Subject, record: RunRecord) -> bool:
+        """Return whether a period of the subject, which the run may have read, has failed because of the run's day."""
+        first, last = "0000", "9999"
+        if record.reads and subject.of == "source":
+            hours = _hours(record.run, record.reads)
+            first, last = hours[0], hours[-1]
+        own = (item for item in self.table.verdicts(subject, first, last) if item.giver == _giver(record.run))
+        return bool(failures(own))
 
     def _periods(self, objects: Iterable[InputObject]) -> dict[Subject, set[_Period]]:
         found = defaultdict[Subject, set[_Period]](set)
@@ -85,7 +96,7 @@ class PipelineVerdicts:
     def _give(
         self, subject: Subject, periods: set[_Period], quality: Quality, run: Run, *, reason: str, at: datetime
     ) -> None:
-        giver, names = f"{run.pipeline} {run.date}", sorted(name for name, _ in periods)
+        giver, names = _giver(run), sorted(name for name, _ in periods)
         before = self.table.verdicts(subject, names[0], names[-1])
         own = [verdict for verdict in before if verdict.giver == giver]
         # Those of an earlier call, or of a later run.
@@ -94,8 +105,8 @@ class PipelineVerdicts:
             periods &= {(verdict.period, verdict.version) for verdict in failures(own)}
         if not periods:
             return
-        # Newer than those before it, also if their writers' time is ahead of ours.
-        at = max([at, *(verdict.at + _INSTANT for verdict in before)])
+        # Newer than those that it replaces, also if their writers' time is ahead of ours.
+        at = max([at, *(verdict.at + _INSTANT for verdict in before if verdict.giver in {"", giver})])
         given = [
             new_verdict(
                 subject,
@@ -112,3 +123,20 @@ class PipelineVerdicts:
         # Stored before the waiting runs are looked up: so no wake-up is lost.
         self.table.put_verdicts(given)
         self.wake(subject, sorted({verdict.period for verdict in given}), at)
+
+
+def _giver(run: Run) -> str:
+    return f"{run.pipeline} {run.date}"
+
+
+def _hours(run: Run, reads: InputDefinition) -> list[str]:
+    """Return the UTC hours of the run's day, in order."""
+    return [f"{partition.date}T{partition.hour}" for partition in period_of(run.date, reads.timezone).partitions()]
+
+
+def _read_by(record: RunRecord, subjects: set[Subject]) -> set[Subject]:
+    """Return what a run has read by its definition; all subjects if that is not known."""
+    if record.reads is None:
+        return subjects
+    tables = {Subject("pipeline", item.table) for item in record.reads.tables if item.days}
+    return tables | {Subject("source", name) for name in record.reads.sources}

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import fields, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from slackwater.errors import AccessDenied, SlackwaterError, Throttled
 from slackwater.late.decision import DecisionRule
 from slackwater.late.monitor import Monitor
+from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.holds import MAX_REASON
 from slackwater.runs.period import period_of
-from slackwater.runs.record import invalid_input_uri
+from slackwater.runs.record import failure_uri, invalid_input_uri, publication_uri
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.verdicts import Subject, Verdict, failures, new_verdict
-from tests.fakes_check import PIPELINE, World, five_days
+from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days
 
 pytestmark = pytest.mark.unit
 
@@ -43,7 +47,7 @@ def refuse(world: World, pipeline: str = PIPELINE, reason: str = REASON) -> None
     world.store.put(invalid_input_uri(run.prefix), b"flights")
     world.store.put(f"{run.prefix}failure.txt", reason.encode())
     for _ in range(2):
-        world.recorder.record_failure(run, error="E", cause="")
+        world.recorder.end_failed(run, error="E", cause="", retried=False)
 
 
 def correct(world: World) -> None:
@@ -51,11 +55,11 @@ def correct(world: World) -> None:
     world.add("flights", DAY, "18", name="correction", rows=500)
 
 
-def clear_unchanged(world: World) -> None:
+def clear_unchanged(world: World, pipeline: str = PIPELINE) -> None:
     """What a check does after its decisions."""
     parts = dict.fromkeys((field.name for field in fields(Monitor)), None)
     monitor = Monitor(**{**parts, "checker": world.checker, "verdicts": world.pipeline_verdicts})
-    monitor.clear_verdicts(world.check())
+    monitor.clear_verdicts(world.checker.check(pipeline=pipeline, as_of=None))
 
 
 def rule(world: World, pipeline: str) -> DecisionRule:
@@ -99,6 +103,20 @@ def test_a_check_clears_the_verdict_when_the_input_is_again_that_of_the_publishe
     assert rule(world, OTHER) is DecisionRule.UNCHANGED
 
 
+def test_checks_clear_the_verdicts_of_two_pipelines_about_the_same_input(world):
+    bad = world.add("flights", DAY, "20", rows=500)
+    refuse(world)
+    refuse(world, OTHER)
+    world.store.delete([bad])
+    world.time += timedelta(hours=4)
+    # Each holds the day of the other one.
+    assert (rule(world, PIPELINE), rule(world, OTHER)) == (DecisionRule.INVALID, DecisionRule.INVALID)
+    clear_unchanged(world)
+    clear_unchanged(world, OTHER)
+    assert failures(stored(world)) == []
+    assert (rule(world, PIPELINE), rule(world, OTHER)) == (DecisionRule.UNCHANGED, DecisionRule.UNCHANGED)
+
+
 def test_its_own_verdict_stops_no_waiting_run_of_the_pipeline(world):
     refuse(world)
     reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
@@ -136,17 +154,77 @@ def test_a_verdict_is_newer_than_one_whose_clock_is_ahead(world):
     assert [item.pipeline for item in failures(stored(world))] == [PIPELINE]
 
 
+def test_a_publication_clears_the_verdict_also_if_the_clock_of_a_partner_is_ahead(world):
+    ahead = world.time + timedelta(minutes=14)
+    by_partner = new_verdict(
+        FLIGHTS, "2013-03-11T17", "fail", version=None, reason="t", principal="push:a", giver="push:a", at=ahead
+    )
+    world.verdicts.put_verdicts([by_partner])
+    refuse(world)
+    world.time += timedelta(minutes=1)
+    world.publish(DAY, force=True)
+    assert [item.giver for item in failures(stored(world))] == ["push:a"]
+
+
 def test_a_long_reason_is_cut(world):
     refuse(world, reason=f"{REASON}: {'x' * 2000}")
     assert len(stored(world)[0].reason) == MAX_REASON
 
 
-def test_a_published_run_of_a_deployment_without_verdicts_reads_no_manifest(world, monkeypatch):
+@pytest.mark.parametrize("is_said_by_others", [False, True])
+def test_a_published_run_without_verdicts_of_its_own_reads_no_manifest(world, monkeypatch, is_said_by_others):
+    if is_said_by_others:
+        refuse(world, OTHER)
     read = list[str]()
     get = world.store.get
     monkeypatch.setattr(world.store, "get", lambda uri: read.append(uri) or get(uri))
     world.recorder.verdicts.of_published([world.table.run(PIPELINE, DAY, 1)])
     assert read == []
+
+
+@pytest.mark.parametrize("has_published", [False, True])
+def test_a_run_is_counted_once_also_if_its_verdicts_are_stored_in_a_second_call(world, monkeypatch, has_published):
+    counted = list[Metric]()
+    recorder = replace(world.recorder, put_metric=lambda metric, value, **subjects: counted.append(metric))
+    run = world.freeze(DAY, force=True)
+    world.store.put(invalid_input_uri(run.prefix), b"flights")
+    if has_published:
+        world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
+    else:
+        world.store.put(failure_uri(run.prefix), REASON.encode())
+
+    def end() -> None:
+        if has_published:
+            recorder.end_published(run)
+        else:
+            recorder.end_failed(run, error="E", cause="", retried=False)
+
+    busy = Throttled("busy")
+    with monkeypatch.context() as patch:
+        for name in ("subjects", "verdicts"):
+            patch.setattr(world.verdicts, name, raising(busy))
+        with pytest.raises(Throttled):
+            end()
+    end()
+    assert counted == [Metric.RUNS_PUBLISHED if has_published else Metric.RUNS_FAILED]
+    assert bool(failures(stored(world))) is not has_published
+
+
+def test_a_publication_is_recorded_also_if_the_function_may_not_read_verdicts(world, monkeypatch):
+    warned = list[str]()
+    recorder = replace(world.recorder, warn=lambda message, **fields: warned.append(message))
+    run = world.freeze(DAY, force=True)
+    world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
+    monkeypatch.setattr(world.verdicts, "subjects", raising(AccessDenied("no")))
+    recorder.end_published(run)
+    assert warned == ["the verdicts of the pipeline were not cleared"]
+
+
+def raising(error: SlackwaterError) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
 def definition(severity: str, depends_on: str) -> dict[str, object]:

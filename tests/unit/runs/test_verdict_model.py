@@ -101,7 +101,7 @@ class Travel(RuleBasedStateMachine):
         run = self.world.freeze(of, pipeline=name, force=True)
         publication = PUBLICATION.model_copy(update={"table": name, "content": content})
         self.world.store.put(f"{run.prefix}publication.json", publication.model_dump_json().encode())
-        self.world.recorder.record_published(run)
+        self.world.recorder.end_published(run)
         version: Node = ("pipeline", name, of, run.attempt)
         self.current[name, of], self.content[version], self.read[version] = run.attempt, content, read
         for node in read:
@@ -122,7 +122,7 @@ class Travel(RuleBasedStateMachine):
         self.world.store.put(f"{run.prefix}failure.txt", b"InputInvalid: steps.rows: row_count failed")
         before = self.waited_for()
         for _ in range(2):
-            self.world.recorder.record_failure(run, error="E", cause="")
+            self.world.recorder.end_failed(run, error="E", cause="", retried=False)
         self.check_woken(before, set())
         for node in read:
             if node[1] == refused.removeprefix("of_"):
