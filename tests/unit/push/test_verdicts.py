@@ -75,6 +75,11 @@ def test_a_partner_does_not_clear_what_a_person_has_said():
         ({"document": a_verdict(hour="2010-03-13T20")}, 400, "unreadable_verdict", "more than 400 days ago"),
         ({"document": a_verdict(as_of="2013-03-12T09:00")}, 400, "unreadable_verdict", "as_of: "),
         ({"document": a_verdict(as_of="2013-03-14T09:00Z")}, 400, "unreadable_verdict", "is in the future"),
+        ({"document": a_verdict(as_of="0001-01-01T00:00:00+23:59")}, 400, "unreadable_verdict", "as_of: "),
+        ({"document": a_verdict(as_of="9999-12-31T23:59:59-23:59")}, 400, "unreadable_verdict", "as_of: "),
+        # It would be read as a line about another verdict.
+        ({"document": a_verdict(reason="x\nthings: pass")}, 400, "unreadable_verdict", "reason: it has a line feed"),
+        ({"document": a_verdict(reason="x\x1b[2K")}, 400, "unreadable_verdict", "reason: it has a line feed"),
         ({"document": a_verdict(other=1)}, 400, "unreadable_verdict", "other: Extra inputs are not permitted"),
     ],
 )
