@@ -49,7 +49,7 @@ class ReceiverStack(FunctionStack):
         function = self.function(
             "receive_events",
             sends_states=True,
-            wakes_runs=True,
+            stores_verdicts=True,
             description="Accepts pushed events and writes raw partitions; accepts reports of how many were sent",
             environment={
                 **self._raw,
