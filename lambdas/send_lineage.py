@@ -11,6 +11,7 @@ from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import FunctionResources, function_resources
 from slackwater.errors import CloudError
 from slackwater.lineage.run_events import RunEvents
+from slackwater.runs.record import RunState
 
 logger = Logger()
 
@@ -26,10 +27,15 @@ class SendLineageRequest(BaseModel):
 
 
 def run_events(resources: FunctionResources, request: SendLineageRequest) -> RunEvents:
-    """Return the events of the request's run. Raises `CloudError` if the run table does not contain it."""
+    """Return the events of the request's run.
+
+    Raises `CloudError` if the run table does not contain it, or for the end of a run that has not ended.
+    """
     record = resources.run_table.run(request.pipeline, request.date, request.attempt)
     if record is None:
         raise CloudError(f"the run table has no attempt {request.attempt} of {request.pipeline} for {request.date}")
+    if request.event == "ended" and record.state is RunState.RUNNING:
+        raise CloudError(f"attempt {request.attempt} of {request.pipeline} for {request.date} has not ended")
     settings = resources.settings
     return RunEvents(
         record,

@@ -108,7 +108,7 @@ class DayClient(ClientResources):
         `UnknownName`, `DayChanged`, `AccessDenied`, `CloudError`; the same call can be repeated.
         """
         from slackwater.aws.lineage_requests import LineageRequests
-        from slackwater.client.days.stop import RunStopper, WaitStopper
+        from slackwater.client.days.stop import RunStopper, WaitStopper, log_warning
         from slackwater.runs.outcome import RunRecorder
         from slackwater.state.waits import DayKey
 
@@ -116,7 +116,7 @@ class DayClient(ClientResources):
             waits = WaitStopper(state_machines=self.state_machines, table=self.run_table, waits=self.wait_table)
             if stopped := waits.stop(DayKey(self.project.stored_name(run), self._period(run, date))):
                 return stopped
-        lineage = LineageRequests(self.clients, self.settings.lineage_function)
+        lineage = LineageRequests(self.clients, self.settings.lineage_function, warn=log_warning)
         recorder = RunRecorder(store=self.store, table=self.run_table, now=utc_now, on_ended=lineage.ended)
         stopper = RunStopper(state_machines=self.state_machines, recorder=recorder, logs=self.logs)
         return stopper.stop(self.attempt(run, date=date))

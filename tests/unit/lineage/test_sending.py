@@ -242,6 +242,9 @@ def test_a_failed_call_is_an_error_of_the_function_so_that_lambda_repeats_it(web
         called(request)
     with pytest.raises(CloudError, match=f"has no attempt 9 of {PIPELINE} for {OF}"):
         called({**request, "attempt": 9})
+    runs.start(force=True)
+    with pytest.raises(CloudError, match=f"attempt 2 of {PIPELINE} for {OF} has not ended"):
+        called({**request, "event": "ended", "attempt": 2})
 
 
 # What asks for events.
