@@ -60,16 +60,17 @@ class PipelineVerdicts:
         # Most deployments have no verdict: then nothing else is read.
         for record in records if (subjects := set(self.table.subjects())) else ():
             ended = at or record.ended_at
-            # Others may have many: a manifest may be large, and is read only to clear something.
             wanted = {subject for subject in subjects & _read_by(record, subjects) if self._has_failed(subject, record)}
             if ended is None or not wanted:
                 continue
-            manifest = run_manifest(self.store, record.run)
-            periods = self._periods(manifest.objects if manifest else ())
+            periods = dict[Subject, set[_Period]]()
             if record.reads:
                 # Also hours whose events are gone.
                 hours: set[_Period] = {(name, None) for name in _hours(record.run, record.reads)}
-                periods |= {Subject("source", name): hours for name in record.reads.sources}
+                periods = {Subject("source", name): hours for name in record.reads.sources}
+            # It may be large, and only it names versions.
+            if not wanted <= periods.keys() and (manifest := run_manifest(self.store, record.run)):
+                periods = self._periods(manifest.objects) | periods
             for subject in sorted(wanted & periods.keys()):
                 reason = f"attempt {record.run.attempt} has published"
                 self._give(subject, periods[subject], "pass", record.run, reason=reason, at=ended)
