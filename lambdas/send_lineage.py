@@ -56,8 +56,13 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """
     request, resources = SendLineageRequest.model_validate(event), function_resources()
     events = run_events(resources, request)
-    found = events.started() if request.event == "started" else events.ended()
     with resources.open_lineage_receiver() as receiver:
-        sent = receiver.send(found)
+        if request.event == "ended":
+            sent = receiver.send(events.ended())
+        else:
+            sent = receiver.send(events.started())
+            # Receivers show the state of the last event, and this one may have been repeated for minutes.
+            if (events := run_events(resources, request)).record.state is not RunState.RUNNING:
+                sent += receiver.send(events.ended())
     logger.info("lineage sent", extra={"event": request.event, "events": sent})
     return {"events": sent}
