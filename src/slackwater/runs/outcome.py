@@ -142,7 +142,10 @@ class RunRecorder:
         if failure.is_new and self.put_metric and not ended.retry:
             self.put_metric(Metric.RUNS_FAILED, 1, pipeline=run.pipeline)
         if self.verdicts and failure.error_type == InputInvalid.__name__:
-            self.verdicts.of_failed(self._record(run))
+            record = self._record(run)
+            # One that a later run has closed as lost gives none: the later one may have published already.
+            if record.error == failure.reason:
+                self.verdicts.of_failed(record)
         with self._best_effort("the cost of the run was not recorded"):
             self.record_cost(run)
             self._record_earlier_costs(run)

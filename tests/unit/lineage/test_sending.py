@@ -291,6 +291,8 @@ def test_the_start_and_each_end_of_a_run_are_sent(runs):
     runs.time += timedelta(minutes=5)
     start("three")  # the execution `lost` does not run any more
     assert asked[5:] == [("started", 3), ("ended", 3), ("started", 4)]
+    start("three")  # a repeated call
+    assert asked[8:] == [("started", 4)]
 
 
 @pytest.mark.parametrize("compose", [freeze_inputs.freezer, record_run.recorder])

@@ -20,7 +20,7 @@ from slackwater.runs.period import period_of
 from slackwater.runs.record import failure_uri, invalid_input_uri, publication_uri
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.verdicts import Subject, Verdict, failures, new_verdict
-from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days
+from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days, freezer_of
 
 pytestmark = pytest.mark.unit
 
@@ -164,6 +164,19 @@ def test_a_publication_clears_the_verdict_also_if_the_clock_of_a_partner_is_ahea
     world.time += timedelta(minutes=1)
     world.publish(DAY, force=True)
     assert [item.giver for item in failures(stored(world))] == ["push:a"]
+
+
+def test_a_run_that_a_later_one_has_closed_as_lost_gives_no_verdict(world):
+    lost = world.freeze(DAY, force=True)
+    world.store.put(invalid_input_uri(lost.prefix), b"flights")
+    world.store.put(failure_uri(lost.prefix), REASON.encode())
+    world.executions.running = set()
+    run = freezer_of(world).freeze(pipeline=PIPELINE, date=DAY, execution="next", correlation_id="c", force=True).run
+    world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
+    world.recorder.end_published(run)
+    # Its function still works. Nothing would clear what it says.
+    world.recorder.end_failed(lost, error="E", cause="", retried=False)
+    assert stored(world) == []
 
 
 def test_a_long_reason_is_cut(world):
