@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from slackwater.runs.holds import MAX_REASON
 from slackwater.runs.period import period_of
 from slackwater.runs.record import failure_uri, invalid_input_uri, publication_uri
 from slackwater.runs.waits.verdicts import VerdictReader
-from slackwater.state.verdicts import Subject, Verdict, failures, new_verdict
+from slackwater.state.verdicts import Subject, Verdict, describe_verdicts, failures, new_verdict
 from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days, freezer_of
 
 pytestmark = pytest.mark.unit
@@ -267,3 +267,16 @@ def test_only_an_input_can_be_refused():
         "steps.checked.with.rules.0.severity: a verdict is about a source or a table of another pipeline, and some is "
         "neither: check it in a step that reads the input itself, or write `fail`"
     ) in str(raised.value)
+
+
+def test_versions_that_were_refused_together_are_one_line():
+    at = datetime(2013, 3, 12, tzinfo=UTC)
+    given = [
+        new_verdict(
+            Subject("pipeline", "days"), f"2013-03-0{day}", "fail", version=day, reason="r", principal="p", at=at
+        )
+        for day in range(1, 6)
+    ]
+    assert list(describe_verdicts(given)) == [
+        "days 2013-03-01, version 1 and 4 more versions: fail, by p since 2013-03-12 00:00 UTC: r"
+    ]
