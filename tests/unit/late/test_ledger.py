@@ -160,6 +160,24 @@ def test_late_data_of_a_day_before_the_window_has_one_row_until_a_run_takes_it_i
     assert world.counted[1:] == [(Metric.LATE_BYTES, 30)]
 
 
+def test_an_input_that_a_run_has_read_and_that_comes_back_has_a_new_row(world):
+    world.time += timedelta(days=20)
+    late = world.add("flights", DAY, "20", name="late", rows=30)
+    world.table.record_ledger_day(PIPELINE, DAY, at=world.time)
+    assert passed_over(world) == 1
+    world.publish(DAY)  # at the instant of the check
+    world.time += timedelta(hours=1)
+    world.store.delete([late])
+    world.hold_decisions().release(PIPELINE, DAY, reason="it was wrong")
+    world.publish(DAY)
+    world.time += timedelta(hours=1)
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.table.record_ledger_day(PIPELINE, DAY, at=world.time)
+    assert passed_over(world) == 3
+    runs = [("manual", "rerun", 2), ("manual", "rerun", 3)]
+    assert whys(world, DAY) == [("older", "ignore", None), *runs, ("older", "ignore", None)]
+
+
 def test_late_data_of_a_day_on_hold_before_the_window_has_the_rule_of_the_hold(world):
     world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=17/a.parquet"])
     world.monitor()

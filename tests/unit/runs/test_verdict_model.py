@@ -79,7 +79,9 @@ class Travel(RuleBasedStateMachine):
         self.objects: set[tuple[str, str]] = set()
         self.current: dict[tuple[str, str], int] = {}
         self.content: dict[Node, str] = {}
-        self.read: dict[Node, set[Node]] = {}
+        self.manifests: dict[Node, str] = {}
+        self.read: dict[str, set[Node]] = {}
+        """By manifest. Rows identify what was read: a later run that reads the same names the newest versions in it."""
         self.failed: dict[Node, set[str]] = {}
         """By whom: a pipeline and its day, or `""` for people."""
         self.given = 0
@@ -103,7 +105,8 @@ class Travel(RuleBasedStateMachine):
         self.world.store.put(f"{run.prefix}publication.json", publication.model_dump_json().encode())
         self.world.recorder.record_published(run)
         version: Node = ("pipeline", name, of, run.attempt)
-        self.current[name, of], self.content[version], self.read[version] = run.attempt, content, read
+        self.current[name, of], self.content[version] = run.attempt, content
+        self.manifests[version], self.read[run.manifest] = run.manifest, read
         for node in read:
             self.failed.get(node, set()).discard(f"{name} {of}")
         days = ProjectDays(project=self.world.project, now=self.world.now)
@@ -120,6 +123,7 @@ class Travel(RuleBasedStateMachine):
         run = self.world.freeze(of, pipeline=name, force=True)
         self.world.store.put(f"{run.prefix}invalid-input.txt", refused.encode())
         self.world.store.put(f"{run.prefix}failure.txt", b"InputInvalid: steps.rows: row_count failed")
+        self.read[run.manifest] = read
         before = self.waited_for()
         for _ in range(2):
             self.world.recorder.record_failure(run, error="E", cause="")
@@ -190,7 +194,7 @@ class Travel(RuleBasedStateMachine):
         for node in reached:
             if self.failed.get(node):
                 found.add(node)
-            for read in self.read.get(node, ()):
+            for read in self.read[self.manifests[node]] if node in self.manifests else ():
                 kind, name, period, attempt = read
                 if kind == "pipeline":
                     # The same rows as those of the present version: no run would read anything else.
