@@ -65,6 +65,8 @@ class Deployment(BaseModel):
     record_run_function: str
     await_inputs_function: str = ""
     """Deployments of older versions do not name it."""
+    redrive_events_function: str = ""
+    """Deployments of older versions do not name it."""
     run_stage_uri: str
     """URI of the entry point of the jobs that run stages."""
     files_prefix: str

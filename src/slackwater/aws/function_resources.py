@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from slackwater.late.changes.outbox import Outbox
     from slackwater.late.ledger import Ledger
     from slackwater.receiver.push.receive import Receiver
+    from slackwater.receiver.push.redrive import Redriver
     from slackwater.receiver.push.request import EventsApi
     from slackwater.receiver.push.tokens import Tokens
     from slackwater.runs.cost_recorder import CostRecorder
@@ -136,6 +137,13 @@ class FunctionResources(Resources):
         from slackwater.receiver.push.receive import Receiver
 
         return Receiver(raw_writer=self.raw_writer, now=utc_now, put_rejected=self._put_rejected)
+
+    @cached_property
+    def redriver(self) -> Redriver:
+        """Sends rejected events again."""
+        from slackwater.receiver.push.redrive import Redriver
+
+        return Redriver(receiver=replace(self.receiver, put_metric=put_metric))
 
     def put_report(self, report: Report) -> None:
         """Store a report, and have the states of its hours computed. Raises `CloudError`."""

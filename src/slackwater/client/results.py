@@ -10,7 +10,7 @@ from slackwater.late.decision import CheckReport, DayDecision, LateDecision
 from slackwater.late.report.sections import report_sections
 from slackwater.late.suggest import Suggestion
 from slackwater.receiver.pull.file_cache import FileEntry
-from slackwater.receiver.pull.rejects_reader import RejectedEventOnDay
+from slackwater.receiver.pull.rejects_reader import RejectedDay, RejectedEventOnDay
 from slackwater.receiver.pull.removed_files import DoubtfulFiles
 from slackwater.receiver.push.tokens import Token
 from slackwater.runs.inputs.unstored_files import describe_unstored
@@ -29,6 +29,7 @@ __all__ = [
     "FileEntry",
     "LateDecision",
     "OnProgress",
+    "RejectedDay",
     "RejectedEventOnDay",
     "RunRecord",
     "RunSteps",

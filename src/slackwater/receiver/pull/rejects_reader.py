@@ -22,10 +22,9 @@ from slackwater.receiver.writing.redrives import (
     SentAgain,
     objects_by_batch,
     read_sent_again,
-    redrives_prefix,
 )
 from slackwater.receiver.writing.stored_rejects import StoredReject, read_rejects
-from slackwater.sources.rejected_events import rejects_prefix
+from slackwater.sources.rejected_events import redrives_prefix, rejects_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
 # Objects that are read at the same time. A read mostly waits for S3.

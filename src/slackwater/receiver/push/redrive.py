@@ -47,14 +47,13 @@ from slackwater.receiver.writing.redrives import (
     objects_by_batch,
     read_sent_again,
     record_uri,
-    redrives_prefix,
     stored_uri,
 )
-from slackwater.receiver.writing.rejected_hours import count_bins, rejected_by_hour
+from slackwater.receiver.writing.rejected_hours import RejectedBins, count_bins, metadata_of, rejected_by_hour
 from slackwater.receiver.writing.stored_rejects import StoredReject, read_rejects
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME
-from slackwater.sources.rejected_events import rejects_prefix
+from slackwater.sources.rejected_events import redrives_prefix, rejects_prefix
 from slackwater.state.facts import RejectedEvents
 from slackwater.storage import ObjectStore
 
@@ -83,6 +82,16 @@ class Redriven(Record):
     rules: tuple[RuleOutcome, ...]
     stored_before: int
     """Events that an earlier call has stored."""
+
+    @property
+    def accepted(self) -> int:
+        """The events that were accepted, or would be."""
+        return sum(rule.accepted for rule in self.rules)
+
+    @property
+    def rejected(self) -> int:
+        """The events that were rejected again, or would be."""
+        return sum(failed.events for rule in self.rules for failed in rule.failed)
 
 
 class _Read(NamedTuple):
@@ -179,7 +188,7 @@ class Redriver:
         if not indexes:
             return None
         read = _read(batch, indexes, source, sent_at=self.receiver.now().astimezone(UTC))
-        is_known = all(sent.newest.get(event.index) == event for event in read.record.failed)
+        is_known = all(sent.newest.get(event.position) == event for event in read.record.failed)
         return None if is_known and not read.record.accepted else read
 
     def _finish(self, batch: _Batch, uri: str) -> None:
@@ -196,16 +205,17 @@ class Redriver:
     def _write(self, batch: _Batch, uri: str, read: _Read) -> None:
         """Store the accepted events of a record; write no object twice."""
         name = uri.rpartition("/")[2].removesuffix(".json")
+        bins = _counted(batch, read.record.accepted)
         if read.record.accepted:
             if batch.receipt.definition.counts:
-                self.receiver.put_rejected(batch.source, _no_longer_rejected(batch, read.record.accepted, origin=name))
+                self.receiver.put_rejected(batch.source, _no_longer_rejected(batch, bins, origin=name))
             self.receiver.raw_writer.write_events(
                 read.record.definition,
                 read.split,
                 batch_ids=[name],
                 on_new=lambda events: self.receiver.count(Metric.EVENTS_ACCEPTED, events, batch.source),
             )
-        self._store.put_new(stored_uri(uri), b"")
+        self._store.put_new(stored_uri(uri), b"", metadata=metadata_of(bins))
 
 
 def _rule(event: StoredReject, sent: SentAgain) -> str:
@@ -227,7 +237,7 @@ def _read(batch: _Batch, indexes: Sequence[int], definition: Source, *, sent_at:
         FailedAgain(indexes[row["index"]], row["rule"], row["reason"])
         for row in checked.rejections.select(["index", "rule", "reason"]).to_pylist()
     )
-    rejected = {event.index for event in failed}
+    rejected = {event.position for event in failed}
     accepted = tuple(index for index in indexes if index not in rejected)
     table, hours = checked.table, event_hours(checked.table)
     digest = events_digest(checked.rejections["index"].combine_chunks(), hours)
@@ -243,18 +253,21 @@ def _read(batch: _Batch, indexes: Sequence[int], definition: Source, *, sent_at:
     return _Read(record, HourSplit(table, split.hours))
 
 
-def _no_longer_rejected(batch: _Batch, accepted: Sequence[int], *, origin: str) -> dict[datetime, RejectedEvents]:
-    """Return the events as they were counted when they were rejected, with negative numbers."""
+def _counted(batch: _Batch, accepted: Sequence[int]) -> RejectedBins:
+    """Return the events by the time in them, as they were counted when they were rejected."""
     definition = batch.receipt.definition
     checked = _check(batch, accepted, definition)
     # A release that reads more than the one that has rejected them may accept some.
     others = pa.table(
         {EVENT_TIME: checked.table[EVENT_TIME], KEY_NUMBER: key_numbers(checked.table, definition.count_keys)}
     )
-    counted = pa.concat_tables([checked.rejections.select([EVENT_TIME, KEY_NUMBER]), others])
-    hours = rejected_by_hour(
-        count_bins(counted), definition.count_keys, origin=origin, received_at=batch.receipt.received_at
-    )
+    return count_bins(pa.concat_tables([checked.rejections.select([EVENT_TIME, KEY_NUMBER]), others]))
+
+
+def _no_longer_rejected(batch: _Batch, bins: RejectedBins, *, origin: str) -> dict[datetime, RejectedEvents]:
+    """Return the accepted events by hour, as negative numbers of rejected ones."""
+    receipt = batch.receipt
+    hours = rejected_by_hour(bins, receipt.definition.count_keys, origin=origin, received_at=receipt.received_at)
     return {
         hour: RejectedEvents(
             origin,

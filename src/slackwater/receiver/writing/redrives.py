@@ -16,6 +16,7 @@ from pydantic import AwareDatetime
 
 from slackwater.model import Record
 from slackwater.sources.definition import Source
+from slackwater.sources.rejected_events import STORED, redrives_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
 _NAME = re.compile(r"/(?P<batch>[^/]+)-(?P<number>\d{4})(?P<ending>\.json|\.stored)$")
@@ -24,8 +25,8 @@ _NAME = re.compile(r"/(?P<batch>[^/]+)-(?P<number>\d{4})(?P<ending>\.json|\.stor
 class FailedAgain(NamedTuple):
     """An event that was rejected again."""
 
-    index: int
-    """In its first batch, from 0."""
+    position: int
+    """Its index in its first batch."""
     rule: str
     reason: str
 
@@ -46,7 +47,7 @@ class Redrive(Record):
     @property
     def indexes(self) -> list[int]:
         """The indexes of all events that were read, in order."""
-        return sorted([*self.accepted, *(event.index for event in self.failed)])
+        return sorted([*self.accepted, *(event.position for event in self.failed)])
 
 
 class RedriveObjects(NamedTuple):
@@ -75,15 +76,9 @@ class SentAgain:
         self.accepted.update(record.accepted)
         if is_stored:
             self.stored.update(record.accepted)
-        self.newest.update({event.index: event for event in record.failed})
+        self.newest.update({event.position: event for event in record.failed})
         for index in record.indexes:
             self.times[index] = self.times.get(index, 0) + 1
-
-
-def redrives_prefix(bucket: str, source: str, date: str = "", batch_id: str = "") -> str:
-    """Return the URI prefix of the records of a source, of a day (of the first receipt), or of one of its batches."""
-    day = f"date={date}/" if date else ""
-    return f"s3://{bucket}/redriven/source={source}/{day}{f'{batch_id}-' if batch_id else ''}"
 
 
 def record_uri(bucket: str, source: str, date: str, batch_id: str, number: int) -> str:
@@ -93,7 +88,7 @@ def record_uri(bucket: str, source: str, date: str, batch_id: str, number: int) 
 
 def stored_uri(record: str) -> str:
     """Return the URI of the object that exists once the accepted events of a record are stored."""
-    return f"{record.removesuffix('.json')}.stored"
+    return f"{record.removesuffix('.json')}{STORED}"
 
 
 def objects_by_batch(objects: Iterable[StoredObject]) -> Mapping[str, RedriveObjects]:
@@ -104,7 +99,7 @@ def objects_by_batch(objects: Iterable[StoredObject]) -> Mapping[str, RedriveObj
             if match["ending"] == ".json":
                 records[match["batch"]].append(item.uri)
             else:
-                stored[match["batch"]].add(f"{item.uri.removesuffix('.stored')}.json")
+                stored[match["batch"]].add(f"{item.uri.removesuffix(STORED)}.json")
     return {batch: RedriveObjects(tuple(uris), frozenset(stored[batch])) for batch, uris in records.items()}
 
 
