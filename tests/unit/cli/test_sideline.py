@@ -11,6 +11,7 @@ import pytest
 
 from slackwater.cli.commands.sideline import read_days
 from slackwater.cli.main import run
+from slackwater.client.days.rejected_rows import RejectedRow
 from slackwater.receiver.parsing.rejections import RejectionRule
 from slackwater.receiver.pull.rejects_reader import RejectsReader
 from slackwater.receiver.writing.redrives import FailedAgain, Redrive, record_uri, stored_uri
@@ -310,3 +311,51 @@ def test_days_are_utc_days():
     before, days, after = datetime.now(UTC).date(), read_days(None, None), datetime.now(UTC).date()
     assert len(days) == 7
     assert days[0] in {before.isoformat(), after.isoformat()}
+
+
+class TestPipeline:
+    ROWS = (
+        RejectedRow("daily_delays", "2013-03-10", 2, "checked", "range", "distance: less than 1", {"distance": -1}),
+        RejectedRow("daily_delays", "2013-03-10", 2, "checked", "range", "distance: less than 1", {"distance": -2}),
+        RejectedRow("daily_delays", "2013-03-10", 2, "checked", "not_null", "carrier: no value", {"carrier": None}),
+    )
+
+    @pytest.fixture(autouse=True)
+    def rows(self, monkeypatch):
+        use_client(monkeypatch, SimpleNamespace(rejected_rows=lambda pipeline, date: iter(self.ROWS)))
+
+    def test_rows_of_the_published_run_are_counted_by_step_and_rule(self, printed_by, document_of):
+        arguments = ("sideline", "daily_delays", "--date", "2013-03-10")
+        document = document_of(*arguments, *PROJECT)
+        assert (document["pipeline"], document["date"], document["attempt"]) == ("daily_delays", "2013-03-10", 2)
+        assert document["rules"] == [
+            {
+                "step": "checked",
+                "rule": "range",
+                "reason": "distance: less than 1",
+                "rejected": 2,
+                "example": {"distance": -1},
+            },
+            {
+                "step": "checked",
+                "rule": "not_null",
+                "reason": "carrier: no value",
+                "rejected": 1,
+                "example": {"carrier": None},
+            },
+        ]
+        assert printed_by(*arguments, *PROJECT).out.splitlines() == [
+            "daily_delays 2013-03-10, attempt 2: 3 rows rejected",
+            "step     rule      reason                 rejected  first row",
+            'checked  range     distance: less than 1         2  {"distance": -1}',
+            'checked  not_null  carrier: no value             1  {"carrier": null}',
+        ]
+
+    def test_a_day_without_rejected_rows(self, printed_by, monkeypatch):
+        use_client(monkeypatch, SimpleNamespace(rejected_rows=lambda pipeline, date: iter(())))
+        shown = printed_by("sideline", "daily_delays", "--date", "2013-03-10", *PROJECT).out
+        assert shown == "the published run of daily_delays 2013-03-10 has rejected no rows\n"
+
+    def test_a_pipeline_needs_a_date(self, printed_by):
+        shown = printed_by("sideline", "daily_delays", *PROJECT, code=2).err
+        assert "--date: daily_delays is a pipeline: give the day whose published run has rejected rows" in shown

@@ -36,11 +36,14 @@ group = command_group("sideline", "Rejected events, their reasons, and sending t
     "slackwater sideline list",
     "slackwater sideline weather --date 2013-03-08",
     "slackwater sideline list weather --since 2013-03-08",
+    "slackwater sideline daily_delays --date 2013-03-08",
     name="list",
     group=group,
 )
 def list_(
-    source: Annotated[str | None, argument("SOURCE", "A source of the project. Default: all.")] = None,
+    source: Annotated[
+        str | None, argument("SOURCE", "A source of the project, or a pipeline with --date. Default: all sources.")
+    ] = None,
     date: Date = None,
     since: Annotated[str | None, date_option(text="Events that were received on this day (UTC) or later.")] = None,
     *,
@@ -49,8 +52,13 @@ def list_(
     """Count rejected events by day, source and rule, the latest day first; of one source, with the first of each rule.
 
     Without --date and --since: the last seven days. An event that was sent again counts by its latest rejection; one
-    that is stored since does not count.
+    that is stored since does not count. Of a pipeline, count the rows that the steps of the published run of a day have
+    rejected.
     """
+    if source in session.project.known_names and source not in session.project.sources:
+        from slackwater.cli.rejected_rows import list_rejected_rows
+
+        return list_rejected_rows(session, source, date)
     days = read_days(date, since)
     names = [session.project.source(source).source] if source else sorted(session.project.sources)
     by_source = chain.from_iterable(session.client.rejects.days(name, days) for name in names)
