@@ -78,8 +78,9 @@ def _print(totals: RedriveTotals) -> None:
         rows.append((rule, found.accepted, found.rejected, reasons[0] if reasons else ""))
         rows += [("", "", "", reason) for reason in reasons[1:]]
     if rows:
-        accepted = "would be accepted" if totals.dry_run else "accepted"
-        print_table(("rule", accepted, "rejected again", "first reason"), rows)
+        print_table(("rule", "accepted", "rejected again", "first reason"), rows)
+        if totals.dry_run:
+            print_text("a dry run: nothing was stored")
     else:
         print_text(f"no rejected events of {totals.source} on {totals.date} to send again")
     if totals.stored_before:
