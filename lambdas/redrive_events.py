@@ -29,7 +29,7 @@ class RedriveRequest(BaseModel):
 
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return what became of the rejected events, a `slackwater.receiver.push.redrive.Redriven` as JSON.
+    """Return what became of the rejected events, a `slackwater.receiver.push.redriven.Redriven` as JSON.
 
     Raises `SlackwaterError`. The same call again stores what is missing, and nothing twice.
     """

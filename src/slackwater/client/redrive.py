@@ -15,7 +15,7 @@ from slackwater.aws.failures import translated
 from slackwater.errors import CloudError, InputError, SlackwaterError
 from slackwater.receiver.parsing.rejections import RejectionRule
 from slackwater.receiver.pull.rejects_reader import RejectsReader
-from slackwater.receiver.push.redrive import Redriven
+from slackwater.receiver.push.redriven import Redriven
 from slackwater.receiver.writing.stored_rejects import UNKNOWN
 
 # Batches that are sent at the same time: each call mostly waits for S3.

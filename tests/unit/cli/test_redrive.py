@@ -169,3 +169,20 @@ def test_a_deployment_without_the_function(deployed):
     deployed.client.settings.redrive_events_function = ""
     with pytest.raises(NotDeployed, match="run slackwater deploy"):
         deployed.client.redrive("weather", DATE)
+
+
+def test_an_interrupted_command_says_how_to_go_on(deployed, capsys):
+    batches = [deployed.send({"id": str(number), "count": "many"}) for number in range(30)]
+    invoke, calls = deployed.invoke, []
+
+    def interrupted(**request):
+        calls.append(request)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return invoke(**request)
+
+    deployed.invoke = interrupted
+    assert run([*REDRIVE, *PROJECT]) == 130
+    assert "stopped: what was sent is stored. The same command sends the rest." in capsys.readouterr().err
+    # Those that were being sent are finished, and no further ones are sent.
+    assert len(calls) < len(batches)

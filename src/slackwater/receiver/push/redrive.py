@@ -15,8 +15,7 @@ counts show their events as missing: no reader sees an event as rejected and as 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -26,12 +25,12 @@ import pyarrow.compute as pc
 
 from slackwater.errors import DataError, ObjectMissing, UnknownName
 from slackwater.metrics import Metric
-from slackwater.model import Record
 from slackwater.receiver.parsing.count_keys import KEY_NUMBER, key_numbers
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.json_lines import parse_line
 from slackwater.receiver.parsing.rejections import RejectionRule
 from slackwater.receiver.push.receive import Receipt, Receiver, events_digest, receipt_uri
+from slackwater.receiver.push.redriven import Redriven
 from slackwater.receiver.writing.partitioning import (
     HourSplit,
     add_metadata,
@@ -56,42 +55,6 @@ from slackwater.sources.event_schema import EVENT_TIME
 from slackwater.sources.rejected_events import redrives_prefix, rejects_prefix
 from slackwater.state.facts import RejectedEvents
 from slackwater.storage import ObjectStore
-
-
-class FailedRule(Record):
-    """Events that a rule rejects again."""
-
-    rule: str
-    events: int
-    reason: str
-    """Of the first of them."""
-
-
-class RuleOutcome(Record):
-    """What became of the events that were rejected by one rule."""
-
-    rule: str
-    """Of their latest rejection."""
-    accepted: int
-    failed: tuple[FailedRule, ...]
-
-
-class Redriven(Record):
-    """What became of the rejected events of a batch."""
-
-    rules: tuple[RuleOutcome, ...]
-    stored_before: int
-    """Events that an earlier call has stored."""
-
-    @property
-    def accepted(self) -> int:
-        """The events that were accepted, or would be."""
-        return sum(rule.accepted for rule in self.rules)
-
-    @property
-    def rejected(self) -> int:
-        """The events that were rejected again, or would be."""
-        return sum(failed.events for rule in self.rules for failed in rule.failed)
 
 
 class _Read(NamedTuple):
@@ -143,7 +106,7 @@ class Redriver:
                     self._write(batch, uri, read)
                 sent.add(read.record, is_stored=not dry_run)
                 break
-        return _outcome(batch, before, sent, rule)
+        return Redriven.of(batch.events, before, sent, rule)
 
     @property
     def _store(self) -> ObjectStore:
@@ -181,7 +144,7 @@ class Redriver:
             index
             for index, event in batch.events.items()
             if index not in sent.accepted
-            and rule in {None, _rule(event, sent)}
+            and rule in {None, sent.rule_of(event)}
             # What is stored of it is not what the partner has sent.
             and event.rule != RejectionRule.NOT_UTF8
         ]
@@ -216,12 +179,6 @@ class Redriver:
                 on_new=lambda events: self.receiver.count(Metric.EVENTS_ACCEPTED, events, batch.source),
             )
         self._store.put_new(stored_uri(uri), b"", metadata=metadata_of(bins))
-
-
-def _rule(event: StoredReject, sent: SentAgain) -> str:
-    """Return the rule of the latest rejection of an event."""
-    newest = sent.newest.get(event.index)
-    return newest.rule if newest else event.rule
 
 
 def _check(batch: _Batch, indexes: Sequence[int], definition: Source) -> CheckedEvents:
@@ -276,30 +233,3 @@ def _no_longer_rejected(batch: _Batch, bins: RejectedBins, *, origin: str) -> di
         )
         for hour, events in hours.items()
     }
-
-
-def _outcome(batch: _Batch, before: SentAgain, after: SentAgain, rule: str | None) -> Redriven:
-    """Return what became of the events that were not stored before, by the rule of their rejection then."""
-    accepted, failed = defaultdict[str, int](int), defaultdict[str, list[FailedAgain]](list)
-    for index, event in batch.events.items():
-        name = _rule(event, before)
-        if index in before.stored or (rule not in {None, name} and index not in after.accepted):
-            continue
-        if index in after.accepted:
-            accepted[name] += 1
-        else:
-            failed[name].append(after.newest.get(index) or FailedAgain(index, event.rule, event.reason))
-    rules = tuple(
-        RuleOutcome(rule=name, accepted=accepted[name], failed=_failed_rules(failed[name]))
-        for name in sorted({*accepted, *failed})
-    )
-    return Redriven(rules=rules, stored_before=len(before.stored))
-
-
-def _failed_rules(events: Iterable[FailedAgain]) -> tuple[FailedRule, ...]:
-    by_rule: dict[str, list[FailedAgain]] = {}
-    for event in events:
-        by_rule.setdefault(event.rule, []).append(event)
-    return tuple(
-        FailedRule(rule=rule, events=len(found), reason=found[0].reason) for rule, found in sorted(by_rule.items())
-    )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pydantic import AwareDatetime
 
 from slackwater.model import Record
+from slackwater.receiver.writing.stored_rejects import StoredReject
 from slackwater.sources.definition import Source
 from slackwater.sources.rejected_events import STORED, redrives_prefix
 from slackwater.storage import ObjectStore, StoredObject
@@ -79,6 +80,11 @@ class SentAgain:
         self.newest.update({event.position: event for event in record.failed})
         for index in record.indexes:
             self.times[index] = self.times.get(index, 0) + 1
+
+    def rule_of(self, event: StoredReject) -> str:
+        """Return the rule of the latest rejection of an event."""
+        newest = self.newest.get(event.index)
+        return newest.rule if newest else event.rule
 
 
 def record_uri(bucket: str, source: str, date: str, batch_id: str, number: int) -> str:
