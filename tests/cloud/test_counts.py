@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import duckdb
 import httpx
 import pytest
 
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.template_files import replace_file
 from tests.cloud.alarms.drill import until
 
 pytestmark = pytest.mark.cloud
@@ -211,3 +215,39 @@ def test_states_follow_and_changes_are_announced_with_their_files(cloud, counted
     listed = json.loads(s3.get_object(Bucket=at, Key=key)["Body"].read())["files"]
     stored = s3.list_objects_v2(Bucket=bucket, Prefix=f"raw/source=beacons/date={DATE}/hour=00/")["Contents"]
     assert [item["uri"] for item in listed] == [f"s3://{bucket}/{item['Key']}" for item in stored]
+
+
+@contextmanager
+def corrected(cloud) -> Iterator[None]:
+    """Deploy a definition of the source that reads the word `much` as null, without the CDK."""
+    store = S3ObjectStore(cloud.client("s3"))
+    formation, before = cloud.client("cloudformation"), cloud.outputs()["ProjectUri"]
+    project = json.loads(store.get(before))
+    source = project["sources"]["beacons"]
+    source["null_values"], source["fields"]["value"]["required"] = ["", "much"], False
+    replace_file(formation, store, prefix="slackwater", uri=before, content=json.dumps(project).encode())
+    [stack] = formation.describe_stacks(StackName="slackwater-processing")["Stacks"]
+    [after] = [item["OutputValue"] for item in stack["Outputs"] if item["OutputKey"] == "ProjectUri"]
+    try:
+        yield
+    finally:
+        replace_file(formation, store, prefix="slackwater", uri=after, content=store.get(before))
+
+
+def test_rejected_events_are_stored_once_after_their_definition_was_corrected(cloud, counted):
+    today = datetime.now(UTC).date().isoformat()
+    redrive = ("sideline", "redrive", "beacons", "--date", today)
+    before = cloud.json("counts", "beacons", "--date", DATE)["total"]
+    assert before["rejected"] == len(BAD)
+    assert cloud.json(*redrive)["rejected"] == len(BAD)
+    with corrected(cloud):
+        assert cloud.json(*redrive, "--dry-run")["accepted"] == len(BAD)
+        assert cloud.json("counts", "beacons", "--date", DATE)["total"] == before
+        assert cloud.json(*redrive)["accepted"] == len(BAD)
+        again = cloud.json(*redrive)
+    assert (again["accepted"], again["rejected"], again["stored_before"]) == (0, 0, len(BAD))
+    after = cloud.json("counts", "beacons", "--date", DATE)["total"]
+    assert after == {**before, "rejected": 0, "stored": before["stored"] + len(BAD)}
+    ids = [[event["id"]] for event in BAD]
+    assert cloud.query("SELECT id FROM raw.beacons WHERE value IS NULL ORDER BY id") == sorted(ids)
+    assert cloud.json("sideline", "beacons", "--date", today) == {"days": []}

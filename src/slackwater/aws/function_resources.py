@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from slackwater.lineage.receiver import LineageReceiver
     from slackwater.outbound.credentials import Secrets
     from slackwater.receiver.push.receive import Receiver
+    from slackwater.receiver.push.redrive import Redriver
     from slackwater.receiver.push.request import EventsApi
     from slackwater.receiver.push.tokens import Tokens
     from slackwater.runs.cost_recorder import CostRecorder
@@ -182,6 +183,13 @@ class FunctionResources(Resources):
         from slackwater.receiver.push.receive import Receiver
 
         return Receiver(raw_writer=self.raw_writer, now=utc_now, put_rejected=self._put_rejected)
+
+    @cached_property
+    def redriver(self) -> Redriver:
+        """Sends rejected events again."""
+        from slackwater.receiver.push.redrive import Redriver
+
+        return Redriver(receiver=replace(self.receiver, put_metric=put_metric))
 
     def put_report(self, report: Report) -> None:
         """Store a report, and have the states of its hours computed. Raises `CloudError`."""

@@ -49,6 +49,8 @@ STOPPED = "Stopped"
 
 ARROW_FILES = "arrow/"
 """Prefix of the keys of the Arrow files of all stages in the exchange bucket."""
+REJECTED = "rejected"
+"""The folder of an attempt with the rows that its steps have rejected, and one with their manifests."""
 
 
 class Run(UpdatedRecord):

@@ -29,6 +29,7 @@ from slackwater.spark.job import log
 from slackwater.spark.merge import EarlierRows, find_earlier_rows
 from slackwater.spark.profile import compute_profiled
 from slackwater.spark.publish import earlier_rows, publish_day
+from slackwater.spark.rejected_rows import store_rejected
 from slackwater.spark.run_loads import run_loads
 from slackwater.spark.run_steps import apply_steps
 from slackwater.spark.step_versions import StoredSteps, VersionRows, producer_of
@@ -181,7 +182,12 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
 
     # Other earlier stages run in parallel, and may not have finished.
     versions = LazyFrames(stage.ancestors, read_earlier)
-    context = dataclasses.replace(context, read_source=inputs.read, earlier_versions=versions)
+    context = dataclasses.replace(
+        context,
+        read_source=inputs.read,
+        earlier_versions=versions,
+        store_rejected=partial(store_rejected, run, stage.name, stores),
+    )
     if pipeline.versions == "all":
         reads = read_inputs(run, pipeline, stage, inputs, uris=uris, stores=stores)
         dataset = StoredSteps(run, pipeline, stage, reads, context, stores=stores).run()
