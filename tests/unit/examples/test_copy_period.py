@@ -12,12 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.period_events.copy_period import copy_period
+from examples.period_events.copy_period import copy_period, handler
 from tests.fakes_aws import FakeAws
 from tests.fakes_interleaving import take_turns
 
@@ -139,6 +140,13 @@ def test_a_newer_version_copies_what_is_new_and_deletes_what_is_no_longer_listed
     copy_period(buckets.s3, COPY, buckets.announce(5, "bc"))
     assert (buckets.copy(), [key[-9:] for key in buckets.copied]) == ((5, "bc"), ["c.parquet"])
     buckets.assert_exact()
+
+
+def test_the_handler_copies_what_the_event_names_to_the_bucket_of_its_variable(buckets, monkeypatch):
+    monkeypatch.setattr(boto3, "client", {"s3": buckets.s3}.get)
+    monkeypatch.setenv("COPY_BUCKET", COPY)
+    handler({"source": "slackwater", "detail": buckets.announce(2, "ab")}, None)
+    assert buckets.copy() == (2, "ab")
 
 
 def test_an_older_event_and_a_repeated_one_change_nothing(buckets):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import boto3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.period_events.invalidate_cache import invalidate
+from examples.period_events.invalidate_cache import handler, invalidate
 from tests.fakes_aws import FakeAws
 from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_interleaving import take_turns
@@ -76,6 +77,15 @@ def test_each_newer_version_of_each_period_is_invalidated_once(emptied):
     handle(cloudfront, emptied, 1, start="2026-11-27T16:00:00Z")
     assert cloudfront.versions == [2, 5, 1]
     assert cloudfront.batches["clicks/hour/2026-11-27T15:00:00Z/5"] == ["/clicks/2026-11-27", "/clicks/2026-11-27T15*"]
+
+
+def test_the_handler_uses_the_distribution_and_the_table_of_its_variables(emptied, monkeypatch):
+    cloudfront = CloudFront()
+    monkeypatch.setattr(boto3, "client", {"cloudfront": cloudfront.client, "dynamodb": emptied.client}.get)
+    monkeypatch.setenv("DISTRIBUTION", "E1")
+    monkeypatch.setenv("VERSIONS_TABLE", TABLE)
+    handler({"source": "slackwater", "detail": event(3)}, None)
+    assert cloudfront.versions == [3]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
