@@ -108,6 +108,9 @@ def test_the_message_about_one_hour_is_its_whole_report():
     stored = Message.model_validate_json(world.store.get(world.uri(FIRST, "message.json")))
     assert (sent["subject"], sent["body"], stored.message_id) == (stored.subject, stored.body, "message-1")
     assert sent["subject"].startswith(f"daily_delays {FIRST} changed: ")
+    for words in ("Metrics, over the hour", "rows of the hour", "All versions of the hour:"):
+        assert words in sent["body"]
+    assert " of the day" not in sent["body"]
 
 
 def test_a_change_below_the_least_effect_is_in_no_message():
