@@ -134,10 +134,6 @@ def test_hours_cannot_read_days():
             {"tables": {"hours": {"table": "hourly", "on_change": "notify"}}, "period": "hour"},
             "each hour would cause a message",
         ),
-        (
-            {"tables": {"hours": {"table": "hourly", "missing": "wait"}}, "period": "hour"},
-            "hours do not wait for their inputs yet",
-        ),
     ],
 )
 def test_periods_that_do_not_fit_are_refused(fields, message):
