@@ -288,6 +288,11 @@ class Pipeline(Model):
         return ("date", "hour") if self.period == "hour" else ("date",)
 
     @property
+    def window_length(self) -> int:
+        """How many days or hours before the current one are checked for late data."""
+        return self.late.window_hours if self.period == "hour" else self.late.window_days
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of everything that a run freezes: sources, then tables."""
         return (*self.sources, *self.tables)
