@@ -92,7 +92,10 @@ def test_a_message_names_each_hour_with_its_change():
     world = Hours(FIRST, LAST)
     world.notify_all()
     (sent,) = world.outbox.sent
-    assert sent["subject"] == "daily_delays 2013-03-10: 2 hours changed, most T05: flights 831 -> 883 (+6.3 %)"
+    assert (
+        sent["subject"]
+        == "daily_delays 2013-03-10: 2 hours changed, largest 2013-03-10T05: flights 831 -> 883 (+6.3 %)"
+    )
     assert (
         "2 hours of daily_delays on 2013-03-10 (America/New_York) have changed. Hours are those of UTC:" in sent["body"]
     )
