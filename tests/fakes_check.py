@@ -10,7 +10,7 @@ from typing import Any
 from slackwater.client.holds import HoldDecisions
 from slackwater.late.check.checker import Checker
 from slackwater.late.decision import CheckReport, DecisionRule
-from slackwater.pipeline.definition import Late
+from slackwater.pipeline.definition import Late, Schedule
 from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
@@ -128,6 +128,15 @@ class World:
 
     def rules(self, as_of: str | None = None) -> dict[str, DecisionRule]:
         return {day.date: day.rule for day in self.check(as_of).days}
+
+
+def make_hourly(world: World, **changes: Any) -> None:
+    """Let the pipeline of a world run for hours."""
+    daily = world.project.pipelines[PIPELINE]
+    key = daily.publish.model_copy(update={"key": ("date", "hour", "origin", "carrier")})
+    changes = {"period": "hour", "publish": key, "schedule": Schedule(process="5 * * * *"), "late": {}, **changes}
+    hourly = type(daily).model_validate({**daily.model_dump(by_alias=True), **changes})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: hourly}})
 
 
 def freezer_of(world: World, keeps: KeptStages = KEPT) -> Freezer:

@@ -125,7 +125,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "dynamodb:BatchGetItem FileTable",
         "dynamodb:Query FileTable/index/dated",
         "dynamodb:BatchGetItem,Query StateTable",
-        "dynamodb:GetItem,PutItem,DeleteItem RunTable",
+        "dynamodb:GetItem,PutItem,DeleteItem,Query RunTable",
         f"states:DescribeExecution {_RUNS}",
     ),
     "awaitinputs": (

@@ -16,7 +16,7 @@ from slackwater.receiver.pull.removed_files import DoubtfulFiles
 from slackwater.receiver.push.tokens import Token
 from slackwater.runs.inputs.unstored_files import describe_unstored
 from slackwater.runs.outputs import RunSteps, Version
-from slackwater.runs.period import row_condition
+from slackwater.runs.period import period_kind, row_condition
 from slackwater.runs.record import DayRecord, RunRecord
 from slackwater.state.verdicts import Subject, Verdict, describe_verdicts
 
@@ -48,6 +48,7 @@ __all__ = [
     "VersionLineage",
     "describe_unstored",
     "describe_verdicts",
+    "period_kind",
     "report_sections",
     "row_condition",
 ]

@@ -103,7 +103,7 @@ def test_its_own_verdict_stops_no_waiting_run_of_the_pipeline(world):
     refuse(world)
     reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
     failed = {
-        name: reader.of_input(world.project.pipelines[name], "flights", period_of(DAY, "America/New_York"))
+        name: reader.of_input(world.project.pipelines[name], "flights", period_of(DAY, "America/New_York"), hourly=())
         for name in (PIPELINE, OTHER)
     }
     assert [bool(failed[PIPELINE]), bool(failed[OTHER])] == [False, True]

@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 from slackwater.late.check.read_facts import FactReader
 from slackwater.late.decision import LateDecision, PendingDay
 from slackwater.late.entry import EVENT_ACCEPTED, EVENT_REJECTED, REJECTED, LateInput
-from slackwater.runs.period import day_of
+from slackwater.runs.period import period_at
 from slackwater.sources.rejected_events import STORED, read_hours, redriven_from, redrives_prefix, rejects_prefix
 from slackwater.storage import StoredObject
 
@@ -96,12 +95,11 @@ class RejectedInputs:
 
     def _late(self, at: datetime, hours: dict[datetime, int]) -> Iterator[tuple[str, int]]:
         """Yield the days that had ended at this instant, with their number of events."""
-        timezone = self.reader.definition.timezone
         dates = defaultdict[str, int](int)
         for hour, count in hours.items():
-            local = hour.astimezone(ZoneInfo(timezone)).date()
-            if self.first_published and day_of(local, timezone).end <= at:
-                dates[local.isoformat()] += count
+            period = period_at(hour, self.reader.definition)
+            if self.first_published and period.end <= at:
+                dates[period.name] += count
         yield from ((date, rows) for date, rows in dates.items() if date >= (self.first_published or date))
 
 

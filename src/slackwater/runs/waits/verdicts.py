@@ -6,14 +6,14 @@ what has failed is a function of verdicts, records and manifests. It ends where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, run_manifest
-from slackwater.runs.inputs.table_inputs import read_dates
+from slackwater.runs.inputs.table_inputs import read_periods
 from slackwater.runs.period import Period
 from slackwater.runs.record import tagged_attempt
 from slackwater.runs.table import RunTable
@@ -55,16 +55,18 @@ class VerdictReader:
         """Return the verdicts by which the UTC hours of a source from `first` to `last` have failed, in order."""
         return tuple(item for item in self._failures_of(Subject("source", source)) if first <= item.period <= last)
 
-    def of_input(self, pipeline: Pipeline, name: str, day: Period) -> tuple[Verdict, ...]:
+    def of_input(self, pipeline: Pipeline, name: str, day: Period, *, hourly: Collection[str]) -> tuple[Verdict, ...]:
         """Return the verdicts by which that has failed which a run of the day would read of an input, in order.
 
         Of a table of another pipeline, those that have travelled to its published versions; none of an Iceberg table.
         The pipeline's own are left out: only its run can clear them.
+        `hourly` are the hourly pipelines.
         """
         found: Iterable[Verdict] = ()
         if name in pipeline.published_tables:
             item = pipeline.published_tables[name]
-            found = (verdict for date in read_dates(item, day.name) for verdict in self.of_published(item.table, date))
+            dates = read_periods(item, day, pipeline, hourly=hourly)
+            found = (verdict for date in dates for verdict in self.of_published(item.table, date))
         elif name in pipeline.sources:
             found = self.of_hours(name, (f"{partition.date}T{partition.hour}" for partition in day.partitions()))
         return in_order(verdict for verdict in found if verdict.pipeline != pipeline.pipeline)
