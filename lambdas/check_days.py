@@ -56,10 +56,13 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     request = CheckDaysRequest.model_validate(event)
     checks = monitor(function_resources())
     report, uri = checks.check(**request.model_dump())
+    definition = checks.checker.project.pipeline(request.pipeline)
     answer = {
         "report": uri,
         "days": [task.model_dump(mode="json") for task in day_tasks(report)],
-        "split": checks.checker.project.pipeline(request.pipeline).late.split,
+        "split": definition.late.split,
+        "hourly": definition.period == "hour",
+        "timezone": definition.timezone,
     }
     rules = {day.date: day.rule for day in report.days}
     logger.info("days checked", extra={**answer, "rules": rules, "seconds": report.seconds})

@@ -10,14 +10,15 @@ from typing import Any
 from slackwater.client.holds import HoldDecisions
 from slackwater.late.check.checker import Checker
 from slackwater.late.decision import CheckReport, DecisionRule
-from slackwater.pipeline.definition import Late
+from slackwater.pipeline.definition import Late, Schedule
 from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import run_manifest
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.pipeline_verdicts import PipelineVerdicts
-from slackwater.runs.record import Publication, Run
+from slackwater.runs.pipeline_verdicts import PipelineVerdicts, refused_input
+from slackwater.runs.record import Publication, Run, failure_uri, invalid_input_uri
 from slackwater.runs.table import RunTable
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.state.verdicts import Subject
@@ -120,6 +121,13 @@ class World:
         self.recorder.end_published(run)
         return run
 
+    def refuse(self, run: Run, name: str, reason: str = "row_count failed") -> None:
+        """Write what a job writes whose rule of severity `invalidate` has failed."""
+        manifest = run_manifest(self.store, run)
+        refused = refused_input(reason, manifest.of_source(name) if manifest else ())
+        self.store.put(invalid_input_uri(run.prefix), refused.model_dump_json().encode())
+        self.store.put(failure_uri(run.prefix), f"InputInvalid: {reason}".encode())
+
     def fail(self, run: Run) -> None:
         self.recorder.record_failure(run, error="E", cause="")
 
@@ -128,6 +136,15 @@ class World:
 
     def rules(self, as_of: str | None = None) -> dict[str, DecisionRule]:
         return {day.date: day.rule for day in self.check(as_of).days}
+
+
+def make_hourly(world: World, **changes: Any) -> None:
+    """Let the pipeline of a world run for hours."""
+    daily = world.project.pipelines[PIPELINE]
+    key = daily.publish.model_copy(update={"key": ("date", "hour", "origin", "carrier")})
+    changes = {"period": "hour", "publish": key, "schedule": Schedule(process="5 * * * *"), "late": {}, **changes}
+    hourly = type(daily).model_validate({**daily.model_dump(by_alias=True), **changes})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: hourly}})
 
 
 def freezer_of(world: World, keeps: KeptStages = KEPT) -> Freezer:

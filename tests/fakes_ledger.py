@@ -20,7 +20,7 @@ class ListTable:
         self.crash = ""
 
     def read(self, pipeline: str, dates: Collection[str]) -> LedgerState:
-        rows = [row for row in self.rows if row.pipeline == pipeline and row.date.isoformat() in dates]
+        rows = [row for row in self.rows if row.pipeline == pipeline and row.period in dates]
         return LedgerState(rows, self.version)
 
     def write(self, entries: Sequence[LedgerEntry], *, replaced: Sequence[LedgerEntry], version: int | None) -> bool:
@@ -31,8 +31,8 @@ class ListTable:
             self.version += 1
         if version != self.version:
             return False
-        keys = {(row.date, row.attempt) for row in replaced}
-        self.rows = [row for row in self.rows if (row.date, row.attempt) not in keys] + [*entries, *replaced]
+        keys = {(row.period, row.attempt) for row in replaced}
+        self.rows = [row for row in self.rows if (row.period, row.attempt) not in keys] + [*entries, *replaced]
         self.version += 1
         if self.crash == "after":
             raise Crashed

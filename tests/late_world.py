@@ -24,6 +24,7 @@ from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.arrival_messages import ObjectWritten
 from slackwater.late.changes.choose_versions import CompareAction, CompareSince, Versions
 from slackwater.late.changes.definition_notices import DefinitionNotifier
+from slackwater.late.changes.hour_notices import ComparedHour, HourNotifier
 from slackwater.late.changes.notify import Notifier
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.changes.pairs import VersionPair, comparison_uri, pair_uri
@@ -150,13 +151,15 @@ class LateWorld(World):
         self.definitions[self.project.written_digest(self.pipeline)] = definition
         self.deployed.append((self.time, definition))
 
-    def reader(self, name: str, table: TableInput) -> LateWorld:
+    def reader(self, name: str, table: TableInput, **more: Any) -> LateWorld:
         """Add a pipeline that reads published days of this one; return what happens to it, in the same cloud."""
         definition = self.project.pipelines[self.pipeline]
-        second = Pipeline(
-            pipeline=name, timezone=definition.timezone, tables={"days": table},
-            steps={"rows": StepUse(step="select", depends_on=("days",))}, publish=Publish(step="rows", key=("date",)),
-        )  # fmt: skip
+        fields = {
+            "pipeline": name, "timezone": definition.timezone, "tables": {"days": table},
+            "steps": {"rows": StepUse(step="select", depends_on=("days",))},
+            "publish": Publish(step="rows", key=("date",)),
+        }  # fmt: skip
+        second = Pipeline(**{**fields, **more})
         pipelines = {**self.project.pipelines, name: second}
         self.project = self.project.model_copy(update={"pipelines": pipelines})
         reader = copy(self)
@@ -327,14 +330,19 @@ class LateWorld(World):
                 and (day.rule is not DecisionRule.OUTCOME_UNKNOWN or day.figures.attempt - day.attempt > MAX_FAILURES)
             }
             meanwhile()
+            compared = dict[str, str]()
             for task in day_tasks(report):
                 self.begin_state(name)
                 # A day that fails does not stop the others.
                 try:
-                    if task.action is DayAction.NOTIFY or self.run_day(task.date, outcome, process):
-                        self.notify(task.date, name, process)
+                    is_due = task.action is DayAction.NOTIFY or self.run_day(task.date, outcome, process)
+                    if is_due and (comparison := self.compare(task.date, name, process)):
+                        compared[task.date] = comparison
+                        self.notify(task.date, comparison, name, process)
                 except SlackwaterError:
                     continue
+            self.begin_state(name)
+            self.notify_hours(compared, name, process)
             self.begin_state(name)
             _repeated(lambda: ledger.write(pipeline=self.pipeline, report=uri, execution=name))
         return report
@@ -374,26 +382,43 @@ class LateWorld(World):
         documents = [json.loads(message["document"]) for message in self.topic.sent]
         return [document for document in documents if field in document]
 
-    def notify(self, date: str, execution: str, process: Process) -> None:
-        """Compare the published version with the one that people know, and notify them."""
-        store, table = process.using(self.store), process.using(self.table)
+    def compare(self, date: str, execution: str, process: Process) -> str:
+        """Compare the published version with the one that people know; return the URI, empty without a comparison."""
+        store = process.using(self.store)
         versions = Versions(
             store=store, table=self.table, exchange_bucket="exchange", executions=self.executions, now=self.now,
             put_metric=lambda *_, **__: None,
         )  # fmt: skip
-        notifier = Notifier(store=store, table=table, outbox=self._outbox(process, self._alarm))
         chosen = versions.choose(
             pipeline=self.pipeline, date=date, since=CompareSince.NOTIFIED, execution=execution, correlation_id="c"
         )
         if chosen.action is CompareAction.NOTHING:
-            return
+            return ""
         uri = comparison_uri(chosen.prefix)
         if chosen.action is CompareAction.COMPARE:
             pair = VersionPair.model_validate_json(self.store.get(pair_uri(chosen.prefix)))
             self.begin_state(execution)
             store.put(uri, self._compare(pair).model_dump_json().encode())
-        self.begin_state(execution)
-        notifier.notify(pipeline=self.pipeline, date=date, comparison=uri, execution=execution)
+        return uri
+
+    def notify(self, date: str, uri: str, execution: str, process: Process) -> None:
+        """Notify people of what has changed since the version that they know; of hours, when all are compared."""
+        if self.project.pipelines[self.pipeline].period == "day":
+            self.begin_state(execution)
+            self._notifier(process).notify(pipeline=self.pipeline, date=date, comparison=uri, execution=execution)
+
+    def notify_hours(self, compared: Mapping[str, str], execution: str, process: Process) -> None:
+        """Notify people of changed hours, by name with the URI of the comparison."""
+        definition = self.project.pipelines[self.pipeline]
+        if definition.period == "hour" and compared:
+            hours = [ComparedHour(date=date, comparison=uri) for date, uri in compared.items()]
+            HourNotifier(notifier=self._notifier(process)).notify(
+                pipeline=self.pipeline, timezone=definition.timezone, hours=hours, execution=execution
+            )
+
+    def _notifier(self, process: Process) -> Notifier:
+        store, table = process.using(self.store), process.using(self.table)
+        return Notifier(store=store, table=table, outbox=self._outbox(process, self._alarm))
 
     def hold_decisions_of(self, process: Process) -> HoldDecisions:
         """The decisions of a person whose process may end."""

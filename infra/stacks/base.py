@@ -129,7 +129,7 @@ class FunctionStack(DeploymentStack):
             function.function.add_environment("RAW_TABLES_FUNCTION", updater)
         if wakes_runs or stores_verdicts:
             pipelines = self.parts.project.pipelines.values()
-            is_needed = stores_verdicts or any(pipeline.waits or pipeline.gives_verdicts for pipeline in pipelines)
+            is_needed = stores_verdicts or any(pipeline.waits or pipeline.judged_inputs for pipeline in pipelines)
             waker = self._allow_invocation(function, AWAIT_INPUTS) if is_needed else ""
             function.function.add_environment("AWAIT_INPUTS_FUNCTION", waker)
         if sends_lineage and self.settings.openlineage:

@@ -44,14 +44,15 @@ _LINEAGE_MB = 1024
 COMPARE_MB = 512
 """Memory of the functions of a comparison, in MB: part of what it costs."""
 
-# With the versions of 90 days of hours, a publication takes a second (decision 49).
-_MOST_DAYS_OF_HOURS = 90
+# With the versions of 90 days of hours, a publication takes a second (decision 49). Checks compare those of 366 hours,
+# and have a day to do so.
+_FEWEST_DAYS_OF_HOURS, _MOST_DAYS_OF_HOURS = 17, 90
 
 
 def version_days(pipeline: Pipeline, settings: Settings) -> int:
     """Return for how many days versions of a pipeline's table stay; 0 for all."""
     if pipeline.period == "hour":
-        return min(settings.version_days or _MOST_DAYS_OF_HOURS, _MOST_DAYS_OF_HOURS)
+        return min(max(settings.version_days or _MOST_DAYS_OF_HOURS, _FEWEST_DAYS_OF_HOURS), _MOST_DAYS_OF_HOURS)
     return settings.version_days
 
 
@@ -152,7 +153,7 @@ class ProcessingStack(FunctionStack):
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.query_indexes(function.role, storage.file_table, "dated")
         grants.use_items(function.role, storage.state_table, "BatchGetItem", "Query")
-        grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "DeleteItem")
+        grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "DeleteItem", "Query")
         grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
 

@@ -234,14 +234,12 @@ def test_without_a_scheduler_no_check_is_missing(project: Project) -> None:
     assert not [name for name in alarm_names(Settings(schedule="none"), project) if "missing" in name]
 
 
-def test_no_alarm_waits_for_the_check_of_an_hourly_pipeline(project: Project) -> None:
+def test_an_hourly_pipeline_has_the_alarms_of_pipelines_and_none_of_sources(project: Project) -> None:
     hourly = {name: pipeline.model_copy(update={"period": "hour"}) for name, pipeline in project.pipelines.items()}
     names = alarm_names(Settings(), project.model_copy(update={"pipelines": hourly}))
-    of_runs = {"run-failed", "execution-failed", "spark-queued"}
+    of_days = alarm_names(Settings(), project)
     assert [name for name in names if name.endswith("-daily_delays")] == [
-        name
-        for name in alarm_names(Settings(), project)
-        if name in {f"slackwater-{each}-daily_delays" for each in of_runs}
+        name for name in of_days if name.endswith("-daily_delays")
     ]
     assert not [name for name in names if name.startswith("slackwater-partner-")]
 

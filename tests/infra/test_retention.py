@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from annotated_types import Le
 
 from infra.app import ROOT
 from infra.settings import Settings
 from infra.stacks.processing import version_days
 from infra.stacks.storage import JOB_MINUTES, longest_run_days
-from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.pipeline.retries import LAMBDA, RETRIES, SPARK_JOB
 from slackwater.project.project import Project
+from slackwater.runs.outcome import COMPARED_HOURS
 from tests.infra.assembly import Assembly
 
 pytestmark = pytest.mark.infra
@@ -62,8 +65,17 @@ def test_the_longest_stage_includes_its_time_limit_and_all_retries() -> None:
     assert limit + (pauses + calls) / 60 <= JOB_MINUTES
 
 
-@pytest.mark.parametrize(("setting", "days", "hours"), [(0, 0, 90), (14, 14, 14), (400, 400, 90)])
-def test_versions_of_hours_end_after_90_days_at_the_latest(setting: int, days: int, hours: int) -> None:
+@pytest.mark.parametrize(("setting", "days", "hours"), [(0, 0, 90), (5, 5, 17), (30, 30, 30), (400, 400, 90)])
+def test_versions_of_hours_end_after_17_days_at_the_earliest_and_after_90_at_the_latest(
+    setting: int, days: int, hours: int
+) -> None:
     settings = Settings(version_days=setting)
     periods = [Pipeline.model_construct(period="day"), Pipeline.model_construct(period="hour")]
     assert [version_days(pipeline, settings) for pipeline in periods] == [days, hours]
+
+
+def test_versions_of_hours_stay_longer_than_checks_compare_them() -> None:
+    (most,) = (item.le for item in Late.model_fields["window_hours"].metadata if isinstance(item, Le))
+    assert timedelta(hours=int(most)) == COMPARED_HOURS
+    hourly = Pipeline.model_construct(period="hour")
+    assert timedelta(days=version_days(hourly, Settings(version_days=1))) >= COMPARED_HOURS + timedelta(days=1)

@@ -174,7 +174,7 @@ def publish(spark):
     def publish(table, rows, schema, *, day, tag):
         frame = with_partition(frame_of(spark, rows, schema), day)
         name = quoted_table(table)
-        prepare_table(spark, name, frame, ["date"])
+        prepare_table(spark, name, frame, ["date", "hour"] if "T" in day else ["date"])
         overwrite_day(frame, name, day, {}, inspected=current_snapshot(spark, name))
         create_tag(spark, name, tag, current_snapshot(spark, name))
         return InputObject(
@@ -205,6 +205,19 @@ def test_each_day_is_read_in_the_version_that_was_frozen(spark, publish):
     first, second = date(2013, 3, 11), date(2013, 3, 12)
     assert rows_of(read_published(spark, [monday])) == [(first, "a", 1)]
     assert rows_of(read_published(spark, [monday, tuesday])) == [(first, "a", 1, None), (second, "b", 3, 0.5)]
+
+
+def test_each_hour_is_read_in_the_version_that_was_frozen_and_one_that_has_ended_names_the_remedy(spark, publish):
+    table = "memory.days.read_hours"
+    first = publish(table, [("a", 1)], "k string, n int", day="2013-03-11T22", tag="h22-1")
+    publish(table, [("a", 2)], "k string, n int", day="2013-03-11T22", tag="h22-2")
+    second = publish(table, [("b", 3)], "k string, n int", day="2013-03-11T23", tag="h23-1")
+    publish(table, [], "k string, n int", day="2013-03-11T23", tag="h23-2")
+    rows = read_published(spark, [first, second]).select("date", "hour", "k", "n").collect()
+    assert sorted(map(tuple, rows)) == [(date(2013, 3, 11), 22, "a", 1), (date(2013, 3, 11), 23, "b", 3)]
+    ended = first.model_copy(update={"tag": "h22-0", "file": "hourly 2013-03-11T22"})
+    with pytest.raises(ObjectMissing, match="slackwater run hourly --date 2013-03-11T22 --force"):
+        read_published(spark, [ended])
 
 
 def test_a_version_that_is_gone_is_named(spark, publish):

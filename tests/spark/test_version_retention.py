@@ -231,10 +231,15 @@ def test_versions_that_somebody_needs_stay(remove_from, untagged, day, expected)
     assert set(table.metadata["refs"]) == {"main", *(tag(n) for n in table.snapshots if n not in untagged)}
 
 
-@pytest.mark.parametrize(("published", "expected"), [(2, [1, 2]), (1, [1])])
-def test_versions_of_an_hour_end_also_without_their_tags(remove_from, published, expected):
-    table = FakeTable(*commits(1, 2, date=HOUR), *commits(3), untagged=(1, 2))
-    assert remove_from(table, lambda _: day_record(HOUR, published=published)) == [
+@pytest.mark.parametrize(
+    ("published", "notified", "expected"),
+    [(2, 2, [1, 2]), (1, 1, [1]), (3, 3, [1, 2, 3]), (3, 1, []), (3, 2, [1])],
+)
+def test_versions_of_an_hour_end_also_without_their_tags_once_people_know_them(
+    remove_from, published, notified, expected
+):
+    table = FakeTable(*commits(1, 2, 3, date=HOUR), *commits(4), untagged=(1, 2, 3))
+    assert remove_from(table, lambda _: day_record(HOUR, published=published, notified=notified)) == [
         (HOUR, attempt) for attempt in expected
     ]
 

@@ -147,7 +147,7 @@ RULES = (
         name="day-overdue",
         group=AlarmGroup.RUNS,
         metric=Metric.DAYS_OVERDUE,
-        subjects=subjects.daily_pipelines,
+        subjects=subjects.pipelines,
         severity=Severity.PAGE,
         description="Days of {subject} are past their deadline and not published. Look: the latest report under "
         "checks/{subject}/ in the exchange bucket lists them (`overdue`), `slackwater runs {subject}` shows their "
@@ -157,7 +157,7 @@ RULES = (
         name="day-on-hold",
         group=AlarmGroup.LATE_DATA,
         metric=Metric.DAYS_ON_HOLD,
-        subjects=subjects.daily_pipelines,
+        subjects=subjects.pipelines,
         severity=Severity.WARNING,
         description="Days of {subject} are on hold: inputs are missing or smaller than before, a day cannot be "
         "checked, its audit failed, or its runs keep failing. Look: `slackwater late {subject}` lists days and "
@@ -169,7 +169,7 @@ RULES = (
         name="late-bytes-unprocessed",
         group=AlarmGroup.LATE_DATA,
         metric=Metric.LATE_BYTES_UNPROCESSED,
-        subjects=subjects.daily_pipelines,
+        subjects=subjects.pipelines,
         severity=Severity.WARNING,
         description="Late data of {subject} belongs to days on hold, or to days that the number or the budget of "
         "re-runs defers. Look: `slackwater late {subject}` lists days on hold with reasons, `slackwater monitor "
@@ -181,7 +181,7 @@ RULES = (
         name="late-days-older",
         group=AlarmGroup.OLDER_DATA,
         metric=Metric.LATE_DAYS_OLDER,
-        subjects=subjects.daily_pipelines,
+        subjects=subjects.pipelines,
         severity=Severity.WARNING,
         description="Days of {subject} before the window have late data that nothing processes by itself. Look: "
         "`slackwater late --older {subject}` lists them and what has changed, and removes days without late data from "
@@ -192,7 +192,7 @@ RULES = (
         name="notification-outcome-unknown",
         group=AlarmGroup.LATE_DATA,
         metric=Metric.NOTIFICATION_OUTCOME_UNKNOWN,
-        subjects=subjects.daily_pipelines,
+        subjects=subjects.pipelines,
         severity=Severity.WARNING,
         description="A notification about a changed day of {subject} is not sent because its comparison keeps failing, "
         "or may or may not have been sent: its sender was interrupted. Look: `slackwater late {subject}` names a day "

@@ -51,11 +51,6 @@ def pipelines(_: Settings, project: Project) -> Subjects:
     return dict.fromkeys(sorted(project.pipelines))
 
 
-def daily_pipelines(_: Settings, project: Project) -> Subjects:
-    """The pipelines that a check looks at, which puts their metrics: those of hours have none."""
-    return dict.fromkeys(sorted(project.daily))
-
-
 def pulled_sources(_: Settings, project: Project) -> Subjects:
     """The sources whose files are pulled."""
     return dict.fromkeys(name for name, source in sorted(project.sources.items()) if source.pull)
@@ -107,7 +102,7 @@ def checked_pipelines(settings: Settings, project: Project) -> Subjects:
     """The pipelines whose missing check an alarm can notice."""
     # Without a scheduler the deployment does not start the monitor, so its absence is no reason for an alarm. An alarm
     # that cannot count long enough would fire between any two checks.
-    found = [] if settings.schedule is Scheduler.NONE else sorted(project.daily)
+    found = [] if settings.schedule is Scheduler.NONE else sorted(project.pipelines)
     return {name: None for name in found if between_checks(project, name).periods <= _MAX_HOURS}
 
 

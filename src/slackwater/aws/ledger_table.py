@@ -29,6 +29,7 @@ from slackwater.errors import DayChanged
 from slackwater.late.entry import LedgerEntry
 from slackwater.late.ledger import LedgerState
 from slackwater.pipeline.definition import LEDGER_TABLE
+from slackwater.runs.period import is_hour, row_condition
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -48,11 +49,12 @@ _TYPES = {
     "table_rows": LongType(),
     "attempt": IntegerType(),
     "notified": BooleanType(),
+    "hour": IntegerType(),
 }
 _OPTIONAL = frozenset(
     {
         *("file", "lateness_hours", "execution", "attempt"),
-        *("cost_usd", "rows_differing", "metric", "metric_change_percent", "rows_before", "table_rows"),
+        *("cost_usd", "rows_differing", "metric", "metric_change_percent", "rows_before", "table_rows", "hour"),
     }
 )
 _SCHEMA = Schema(
@@ -88,7 +90,7 @@ class IcebergLedger:
     database: str
 
     def read(self, pipeline: str, dates: Collection[str]) -> LedgerState:
-        """Return the rows of these days of a pipeline. Creates the table if it does not exist.
+        """Return the rows of these days or hours of a pipeline. Creates the table if it does not exist.
 
         Raises `DayChanged` if another execution commits while columns are added: the same call can be repeated.
         """
@@ -97,11 +99,12 @@ class IcebergLedger:
             snapshot = table.current_snapshot()
             if snapshot is None:
                 return LedgerState((), None)
-            days = ", ".join(f"'{day}'" for day in sorted(dates))
+            days = ", ".join(f"'{day}'" for day in sorted({name[:10] for name in dates}))
             # With the month, the read is bounded by the days and not by the age of the table.
-            condition = f"month >= '{_first_month(min(dates))}' AND pipeline = '{pipeline}' AND date IN ({days})"
+            condition = f"month >= '{_first_month(min(dates)[:10])}' AND pipeline = '{pipeline}' AND date IN ({days})"
             rows = table.scan(row_filter=condition, snapshot_id=snapshot.snapshot_id).to_arrow()
-        return LedgerState([LedgerEntry(**row) for row in rows.to_pylist()], snapshot.snapshot_id)
+        entries = (LedgerEntry(**row) for row in rows.to_pylist())
+        return LedgerState([entry for entry in entries if entry.period in dates], snapshot.snapshot_id)
 
     def write(self, entries: Sequence[LedgerEntry], *, replaced: Sequence[LedgerEntry], version: int | None) -> bool:
         """Add rows, and replace all rows of the attempts of `replaced` by these, in one commit.
@@ -110,7 +113,7 @@ class IcebergLedger:
         """
         added = [entry._asdict() for entry in (*entries, *replaced)]
         rows = pa.Table.from_pylist(added, schema=_SCHEMA.as_arrow())
-        attempts = {(item.month, item.pipeline, item.date.isoformat(), item.attempt or 0) for item in replaced}
+        attempts = {(item.month, item.pipeline, item.period, item.attempt or 0) for item in replaced}
         with translated(f"write the table {self._name}"):
             table = self._table()
             snapshot = table.current_snapshot()
@@ -118,9 +121,10 @@ class IcebergLedger:
                 return False
             try:
                 with table.transaction() as transaction:
-                    for month, pipeline, day, attempt in sorted(attempts):
+                    for month, pipeline, name, attempt in sorted(attempts):
+                        condition = row_condition(name) if is_hour(name) else f"{row_condition(name)} AND hour IS NULL"
                         transaction.delete(
-                            f"month = '{month}' AND pipeline = '{pipeline}' AND date = '{day}' AND attempt = {attempt}"
+                            f"month = '{month}' AND pipeline = '{pipeline}' AND {condition} AND attempt = {attempt}"
                         )
                     transaction.append(rows)
             except CommitFailedException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -60,8 +60,9 @@ def period_name(value: Date, *, name: str = "date") -> str:
 
 def check_begun(period: str, timezone: str, *, name: str) -> None:
     """Raise `InputError`, with the argument's name, if the day or hour has not begun; days are in the timezone."""
+    timezone = "UTC" if is_hour(period) else timezone
     now = datetime.now(ZoneInfo(timezone))
-    if period > (f"{now.astimezone(UTC):%Y-%m-%dT%H}" if is_hour(period) else now.date().isoformat()):
+    if period > (f"{now:%Y-%m-%dT%H}" if is_hour(period) else now.date().isoformat()):
         raise InputError(f"{name}: {period} has not begun in {timezone}")
 
 

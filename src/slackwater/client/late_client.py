@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from slackwater.aws.resources import utc_now
-from slackwater.client.arguments import Date, check_runs, iso_date, optional_date, period_name
+from slackwater.client.arguments import Date, check_runs, optional_period, period_name
 from slackwater.client.day_client import DayClient
 from slackwater.client.days.executions import OnProgress, ignore, require_success
 from slackwater.client.days.runs import RunHandle
-from slackwater.errors import NotDeployed, SlackwaterError
+from slackwater.errors import InputError, NotDeployed, SlackwaterError
 from slackwater.runs.record import DayRecord
 
 if TYPE_CHECKING:
@@ -51,11 +51,13 @@ class LateClient(DayClient):
     ) -> MonitorResult:
         """Run a pipeline's days with late data again as of a date, by default today, and notify people of changes.
 
+        Of an hourly pipeline, these are its hours, as of an hour or the last one of a date.
+
         Returns when all late days are done; `on_task` and `on_report` get the progress. Raises `RunFailed` if the days
         could not be checked. The failure of a day is in the result.
         """
         from slackwater.client.monitoring import Monitor
-        from slackwater.late.check.window_dates import today
+        from slackwater.late.check.window_dates import check_window
 
         definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
         monitor = Monitor(
@@ -65,7 +67,8 @@ class LateClient(DayClient):
             machine=deployment.monitor_machine_arn,
             exchange_bucket=deployment.exchange_bucket,
         )
-        day = iso_date(today(definition, utc_now()) if as_of is None else as_of, name="as_of")
+        name = None if as_of is None else period_name(as_of, name="as_of")
+        day = check_window(definition, name, utc_now())[-1].name
         return monitor.run(definition.pipeline, day, on_task=on_task, on_report=on_report)
 
     def check(self, pipeline: str, *, as_of: Date | None = None) -> CheckReport:
@@ -75,7 +78,7 @@ class LateClient(DayClient):
         or has not begun.
         """
         checker, stored = self._dry_checker_of(pipeline), self.project.stored_name(pipeline)
-        return checker.check(pipeline=stored, as_of=optional_date(as_of))
+        return checker.check(pipeline=stored, as_of=optional_period(as_of))
 
     def why(self, pipeline: str, date: Date, *, as_of: Date | None = None) -> Why:
         """Return why a day is as it is: what is published, what has come since, and what a check decides about it.
@@ -94,7 +97,7 @@ class LateClient(DayClient):
             waits=self.wait_table.waits,
             collect_minutes=deployment.collect_minutes,
         )
-        return explainer.why(stored, day, as_of=optional_date(as_of))
+        return explainer.why(stored, day, as_of=optional_period(as_of))
 
     def _dry_checker_of(self, pipeline: str) -> Checker:
         """Return the checker that writes nothing. Raises `UnknownName`, `NotDeployed`."""
@@ -166,8 +169,6 @@ class LateClient(DayClient):
 
         deferred = []
         for name in self._names(pipeline):
-            if self.project.pipeline(name).period == "hour":
-                continue
             first, *_, last = (day.name for day in check_window(self.project.pipeline(name), None, utc_now()))
             if dates := [item.date for item in self.run_table.late_days(name, first=first, last=last)]:
                 days = self._dry_checker_of(name).check(pipeline=name, as_of=None, dates=dates).days
@@ -243,15 +244,13 @@ class LateClient(DayClient):
         """Return the days before the window with late data, of a pipeline or of all.
 
         With `first` or `last`, every published day from the one to the other is checked, at most 92; otherwise those
-        that checks and new objects have listed. Raises `UnknownName`, `InputError`, also for an hourly pipeline.
+        that checks and new objects have listed. Of an hourly pipeline, these are hours. Raises `UnknownName`,
+        `InputError`.
         """
         from slackwater.client.older import older_days
-        from slackwater.late.check.window_dates import refuse_hours
 
-        if pipeline is not None:
-            refuse_hours(self.project.pipeline(pipeline))
-        names = sorted(self.project.daily) if pipeline is None else self._names(pipeline)
-        return older_days(self.checker, names, first=optional_date(first), last=optional_date(last))
+        names = self._names(pipeline)
+        return older_days(self.checker, names, first=optional_period(first), last=optional_period(last))
 
     def suggest_thresholds(self, pipeline: str, *, max_effect: float = 1.0) -> Suggestion:
         """Return thresholds for late data, with what each would have done with the re-runs of the last 90 days.
@@ -259,11 +258,11 @@ class LateClient(DayClient):
         The proposed ones miss no change of a metric above `max_effect` percent. Raises `UnknownName`, and `InputError`
         when there are too few re-runs.
         """
-        from slackwater.late.check.window_dates import refuse_hours
         from slackwater.late.suggest import suggest_thresholds
 
         definition = self.project.pipeline(pipeline)
-        refuse_hours(definition)
+        if definition.period == "hour":
+            raise InputError(f"{pipeline} has `period: hour`: thresholds are suggested for daily pipelines only")
         return suggest_thresholds(
             definition, query=lambda sql: self.query(sql).rows, now=utc_now(), max_effect=max_effect
         )

@@ -13,7 +13,7 @@ from slackwater.aws.executions.state_machines import ExecutionView
 from slackwater.client.arguments import check_begun
 from slackwater.client.days.executions import Executions, execution_error, ignore
 from slackwater.errors import CloudError, SlackwaterError
-from slackwater.late.check.window_dates import refuse_hours, today
+from slackwater.late.check.window_dates import check_window
 from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, LateDecision, report_uri
 from slackwater.late.report.message import Message
@@ -73,7 +73,7 @@ class Monitor:
     def run(
         self, pipeline: str, as_of: str, *, on_task: OnTask = ignore, on_report: OnReport = ignore
     ) -> MonitorResult:
-        """Monitor a pipeline as of an ISO date, and return the result when all late days are done.
+        """Monitor a pipeline as of an ISO date or an hour, and return the result when all late days are done.
 
         Raises `RunFailed` if the check fails. The failure of a day is in the result.
         """
@@ -162,17 +162,16 @@ class Monitor:
 
 
 def days_to_monitor(project: Project, pipelines: Iterable[str], as_of: str | None, *, name: str) -> dict[str, str]:
-    """Return the day as of which each pipeline is monitored, a pipeline before those that read its table.
+    """Return the day or hour as of which each pipeline is monitored, a pipeline before those that read its table.
 
-    It is `as_of`, by default today in the pipeline's timezone. Raises `UnknownName`, and `InputError` with the `name`
-    of the argument for a day that has not begun.
+    It is `as_of`, by default the current one: of an hourly pipeline, the last hour of a date that has begun. Raises
+    `UnknownName`, and `InputError` with the `name` of the argument for what has not begun.
     """
-    days = {}
+    days, now = {}, datetime.now(UTC)
     wanted = [project.pipeline(pipeline).pipeline for pipeline in pipelines]
     for pipeline in sorted(wanted, key=pipeline_order(project.pipelines).index):
         definition = project.pipeline(pipeline)
-        refuse_hours(definition)
         if as_of:
             check_begun(as_of, definition.timezone, name=name)
-        days[pipeline] = as_of or today(definition, datetime.now(UTC)).isoformat()
+        days[pipeline] = check_window(definition, as_of, now)[-1].name
     return days

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date as date_type
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from slackwater.errors import InputError
@@ -12,6 +11,8 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.check.older import is_settled
 from slackwater.late.check.window_dates import check_window
 from slackwater.late.decision import DayDecision, DecisionRule
+from slackwater.pipeline.definition import Pipeline
+from slackwater.runs.period import check_kind, distance, is_hour, shifted
 
 _WITHOUT_LATE_DATA = frozenset(
     {DecisionRule.UNCHANGED, DecisionRule.NEW_DEFINITION, DecisionRule.DEFINITION_KEPT, DecisionRule.ROLLED_BACK}
@@ -56,25 +57,26 @@ def older_days(
 ) -> OlderDays:
     """Check the listed days before the window of each pipeline, and return those with late data.
 
-    With `first` or `last`, ISO dates, every published day from the one to the other is checked instead. A listed day
+    With `first` or `last`, every published day or hour from the one to the other is checked instead. A listed day
     without late data that waits for a run (`is_settled`) is removed from the list. Nothing else is written. Raises
     `InputError` for a range that is too long, or ends within the window.
     """
     found, unchecked = list[OlderDay](), list[UncheckedDays]()
     for pipeline in pipelines:
         definition = checker.project.pipeline(pipeline)
-        begin = check_window(definition, None, checker.now())[0].date
+        begin = check_window(definition, None, checker.now())[0].name
+        before = shifted(begin, -1)
         # Read before the inputs are listed: data that is seen meanwhile keeps its day on the list.
-        listed = {item.date: item for item in checker.table.late_days(pipeline, last=_before(begin))}
+        listed = {item.date: item for item in checker.table.late_days(pipeline, last=before)}
         if first or last:
-            start, end = _range(first, last, pipeline=pipeline, begin=begin)
+            start, end = _range(first, last, definition, begin=begin)
             dates = [record.date for record in checker.table.days(pipeline, start, end) if record.published]
         else:
             dates = list(listed)[:DAYS_AT_ONCE]
             end = dates[-1] if dates else ""
         if left := [date for date in listed if date > end]:
-            longest = date_type.fromisoformat(left[0]) + timedelta(days=DAYS_AT_ONCE - 1)
-            unchecked.append(UncheckedDays(pipeline, len(left), left[0], min(longest.isoformat(), _before(begin))))
+            longest = shifted(left[0], DAYS_AT_ONCE - 1)
+            unchecked.append(UncheckedDays(pipeline, len(left), left[0], min(longest, before)))
         for decision in checker.decide(pipeline=pipeline, dates=dates):
             item = listed.get(decision.date)
             # A day that was rolled back is among the days on hold; its release runs it with all of its data.
@@ -85,19 +87,23 @@ def older_days(
     return OlderDays(found, unchecked)
 
 
-def _before(date: date_type) -> str:
-    return (date - timedelta(days=1)).isoformat()
-
-
-def _range(first: str | None, last: str | None, *, pipeline: str, begin: date_type) -> tuple[str, str]:
-    """Return the first and the last date of the range. `begin` is the first day of the window."""
-    end = date_type.fromisoformat(last) if last else begin - timedelta(days=1)
-    start = date_type.fromisoformat(first) if first else end
+def _range(first: str | None, last: str | None, definition: Pipeline, *, begin: str) -> tuple[str, str]:
+    """Return the first and the last day or hour of the range. `begin` is the first one of the window."""
+    pipeline, unit = definition.pipeline, definition.period
+    if unit == "hour":
+        # A date at an end stands for its first or its last hour.
+        first = first and (first if is_hour(first) else f"{first}T00")
+        last = last and (last if is_hour(last) else f"{last}T23")
+    for name, value in (("--from", first), ("--to", last)):
+        if value:
+            check_kind(value, definition, argument=name)
+    end = last or shifted(begin, -1)
+    start = first or end
     if end >= begin:
         raise InputError(
             f"--to: {end} is not before the window of {pipeline}, which begins on {begin}: "
-            "slackwater monitor checks its days"
+            f"slackwater monitor checks its {unit}s"
         )
-    if not 0 <= (end - start).days < DAYS_AT_ONCE:
-        raise InputError(f"--from: {start} to {end}: use a range of 1 to {DAYS_AT_ONCE} days in order")
-    return start.isoformat(), end.isoformat()
+    if not 0 <= distance(start, end) < DAYS_AT_ONCE:
+        raise InputError(f"--from: {start} to {end}: use a range of 1 to {DAYS_AT_ONCE} {unit}s in order")
+    return start, end

@@ -11,12 +11,12 @@ from slackwater.late.report.sections import report_sections
 from slackwater.late.suggest import Suggestion
 from slackwater.lineage.graph import DayRead, Lineage, Reader, SourceRead, VersionLineage
 from slackwater.receiver.pull.file_cache import FileEntry
-from slackwater.receiver.pull.rejects_reader import RejectedEventOnDay
+from slackwater.receiver.pull.rejects_reader import RejectedDay, RejectedEventOnDay
 from slackwater.receiver.pull.removed_files import DoubtfulFiles
 from slackwater.receiver.push.tokens import Token
 from slackwater.runs.inputs.unstored_files import describe_unstored
 from slackwater.runs.outputs import RunSteps, Version
-from slackwater.runs.period import row_condition
+from slackwater.runs.period import period_kind, row_condition
 from slackwater.runs.record import DayRecord, RunRecord
 from slackwater.state.verdicts import Subject, Verdict, describe_verdicts
 
@@ -33,6 +33,7 @@ __all__ = [
     "Lineage",
     "OnProgress",
     "Reader",
+    "RejectedDay",
     "RejectedEventOnDay",
     "RunRecord",
     "RunSteps",
@@ -47,6 +48,7 @@ __all__ = [
     "VersionLineage",
     "describe_unstored",
     "describe_verdicts",
+    "period_kind",
     "report_sections",
     "row_condition",
 ]

@@ -35,9 +35,7 @@ class GivenVerdict(Record):
     verdicts: tuple[Verdict, ...]
     """One for each UTC hour of a source, or one for a day or an hour of a pipeline."""
     read_by: tuple[str, ...]
-    """The deployed pipelines that read the data, also through others. The published days of daily ones are checked."""
-    hourly: tuple[str, ...]
-    """Those of them that are hourly: no check looks at their published hours."""
+    """The deployed pipelines that read the data, also through others. What they have published is checked."""
     obeyed_by: tuple[str, ...]
     """Those of them whose waiting runs obey it, by `when.quality`."""
     note: str
@@ -97,11 +95,10 @@ class Verdicts:
             for period in periods
         ]
         read_by, obeyed_by = self._readers(subject, periods)
-        hourly = tuple(name for name in read_by if self.project.pipeline(name).period == "hour")
         # Stored before the waiting runs are looked up: so no wake-up is lost.
         self.table.put_verdicts(given)
-        note = self._wake(subject, periods, at) if read_by != hourly else ""
-        return GivenVerdict(verdicts=tuple(given), read_by=read_by, hourly=hourly, obeyed_by=obeyed_by, note=note)
+        note = self._wake(subject, periods, at) if read_by else ""
+        return GivenVerdict(verdicts=tuple(given), read_by=read_by, obeyed_by=obeyed_by, note=note)
 
     def failed(self, subjects: Iterable[Subject], first: str, last: str) -> list[FailedPeriod]:
         """Return the hours and the published days that have failed, from one date to another, in order."""

@@ -13,7 +13,7 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.check.missing import missing_late_data
 from slackwater.late.check.read_facts import thresholds_of
 from slackwater.late.check.reasons import describe_late_data, describe_lost
-from slackwater.late.check.window_dates import check_window, refuse_hours
+from slackwater.late.check.window_dates import check_window
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.model import Record
 from slackwater.pipeline.definition import Pipeline
@@ -108,16 +108,14 @@ class Explainer:
     """For how long new objects are collected before their days are checked; 0 if they lead to no check."""
 
     def why(self, pipeline: str, date: str, *, as_of: str | None = None) -> Why:
-        """Explain a day of a deployed pipeline; `date` and `as_of`, by default today, are ISO dates that have begun.
+        """Explain a day or an hour of a deployed pipeline; `date` and `as_of`, by default the current one, have begun.
 
-        Raises `InputError` for a day after `as_of`, `CloudError`, `ObjectInvalid`.
+        `as_of` is as in `check_window`. Raises `InputError` for a day after `as_of`, `CloudError`, `ObjectInvalid`.
         """
         checker, definition = self.checker, self.checker.project.pipeline(pipeline)
         day, now = period_of(date, definition.timezone), checker.now()
-        if as_of is not None and date > as_of:
-            raise InputError(f"as_of: {as_of} is before the day {date}")
-        if as_of is not None:
-            refuse_hours(definition)
+        if as_of is not None and date > (as_of := check_window(definition, as_of, now)[-1].name):
+            raise InputError(f"as_of: {as_of} is before the {definition.period} {date}")
         is_simulated = as_of is not None and day.name < check_window(definition, None, now)[0].name
         first = check_window(definition, as_of, now)[0]
         # Of an earlier day: what a check would decide that still had the day in its window.
@@ -157,10 +155,7 @@ class Explainer:
         )
 
     def _decision(self, definition: Pipeline, date: str, *, as_of: str | None) -> DayDecision:
-        """Return what a check of `as_of` decides about a day; about an hour, what its inputs would lead to."""
-        if definition.period == "hour":
-            (decision,) = self.checker.decide(pipeline=definition.pipeline, dates=[date])
-            return decision
+        """Return what a check of `as_of` decides about a day."""
         report = self.checker.check(pipeline=definition.pipeline, as_of=as_of, dates=[date])
         return next(item for item in report.days if item.date == date)
 
@@ -195,9 +190,11 @@ class Explainer:
         if look := self._look_without_check(definition, day, decision):
             return look
         if before_window:
-            since = f"begins on {before_window.name} (late.window_days {definition.late.window_days})"
+            since = f"begins on {before_window.name} (late.window_{definition.period}s {definition.window_length})"
             by_hand = f"slackwater monitor {definition.pipeline} --as-of {shifted(day.name, 1)}"
-            text = f"no check looks at the day: it is before the window, which {since}, except {by_hand}"
+            text = (
+                f"no check looks at the {definition.period}: it is before the window, which {since}, except {by_hand}"
+            )
             return NextLook(at=None, text=text)
         limit = decision.figures.not_before if decision.figures and decision.decision is LateDecision.DEFER else None
         if simulated:
@@ -214,7 +211,7 @@ class Explainer:
             times.append((decision.ages_at, "when late data has waited for as long as it may"))
         minutes = counted(self.collect_minutes, "minute")
         is_checked = self.collect_minutes and decision.rule is not DecisionRule.CURRENT
-        arrival = f"about {minutes} after data of the day arrives" if is_checked else ""
+        arrival = f"about {minutes} after data of the {definition.period} arrives" if is_checked else ""
         if not times:
             return NextLook(at=None, text=f"{f'{arrival}, or' if arrival else 'only'} by hand: slackwater monitor")
         at, text = min(times)
@@ -225,11 +222,7 @@ class Explainer:
         """Return when the period is looked at again if no check does so next."""
         if decision.rule is DecisionRule.RUNNING:
             return NextLook(at=None, text="when its run has ended")
-        if decision.attempt is None:
-            return self._first_run(definition, day)
-        if definition.period == "hour":
-            return NextLook(at=None, text="no check looks at hours yet: run it by hand")
-        return None
+        return self._first_run(definition, day) if decision.attempt is None else None
 
     def _first_run(self, definition: Pipeline, day: Period) -> NextLook:
         """Return when the schedule runs a day that was not published yet."""

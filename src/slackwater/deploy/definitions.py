@@ -49,7 +49,7 @@ def changes_resources(project: Project, deployed: Project) -> bool:
             # Roles have permissions on the credentials that steps name.
             or _steps_with_credentials(pipeline) != _steps_with_credentials(before)
             # Functions may wake runs if a pipeline gives verdicts.
-            or pipeline.gives_verdicts != before.gives_verdicts
+            or bool(pipeline.judged_inputs) != bool(before.judged_inputs)
             or not {use.step for use in pipeline.steps.values()} <= deployed.code.steps.keys()
         ):
             return True

@@ -21,7 +21,7 @@ from slackwater.pipeline.table_inputs import IcebergInput
 from slackwater.project.project import Project
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
-from slackwater.runs.inputs.table_inputs import published_days
+from slackwater.runs.inputs.table_inputs import published_periods
 from slackwater.runs.period import Period
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA, RECEIVED_AT, TIMESTAMP
@@ -63,7 +63,7 @@ class Deployed:
         """
         if name in pipeline.sources:
             return self._source(project.source(name), day)
-        return self._table(name, pipeline, day)
+        return self._table(name, project, pipeline, day)
 
     def _source(self, source: Source, day: Period) -> Sample:
         key = source.source, day
@@ -138,15 +138,16 @@ class Deployed:
             raise ObjectInvalid(f"{item.uri} is not a Parquet file of the receiver: {error}") from error
         return pa.concat_tables(found)
 
-    def _table(self, name: str, pipeline: Pipeline, day: Period) -> Sample:
+    def _table(self, name: str, project: Project, pipeline: Pipeline, day: Period) -> Sample:
         item, warehouse = pipeline.tables[name], self._resources.warehouse
         if isinstance(item, IcebergInput):
             return Sample(warehouse.first_rows(item.iceberg, limit=self._rows), f"table {item.iceberg}")
         only = pipeline.model_copy(update={"tables": {name: item}})
+        periods = published_periods(only, day, table=self._resources.run_table, hourly=project.hourly)
         found: list[pa.Table] = []
         days, missing = 0, self._rows
         # The latest days first.
-        for version in reversed(list(published_days(only, day, table=self._resources.run_table))):
+        for version in reversed(list(periods)):
             if not missing:
                 break
             found.append(warehouse.version(item.table, date=version.date, tag=version.tag or "", limit=missing))

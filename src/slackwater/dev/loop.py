@@ -18,6 +18,7 @@ from slackwater.dev.step_code import StepCode
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
+from slackwater.runs.inputs.table_inputs import read_periods
 from slackwater.runs.period import check_kind, period_of
 from slackwater.steps.step import StepContext
 from slackwater.validation.check_project import check_project
@@ -87,6 +88,13 @@ class DevLoop:
         project, pipeline = self._load()
         self._samples.require_known_files(pipeline)
         return self._samples_of(project, pipeline)
+
+    def read_periods(self) -> dict[str, list[str]]:
+        """Return the days or hours of each published table that a run reads, in order. Raises `InvalidDefinitions`."""
+        project, pipeline = self._load()
+        day = period_of(self._date, pipeline.timezone)
+        tables = pipeline.published_tables.items()
+        return {name: read_periods(item, day, pipeline, hourly=project.hourly) for name, item in tables}
 
     def run(
         self, context: Callable[[], StepContext], *, report: Callable[[StepOutcome], None] = lambda _: None

@@ -22,8 +22,9 @@ REJECTED: Final = "rejected"
 """The change of the row of events that were rejected."""
 
 
-OLDER, EVENT_REJECTED = "older", "event_rejected"
-"""Rules of late inputs about which no rule of a check decides: of days before the window, and rejected events."""
+OLDER, EVENT_REJECTED, EVENT_ACCEPTED = "older", "event_rejected", "event_accepted"
+"""Rules of late inputs about which no rule of a check decides: of days before the window, rejected events, and those of
+them that were accepted when they were sent again."""
 
 
 InputKey = tuple[str, str, str, str]
@@ -93,6 +94,13 @@ class LedgerEntry(NamedTuple):
     """That the run before has read of the source."""
     table_rows: int | None = None
     """Of the version that the run has published; None without a run."""
+    hour: int | None = None
+    """Of an hourly pipeline, from 0 to 23, as `date` in UTC; None of a day."""
+
+    @property
+    def period(self) -> str:
+        """The name of the day or the hour."""
+        return self.date.isoformat() if self.hour is None else f"{self.date}T{self.hour:02d}"
 
     @property
     def key(self) -> InputKey:

@@ -56,7 +56,7 @@ class LedgerTable(Protocol):
     """The ledger's table. Both methods raise `CloudError` when AWS fails."""
 
     def read(self, pipeline: str, dates: Collection[str]) -> LedgerState:
-        """Return the rows of these days, ISO dates, of a pipeline. Creates the table if it does not exist."""
+        """Return the rows of these days or hours of a pipeline. Creates the table if it does not exist."""
 
     def write(self, entries: Sequence[LedgerEntry], *, replaced: Sequence[LedgerEntry], version: int | None) -> bool:
         """Add rows, and replace all rows of the attempts of `replaced` by these, in one commit.
@@ -116,7 +116,7 @@ class Ledger:
         for _ in range(_MAX_COMMITS):
             state, read, completed = self.table.read(definition.pipeline, dates), list[RunInputs](), list[LedgerEntry]()
             for date, of_day in runs.items():
-                known = [entry for entry in state.entries if entry.date.isoformat() == date]
+                known = [entry for entry in state.entries if entry.period == date]
                 new, of_known = self._day(definition, date, of_day, known, late)
                 read += new
                 completed += of_known

@@ -6,7 +6,6 @@ A commit adds each row once, whatever is repeated or runs at the same time, so i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import date
 
 from slackwater.late.decision import LateDecision
 from slackwater.late.entry import DEFINITION, OLDER, InputKey, LedgerEntry
@@ -24,10 +23,10 @@ def counts_of(known: Iterable[LedgerEntry], new: Iterable[LedgerEntry]) -> Mappi
     window when it gets its first row with this rule.
     """
     new, known = list(new), list(known)
-    reruns = {(entry.date, entry.attempt) for entry in new if entry.attempt is not None and entry.execution}
-    handled = {(entry.date, entry.key) for entry in known if entry.decision in _HANDLED}
+    reruns = {(entry.period, entry.attempt) for entry in new if entry.attempt is not None and entry.execution}
+    handled = {(entry.period, entry.key) for entry in known if entry.decision in _HANDLED}
     sizes = {
-        (entry.date, entry.key): entry.bytes
+        (entry.period, entry.key): entry.bytes
         for entry in new
         if entry.decision in _HANDLED and entry.change not in {Change.REMOVED, DEFINITION}
     }
@@ -38,5 +37,5 @@ def counts_of(known: Iterable[LedgerEntry], new: Iterable[LedgerEntry]) -> Mappi
     }
 
 
-def _older(entries: Iterable[LedgerEntry]) -> set[tuple[date, InputKey]]:
-    return {(entry.date, entry.key) for entry in entries if entry.rule == OLDER and entry.change != Change.REMOVED}
+def _older(entries: Iterable[LedgerEntry]) -> set[tuple[str, InputKey]]:
+    return {(entry.period, entry.key) for entry in entries if entry.rule == OLDER and entry.change != Change.REMOVED}

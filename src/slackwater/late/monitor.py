@@ -15,7 +15,7 @@ from slackwater.late.changes.definition_notices import DefinitionNotifier, kept_
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.metrics import days_on_hold, put_budget, put_gauges, rejected_above_normal
-from slackwater.late.check.window_dates import check_window, today
+from slackwater.late.check.window_dates import check_window
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.pending import save_passed_over, save_pending
 from slackwater.metrics import Metric, PutsMetric, Warns
@@ -23,6 +23,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.receiver.event_counts import EventCount
 from slackwater.runs.arrivals import SendsArrivals
 from slackwater.runs.cost_recorder import CostRecorder
+from slackwater.runs.period import period_at
 from slackwater.runs.pipeline_verdicts import PipelineVerdicts
 from slackwater.sources.partitions import UpdateTable
 
@@ -85,7 +86,7 @@ class Monitor:
         save_pending(report, store=checker.store, exchange_bucket=checker.exchange_bucket, execution=execution)
         definition = checker.project.pipeline(pipeline)
         # A check of an earlier date puts no gauges, because it must not fire an alarm, and would name other days.
-        is_of_today = report.as_of == today(definition, report.checked_at).isoformat()
+        is_of_today = report.as_of == period_at(report.checked_at, definition).name
         with self.best_effort(pipeline, "the number of days on hold is not known"):
             self.put_metric(Metric.DAYS_ON_HOLD, days_on_hold(report, checker.table.held(pipeline)), pipeline=pipeline)
         if is_of_today:
@@ -100,7 +101,7 @@ class Monitor:
             with self.best_effort(pipeline, "nobody was notified of a new definition"):
                 if self.definitions.notify(report, execution=execution):
                     self.put_metric(Metric.NOTIFICATIONS_SENT, 1, pipeline=pipeline)
-        if is_of_today and report.complete:
+        if is_of_today and report.complete and definition.period == "day":
             self.put_rejects(report, definition)
         if report.complete:
             self.clear_verdicts(report)
@@ -144,13 +145,13 @@ class Monitor:
     def update_tables(self, report: CheckReport, definition: Pipeline) -> None:
         """Have raw tables and states of sources follow the listing of the window, without any event.
 
-        These are the sources of the pipeline. One daily pipeline, the first by name, also has those that none reads.
+        These are the sources of the pipeline. The first pipeline by name also has those that none reads.
         """
         window = check_window(definition, report.as_of, report.checked_at)
         partitions = {partition for day in window for partition in day.partitions()}
         project = self.checker.project
-        read = {source for pipeline in project.daily.values() for source in pipeline.sources}
-        others = sorted(project.sources.keys() - read) if definition.pipeline == min(project.daily) else ()
+        read = {source for pipeline in project.pipelines.values() for source in pipeline.sources}
+        others = sorted(project.sources.keys() - read) if definition.pipeline == min(project.pipelines) else ()
         for source in (*definition.sources, *others):
             self.update_table(source, partitions)
             if project.source(source).counts:

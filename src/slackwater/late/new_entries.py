@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 from slackwater.late.decision import DecisionRule, LateDecision, PendingDay
 from slackwater.late.effects import Effect
 from slackwater.late.entry import DEFINITION, NOT_CHECKED, InputKey, LateInput, LedgerEntry
 from slackwater.late.pending import PendingCheck
 from slackwater.runs.inputs.difference import Change
-from slackwater.runs.period import HOUR, parse_date, period_of
+from slackwater.runs.period import HOUR, period_of
 
 _WITHOUT_MANIFEST = frozenset({DecisionRule.NEVER_PUBLISHED, DecisionRule.MANIFEST_GONE})
 
@@ -58,8 +58,8 @@ def new_entries(
     monitorings that have not ended: they may have led to a run, but their decisions add no rows yet.
     """
     known = list(known)
-    attempts = {(entry.date.isoformat(), entry.attempt) for entry in known}
-    written = {(entry.date, entry.attempt, entry.key) for entry in known}
+    attempts = {(entry.period, entry.attempt) for entry in known}
+    written = {(entry.period, entry.attempt, entry.key) for entry in known}
     decided = _decided(checks)
     led_to_runs = _decided([*checks, *running])
     result = [
@@ -67,19 +67,19 @@ def new_entries(
         for item in read_by_runs
         if item.is_addition or (item.date, item.attempt) not in attempts
         for entry in run_entries(item, led_to_runs, pipeline, timezone)
-        if (entry.date, entry.attempt, entry.key) not in written
+        if (entry.period, entry.attempt, entry.key) not in written
     ]
-    history = defaultdict[tuple[date, InputKey], list[LedgerEntry]](list)
+    history = defaultdict[tuple[str, InputKey], list[LedgerEntry]](list)
     for entry in (*known, *result):
-        history[entry.date, entry.key].append(entry)
+        history[entry.period, entry.key].append(entry)
     for item in decided:
         for late in item.day.inputs:
             entry = _entry(late, item, timezone)
-            rows = history[entry.date, entry.key]
+            rows = history[entry.period, entry.key]
             if _is_new(entry, rows, published_attempt=item.day.attempt):
                 rows.append(entry)
                 result.append(entry)
-    return sorted(result, key=lambda entry: (entry.decided_at, entry.date, entry.source, entry.uri, entry.etag))
+    return sorted(result, key=lambda entry: (entry.decided_at, entry.period, entry.source, entry.uri, entry.etag))
 
 
 def _decided(checks: Iterable[PendingCheck]) -> list[Decided]:
@@ -190,24 +190,26 @@ def _is_new(entry: LedgerEntry, rows: Sequence[LedgerEntry], *, published_attemp
         return False
     earlier = [row for row in rows if row.decided_at <= entry.decided_at]
     later = [row for row in rows if row.decided_at > entry.decided_at]
-    neighbours = [
-        max(earlier, key=lambda row: row.decided_at, default=None),
-        min(later, key=lambda row: row.decided_at, default=None),
-    ]
+    neighbours = [max(earlier, key=_place, default=None), min(later, key=_place, default=None)]
     handling = entry.decision, entry.rule, entry.attempt
     return all(row is None or (row.decision, row.rule, row.attempt) != handling for row in neighbours)
+
+
+def _place(row: LedgerEntry) -> tuple[datetime, int]:
+    """Return the place of a row among those of its input: a run that starts when a check is made comes after it."""
+    return row.decided_at, row.attempt or 0
 
 
 def _entry(late: LateInput, decided: Decided, timezone: str) -> LedgerEntry:
     """Return the row of a decision about a late input, which no run has read yet."""
     check, day = decided.check, decided.day
-    local_date = parse_date(day.date)
-    lateness = (late.arrived - period_of(day.date, timezone).end) / HOUR
+    period = period_of(day.date, timezone)
+    lateness = (late.arrived - period.end) / HOUR
     return LedgerEntry(
         **late.model_dump(exclude={"change"}),
         change=str(late.change),
         pipeline=check.pipeline,
-        date=local_date,
+        date=period.date,
         lateness_hours=None if late.change in {Change.REMOVED, DEFINITION} else lateness,
         decided_at=check.checked_at,
         decision=str(day.decision),
@@ -221,4 +223,5 @@ def _entry(late: LateInput, decided: Decided, timezone: str) -> LedgerEntry:
         metric_change_percent=None,
         notified=False,
         month=check.checked_at.astimezone(UTC).strftime("%Y-%m"),
+        hour=period.hour,
     )

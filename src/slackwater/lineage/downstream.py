@@ -12,7 +12,7 @@ from slackwater.lineage.graph import MOST_VERSIONS, DayRead, Reader
 from slackwater.lineage.upstream import Upstream, read_day
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import run_manifest
-from slackwater.runs.inputs.table_inputs import reading_dates
+from slackwater.runs.inputs.table_inputs import reading_periods
 from slackwater.runs.record import PublishedRun, tagged_attempt
 
 
@@ -50,7 +50,7 @@ class Downstream:
         """Yield the published days of the pipelines that read a day, in order of pipeline and date."""
         for name, reader in sorted(self.project.pipelines.items()):
             items = [item for item in reader.published_tables.values() if item.table == pipeline]
-            dates = sorted({day for item in items for day in reading_dates(item, date)})
+            dates = sorted({day for item in items for day in reading_periods(item, date, reader)})
             days = self.upstream.table.days(name, dates[0], dates[-1]) if dates else ()
             # Two inputs of one table may leave out days between theirs.
             yield from (day.published for day in days if day.published and day.date in dates)

@@ -100,6 +100,8 @@ class Late(Model):
 
     window_days: Annotated[int, Field(gt=0, le=366)] = 7
     """How many days before the current one are checked for late data."""
+    window_hours: Annotated[int, Field(gt=0, le=366)] = 168
+    """The same of a pipeline with `period: hour`, in hours: at most 366, for so long their versions stay."""
     thresholds: dict[Name, LateThresholds] = {}
     """By source: thresholds that replace those of the source's own definition."""
     on_removed: dict[Name, OnRemoved] = {}
@@ -149,7 +151,8 @@ class Pipeline(Model):
     """The team that owns the table. Messages about changed days carry it, so that teams subscribe to their own tables.
     """
     timezone: TimeZone = "UTC"
-    """A day is the time between two midnights in this timezone: 24 hours, or 23 or 25 when the clocks change."""
+    """A day is the time between two midnights in this timezone: 24 hours, or 23 or 25 when the clocks change. Hours are
+    those of UTC in each timezone: checks, budgets and messages of an hourly pipeline follow the days of this one."""
     period: Literal["day", "hour"] = "day"
     """What a run processes: a day of the timezone, or an hour of UTC such as `2026-01-01T15`. The table of an hourly
     pipeline is partitioned by `date` and `hour`, both in UTC."""
@@ -168,7 +171,7 @@ class Pipeline(Model):
     """What a scheduled run waits for, and for how long."""
     late: Late = Late()
     deadline_hours: Annotated[int, Field(gt=0)] = 12
-    """A day that is not published this many hours after its end is overdue, and an alarm fires."""
+    """A day, or an hour, that is not published this many hours after its end is overdue, and an alarm fires."""
     renamed_from: Name | None = None
     """The first name of a pipeline that has another one now. Its table, history and holds stay under that name, by
     which AWS and other systems know it."""
@@ -223,6 +226,13 @@ class Pipeline(Model):
 
     def _late_problems(self) -> Iterator[Problem]:
         late, judged = self.late, (*self.sources, *self.published_tables)
+        if self.period == "day" and late.window_hours != Late.model_fields["window_hours"].default:
+            message = "the window of a daily pipeline is `window_days`: write that instead"
+            yield Problem(path=("late", "window_hours"), at_key=True, message=message)
+        for name, item in self.published_tables.items() if self.period == "day" else ():
+            if item.hours:
+                message = "a daily pipeline reads days: write `days`, which are all of their hours of an hourly table"
+                yield Problem(path=("tables", name, "hours"), at_key=True, message=message)
         for key, names, possible in (
             ("thresholds", list(late.thresholds), self.inputs),
             ("on_removed", list(late.on_removed), self.sources),
@@ -297,6 +307,11 @@ class Pipeline(Model):
         return ("date", "hour") if self.period == "hour" else ("date",)
 
     @property
+    def window_length(self) -> int:
+        """How many days or hours before the current one are checked for late data."""
+        return self.late.window_hours if self.period == "hour" else self.late.window_days
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of everything that a run freezes: sources, then tables."""
         return (*self.sources, *self.tables)
@@ -308,9 +323,9 @@ class Pipeline(Model):
         return bool(named) or any(item.missing == "wait" for item in self.published_tables.values())
 
     @property
-    def gives_verdicts(self) -> bool:
-        """Whether its runs give verdicts about their inputs: a rule of `data_quality` has the severity `invalidate`."""
-        return any(self._invalidating_rules())
+    def judged_inputs(self) -> frozenset[str]:
+        """The inputs about which its runs give verdicts: those of rules with the severity `invalidate`."""
+        return frozenset(self.steps[name].depends_on[0] for name, _ in self._invalidating_rules())
 
     @property
     def rerun_inputs(self) -> tuple[str, ...]:

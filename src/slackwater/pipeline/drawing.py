@@ -89,9 +89,9 @@ def _label(pipeline: Pipeline, name: str) -> str:
     item = pipeline.tables[name]
     if isinstance(item, IcebergInput):
         return f"{name}: {item.iceberg}"
-    first, last = item.days
-    days = f"day {first}" if first == last else f"days {first} to {last}"
-    return f"{name}: {item.table}, {days}"
+    unit, (first, last) = ("hour", item.hours) if item.hours else ("day", item.days)
+    periods = f"{unit} {first}" if first == last else f"{unit}s {first} to {last}"
+    return f"{name}: {item.table}, {periods}"
 
 
 def _texts(pipeline: Pipeline, name: str) -> tuple[str, str]:

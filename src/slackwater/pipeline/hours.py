@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from slackwater.model import CRON_FIELDS, Cron
+from slackwater.pipeline.table_inputs import AnyTableInput, TableInput
 from slackwater.problems import Problem
 
 if TYPE_CHECKING:
     from slackwater.pipeline.definition import Pipeline
-
-_NOT_YET = "it is not supported with `period: hour` yet: remove it"
-_NOT_CHECKED = "no check looks at hours for late data yet: remove it"
 
 
 def hour_problems(pipeline: Pipeline) -> Iterator[Problem]:
@@ -23,20 +21,31 @@ def hour_problems(pipeline: Pipeline) -> Iterator[Problem]:
     if pipeline.publish.hour:
         message = "an hour is not compared by hours: remove it"
         yield Problem(path=("publish", "hour"), at_key=True, message=message)
-    if pipeline.timezone != "UTC":
-        yield Problem(path=("timezone",), at_key=True, message="hours are those of UTC: remove it")
-    defaults = {name: field.default for name, field in type(pipeline).model_fields.items()}
-    for key in ("tables", "load", "when"):
-        if getattr(pipeline, key) != defaults[key]:
-            yield Problem(path=(key,), at_key=True, message=_NOT_YET)
-    for key in ("late", "deadline_hours"):
-        if getattr(pipeline, key) != defaults[key]:
-            yield Problem(path=(key,), at_key=True, message=_NOT_CHECKED)
-    if pipeline.schedule.monitor != defaults["schedule"].monitor:
-        yield Problem(path=("schedule", "monitor"), at_key=True, message=_NOT_CHECKED)
+    if pipeline.load:
+        message = "it is not supported with `period: hour` yet: remove it"
+        yield Problem(path=("load",), at_key=True, message=message)
+    for name, table in pipeline.tables.items():
+        yield from _table_problems(name, table)
+    if pipeline.late.window_days != type(pipeline.late).model_fields["window_days"].default:
+        message = "the window of an hourly pipeline is `window_hours`: write that instead"
+        yield Problem(path=("late", "window_days"), at_key=True, message=message)
     if not _starts_each_hour(pipeline.schedule.process):
         message = 'it must start each hour once, such as "10 * * * *": an hour that is left out does not run'
         yield Problem(path=("schedule", "process"), message=message)
+
+
+def _table_problems(name: str, table: AnyTableInput) -> Iterator[Problem]:
+    path = ("tables", name)
+    if not isinstance(table, TableInput):
+        message = "each commit to an Iceberg table would run all hours again: read it in a daily pipeline"
+        yield Problem(path=path, at_key=True, message=message)
+        return
+    if table.days != (0, 0):
+        message = "an hourly pipeline reads hours: write `hours`, such as `hours: [-23, 0]`"
+        yield Problem(path=(*path, "days"), at_key=True, message=message)
+    if table.on_change == "notify":
+        message = "each hour would cause a message: use `auto`, `hold` or `ignore`"
+        yield Problem(path=(*path, "on_change"), message=message)
 
 
 def _starts_each_hour(cron: Cron) -> bool:

@@ -38,12 +38,16 @@ OnInvalid = Literal["hold", "rerun", "ignore"]
 
 
 class TableInput(Model):
-    """Published days of another pipeline of the project."""
+    """Published days or hours of another pipeline of the project."""
 
     table: Name
     """The pipeline that publishes them."""
     days: tuple[Annotated[int, Field(ge=-366)], Annotated[int, Field(le=0)]] = (0, 0)
-    """The first and the last day, counted from the day of the run: `[-6, 0]` are the seven days that end with it."""
+    """The first and the last day, counted from the day of the run: `[-6, 0]` are the seven days that end with it. Of an
+    hourly table, these are all hours of the days."""
+    hours: tuple[Annotated[int, Field(ge=-366)], Annotated[int, Field(le=0)]] | None = None
+    """Of an hourly pipeline that reads another one, instead of `days`: the first and the last hour, counted from that
+    of the run. `[-23, 0]` are the 24 hours that end with it."""
     missing: Literal["error", "empty", "wait"] = "error"
     """What a day that is not published does: fail the run, or count as a day without rows. With `wait`, a scheduled run
     waits for it, as long as `when.incomplete` says; a run that does not wait reads it as a day without rows."""
@@ -59,9 +63,9 @@ class TableInput(Model):
 
     @model_validator(mode="after")
     def _check_days(self) -> TableInput:
-        first, last = self.days
-        if first > last:
-            raise ValueError(f"days: the first day, {first}, is after the last one, {last}")
+        for unit, (first, last) in (("day", self.days), ("hour", self.hours or (0, 0))):
+            if first > last:
+                raise ValueError(f"{unit}s: the first {unit}, {first}, is after the last one, {last}")
         return self
 
 

@@ -97,8 +97,13 @@ class Project(Model):
 
     @property
     def daily(self) -> dict[str, Pipeline]:
-        """The pipelines whose periods are days: checks look at these for late data."""
+        """The pipelines whose periods are days."""
         return {name: item for name, item in self.pipelines.items() if item.period == "day"}
+
+    @property
+    def hourly(self) -> frozenset[str]:
+        """The stored names of the pipelines whose periods are hours."""
+        return frozenset(self.pipelines.keys() - self.daily.keys())
 
     def selected(self, selection: str) -> tuple[str, ...]:
         """Return the pipelines of `NAME`, `NAME+`, `+NAME` or `+NAME+`, in order. Raises `UnknownName`."""
@@ -147,8 +152,13 @@ class Project(Model):
             name: item.model_copy(update={"missing": "empty"}) if item.missing == "wait" else item
             for name, item in definition.published_tables.items()
         }
-        definition = definition.model_copy(update={"tables": {**definition.tables, **read}})
-        written = definition.model_dump_json(by_alias=True, exclude=_OPERATIONAL_KEYS)
+        # An hour has the same rows in each timezone.
+        timezone = "UTC" if definition.period == "hour" else definition.timezone
+        definition = definition.model_copy(update={"tables": {**definition.tables, **read}, "timezone": timezone})
+        # What definitions of earlier releases do not have must not change their digests.
+        new = {name: {"hours"} for name, item in definition.published_tables.items() if item.hours is None}
+        exclude = {**_OPERATIONAL_KEYS, "tables": {**_OPERATIONAL_KEYS["tables"], **new}}
+        written = definition.model_dump_json(by_alias=True, exclude=exclude)
         return "\n".join((written, *(self.source_shape(name) for name in sorted(definition.sources))))
 
     def _code(self, pipeline: str) -> str:

@@ -84,10 +84,7 @@ class ProjectSchedule(Model):
 
 
 def schedule_of(project: Project) -> ProjectSchedule:
-    """Return the schedule of a project: a task for each source that is pulled, and two for each pipeline.
-
-    Hourly pipelines have one: no check looks at their hours.
-    """
+    """Return the schedule of a project: a task for each source that is pulled, and two for each pipeline."""
     tasks = [
         ScheduledTask(
             work=ScheduledWork.PULL,
@@ -111,7 +108,8 @@ def schedule_of(project: Project) -> ProjectSchedule:
             description=_process_description(pipeline),
             state_machine=f"{PIPELINE_MACHINE_PREFIX}{name}",
             cron=schedule.process,
-            timezone=pipeline.timezone,
+            # In a timezone whose clocks change, an hour would be left out.
+            timezone="UTC" if pipeline.period == "hour" else pipeline.timezone,
             input={"wait": True} if pipeline.waits else {},
             date_key="date",
             buffer_hours=schedule.buffer // HOUR,
@@ -124,13 +122,11 @@ def schedule_of(project: Project) -> ProjectSchedule:
             stages=tuple(tuple(stage.name for stage in layer) for layer in layers(stages(pipeline))),
         )
         tasks.append(process)
-        if pipeline.period == "hour":
-            continue
         monitor = ScheduledTask(
             work=ScheduledWork.MONITOR,
             subject=name,
-            description=f"Checks the finished days of `{name}` for late data, runs late days again and sends "
-            "notifications about changes.",
+            description=f"Checks the finished {pipeline.period}s of `{name}` for late data, runs late "
+            f"{pipeline.period}s again and sends notifications about changes.",
             state_machine=MONITOR_MACHINE,
             cron=schedule.monitor,
             timezone=pipeline.timezone,
@@ -146,7 +142,7 @@ def schedule_of(project: Project) -> ProjectSchedule:
 def _most_runs(period: str, waits: timedelta) -> int:
     """Return how many runs of a pipeline may be active. A start that has to wait for one may never come."""
     # A day that takes longer than a day must not delay the next one, nor must those that wait.
-    return 24 if period == "hour" else 2 + ceil(waits / timedelta(days=1))
+    return 24 + ceil(waits / HOUR) if period == "hour" else 2 + ceil(waits / timedelta(days=1))
 
 
 def _process_description(pipeline: Pipeline) -> str:

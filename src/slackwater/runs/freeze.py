@@ -267,7 +267,8 @@ class Freezer:
         """Return the day. Raises `InputError` for a wrong date or pipeline."""
         definition = self.project.pipeline(pipeline)
         check_kind(local_date, definition)
-        timezone, day = definition.timezone, period_of(local_date, definition.timezone)
+        day = period_of(local_date, definition.timezone)
+        timezone = "UTC" if definition.period == "hour" else definition.timezone
         if day.start > self.now():
             raise InputError(f"date: {local_date} has not begun in {timezone}")
         return day

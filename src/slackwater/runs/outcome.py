@@ -46,6 +46,9 @@ from slackwater.storage import ObjectStore, stored_reason
 # Only a check of the pipeline writes the cost of a run at the same time.
 _MAX_COST_WRITES = 3
 # The function that records the outcome of a run has a minute.
+COMPARED_HOURS = timedelta(hours=366)
+"""How old the published version of an hour may be for the next one to be compared with it. Versions of hours stay
+longer, and this is the largest window (`late.window_hours`)."""
 _EARLIER_COSTS = timedelta(seconds=15)
 # What EMR reports about a job that fails before its own code runs. Python exits with 2 for wrong arguments.
 _NOT_STARTED = re.compile(r"\bExitCode: 2\b|NoSuchFile|ClassNotFound")
@@ -186,9 +189,8 @@ class RunRecorder:
                 "published": PublishedRun(run=run, publication=publication, at=now),
                 "outcome_unknown": False,
                 "unreadable_since": None,
-                # The first version counts as notified: there is no earlier one to compare it with. So do those of an
-                # hour: no check compares them and notifies people.
-                "notified_attempt": day.notified_attempt if day.published and not is_hour(run.date) else run.attempt,
+                # The first version counts as notified: there is no earlier one to compare it with.
+                "notified_attempt": run.attempt if _is_first(day, now=now) else day.notified_attempt,
             }
             day = hold_ended(day, reason=f"attempt {run.attempt} has published", inputs=inputs_of(run), now=now)
             if record.rollback:
@@ -302,6 +304,13 @@ class RunRecorder:
         if record is None:
             raise CloudError(f"the run table has no attempt {run.attempt} of {run.pipeline} for {run.date}")
         return record
+
+
+def _is_first(day: DayRecord, *, now: datetime) -> bool:
+    """Return whether no version before is left to compare one with: of an hour, they end some time after the last."""
+    if day.published is None:
+        return True
+    return is_hour(day.date) and not day.notification_due and day.published.at < now - COMPARED_HOURS
 
 
 def _has_same_rows(day: DayRecord, publication: Publication) -> bool:

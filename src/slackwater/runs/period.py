@@ -97,6 +97,23 @@ def period_of(name: str, timezone: str) -> Period:
     return Period(start.date(), start, start + HOUR, start.hour)
 
 
+def has_whole_hours(timezone: str) -> bool:
+    """Return whether each day of the timezone, since 2020, begins with an hour of UTC.
+
+    >>> has_whole_hours("America/New_York"), has_whole_hours("Asia/Kolkata"), has_whole_hours("Australia/Lord_Howe")
+    (True, False, False)
+    """
+    days = (date(year, month, 1) for year in range(2020, 2038) for month in (1, 7))
+    return not any(day_of(day, timezone).start.minute for day in days)
+
+
+def period_at(instant: datetime, pipeline: Pipeline) -> Period:
+    """Return the day or the hour of the pipeline that an aware timestamp belongs to."""
+    if pipeline.period == "day":
+        return day_of(instant.astimezone(ZoneInfo(pipeline.timezone)).date(), pipeline.timezone)
+    return period_of(f"{instant.astimezone(UTC):%Y-%m-%dT%H}", "UTC")
+
+
 def check_kind(name: str, pipeline: Pipeline, *, argument: str = "date") -> None:
     """Raise `InputError`, with the argument's name, unless this is the name of a period of the pipeline."""
     expected = "an hour of UTC such as 2013-03-10T15" if pipeline.period == "hour" else "a date such as 2013-03-10"
@@ -111,6 +128,11 @@ def check_kind(name: str, pipeline: Pipeline, *, argument: str = "date") -> None
 def is_hour(name: str) -> bool:
     """Return whether this is the name of an hour, and not of a day."""
     return len(name) > _DAY_LENGTH
+
+
+def period_kind(name: str) -> str:
+    """Return what a name is that of: `day` or `hour`."""
+    return "hour" if is_hour(name) else "day"
 
 
 def shifted(name: str, count: int) -> str:

@@ -36,7 +36,7 @@ from slackwater.arrow.session import has_small_way
 from slackwater.errors import DefinitionError, InputError, ObjectInvalid, ObjectMissing
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
-from slackwater.runs.period import Period, period_of
+from slackwater.runs.period import Period, is_hour, period_of
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
@@ -182,8 +182,20 @@ def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataF
         try:
             frames.append(rows_of_version(spark, table, item.tag or "", item.date))
         except (AnalysisException, IllegalArgumentException) as error:
-            raise _no_longer_exists(f"{table} VERSION AS OF '{item.tag}'") from error
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+            missing = _no_longer_exists(f"{table} VERSION AS OF '{item.tag}'")
+            if is_hour(item.date):
+                pipeline, _, hour = (item.file or "").rpartition(" ")
+                command = f"slackwater run {pipeline} --date {hour} --force"
+                raise ObjectMissing(f"{missing} (versions of hours end): run the hour again ({command})") from error
+            raise missing from error
+    # Pairs of pairs: Spark analyses each union with all that is below it, and a week has 168 hours.
+    while len(frames) > 1:
+        frames = [reduce(_union, frames[first : first + 2]) for first in range(0, len(frames), 2)]
+    return frames[0]
+
+
+def _union(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.unionByName(other, allowMissingColumns=True)
 
 
 def read_iceberg(spark: SparkSession, item: InputObject) -> DataFrame:

@@ -103,7 +103,7 @@ def is_removable(version: OldVersion, day: DayRecord) -> bool:
     """
     if day.active or day.published is None:
         return False
-    if is_hour(version.date):
+    if is_hour(version.date) and not day.notification_due:
         return version.attempt <= day.published.run.attempt
     return version.attempt < min(day.published.run.attempt, day.seen_attempt)
 

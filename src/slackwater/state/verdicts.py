@@ -59,8 +59,9 @@ class Verdict(Record):
 
     @property
     def pipeline(self) -> str:
-        """The stored name of the pipeline that gave it; none of a pipeline for people and partners."""
-        return self.giver.partition(" ")[0]
+        """The stored name of the pipeline that gave it; empty for people and partners."""
+        name, _, day = self.giver.partition(" ")
+        return name if day else ""
 
     @property
     def document(self) -> dict[str, object]:

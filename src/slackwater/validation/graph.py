@@ -8,6 +8,7 @@ from typing import Any
 
 from slackwater.pipeline.definition import LEDGER_TABLE, Pipeline, StepUse
 from slackwater.problems import Problem, closest, unknown_name
+from slackwater.runs.period import has_whole_hours
 
 
 def graph_problems(
@@ -70,16 +71,25 @@ def with_meant_names(pipeline: Pipeline, sources: Collection[str]) -> Pipeline:
 
 
 def table_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Problem]]:
-    """Yield a pipeline's name and its problem for cycles of pipelines that read each other, and hourly tables."""
+    """Yield a pipeline's name and its problem: cycles of pipelines, and periods that do not fit together."""
     reads = {
         name: [item.table for item in pipeline.published_tables.values() if item.table in pipelines]
         for name, pipeline in pipelines.items()
     }
     for name, pipeline in pipelines.items():
         for table, item in pipeline.published_tables.items():
-            if item.table in pipelines and pipelines[item.table].period == "hour":
-                message = f"{item.table} has `period: hour`, and its table cannot be an input yet: remove it"
-                yield name, Problem(path=("tables", table, "table"), message=message)
+            if item.table not in pipelines:
+                continue
+            read, path = pipelines[item.table].period, ("tables", table, "table")
+            if (pipeline.period, read) == ("hour", "day"):
+                message = f"{item.table} has `period: day`: an hourly pipeline reads hourly tables only"
+                yield name, Problem(path=path, message=message)
+            elif (pipeline.period, read) == ("day", "hour") and not has_whole_hours(pipeline.timezone):
+                message = (
+                    f"{item.table} has `period: hour`, and days of {pipeline.timezone} begin within an hour of UTC: "
+                    "read its sources, or use a timezone with whole hours"
+                )
+                yield name, Problem(path=path, message=message)
     for cycle in cycles(reads):
         tables = pipelines[cycle[0]].published_tables
         path = ("tables", next(name for name, item in tables.items() if item.table == cycle[-1]), "table")

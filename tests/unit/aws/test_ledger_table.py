@@ -68,12 +68,27 @@ def test_rows_are_read_by_pipeline_and_day_and_a_stale_version_adds_nothing(ledg
     assert ledger.read("p", {"2013-03-11"}).entries == []
 
 
+def test_rows_of_an_hour_are_neither_those_of_another_one_nor_of_the_day(ledger):
+    hours = [ENTRY._replace(hour=hour) for hour in (0, 1, 23)]
+    assert ledger.write([ENTRY, *hours], replaced=[], version=None)
+    for entry in (ENTRY, *hours):
+        state = ledger.read("p", {entry.period})
+        assert state.entries == [entry]
+        assert ledger.write([], replaced=[entry._replace(cost_usd=1.0)], version=state.version)
+    names = {"2013-03-10", "2013-03-10T00", "2013-03-10T01", "2013-03-10T23"}
+    assert [
+        (row.period, row.cost_usd) for row in sorted(ledger.read("p", names).entries, key=lambda row: row.period)
+    ] == [(name, 1.0) for name in sorted(names)]
+
+
 def test_a_table_of_an_older_release_gets_the_new_columns_and_keeps_its_rows(ledger):
-    columns = [field for field in ledger_table._SCHEMA.fields if field.name not in ("rows_before", "table_rows")]
+    columns = [
+        field for field in ledger_table._SCHEMA.fields if field.name not in ("rows_before", "table_rows", "hour")
+    ]
     table = ledger.catalog.create_table(
         "warehouse.ledger", schema=Schema(*columns), partition_spec=ledger_table._PARTITIONS
     )
-    old = {key: value for key, value in ENTRY._asdict().items() if key not in ("rows_before", "table_rows")}
+    old = {key: value for key, value in ENTRY._asdict().items() if key not in ("rows_before", "table_rows", "hour")}
     table.append(pa.Table.from_pylist([old], schema=Schema(*columns).as_arrow()))
     state = ledger.read("p", {"2013-03-10"})
     assert state.entries == [ENTRY._replace(rows_before=None, table_rows=None)]
@@ -82,7 +97,9 @@ def test_a_table_of_an_older_release_gets_the_new_columns_and_keeps_its_rows(led
 
 
 def test_another_commit_while_columns_are_added_lets_step_functions_repeat_the_call(ledger, monkeypatch):
-    columns = [field for field in ledger_table._SCHEMA.fields if field.name not in ("rows_before", "table_rows")]
+    columns = [
+        field for field in ledger_table._SCHEMA.fields if field.name not in ("rows_before", "table_rows", "hour")
+    ]
     ledger.catalog.create_table("warehouse.ledger", schema=Schema(*columns), partition_spec=ledger_table._PARTITIONS)
     update_table = DictGlue.update_table
 

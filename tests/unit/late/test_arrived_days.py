@@ -23,6 +23,7 @@ from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.project.project import load_project
 from slackwater.receiver.commits import file_committed
 from slackwater.runs.arrivals import day_published
+from slackwater.runs.period import HOUR
 from slackwater.sources.partitions import Partition, object_uri, source_partition
 
 pytestmark = pytest.mark.unit
@@ -223,7 +224,16 @@ def test_a_message_with_a_wrong_time_is_refused(body):
         read_message(json.dumps(body))
 
 
-def test_nothing_arrives_for_an_hourly_pipeline():
-    hourly = PROJECT.pipelines[PIPELINE].model_copy(update={"period": "hour"})
+@pytest.mark.parametrize("timezone", ["UTC", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe"])
+def test_an_object_arrives_for_one_hour_in_each_timezone(timezone):
+    hourly = PROJECT.pipelines[PIPELINE].model_copy(update={"period": "hour", "timezone": timezone})
     project = PROJECT.model_copy(update={"pipelines": {PIPELINE: hourly}})
-    assert arrived_days(project, written({"1": key("2013-03-10", "05")}), now=NOW) == {}
+    current, first = (NOW - timedelta(hours=back) for back in (0, 168))
+    hours = [f"{at:%Y-%m-%dT%H}" for at in (current + HOUR, current, current - HOUR, first, first - HOUR)]
+    keys = {hour: key(*hour.split("T")) for hour in hours}
+    arrived = arrived_days(project, written(keys), now=NOW)[PIPELINE]
+    assert [list(each) for each in (arrived.current_day, arrived.days, arrived.older_days)] == [
+        [hours[1]],
+        [hours[3], hours[2]],
+        [hours[4]],
+    ]

@@ -14,6 +14,7 @@ from tests.fakes_check import PIPELINE, World
 pytestmark = pytest.mark.unit
 
 
+@pytest.mark.parametrize("period", ["day", "hour"])
 @pytest.mark.parametrize(
     ("pipelines", "checked", "expected"),
     [
@@ -23,10 +24,9 @@ pytestmark = pytest.mark.unit
         ({"b": ("flights",), "a": ("flights",)}, "b", {"flights"}),
     ],
 )
-def test_one_pipeline_looks_after_the_sources_that_no_daily_pipeline_reads(pipelines, checked, expected):
+def test_one_pipeline_looks_after_the_sources_that_no_pipeline_reads(pipelines, checked, expected, period):
     world = World()
     daily = world.project.pipelines[PIPELINE]
-    hourly = daily.model_copy(update={"pipeline": "0", "period": "hour"})
     sources = {
         name: source.model_copy(update={"counts": Counts.model_construct()})
         for name, source in world.project.sources.items()
@@ -35,11 +35,8 @@ def test_one_pipeline_looks_after_the_sources_that_no_daily_pipeline_reads(pipel
         update={
             "sources": sources,
             "pipelines": {
-                "0": hourly,
-                **{
-                    name: daily.model_copy(update={"pipeline": name, "sources": read})
-                    for name, read in pipelines.items()
-                },
+                name: daily.model_copy(update={"pipeline": name, "sources": read, "period": period})
+                for name, read in pipelines.items()
             },
         }
     )

@@ -9,6 +9,7 @@ from slackwater.aws import function_resources
 from slackwater.costs.cost import RunCost
 from slackwater.errors import Throttled
 from slackwater.late.changes import notify
+from slackwater.late.changes.hour_notices import ComparedHour, HourResults
 from slackwater.late.changes.notify import NotificationResult, Notifier
 from slackwater.late.changes.outbox import Outbox
 from slackwater.late.decision import CheckReport, report_uri
@@ -92,6 +93,8 @@ def test_a_check_returns_the_uri_of_its_report_and_the_days_to_process(world, ch
         "report": report_uri("exchange", PIPELINE, "2013-03-13", EXECUTION),
         "days": [{"date": "2013-03-10", "action": "rerun"}],
         "split": False,
+        "hourly": False,
+        "timezone": "America/New_York",
     }
     report = CheckReport.model_validate_json(world.store.get(answer["report"]))
     assert (report.as_of, report.correlation_id, len(report.days)) == ("2013-03-13", "c", 8)
@@ -295,6 +298,29 @@ def test_a_notification_returns_its_result(monkeypatch, metrics, result, counted
     assert answer == {"notified": result.notified, "reason": result.reason, "message": result.message}
     assert notifier.calls == [request]
     assert metrics.put == counted
+
+
+@pytest.mark.parametrize("messages", [0, 2])
+def test_the_results_of_hours_are_returned_and_their_messages_are_counted(monkeypatch, metrics, messages):
+    hours, called = ("2013-03-10T15", "2013-03-10T16"), []
+    results = {hour: NotificationResult(notified=bool(messages), message=f"s3://exchange/{hour}") for hour in hours}
+
+    class FakeHours:
+        def __init__(self, *, notifier):
+            assert notifier == "notifier"
+
+        def notify(self, **request):
+            called.append(request)
+            return HourResults(results, messages)
+
+    use_resources(monkeypatch, notify_change, notifier="notifier")
+    monkeypatch.setattr(notify_change, "HourNotifier", FakeHours)
+    compared = [{"date": hour, "comparison": f"s3://exchange/{hour}/c.json"} for hour in hours]
+    request = {"pipeline": PIPELINE, "timezone": "Asia/Kolkata", "execution": EXECUTION}
+    answer = notify_change.handler({**request, "hours": compared, "correlation_id": "c"}, None)
+    assert answer == {"hours": [{"date": hour, **results[hour].model_dump()} for hour in hours]}
+    assert called == [{**request, "hours": tuple(ComparedHour(**hour) for hour in compared)}]
+    assert metrics.put == ({(Metric.NOTIFICATIONS_SENT, PIPELINE): 2} if messages else {})
 
 
 def test_an_unknown_outcome_is_counted_for_its_pipeline(metrics):

@@ -47,15 +47,22 @@ def test_the_example_has_a_task_for_its_pulled_source_and_two_for_each_pipeline(
     ]  # fmt: skip
 
 
-def test_an_hourly_pipeline_has_one_task_which_runs_the_hour_before(tmp_path):
+def test_an_hourly_pipeline_runs_the_hour_before_and_is_checked_at_a_local_time(tmp_path):
     hourly = (
         PIPELINE.replace("key: [date,", "key: [date, hour,")
-        + "period: hour\nschedule: {process: '10 * * * *', buffer_minutes: 65}\n"
+        + "period: hour\ntimezone: Asia/Kolkata\nschedule: {process: '10 * * * *', buffer_minutes: 65}\n"
     )
-    _, task = schedule_of(load_project(project_folder(tmp_path, pipeline=hourly))).tasks
+    _, task, monitor = schedule_of(load_project(project_folder(tmp_path, pipeline=hourly))).tasks
     assert (task.work, task.cron, task.timezone, task.date_key) == ("process", "10 * * * *", "UTC", "date")
     assert (task.period, task.hours_before, task.days_before) == ("hour", 1, 0)
     assert (task.buffer_hours, task.buffer_minutes) == (1, 5)
+    assert (monitor.work, monitor.cron, monitor.timezone, monitor.period) == (
+        "monitor",
+        "0 6 * * *",
+        "Asia/Kolkata",
+        "day",
+    )
+    assert monitor.description.startswith("Checks the finished hours of `heights` for late data, runs late hours again")
     # A start that waits for a run of another hour would be left out, and nothing makes up for an hour.
     assert task.max_active_runs == 24
     assert task.description == (
@@ -63,6 +70,16 @@ def test_an_hourly_pipeline_has_one_task_which_runs_the_hour_before(tmp_path):
         "To run a past hour, trigger this task with a logical date in the hour that starts 65 minutes after the end "
         "of that hour."
     )
+
+
+def test_hours_that_wait_do_not_keep_later_ones_from_their_start(tmp_path):
+    pipeline = (
+        PIPELINE.replace("key: [date,", "key: [date, hour,")
+        + "period: hour\nschedule: {process: '10 * * * *'}\n"
+        + "when: {inputs: {tides: {newer_than: 2h}}, incomplete: {after: 90m}, unknown: {after: 1h}}\n"
+    )
+    _, task, _ = schedule_of(load_project(project_folder(tmp_path, pipeline=pipeline))).tasks
+    assert (task.input, task.wait_hours, task.max_active_runs) == ({"wait": True}, 2, 26)
 
 
 def test_a_source_that_is_only_pushed_has_no_task(tmp_path):

@@ -289,7 +289,9 @@ def test_a_long_cause_is_cut_before_a_regular_expression_reads_it(machine, state
     error = {"Error": "E", "Cause": json.dumps({member: message})}
     entered = {"input": {"cause": error["Cause"]}, "errorOutput": error}
     reported = evaluated(output, entered, {**VARIABLES, "error": error, "step": "run", "outcome": {}})
-    assert message.startswith(reported.get("reason") or reported["ledger_error"])
+    reasons = {"reason", "ledger_error", "hours_error"} & reported.keys()
+    assert all(message.startswith(reported[name]) for name in reasons)
+    assert reasons
     assert 0 < max(lengths) <= 4000
 
 
@@ -319,6 +321,47 @@ def test_a_published_day_that_is_not_compared_or_notified_keeps_its_outcome(outc
     reported = evaluated(days["Report the failed day"]["Output"], {}, variables)
     cause = f"{reason}: {'c' * 400}"[:300]
     assert reported == {"date": "2013-03-10", **outcome, "failed_step": step, "error": "E", "reason": cause}
+
+
+HOURS = [
+    {"date": "2013-03-10T15", "outcome": "published", "attempt": 2, "comparison": "s3://e/c", "differing": 1},
+    {"date": "2013-03-10T16", "outcome": "failed", "failed_step": "run", "reason": "x"},
+    {"date": "2013-03-10T17", "outcome": "unchanged", "comparison": "", "notified": False, "reason": "y"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hourly", "days"), [(True, HOURS), (True, HOURS[1:]), (True, []), (False, HOURS)])
+def test_people_are_notified_of_hours_when_all_of_them_are_compared(hourly, days):
+    states = COMPILED["monitor_days"]["States"]
+    check = {"days": days, "hourly": hourly, "timezone": "Europe/Berlin", "report": "s3://r"}
+    variables, entered = {**VARIABLES, "check": check}, {"pipeline": "p", "days": days, "failed": 1}
+    condition = states["Decide whether to notify of hours"]["Choices"][0]["Condition"]
+    is_due = evaluated(condition, {"input": entered}, variables)
+    assert is_due is (hourly and days == HOURS)
+    of_hour = states["Handle the late days"]["ItemProcessor"]["States"]["Decide whether to notify"]["Choices"][1]
+    assert evaluated(of_hour["Condition"], {"input": {"uri": "s3://e/c"}}, variables) is hourly
+    if not is_due:
+        return
+    task = states["Send the notifications of hours"]
+    payload = evaluated(task["Arguments"], {"input": entered, "context": {"Execution": {"Id": "e"}}}, variables)[
+        "Payload"
+    ]
+    assert payload == {
+        "pipeline": "p",
+        "timezone": "Europe/Berlin",
+        "hours": [{"date": "2013-03-10T15", "comparison": "s3://e/c"}],
+        "execution": "e",
+        "correlation_id": "c",
+    }
+    sent = {"date": "2013-03-10T15", "notified": True, "reason": "", "message": "s3://e/m"}
+    answered = {"input": entered, "result": {"Payload": {"hours": [sent]}}}
+    output = evaluated(task["Output"], answered, variables)
+    assert output == {**entered, "days": [{**HOURS[0], **sent}, *HOURS[1:]]}
+    failed = {"input": entered, "errorOutput": {"Error": "E", "Cause": json.dumps({"errorMessage": "no topic"})}}
+    caught = evaluated(task["Catch"][0]["Output"], failed, variables)
+    reported = evaluated(states["Report the hours without a notification"]["Output"], {"input": caught}, variables)
+    without = {**HOURS[0], "failed_step": "notify", "reason": "nobody was notified: no topic"}
+    assert reported == {"pipeline": "p", "days": [without, *HOURS[1:]], "failed": 2}
 
 
 @pytest.mark.parametrize("name", COMPILED)

@@ -17,12 +17,11 @@ from slackwater.client.verdicts import Verdicts
 from slackwater.client.why import Explainer
 from slackwater.errors import InputError
 from slackwater.late.check.dry_run import without_writes
-from slackwater.pipeline.definition import Schedule
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outputs import VersionType
 from slackwater.runs.record import VERSION_TAG
 from tests.example_project import EXAMPLE
-from tests.fakes_check import PIPELINE, PUBLICATION, World, freezer_of
+from tests.fakes_check import PIPELINE, PUBLICATION, World, freezer_of, make_hourly
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_waits import MemoryWaits
 from tests.unit.client.test_verified import Tables
@@ -36,11 +35,7 @@ HOUR, NEXT = "2013-03-10T17", "2013-03-10T18"
 @pytest.fixture
 def world():
     world = World()
-    daily = world.project.pipelines[PIPELINE]
-    key = daily.publish.model_copy(update={"key": ("date", "hour", "origin", "carrier")})
-    changes = {"period": "hour", "timezone": "UTC", "publish": key, "schedule": Schedule(process="5 * * * *")}
-    hourly = type(daily).model_validate({**daily.model_dump(by_alias=True), "late": {}, **changes})
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: hourly}})
+    make_hourly(world, timezone="UTC")
     for source in ("flights", "weather"):
         for hour in ("16", "17", "18"):
             world.add(source, "2013-03-10", hour)
@@ -75,11 +70,13 @@ def test_each_hour_has_attempts_and_versions_of_its_own(world):
     assert world.table.day(PIPELINE, NEXT).published.run.attempt == 1
 
 
-def test_no_version_of_an_hour_waits_for_a_message(world):
-    for _ in range(2):
-        world.publish(HOUR, force=True)
+@pytest.mark.parametrize(("days", "seen"), [(15, 1), (16, 2)])
+def test_a_version_of_an_hour_waits_for_a_message_while_versions_before_it_are_there(world, days, seen):
+    world.publish(HOUR)
+    world.time += timedelta(days=days)
+    world.publish(HOUR, force=True)
     day = world.table.day(PIPELINE, HOUR)
-    assert (day.seen_attempt, day.notification_due) == (2, False)
+    assert (day.seen_attempt, day.notification_due) == (seen, seen == 1)
 
 
 def test_a_rolled_back_hour_is_on_hold_until_it_is_released(world):
@@ -161,11 +158,6 @@ def test_a_backfill_leaves_hours_to_a_person_that_have_lost_objects_or_were_roll
     assert kinds(world, HOUR) == [DayKind.PUBLISHED]
 
 
-def test_no_check_looks_at_hours(world):
-    with pytest.raises(InputError, match="no check looks at hours for late data yet"):
-        world.check()
-
-
 def why(world, date, **options):
     checker = without_writes(world.checker)
     explainer = Explainer(checker=checker, is_scheduled=True, waits=MemoryWaits().waits, collect_minutes=5)
@@ -180,10 +172,12 @@ def test_an_hour_is_explained_by_its_inputs(world):
     world.add("flights", "2013-03-10", "18", name="b")
     answer = why(world, HOUR)
     assert [(item.name, item.rows) for item in answer.late] == [("flights", 10)]
-    assert answer.next_look.text == "no check looks at hours yet: run it by hand"
+    assert answer.next_look.text == (
+        "about 5 minutes after data of the hour arrives, and at the latest 2013-03-14 06:00 UTC, by the schedule"
+    )
     assert answer.run_now == (f"slackwater run {PIPELINE} --date {HOUR}",)
-    with pytest.raises(InputError, match="no check looks at hours"):
-        why(world, HOUR, as_of="2013-03-11")
+    with pytest.raises(InputError, match="as_of: 2013-03-10T16 is before the hour 2013-03-10T17"):
+        why(world, HOUR, as_of="2013-03-10T16")
 
 
 def test_the_run_of_an_hour_records_the_costs_of_earlier_ones(world):
@@ -208,21 +202,33 @@ def client(world):
     )
 
 
+def test_no_thresholds_are_suggested_for_hours(client):
+    with pytest.raises(InputError, match="thresholds are suggested for daily pipelines only"):
+        client.suggest_thresholds(PIPELINE)
+
+
+@pytest.mark.parametrize("as_of", ["2013-03-12T23", "2013-03-12"])
+def test_hours_are_monitored_as_of_an_hour_or_of_the_last_one_of_a_date(client, as_of):
+    assert days_to_monitor(client.project, [PIPELINE], as_of, name="--as-of") == {PIPELINE: "2013-03-12T23"}
+
+
 @pytest.mark.parametrize(
-    "call",
+    ("first", "last", "found"),
     [
-        lambda client: client.older_late_days(PIPELINE),
-        lambda client: client.suggest_thresholds(PIPELINE),
-        lambda client: days_to_monitor(client.project, [PIPELINE], None, name="as_of"),
+        (None, None, [HOUR]),
+        ("2013-03-10", "2013-03-10", [HOUR, NEXT]),
+        (NEXT, NEXT, [NEXT]),
+        ("2013-03-10T00", HOUR, [HOUR]),
     ],
 )
-def test_what_needs_checks_is_refused(client, call):
-    with pytest.raises(InputError, match="no check looks at hours for late data yet"):
-        call(client)
-
-
-def test_without_a_name_hourly_pipelines_are_left_out(client):
-    assert (client.older_late_days().days, client.deferred_days()) == ([], [])
+def test_hours_before_the_window_with_late_data_are_listed(world, client, first, last, found):
+    for hour in (HOUR, NEXT):
+        world.publish(hour)
+        world.add("flights", "2013-03-10", hour[-2:], name="b", rows=20)
+    world.table.record_late_day(PIPELINE, HOUR, at=world.now())
+    world.time += timedelta(days=8)
+    days = client.older_late_days(PIPELINE, first=first, last=last).days
+    assert [(day.decision.date, day.decision.rule) for day in days] == [(hour, "grown") for hour in found]
 
 
 @pytest.mark.parametrize(
@@ -285,20 +291,20 @@ def test_a_verdict_about_a_published_hour_is_about_its_version(world, given):
         verdicts.give(PIPELINE, "fail", reason="bots", hour=None, date="2013-03-10")
 
 
-def test_a_verdict_about_an_hour_of_a_source_travels_to_the_published_hour_and_puts_nothing_on_hold(world):
+def test_a_verdict_about_an_hour_of_a_source_travels_to_the_published_hour(world):
     world.publish(HOUR)
     given = verdicts_of(world).give("flights", "fail", reason="bots", hour=HOUR, date=None)
-    assert (given.read_by, given.hourly) == ((PIPELINE,), (PIPELINE,))
+    assert given.read_by == (PIPELINE,)
     answer = why(world, HOUR)
     assert [(item.name, [each.period for each in item.verdicts]) for item in answer.failed] == [
         ("this version", [HOUR])
     ]
     assert (answer.decision.rule, answer.run_now) == (
-        "unchanged",
-        (f"slackwater run {PIPELINE} --date {HOUR} --force",),
+        "invalid",
+        (f"slackwater late release {PIPELINE} --date {HOUR} --reason TEXT",),
     )
     world.add("flights", "2013-03-10", "17", name="b")
-    assert kinds(world, HOUR) == [DayKind.CHANGED]
+    assert kinds(world, HOUR) == [DayKind.HELD]
 
 
 def test_runs_of_a_date_are_those_of_its_hours_and_versions_have_an_hour(world):

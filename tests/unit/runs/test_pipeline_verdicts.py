@@ -17,7 +17,7 @@ from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.holds import MAX_REASON
 from slackwater.runs.period import period_of
-from slackwater.runs.record import failure_uri, invalid_input_uri, publication_uri
+from slackwater.runs.record import JobFiles, publication_uri
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.verdicts import Subject, Verdict, describe_verdicts, failures, new_verdict
 from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days, freezer_of
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.unit
 
 DAY, OTHER = "2013-03-11", "other"
 FLIGHTS = Subject("source", "flights")
-REASON = "InputInvalid: steps.checked: row_count failed"
+REASON = "steps.checked: row_count failed"
 
 
 @pytest.fixture
@@ -44,8 +44,7 @@ def refuse(world: World, pipeline: str = PIPELINE, reason: str = REASON) -> None
     """A run of the day fails a minute later."""
     world.time += timedelta(minutes=1)
     run = world.freeze(DAY, pipeline=pipeline, force=True)
-    world.store.put(invalid_input_uri(run.prefix), b"flights")
-    world.store.put(f"{run.prefix}failure.txt", reason.encode())
+    world.refuse(run, "flights", reason)
     for _ in range(2):
         world.recorder.end_failed(run, error="E", cause="", retried=False)
 
@@ -74,7 +73,7 @@ def stored(world: World) -> list[Verdict]:
 def test_other_readers_do_not_use_the_input_until_a_run_of_the_pipeline_has_published(world):
     refuse(world)
     assert [(item.period, item.quality, item.principal) for item in stored(world)] == [
-        ("2013-03-11T17", "fail", "pipeline daily_delays of 2013-03-11")
+        ("2013-03-11T17", "fail", "pipeline daily_delays of 2013-03-11, attempt 2")
     ]
     assert stored(world)[0].reason == REASON
     assert [subject for subject, *_ in world.woken] == [FLIGHTS]
@@ -121,7 +120,7 @@ def test_its_own_verdict_stops_no_waiting_run_of_the_pipeline(world):
     refuse(world)
     reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
     failed = {
-        name: reader.of_input(world.project.pipelines[name], "flights", period_of(DAY, "America/New_York"))
+        name: reader.of_input(world.project.pipelines[name], "flights", period_of(DAY, "America/New_York"), hourly=())
         for name in (PIPELINE, OTHER)
     }
     assert [bool(failed[PIPELINE]), bool(failed[OTHER])] == [False, True]
@@ -152,6 +151,10 @@ def test_a_verdict_is_newer_than_one_whose_clock_is_ahead(world):
     world.verdicts.put_verdicts([by_person])
     refuse(world)
     assert [item.pipeline for item in failures(stored(world))] == [PIPELINE]
+    # Its own is ahead now, too.
+    world.time += timedelta(minutes=1)
+    world.publish(DAY, force=True)
+    assert failures(stored(world)) == []
 
 
 def test_a_publication_clears_the_verdict_also_if_the_clock_of_a_partner_is_ahead(world):
@@ -168,8 +171,7 @@ def test_a_publication_clears_the_verdict_also_if_the_clock_of_a_partner_is_ahea
 
 def test_a_run_that_a_later_one_has_closed_as_lost_gives_no_verdict(world):
     lost = world.freeze(DAY, force=True)
-    world.store.put(invalid_input_uri(lost.prefix), b"flights")
-    world.store.put(failure_uri(lost.prefix), REASON.encode())
+    world.refuse(lost, "flights")
     world.executions.running = set()
     run = freezer_of(world).freeze(pipeline=PIPELINE, date=DAY, execution="next", correlation_id="c", force=True).run
     world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
@@ -177,6 +179,46 @@ def test_a_run_that_a_later_one_has_closed_as_lost_gives_no_verdict(world):
     # Its function still works. Nothing would clear what it says.
     world.recorder.end_failed(lost, error="E", cause="", retried=False)
     assert stored(world) == []
+
+
+def test_a_pipeline_that_is_not_deployed_says_nothing(world):
+    world.time += timedelta(minutes=1)
+    run = world.freeze(DAY, force=True)
+    world.refuse(run, "flights")
+    world.fail(run)
+    record = world.table.run(PIPELINE, DAY, run.attempt)
+    files = JobFiles(
+        project="s3://exchange/projects/0.json", archive="s3://assets/a.zip", entry_point="s3://assets/p.py"
+    )
+    world.recorder.verdicts.of_failed(record.model_copy(update={"files": files}))
+    assert stored(world) == []
+    deployed = files.model_copy(update={"project": "s3://assets/0.json"})
+    world.recorder.verdicts.of_failed(record.model_copy(update={"files": deployed}))
+    assert len(stored(world)) == 1
+
+
+def test_pipelines_that_judge_one_input_do_not_wait_for_each_other(world):
+    rules = [{"rule": "row_count", "min": 1, "severity": "invalidate"}]
+    for name, definition in world.project.pipelines.items():
+        checked = definition.steps["checked_flights"].model_copy(update={"parameters": {"rules": rules}})
+        judging = definition.model_copy(update={"steps": {**definition.steps, "checked_flights": checked}})
+        world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, name: judging}})
+    for name in (PIPELINE, OTHER):
+        world.publish(DAY, pipeline=name, force=True)
+    world.add("flights", DAY, "20", rows=500)
+    for name in (PIPELINE, OTHER):
+        refuse(world, name)
+    correct(world)
+    assert [rule(world, name) for name in (PIPELINE, OTHER)] == [DecisionRule.GROWN] * 2
+    reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
+    day = period_of(DAY, "America/New_York")
+    assert not reader.of_input(world.project.pipelines[OTHER], "flights", day, hourly=())
+    # A person's verdict counts for both.
+    by_person = new_verdict(
+        FLIGHTS, "2013-03-11T17", "fail", version=None, reason="bots", principal="ana", at=world.time
+    )
+    world.verdicts.put_verdicts([by_person])
+    assert [rule(world, name) for name in (PIPELINE, OTHER)] == [DecisionRule.INVALID] * 2
 
 
 def test_a_long_reason_is_cut(world):
@@ -201,11 +243,10 @@ def test_a_run_is_counted_once_also_if_its_verdicts_are_stored_in_a_second_call(
     counted = list[Metric]()
     recorder = replace(world.recorder, put_metric=lambda metric, value, **subjects: counted.append(metric))
     run = world.freeze(DAY, force=True)
-    world.store.put(invalid_input_uri(run.prefix), b"flights")
     if has_published:
         world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
     else:
-        world.store.put(failure_uri(run.prefix), REASON.encode())
+        world.refuse(run, "flights")
 
     def end() -> None:
         if has_published:
@@ -256,11 +297,11 @@ def definition(severity: str, depends_on: str) -> dict[str, object]:
 
 @pytest.mark.parametrize(("severity", "is_given"), [("fail", False), ("invalidate", True)])
 def test_a_definition_says_whether_its_runs_give_verdicts(severity, is_given):
-    assert Pipeline.model_validate(definition(severity, "flights")).gives_verdicts is is_given
+    assert (Pipeline.model_validate(definition(severity, "flights")).judged_inputs == {"flights"}) is is_given
 
 
 def test_only_an_input_can_be_refused():
-    assert not Pipeline.model_validate(definition("fail", "some")).gives_verdicts
+    assert not Pipeline.model_validate(definition("fail", "some")).judged_inputs
     with pytest.raises(ValidationError) as raised:
         Pipeline.model_validate(definition("invalidate", "some"))
     assert (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from slackwater.cli.command import ListGroup, Result, Session, command, command_group
 from slackwater.cli.commands.run import run_document
 from slackwater.cli.names import shown, shown_in
-from slackwater.cli.options import PipelineName, argument, date_option, option, period_option
+from slackwater.cli.options import PipelineName, argument, option, period_option
 from slackwater.cli.output import format_usd, print_table, print_text
 from slackwater.errors import InputError
 from slackwater.formatting import counted, timestamp
@@ -32,9 +32,11 @@ def list_days(
     *,
     older: Annotated[bool, option("--older", text="List days before the window with late data instead.")] = False,
     first: Annotated[
-        str | None, date_option("--from", text="With --older: check all published days from this one.")
+        str | None, period_option("--from", text="With --older: check all published days from this one.")
     ] = None,
-    last: Annotated[str | None, date_option("--to", text="With --older: check all published days to this one.")] = None,
+    last: Annotated[
+        str | None, period_option("--to", text="With --older: check all published days to this one.")
+    ] = None,
     session: Session,
 ) -> Result:
     """List the days on hold, and those that are deferred. `slackwater late` does the same.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown, shown_in
-from slackwater.cli.options import argument, date_option, option
+from slackwater.cli.options import argument, option, period_option
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.errors import RunFailed, SlackwaterError
 from slackwater.formatting import counted
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 def monitor(
     pipelines: Annotated[list[str] | None, argument("PIPELINE", "Pipelines of the project. Default: all.")] = None,
-    as_of: Annotated[str | None, date_option(text="Monitor as if today were this day. Default: today.")] = None,
+    as_of: Annotated[str | None, period_option(text="Monitor as if now were this day or hour. Default: now.")] = None,
     *,
     dry_run: Annotated[
         bool, option("--dry-run", text="Only show the decisions: no day runs, and nothing is recorded or sent.")
@@ -42,13 +42,13 @@ def monitor(
     """Run days with late data again, and notify people of changes.
 
     Checks the finished days of each pipeline's window (`late` in its definition), of a pipeline before those that read
-    its table. A day runs again if its late data reaches a threshold. People are notified if that changes the published
-    table.
+    its table. Of an hourly pipeline, these are hours. A day runs again if its late data reaches a threshold. People are
+    notified if that changes the published table.
     """
     from slackwater.cli.changes import note_changes
     from slackwater.client.monitoring import days_to_monitor
 
-    days = days_to_monitor(session.project, pipelines or session.project.daily, as_of, name="--as-of")
+    days = days_to_monitor(session.project, pipelines or session.project.pipelines, as_of, name="--as-of")
     note_changes(session, days)
     client, documents, failures = session.client, [], []
     if dry_run:
@@ -113,12 +113,12 @@ def monitor_pipeline(
 
 def print_decisions(report: CheckReport) -> None:
     """Print the decision about each day and its reasons; days in a row that are ignored for one reason share a line."""
-    from slackwater.client.results import LateDecision
+    from slackwater.client.results import LateDecision, period_kind
 
-    late = [day for day in report.days if day.decision is not LateDecision.IGNORE]
+    late, unit = [day for day in report.days if day.decision is not LateDecision.IGNORE], period_kind(report.as_of)
     print_text(
-        f"{shown(report.pipeline)} as of {report.as_of}: {counted(len(late), 'late day')} "
-        f"({counted(len(report.days), 'day')} checked in {report.seconds:.1f} s)",
+        f"{shown(report.pipeline)} as of {report.as_of}: {counted(len(late), f'late {unit}')} "
+        f"({counted(len(report.days), unit)} checked in {report.seconds:.1f} s)",
         style="bold",
     )
     rows: list[tuple[str, str, str]] = []
@@ -129,7 +129,7 @@ def print_decisions(report: CheckReport) -> None:
         rows += [(dates, decision, first), *(("", "", reason) for reason in others)]
     print_table(("date", "decision", "reason"), rows)
     if report.older:
-        days = counted(len(report.older), "day")
+        days = counted(len(report.older), unit)
         print_text(f"{days} before the window with late data: slackwater late --older {shown(report.pipeline)}")
 
 
@@ -141,6 +141,7 @@ def _same_line(day: DayDecision) -> tuple[str, tuple[str, ...], str]:
 def print_day_outcomes(result: MonitorResult) -> None:
     """Print the outcome of each late day: the comparison, and the notification."""
     from slackwater.cli.commands.diff import show_comparison
+    from slackwater.client.results import period_kind
 
     for day in result.days:
         name = f"{shown(result.report.pipeline)} {day.date}"
@@ -151,7 +152,8 @@ def print_day_outcomes(result: MonitorResult) -> None:
             show_comparison(day.comparison)
         if day.message:
             print_text("")
-            print_text(f"Notification: {shown_in(day.message.subject)}", style="bold green")
+            together = ", in one message with the other changed hours of the day" * (period_kind(day.date) == "hour")
+            print_text(f"Notification: {shown_in(day.message.subject)}{together}", style="bold green")
             # Its body has the report that was just printed.
             if day.comparison is None:
                 print_text(indent(shown_in(day.message.body.rstrip()), "  "))

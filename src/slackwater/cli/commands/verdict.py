@@ -65,10 +65,8 @@ def _print(given: GivenVerdict) -> None:
     style = "green" if given.verdicts[0].quality == "pass" else "red"
     for line in describe_verdicts(given.verdicts):
         print_text(shown_in(line), style=style)
-    if daily := [name for name in given.read_by if name not in given.hourly]:
-        print_text(f"  read by {', '.join(daily)}: their published days are checked (late.on_invalid)")
-    if given.hourly:
-        print_text(f"  read by {', '.join(given.hourly)}: no check looks at hours: run them again by hand")
+    if given.read_by:
+        print_text(f"  read by {', '.join(given.read_by)}: their published days are checked (late.on_invalid)")
     waiting = ", ".join(given.obeyed_by) or "no pipeline"
     print_text(f"  waiting runs of {waiting} obey it (when.quality)")
     if given.note:

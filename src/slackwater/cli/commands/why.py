@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import Result, Session, command
 from slackwater.cli.names import shown, shown_in
-from slackwater.cli.options import PipelineName, date_option, period_option
+from slackwater.cli.options import PipelineName, period_option
 from slackwater.client.arguments import check_begun, check_runs
 from slackwater.formatting import counted, timestamp
 
@@ -24,7 +24,8 @@ def why(
     date: Annotated[str, period_option(text="The day, in the pipeline's timezone.")],
     *,
     as_of: Annotated[
-        str | None, date_option(text="Explain what a check of this day decides, as `monitor --as-of`. Default: today.")
+        str | None,
+        period_option(text="Explain what a check of this day or hour decides, as `monitor --as-of`. Default: now."),
     ] = None,
     session: Session,
 ) -> Result:

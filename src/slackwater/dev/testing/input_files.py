@@ -15,6 +15,7 @@ from pyarrow import parquet
 from slackwater.dev.testing.definition import PipelineTest, Row
 from slackwater.pipeline.definition import Pipeline
 from slackwater.problems import Problem, Problems
+from slackwater.runs.period import is_hour
 from slackwater.sources.event_schema import TIMESTAMP
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -64,22 +65,28 @@ def _all_match(pattern: re.Pattern[str], values: Sequence[Any]) -> bool:
     return bool(values) and all(isinstance(value, str) and pattern.fullmatch(value) for value in values)
 
 
-def days_that_are_not_read(test: PipelineTest, pipeline: Pipeline, tables: Mapping[str, pa.Table]) -> Iterable[Problem]:
-    """Yield the problem of each published table with rows that a run would not read: of other days, or of none."""
-    for name, item in pipeline.published_tables.items():
+def periods_that_are_not_read(
+    test: PipelineTest, read: Mapping[str, Sequence[str]], tables: Mapping[str, pa.Table]
+) -> Iterable[Problem]:
+    """Yield the problem of each published table with rows that a run would not read: of other periods, or of none.
+
+    `read` are the days or hours of each that a run reads, in order.
+    """
+    for name, periods in read.items():
         table = tables[name]
         path = ("inputs", name)
         if not table.num_rows:
             continue
-        if "date" not in table.column_names:
-            message = "no column `date`, which the rows of a published table have"
+        columns = ["date", "hour"] if is_hour(periods[0]) else ["date"]
+        if missing := [column for column in columns if column not in table.column_names]:
+            message = f"no column `{missing[0]}`, which the rows of a published table have"
             yield Problem(path=path, message=message, at_key=True)
             continue
-        first, last = (date.fromordinal(date.fromisoformat(test.date).toordinal() + offset) for offset in item.days)
-        for index, day in enumerate(table["date"].to_pylist()):
-            if day is None or not first <= day <= last:
-                span = f"{first} to {last}" if first != last else str(first)
-                message = f"a row of {day}: the pipeline reads {span} of this table"
+        for index, row in enumerate(table.select(columns).to_pylist()):
+            period = "T".join(f"{value:02d}" if isinstance(value, int) else str(value) for value in row.values())
+            if period not in periods:
+                span = f"{periods[0]} to {periods[-1]}" if len(periods) > 1 else periods[0]
+                message = f"a row of {period}: the pipeline reads {span} of this table"
                 is_row = not isinstance(test.inputs[name], str)
                 yield Problem(path=(*path, index, "date") if is_row else path, message=message, at_key=not is_row)
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from slackwater.dev.outcome import StepOutcome, StepState
 from slackwater.dev.sample import Sample
 from slackwater.dev.samples import Samples
 from slackwater.dev.testing.differences import StepDifference, compare_rows
-from slackwater.dev.testing.input_files import days_that_are_not_read, input_files
+from slackwater.dev.testing.input_files import input_files, periods_that_are_not_read
 from slackwater.dev.testing.read_tests import WrittenTest
 from slackwater.errors import SlackwaterError
 from slackwater.formatting import counted
@@ -118,7 +118,7 @@ class _Found:
         samples = Samples(files, rows=_ROWS, connect=_no_cloud, may_be_empty=True)
         loop = DevLoop(folder, test.pipeline, test.date, samples=samples, rows=_ROWS, show=0)
         taken = loop.take_samples()
-        self._check_inputs(taken, pipeline)
+        self._check_inputs(taken, loop.read_periods() if pipeline and pipeline.published_tables else {})
         if self.problems:
             return
         check()
@@ -144,7 +144,7 @@ class _Found:
             except Problems as problems:
                 self.report(problems, below=("expect", name))
 
-    def _check_inputs(self, samples: Mapping[str, Sample], pipeline: Pipeline | None) -> None:
+    def _check_inputs(self, samples: Mapping[str, Sample], read: Mapping[str, Sequence[str]]) -> None:
         test = self._test.definition
         for name, sample in samples.items():
             allowed = test.rejected.get(name, 0)
@@ -155,10 +155,9 @@ class _Found:
             if left_out := [f"{count:,} {what}" for count, what in parts if count]:
                 rows = counted(sample.table.num_rows, "row")
                 self.notes.append(f"{name}: the pipeline reads {rows}; left out: {', '.join(left_out)}")
-        if pipeline:
-            tables = {name: sample.table for name, sample in samples.items()}
-            if problems := list(days_that_are_not_read(test, pipeline, tables)):
-                self.report(Problems(*problems))
+        tables = {name: sample.table for name, sample in samples.items()}
+        if problems := list(periods_that_are_not_read(test, read, tables)):
+            self.report(Problems(*problems))
 
     def _rejections(self, name: str, sample: Sample, allowed: int) -> Iterator[Problem]:
         if allowed:

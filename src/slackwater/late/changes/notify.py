@@ -14,6 +14,7 @@ may not have been sent, because the crash was between 2 and 4: the message is no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from slackwater.late.changes.pairs import message_uri, pair_prefix
 from slackwater.late.changes.split import stored_split
 from slackwater.late.comparison import Comparison
 from slackwater.late.effect import effect_percent, needs_message
-from slackwater.late.report.document import ChangeDocument, change_document
+from slackwater.late.report.document import ChangeDocument, Document, change_document
 from slackwater.late.report.message import Message, compose
 from slackwater.late.report.page import report_page
 from slackwater.model import Record
@@ -61,6 +62,18 @@ class _NextStep(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReadyMessage:
+    """The message about one comparison before it is claimed."""
+
+    comparison: Comparison
+    message: Message
+    document: ChangeDocument
+    uri: str
+    """Where the message is stored."""
+    claim: NotificationClaim
+
+
+@dataclass(frozen=True, kw_only=True)
 class Notifier:
     """Notifies people of changed days."""
 
@@ -77,16 +90,26 @@ class Notifier:
         `InputError` when the comparison is of another day, the topic's error when the topic has refused the message
         (nothing was sent, the call may be repeated), and `DayChanged` when the day's record keeps changing.
         """
+        ready = self.prepare(pipeline=pipeline, date=date, comparison=comparison, execution=execution)
+        if result := self.claim(ready):
+            return result
+        (result,) = self.send([ready], ready.document, date=date, body=ready.message.body)
+        return result
+
+    def prepare(
+        self, *, pipeline: str, date: str, comparison: str, execution: str, with_costs: bool = True
+    ) -> ReadyMessage:
+        """Compose the message about a comparison, and store its page and its document. Raises as `notify` does."""
         content = Comparison.model_validate_json(self.store.get(comparison))
         if (content.pipeline, content.date) != (pipeline, date):
             raise InputError(
                 f"comparison: {comparison} compares {content.pipeline} for {content.date}, not {pipeline} for {date}"
             )
-        if costs := self.known_costs(content):
+        if with_costs and (costs := self.known_costs(content)):
             content = content.with_costs(costs)
         prefix = f"{comparison.rpartition('/')[0]}/"
         content = content.model_copy(update={"split": stored_split(self.store, prefix)})
-        uri, report = message_uri(prefix), f"{prefix}report.html"
+        report = f"{prefix}report.html"
         message = compose(content, report=report)
         document = change_document(content, summary=message.subject, comparison_uri=comparison, report_uri=report)
         if content.rows.differing:
@@ -96,8 +119,8 @@ class Notifier:
         claim = NotificationClaim(
             execution=execution, attempt=content.after.attempt, since=self.outbox.now(), call=uuid4().hex
         )
-        allowed = _NextStep({"notification_claim": claim}) if needs_message(content) else _without_message(content)
-        return self._claim(content, message, uri, claim, allowed) or self._send(document, message, uri, claim)
+        uri = message_uri(prefix)
+        return ReadyMessage(comparison=content, message=message, document=document, uri=uri, claim=claim)
 
     def known_costs(self, comparison: Comparison) -> AttemptCosts | None:
         """Return what the run and the comparison have cost until now; None after an error or `_COSTS_SECONDS`.
@@ -119,13 +142,12 @@ class Notifier:
         finally:
             reader.shutdown(wait=False)
 
-    def _claim(
-        self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim, allowed: _NextStep
-    ) -> NotificationResult | None:
-        """Claim the notification for this call. Returns the final result when there is nothing to send.
-
-        `allowed` is the step if the day's record allows the claim.
-        """
+    def claim(self, ready: ReadyMessage) -> NotificationResult | None:
+        """Claim the notification for this call. Returns the final result when there is nothing to send."""
+        comparison, uri, claim = ready.comparison, ready.uri, ready.claim
+        allowed = (
+            _NextStep({"notification_claim": claim}) if needs_message(comparison) else _without_message(comparison)
+        )
         result: NotificationResult | None = None
 
         def change(day: DayRecord) -> DayRecord:
@@ -140,7 +162,7 @@ class Notifier:
             # The message is stored before the claim, so that after a crash every claim has its message. It must not
             # replace a message: since the record was read, another execution may have sent it and stored its id.
             if step.result is None:
-                self.store.put_new(uri, message.model_dump_json().encode())
+                self.store.put_new(uri, ready.message.model_dump_json().encode())
             return day.model_copy(update=step.update)
 
         update_day(self.table, comparison.pipeline, comparison.date, change, what="its notification was claimed")
@@ -195,24 +217,31 @@ class Notifier:
         result = NotificationResult(notified=True, message=uri) if is_own else _not_notified("already notified")
         return _NextStep(update, result)
 
-    def _send(
-        self, document: ChangeDocument, message: Message, uri: str, claim: NotificationClaim
-    ) -> NotificationResult:
-        """Send the claimed message, store its id, and release the claim. An error of the topic releases it, too."""
-        message_id, refusal = self.outbox.send(document, date=document.date, body=message.body)
+    def send(
+        self, ready: Sequence[ReadyMessage], document: Document, *, date: str, body: str
+    ) -> list[NotificationResult]:
+        """Send one message for claimed ones, store its id with each, and release the claims, also after an error.
+
+        `date` is the day that the message is about. Raises the topic's error when it has refused the message.
+        """
+        message_id, refusal = self.outbox.send(document, date=date, body=body)
         # The id is stored before the release: while the claim exists, only the id proves that the message was sent.
         # The release happens even if the id cannot be stored, because the message must not be sent again.
-        try:
-            if message_id is not None:
-                sent = message.model_copy(update={"message_id": message_id, "sent_at": self.outbox.now()})
-                self.store.put(uri, sent.model_dump_json().encode())
-        finally:
-            self._release(document, claim, notified=refusal is None)
+        for item in ready:
+            try:
+                if message_id is not None:
+                    sent = item.message.model_copy(update={"message_id": message_id, "sent_at": self.outbox.now()})
+                    self.store.put(item.uri, sent.model_dump_json().encode())
+            finally:
+                self._release(item.document, item.claim, notified=refusal is None)
         if refusal:
             raise refusal
-        if message_id is None:
-            return _not_notified(_may_have_been_notified(claim.attempt, uri))
-        return NotificationResult(notified=True, message=uri)
+        return [
+            _not_notified(_may_have_been_notified(item.claim.attempt, item.uri))
+            if message_id is None
+            else NotificationResult(notified=True, message=item.uri)
+            for item in ready
+        ]
 
     def _release(self, document: ChangeDocument, claim: NotificationClaim, *, notified: bool) -> None:
         """Remove the claim, unless another one has replaced it; with `notified`, mark its attempt as notified."""

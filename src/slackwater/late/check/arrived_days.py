@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from slackwater.late.arrival_messages import ArrivalMessage, DayDeferred, ObjectWritten
 from slackwater.late.check.window_dates import check_window
@@ -14,8 +13,8 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished
-from slackwater.runs.inputs.table_inputs import reading_dates
-from slackwater.runs.period import HOUR, start_of
+from slackwater.runs.inputs.table_inputs import reading_periods
+from slackwater.runs.period import HOUR, period_at, start_of
 from slackwater.sources.partitions import Partition, source_partition
 
 
@@ -42,7 +41,7 @@ def arrived_days(project: Project, messages: Iterable[ArrivalMessage], *, now: d
     published = [message for message in arrived if isinstance(message, DayPublished)]
     deferred = [message for message in arrived if isinstance(message, DayDeferred)]
     result = {}
-    for name, pipeline in project.daily.items():
+    for name, pipeline in project.pipelines.items():
         of_days = [
             *((message.id, message.date) for message in deferred if message.pipeline == name),
             *((message.id, each) for message in published for each in _reading_days(pipeline, message)),
@@ -83,7 +82,7 @@ def _reading_days(pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
     """Yield the days of the pipeline, ISO dates, that read the published day, unless its changes are ignored."""
     for table in pipeline.published_tables.values():
         if table.table == published.pipeline and table.on_change != "ignore":
-            yield from reading_dates(table, published.date)
+            yield from reading_periods(table, published.date, pipeline)
 
 
 def _arrived(
@@ -100,7 +99,7 @@ def _arrived(
         (event, day)
         for event, (_, changed) in partitions.items()
         for partition in changed
-        for day in _local_dates(partition, pipeline.timezone)
+        for day in _periods(partition, pipeline)
     )
     for event, day in (*of_partitions, *of_days):
         if day <= current:
@@ -109,12 +108,11 @@ def _arrived(
     return ArrivedDays(days=_in_order(days), older_days=_in_order(older_days), current_day=_in_order(current_day))
 
 
-def _local_dates(partition: Partition, timezone: str) -> set[str]:
-    """Return the dates that the hour belongs to: two if a local midnight is in it."""
-    start, zone = start_of(partition), ZoneInfo(timezone)
+def _periods(partition: Partition, pipeline: Pipeline) -> set[str]:
+    """Return the days that the hour belongs to, two if a local midnight is in it, or itself."""
+    start = start_of(partition)
     try:
-        last = start + HOUR - timedelta(microseconds=1)
-        return {instant.astimezone(zone).date().isoformat() for instant in (start, last)}
+        return {period_at(instant, pipeline).name for instant in (start, start + HOUR - timedelta.resolution)}
     except OverflowError:
         return {partition.date}  # The local date is before the year 1, or after the year 9999.
 

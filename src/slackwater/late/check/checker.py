@@ -21,7 +21,7 @@ from slackwater.late.check.read_facts import FactReader
 from slackwater.late.check.record_holds import day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.rules import decide
 from slackwater.late.check.silences import CheckedDay, arrivals_of_day, last_arrivals, usual_silences
-from slackwater.late.check.window_dates import check_window, overdue_days, refuse_hours
+from slackwater.late.check.window_dates import check_window, overdue_days
 from slackwater.late.decision import CheckReport, DayDecision, LateDecision, PassedOver, report_uri
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
@@ -33,8 +33,9 @@ from slackwater.state.verdicts import VerdictTable
 from slackwater.storage import ObjectStore
 
 # Checking a day is mostly waiting for S3, with up to 16 parallel requests, and keeps two manifests in memory. Two days
-# in parallel fill the waiting time and stay within the connection pool (32) and the memory of the function.
-_PARALLEL_DAYS = 2
+# in parallel fill the waiting time and stay within the connection pool (32) and the memory of the function. Of hours,
+# which have a 24th of the objects, eight do.
+_PARALLEL = {"day": 2, "hour": 8}
 # Each day of a Map state adds events to the history of the execution, which Step Functions limits to 25,000 events, and
 # a result to its output, which is limited to 256 KiB. The checks of the next days report the others.
 _MAX_DAYS_TO_NOTIFY = 30
@@ -67,18 +68,17 @@ class Checker:
         correlation_id: str = "",
         execution: str = "",
     ) -> CheckReport:
-        """Return the decisions about the day `as_of` and the days of the pipeline's window before it.
+        """Return the decisions about the day `as_of` and the days of the pipeline's window before it, or its hours.
 
-        `as_of` is an ISO date, or None for today in the pipeline's timezone. With `dates`, ISO dates, only those days
+        `as_of` is as in `check_window`, or None for the current one. With `dates`, names of days or hours, only those
         of the window are checked, and with a budget those that wait for a run: no overdue days, notifications that are
         due, or last arrivals. A day that cannot be checked is put on hold; the other days are checked nevertheless.
         `execution` is the ARN of the monitoring, which the record of a day on hold keeps.
 
-        Raises `UnknownName` when the project has no such pipeline, `InputError` when `as_of` is not a date or has not
+        Raises `UnknownName` when the project has no such pipeline, `InputError` when `as_of` names none or has not
         begun, and the error of a day when AWS fails for all days: the same call can be repeated.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
-        refuse_hours(definition)
         reader, window, complete = self._reader(definition), check_window(definition, as_of, checked_at), dates is None
         waiting, days = set[str](), window
         if dates is not None:
@@ -124,7 +124,7 @@ class Checker:
         def read_again(item: CheckedDay) -> CheckedDay:
             return read(read_record(item.facts.day), None) if isinstance(item.error, TRANSIENT_ERRORS) else item
 
-        with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
+        with ThreadPoolExecutor(_PARALLEL[reader.definition.period]) as pool:
             facts = [
                 each for each in pool.map(read_record, days) if not each.is_early or each.record.date not in waiting
             ]
@@ -164,7 +164,7 @@ class Checker:
             return item._replace(facts=failed, error=failed.error), decide(failed)
 
         limited = decide_and_count(reader.definition, [item.facts for item in checked], table=self.table, now=now)
-        with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
+        with ThreadPoolExecutor(_PARALLEL[reader.definition.period]) as pool:
             recorded = list(pool.map(record, checked, limited))
         # Before errors are recorded: a failure of AWS for all days is no reason to hold each of them.
         _raise_if_all_failed([item for item, _ in recorded])
@@ -184,14 +184,18 @@ class Checker:
             # After an error, a later check looks at the day.
             with suppress(SlackwaterError, ValidationError):
                 self.update_hold(pipeline=report.pipeline, date=date, execution=execution)
-        arrivals = last_arrivals(definition, checked, project=self.project, inputs=self.inputs, now=now)
-        more = {
+        more: dict[str, object] = {
             "overdue": overdue_days(definition, [item.facts for item in checked[:-1]], first, now),
             "notifications_due": self._notifications_due(report.pipeline, before=report.days[0].date),
-            "last_arrivals": arrivals,
-            "events_missing": total_missing(checked),
-            "usual_silences": usual_silences(definition, checked, arrivals, table=self.table, now=now),
         }
+        if definition.period == "day":
+            # Alarms of sources follow the checks of days, which look at them as often as these.
+            arrivals = last_arrivals(definition, checked, project=self.project, inputs=self.inputs, now=now)
+            more |= {
+                "last_arrivals": arrivals,
+                "events_missing": total_missing(checked),
+                "usual_silences": usual_silences(definition, checked, arrivals, table=self.table, now=now),
+            }
         return report.model_copy(update=more)
 
     def passed_over(self, report: CheckReport) -> PassedOver:
@@ -222,8 +226,7 @@ class Checker:
             table=self.table,
             executions=self.executions,
             store=self.store,
-            # What verdicts do is `late.on_invalid`, which hourly pipelines do not have.
-            verdicts=None if definition.period == "hour" else self.verdicts,
+            verdicts=self.verdicts,
             now=self.now,
         )
 
@@ -243,7 +246,7 @@ class Checker:
         def decide_day(date: str) -> DayDecision:
             return decide(reader.read_inputs(self._read_past_record(reader, date))[0])
 
-        with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
+        with ThreadPoolExecutor(_PARALLEL[reader.definition.period]) as pool:
             return tuple(pool.map(decide_day, dates))
 
     def update_hold(self, *, pipeline: str, date: str, execution: str = "") -> DayDecision:

@@ -19,7 +19,7 @@ from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import OnChange, OnInvalid, TableInput
 from slackwater.runs.holds import decision_about
 from slackwater.runs.inputs.difference import SourceDifference
-from slackwater.runs.period import Period
+from slackwater.runs.period import Period, period_kind
 from slackwater.runs.pipeline_records import RerunUsage
 from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
 from slackwater.sources.late_thresholds import LateThresholds
@@ -230,6 +230,11 @@ class DayFacts:
         if self.compared is None:
             raise ValueError(f"the inputs of {self.record.pipeline} {self.record.date} were not compared")
         return self.compared
+
+    @property
+    def unit(self) -> str:
+        """In the words of a reason: `day`, or `hour`."""
+        return period_kind(self.record.date)
 
     @property
     def digest(self) -> str:

@@ -18,7 +18,7 @@ from slackwater.late.decision import CheckReport, DecisionRule, LateDecision, Pa
 from slackwater.late.entry import OLDER, LateInput, late_inputs
 from slackwater.runs.inputs.manifest import published_manifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
-from slackwater.runs.period import period_of
+from slackwater.runs.period import period_kind, period_of
 from slackwater.runs.pipeline_records import LedgerDay
 from slackwater.runs.record import DayRecord
 from slackwater.runs.table import is_running
@@ -101,7 +101,7 @@ class PassedOverReader:
         (decided,) = (day for day in self.report.days if day.date == date)
         why = (decided.decision, decided.rule, decided.reason)
         if decided.rule is DecisionRule.NEVER_PUBLISHED:
-            why = (*why[:2], f"the day is past its deadline and has no published run: {decided.reason}")
+            why = (*why[:2], f"the {period_kind(date)} is past its deadline and has no published run: {decided.reason}")
         with suppress(SlackwaterError, ValidationError):
             record = self.reader.table.day(self.report.pipeline, date)
             # Otherwise the decision is about another version.

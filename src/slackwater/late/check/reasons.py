@@ -13,10 +13,16 @@ from slackwater.late.decision import MAX_TABLE_RERUNS
 from slackwater.pipeline.table_inputs import OnChange
 from slackwater.runs.holds import describe_moved_hours
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.period import period_kind
 from slackwater.state.completeness import CountState
 from slackwater.state.verdicts import Verdict, describe_verdicts
 
 # -- days whose record decides ----------------------------------------------------------------------------------------
+
+
+def current(facts: DayFacts) -> tuple[str, ...]:
+    """Return that the day goes on."""
+    return (f"the {facts.unit} has not ended yet",)
 
 
 def running(facts: DayFacts) -> tuple[str, ...]:
@@ -41,8 +47,8 @@ def manifest_gone(facts: DayFacts) -> tuple[str, ...]:
     run, record = facts.record.published and facts.record.published.run, facts.record
     return (
         f"the input manifest of attempt {run.attempt if run else 0} is gone ({run.manifest if run else ''}), so its "
-        f"inputs are unknown: run the day again by hand (slackwater run {record.pipeline} --date {record.date} "
-        "--force)",
+        f"inputs are unknown: run the {facts.unit} again by hand (slackwater run {record.pipeline} --date "
+        f"{record.date} --force)",
     )
 
 
@@ -59,7 +65,7 @@ def lost(facts: DayFacts) -> tuple[str, ...]:
         for item in source.lost_rows
         if item.change is Change.CHANGED
     ]
-    remedy = f"find out why; {_release(facts)} publishes the day without these rows"
+    remedy = f"find out why; {_release(facts)} publishes the {facts.unit} without these rows"
     described = (line for source in differences for line in describe_lost(source))
     return (*described, *shrank, *facts.inputs.rejected, remedy)
 
@@ -76,15 +82,15 @@ def _verdicts(by_input: Mapping[str, tuple[Verdict, ...]]) -> Iterator[str]:
 
 def table_changed(facts: DayFacts) -> tuple[str, ...]:
     """Return the changed tables with `on_change: hold`; the last reason names the remedy."""
-    return (*_table_changes(facts, "hold"), f"{_release(facts)} runs the day again")
+    return (*_table_changes(facts, "hold"), f"{_release(facts)} runs the {facts.unit} again")
 
 
 def repeated(facts: DayFacts) -> tuple[str, ...]:
     """Return the late data, and why it does not run the day again; the last reason names the remedy."""
     return (
         *late(facts),
-        f"changed tables have run the day again {MAX_TABLE_RERUNS} times within 24 hours: find out whether its rows "
-        "lead back to its inputs, and if not, raise late.cool_down_hours",
+        f"changed tables have run the {facts.unit} again {MAX_TABLE_RERUNS} times within 24 hours: find out whether "
+        "its rows lead back to its inputs, and if not, raise late.cool_down_hours",
         f"{_release(facts)} runs it again",
     )
 
@@ -177,7 +183,7 @@ def failed(facts: DayFacts) -> tuple[str, ...]:
     return (
         f"the last {len(attempts)} attempts failed with the same inputs and definition, attempt "
         f"{attempts[-1].run.attempt} with: {attempts[-1].error or 'its execution ended without an outcome'}: fix the "
-        f"cause, then run the day by hand (slackwater run {record.pipeline} --date {record.date})",
+        f"cause, then run the {facts.unit} by hand (slackwater run {record.pipeline} --date {record.date})",
     )
 
 
@@ -247,7 +253,7 @@ def over_budget(facts: DayFacts) -> tuple[str, ...]:
     )
     if exceeds_budget(limits):
         reason = f"a re-run costs about {price}, more than late.budget_per_day, {budget}: raise it, or run "
-        reason = f"{reason}the day by hand (slackwater run {record.pipeline} --date {record.date})"
+        reason = f"{reason}the {facts.unit} by hand (slackwater run {record.pipeline} --date {record.date})"
     else:
         cost = f"a re-run costs about {price}, and the re-runs of today {rounded_usd(spent)}"
         reason = f"{cost}: late.budget_per_day is {budget}, so it runs after {timestamp(limits.tomorrow)}"
@@ -331,7 +337,7 @@ def _describe_late(source: SourceDifference) -> str:
     if not files:
         return f"{source.source} grew by {counted(added.rows, 'row')} ({percent}){size}"
     before, now = sum(item.before.rows for item in files), sum(item.now.rows for item in files)
-    noun = "changed day" if of_days else "changed file"
+    noun = f"changed {period_kind(files[0].hours[0][0])}" if of_days else "changed file"
     change = f" ({relative})" if (relative := relative_change(before, now)) else ""
     changed = f"{counted(len(files), noun)}, {before:,} -> {counted(now, 'row')}{change}"
     # All rows of a changed file are late: `percent` may exceed 100 for a small change.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 from slackwater.late.decision import EARLY_RULES, DayDecision, DecisionRule, LateDecision
 from slackwater.runs.holds import held, hold_ended
+from slackwater.runs.period import distance
 from slackwater.runs.record import DayRecord, Hold
 
 ERROR_RULES = frozenset({DecisionRule.UNREADABLE, DecisionRule.CHANGING})
@@ -61,11 +62,11 @@ def ends_failure(decision: DayDecision) -> bool:
 
 
 def older_days(dates: Iterable[str], *, first: str, most: int = MAX_OLDER_DAYS) -> list[str]:
-    """Return which of the days before the ISO date `first` a check looks at: at most `most`, others each day.
+    """Return which of the days or hours before `first` a check looks at: at most `most`, others each time.
 
     `dates` are those of an index, all of which are read.
     """
     older = sorted(each for each in dates if each < first)
     # The next day's check begins after the last day of this one, so all are looked at in turn.
-    start = date.fromisoformat(first).toordinal() * most % max(len(older), 1)
+    start = distance(f"0001-01-01{first[10:]}", first) * most % max(len(older), 1)
     return (older[start:] + older[:start])[:most]

@@ -74,7 +74,7 @@ RULES = (
         lambda facts: (f"cannot be checked: {facts.error}",),
     ),
     Rule(DecisionRule.RUNNING, _IGNORE, lambda facts: facts.is_running, reasons.running),
-    Rule(DecisionRule.CURRENT, _IGNORE, lambda facts: facts.is_current, lambda _: ("the day has not ended yet",)),
+    Rule(DecisionRule.CURRENT, _IGNORE, lambda facts: facts.is_current, reasons.current),
     Rule(DecisionRule.ROLLED_BACK, _HOLD, lambda facts: facts.is_rolled_back, reasons.of_hold),
     Rule(DecisionRule.NEVER_PUBLISHED, _IGNORE, lambda facts: facts.record.published is None, reasons.never_published),
     Rule(DecisionRule.MANIFEST_GONE, _HOLD, lambda facts: facts.compared is None, reasons.manifest_gone),

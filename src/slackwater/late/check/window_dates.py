@@ -1,4 +1,4 @@
-"""The days that a check looks at."""
+"""The days or hours that a check looks at."""
 
 from __future__ import annotations
 
@@ -10,18 +10,8 @@ from slackwater.errors import InputError
 from slackwater.late.check.facts import DayFacts
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.period import HOUR, Period, day_of, parse_date, period_of, shifted
+from slackwater.runs.period import HOUR, Period, is_hour, period_at, period_of, shifted
 from slackwater.state.waits import DayKey
-
-
-def refuse_hours(definition: Pipeline) -> None:
-    """Raise `InputError` for an hourly pipeline."""
-    if definition.period == "hour":
-        name = definition.pipeline
-        raise InputError(
-            f"{name} has `period: hour`, and no check looks at hours for late data yet: to run an hour again with it: "
-            f"slackwater run {name} --date HOUR"
-        )
 
 
 def today(definition: Pipeline, now: datetime) -> date:
@@ -30,24 +20,40 @@ def today(definition: Pipeline, now: datetime) -> date:
 
 
 def window_start(definition: Pipeline, as_of: str) -> datetime:
-    """Return when the first day of the window before `as_of`, an ISO date, begins, UTC."""
-    return period_of(shifted(as_of, -definition.late.window_days), definition.timezone).start
+    """Return when the first day or hour of the window before `as_of`, the name of one, begins, UTC."""
+    return period_of(shifted(as_of, -definition.window_length), definition.timezone).start
 
 
 def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list[Period]:
-    """Return the days of the window in order, the day `as_of` (by default today) last.
+    """Return the days or hours of the window in order, `as_of` (by default the current one) last.
 
-    Raises `InputError` when `as_of` is not a date or has not begun.
+    For hours, `as_of` may also be a date: its last hour that has begun. Raises `InputError` when `as_of` is no such
+    name or has not begun.
     """
+    current = period_at(now, definition)
     try:
-        current = parse_date(as_of) if as_of is not None else today(definition, now)
-        days_back = range(definition.late.window_days, -1, -1)
-        days = [day_of(current - timedelta(days=back), definition.timezone) for back in days_back]
+        if as_of is not None:
+            current = _named(definition, as_of, current)
+        back = range(definition.window_length, -1, -1)
+        window = [period_of(shifted(current.name, -count), definition.timezone) for count in back]
     except (ValueError, OverflowError) as error:
-        raise InputError(f"as_of: {as_of!r} is not a date such as 2013-03-10") from error
-    if days[-1].start > now:
-        raise InputError(f"as_of: {as_of} has not begun in {definition.timezone}: use today or an earlier day")
-    return days
+        what = "a date such as 2013-03-10" + (", or an hour such as 2013-03-10T15" * (definition.period == "hour"))
+        raise InputError(f"as_of: {as_of!r} is not {what}") from error
+    if current.start > now:
+        timezone = "UTC" if is_hour(current.name) else definition.timezone
+        raise InputError(f"as_of: {as_of} has not begun in {timezone}: use an earlier {definition.period}, or none")
+    return window
+
+
+def _named(definition: Pipeline, as_of: str, current: Period) -> Period:
+    """Return the day or hour of the pipeline with this name. Raises `ValueError`."""
+    named = period_of(as_of, definition.timezone)
+    if definition.period == "day" and is_hour(as_of):
+        raise ValueError(as_of)
+    if definition.period == "day" or is_hour(as_of) or named.start > current.end:
+        return named
+    # Today has hours that have not begun.
+    return min(current, period_at(named.end - timedelta.resolution, definition), key=lambda each: each.start)
 
 
 def in_windows(project: Project, days: Collection[DayKey], now: datetime) -> list[DayKey]:

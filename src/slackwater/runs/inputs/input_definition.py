@@ -17,6 +17,8 @@ class NamedTable(UpdatedRecord):
     """The pipeline that publishes it, or `database.table` of an Iceberg table."""
     days: tuple[int, int] | None = None
     """The first and the last published day, counted from the day of the run; None for an Iceberg table."""
+    hours: tuple[int, int] | None = None
+    """The same in hours, of an hourly pipeline."""
 
 
 class InputDefinition(UpdatedRecord):
@@ -34,9 +36,14 @@ class InputDefinition(UpdatedRecord):
 
 def input_definition(pipeline: Pipeline) -> InputDefinition:
     """Return what the pipeline's definition names."""
-    published = [NamedTable(name=name, table=it.table, days=it.days) for name, it in pipeline.published_tables.items()]
+    published = [
+        NamedTable(name=name, table=item.table, days=item.days, hours=item.hours)
+        for name, item in pipeline.published_tables.items()
+    ]
     foreign = [NamedTable(name=name, table=item.iceberg) for name, item in pipeline.foreign_tables.items()]
-    return InputDefinition(timezone=pipeline.timezone, sources=pipeline.sources, tables=(*published, *foreign))
+    # An hour has the same objects in each timezone.
+    timezone = "UTC" if pipeline.period == "hour" else pipeline.timezone
+    return InputDefinition(timezone=timezone, sources=pipeline.sources, tables=(*published, *foreign))
 
 
 def described_changes(former: InputDefinition, present: InputDefinition) -> tuple[str, ...]:
@@ -59,6 +66,12 @@ def _changes(former: InputDefinition, present: InputDefinition) -> Iterator[str]
 
 
 def _inputs_by_name(definition: InputDefinition) -> dict[str, str]:
-    days = {item.name: f", days {list(item.days)}" if item.days else "" for item in definition.tables}
+    days = {item.name: _described_periods(item) for item in definition.tables}
     tables = {item.name: f"table {item.table}{days[item.name]}" for item in definition.tables}
     return {**dict.fromkeys(definition.sources, "source"), **tables}
+
+
+def _described_periods(table: NamedTable) -> str:
+    if table.hours:
+        return f", hours {list(table.hours)}"
+    return f", days {list(table.days)}" if table.days else ""

@@ -19,7 +19,7 @@ from slackwater.runs.inputs.consistent_listing import ConsistentListing, consist
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
-from slackwater.runs.inputs.table_inputs import published_days
+from slackwater.runs.inputs.table_inputs import published_periods
 from slackwater.runs.period import HOUR, Period, partition_of
 from slackwater.runs.table import RunTable
 from slackwater.sources.partitions import FILE, ROWS, Partition, named_rows, partition_prefix, partition_value
@@ -106,7 +106,7 @@ class InputListing:
         whose names are in `unread` are left out if they cannot be read.
 
         Raises `DayChanged` when files of a source keep changing during the listing, `ObjectInvalid` for an object that
-        the receiver has not written, `InputError` as `published_days` does, and what `ForeignTables.inputs` raises.
+        the receiver has not written, `InputError` as `published_periods` does, and what `ForeignTables.inputs` raises.
         """
         frozen_at, known_objects = listed.at if listed else self.now(), {item.uri: item for item in known}
         definition = self.project.pipeline(pipeline)
@@ -141,7 +141,7 @@ class InputListing:
                 for source, listing in zip(sources, listings, strict=True)
                 for item in self._inputs(source, listing, known_of.get(source, ()), pool)
             ]
-        objects += published_days(definition, day, table=self.table, unread=unread)
+        objects += published_periods(definition, day, table=self.table, hourly=self.project.hourly, unread=unread)
         objects += self.foreign.inputs(definition, day, known_objects, unread=unread)
         return InputManifest(
             pipeline=pipeline,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
-from slackwater.runs.period import distance, period_of
+from slackwater.runs.period import HOUR, distance, is_hour, period_of, shifted
 from slackwater.sources.partitions import Partition
 
 
@@ -55,5 +55,14 @@ def _names(definition: InputDefinition, item: InputObject, date: str) -> bool:
         return item.tag is None and item.source in definition.sources
     if table.days is None:
         return item.file == table.table
+    if item.file != f"{table.table} {item.date}":
+        return False
+    if is_hour(date):
+        first, last = table.hours or (0, 0)
+        return is_hour(item.date) and first <= distance(date, item.date) <= last
     first, last = table.days
-    return item.file == f"{table.table} {item.date}" and first <= distance(date, item.date) <= last
+    if not is_hour(item.date):
+        return first <= distance(date, item.date) <= last
+    # A day reads the hours of its days.
+    start, end = (period_of(shifted(date, offset), definition.timezone).start for offset in (first, last + 1))
+    return start - HOUR < period_of(item.date, definition.timezone).start < end

@@ -1,4 +1,4 @@
-"""The published days of other pipelines that a run reads."""
+"""The published days and hours of other pipelines that a run reads."""
 
 from __future__ import annotations
 
@@ -8,33 +8,47 @@ from slackwater.errors import InputError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.inputs.manifest import InputObject
-from slackwater.runs.period import Period, shifted
+from slackwater.runs.period import Period, period_at, period_kind, period_of, shifted
+from slackwater.runs.record import DayRecord
 from slackwater.runs.table import RunTable
 
 
-def read_dates(item: TableInput, date: str) -> list[str]:
-    """Return the days of a table that a day reads, in order."""
-    first, last = item.days
-    return [shifted(date, offset) for offset in range(first, last + 1)]
+def read_periods(item: TableInput, period: Period, reader: Pipeline, *, hourly: Collection[str]) -> list[str]:
+    """Return the days or hours of a table that a period of the reader reads, in order.
+
+    `hourly` are the hourly pipelines. A day reads all hours of its days: 23 to 25 of each, or one more where midnight
+    is within an hour.
+    """
+    first, last = item.hours or (0, 0) if reader.period == "hour" else item.days
+    names = [shifted(period.name, offset) for offset in range(first, last + 1)]
+    if reader.period == "hour" or item.table not in hourly:
+        return names
+    days = (period_of(name, reader.timezone) for name in names)
+    return [f"{hour.date}T{hour.hour}" for day in days for hour in day.partitions()]
 
 
-def reading_dates(item: TableInput, date: str) -> list[str]:
-    """Return the days that read a day of a table, the last one first."""
-    first, last = item.days
-    return [shifted(date, -offset) for offset in range(first, last + 1)]
+def reading_periods(item: TableInput, name: str, reader: Pipeline) -> list[str]:
+    """Return the days or hours of the reader that read a day or an hour of a table, the last one first."""
+    first, last = item.hours or (0, 0) if reader.period == "hour" else item.days
+    read = period_at(period_of(name, reader.timezone).start, reader).name if period_kind(name) == "hour" else name
+    return [shifted(read, -offset) for offset in range(first, last + 1)]
 
 
-def published_days(
-    pipeline: Pipeline, day: Period, *, table: RunTable, unread: Collection[str] = ()
+def published_periods(
+    pipeline: Pipeline, day: Period, *, table: RunTable, hourly: Collection[str], unread: Collection[str] = ()
 ) -> Iterator[InputObject]:
-    """Yield the version that is published now of each day that the pipeline's tables need for `day`.
+    """Yield the version that is published now of each day or hour that the pipeline's tables need for `day`.
 
     The digest of its rows identifies a version: a day that was published again with the same rows is the same input.
     Raises `InputError` for a day that is not published, unless the table allows it or its name is in `unread`.
     """
     for name, item in sorted(pipeline.published_tables.items()):
-        for date in read_dates(item, day.name):
-            published = table.day(item.table, date).published
+        names = read_periods(item, day, pipeline, hourly=hourly)
+        if pipeline.period == "day" and item.table in hourly:
+            _refuse_split_hours(name, item, day, pipeline)
+        records = _records(item.table, names, table)
+        for date in names:
+            published = records[date].published if date in records else None
             if published is None:
                 if item.missing == "error" and name not in unread:
                     raise InputError(
@@ -55,3 +69,20 @@ def published_days(
                 file=f"{item.table} {date}",
                 tag=published.run.tag,
             )
+
+
+def _refuse_split_hours(name: str, item: TableInput, day: Period, pipeline: Pipeline) -> None:
+    """Raise `InputError` if a day reads only a part of an hour: rows of an hour have no time."""
+    first, last = (shifted(day.name, offset) for offset in item.days)
+    if period_of(first, pipeline.timezone).start.minute or period_of(last, pipeline.timezone).end.minute:
+        raise InputError(
+            f"tables.{name}: days of {pipeline.timezone} begin within an hour of UTC, and {item.table} has whole "
+            "hours: read its sources instead"
+        )
+
+
+def _records(pipeline: str, names: list[str], table: RunTable) -> dict[str, DayRecord]:
+    """Return the records of days or hours that follow each other: of hours, one query reads them."""
+    if period_kind(names[0]) == "day":
+        return {name: table.day(pipeline, name) for name in names}
+    return {record.date: record for record in table.days(pipeline, names[0], names[-1])}

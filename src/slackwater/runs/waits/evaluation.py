@@ -8,12 +8,11 @@ from datetime import datetime
 
 from slackwater.model import duration_of
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import NewerThan, WaitLimit
 from slackwater.project.project import Project
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.source_counts import CountsReader, rows_by_hour
-from slackwater.runs.inputs.table_inputs import read_dates
+from slackwater.runs.inputs.table_inputs import read_periods
 from slackwater.runs.period import Period, period_of, start_of
 from slackwater.runs.table import RunTable
 from slackwater.runs.waits.verdicts import VerdictReader
@@ -70,11 +69,11 @@ class InputEvaluator:
                 yield CompleteSource(name, self._counts(pipeline, self.project.source(name), day))
         for name, item in sorted(pipeline.published_tables.items()):
             if item.missing == "wait":
-                yield self._published(name, item, day)
+                yield self._published(pipeline, name, day)
         # Last: a verdict that is given while the inputs are read counts.
         reader = VerdictReader(table=self.table, store=self.inputs.store, verdicts=self.verdicts)
         for name in sorted(pipeline.when.quality):
-            yield FailedInput(name, reader.of_input(pipeline, name, day))
+            yield FailedInput(name, reader.of_input(pipeline, name, day, hourly=self.project.hourly))
 
     def _counts(self, pipeline: Pipeline, source: Source, day: Period) -> SourceCounts:
         """Return what the source has sent in the hours of the day, against the events that the run would read."""
@@ -103,8 +102,9 @@ class InputEvaluator:
             return next((item.arrived for item in items if item.source == name), None)
         return max(self.inputs.arrivals(name, day), default=None)
 
-    def _published(self, name: str, item: TableInput, day: Period) -> PublishedDays:
-        dates = read_dates(item, day.name)
+    def _published(self, pipeline: Pipeline, name: str, day: Period) -> PublishedDays:
+        item = pipeline.published_tables[name]
+        dates = read_periods(item, day, pipeline, hourly=self.project.hourly)
         missing = tuple(date for date in dates if self.table.day(item.table, date).published is None)
         return PublishedDays(name, item.table, len(dates), missing)
 

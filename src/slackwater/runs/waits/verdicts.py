@@ -6,14 +6,14 @@ what has failed is a function of verdicts, records and manifests. It ends where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, run_manifest
-from slackwater.runs.inputs.table_inputs import read_dates
+from slackwater.runs.inputs.table_inputs import read_periods
 from slackwater.runs.period import Period
 from slackwater.runs.record import tagged_attempt
 from slackwater.runs.table import RunTable
@@ -55,19 +55,21 @@ class VerdictReader:
         """Return the verdicts by which the UTC hours of a source from `first` to `last` have failed, in order."""
         return tuple(item for item in self._failures_of(Subject("source", source)) if first <= item.period <= last)
 
-    def of_input(self, pipeline: Pipeline, name: str, day: Period) -> tuple[Verdict, ...]:
+    def of_input(self, pipeline: Pipeline, name: str, day: Period, *, hourly: Collection[str]) -> tuple[Verdict, ...]:
         """Return the verdicts by which that has failed which a run of the day would read of an input, in order.
 
         Of a table of another pipeline, those that have travelled to its published versions; none of an Iceberg table.
-        The pipeline's own are left out: only its run can clear them.
+        The pipeline's own are left out: only its run can clear them. So are those of all pipelines about an input that
+        it judges itself: two of them would wait for each other. `hourly` are the hourly pipelines.
         """
         found: Iterable[Verdict] = ()
         if name in pipeline.published_tables:
             item = pipeline.published_tables[name]
-            found = (verdict for date in read_dates(item, day.name) for verdict in self.of_published(item.table, date))
+            dates = read_periods(item, day, pipeline, hourly=hourly)
+            found = (verdict for date in dates for verdict in self.of_published(item.table, date))
         elif name in pipeline.sources:
             found = self.of_hours(name, (f"{partition.date}T{partition.hour}" for partition in day.partitions()))
-        return in_order(verdict for verdict in found if verdict.pipeline != pipeline.pipeline)
+        return in_order(_obeyed(found, pipeline.pipeline, judges=name in pipeline.judged_inputs))
 
     def of_published(self, pipeline: str, date: str) -> tuple[Verdict, ...]:
         """Return the verdicts by which the published version of a day has failed, or what it has read, in order."""
@@ -83,13 +85,14 @@ class VerdictReader:
         found = self._found_in((pipeline, date, attempt), frozenset())
         return in_order(self._by_id[each] for each in found)
 
-    def of_manifest(self, manifest: InputManifest) -> dict[str, tuple[Verdict, ...]]:
+    def of_manifest(self, manifest: InputManifest, *, judged: Collection[str] = ()) -> dict[str, tuple[Verdict, ...]]:
         """Return by input the verdicts by which the objects and the published days of a manifest have failed.
 
-        Inputs without any are missing. Those of the manifest's own pipeline are left out: only its run can clear them.
+        Inputs without any are missing. Left out are those that `of_input` leaves out, if `judged` are the inputs that
+        the pipeline judges itself.
         """
         found = {
-            name: in_order(item for item in items if item.pipeline != manifest.pipeline)
+            name: in_order(_obeyed(items, manifest.pipeline, judges=name in judged))
             for name, items in self._search(manifest, frozenset())
         }
         return {name: items for name, items in found.items() if items}
@@ -142,6 +145,11 @@ class VerdictReader:
         if subject not in self._failures:
             self._failures[subject] = failures(self.verdicts.verdicts(subject, "0000", "9999"))
         return self._failures[subject]
+
+
+def _obeyed(verdicts: Iterable[Verdict], pipeline: str, *, judges: bool) -> Iterator[Verdict]:
+    """Yield the verdicts that a pipeline obeys, about an input that it may judge itself."""
+    yield from (item for item in verdicts if not item.pipeline or not (judges or item.pipeline == pipeline))
 
 
 def version_read(item: InputObject, table: RunTable) -> DayVersion:
