@@ -11,6 +11,7 @@ from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import FunctionResources, function_resources
 from slackwater.errors import CloudError
 from slackwater.lineage.run_events import RunEvents
+from slackwater.runs.record import RunState
 
 logger = Logger()
 
@@ -26,10 +27,15 @@ class SendLineageRequest(BaseModel):
 
 
 def run_events(resources: FunctionResources, request: SendLineageRequest) -> RunEvents:
-    """Return the events of the request's run. Raises `CloudError` if the run table does not contain it."""
+    """Return the events of the request's run.
+
+    Raises `CloudError` if the run table does not contain it, or for the end of a run that has not ended.
+    """
     record = resources.run_table.run(request.pipeline, request.date, request.attempt)
     if record is None:
         raise CloudError(f"the run table has no attempt {request.attempt} of {request.pipeline} for {request.date}")
+    if request.event == "ended" and record.state is RunState.RUNNING:
+        raise CloudError(f"attempt {request.attempt} of {request.pipeline} for {request.date} has not ended")
     settings = resources.settings
     return RunEvents(
         record,
@@ -50,8 +56,13 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """
     request, resources = SendLineageRequest.model_validate(event), function_resources()
     events = run_events(resources, request)
-    found = events.started() if request.event == "started" else events.ended()
     with resources.open_lineage_receiver() as receiver:
-        sent = receiver.send(found)
+        if request.event == "ended":
+            sent = receiver.send(events.ended())
+        else:
+            sent = receiver.send(events.started())
+            # Receivers show the state of the last event, and this one may have been repeated for minutes.
+            if (events := run_events(resources, request)).record.state is not RunState.RUNNING:
+                sent += receiver.send(events.ended())
     logger.info("lineage sent", extra={"event": request.event, "events": sent})
     return {"events": sent}

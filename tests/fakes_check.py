@@ -14,10 +14,11 @@ from slackwater.pipeline.definition import Late, Schedule
 from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import run_manifest
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.pipeline_verdicts import PipelineVerdicts
-from slackwater.runs.record import Publication, Run
+from slackwater.runs.pipeline_verdicts import PipelineVerdicts, refused_input
+from slackwater.runs.record import Publication, Run, failure_uri, invalid_input_uri
 from slackwater.runs.table import RunTable
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.state.verdicts import Subject
@@ -117,8 +118,15 @@ class World:
     def publish(self, date: str, **options: Any) -> Run:
         run = self.freeze(date, **options)
         self.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
-        self.recorder.record_published(run)
+        self.recorder.end_published(run)
         return run
+
+    def refuse(self, run: Run, name: str, reason: str = "row_count failed") -> None:
+        """Write what a job writes whose rule of severity `invalidate` has failed."""
+        manifest = run_manifest(self.store, run)
+        refused = refused_input(reason, manifest.of_source(name) if manifest else ())
+        self.store.put(invalid_input_uri(run.prefix), refused.model_dump_json().encode())
+        self.store.put(failure_uri(run.prefix), f"InputInvalid: {reason}".encode())
 
     def fail(self, run: Run) -> None:
         self.recorder.record_failure(run, error="E", cause="")

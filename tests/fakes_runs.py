@@ -30,7 +30,7 @@ from slackwater.runs.pipeline_records import (
     RerunUsage,
 )
 from slackwater.runs.record import DayRecord, Run, RunRecord
-from slackwater.storage import StoredObject
+from slackwater.storage import ObjectHead, StoredObject
 
 _BUCKET, _PIPELINE, _DAY, _RUN_ID = "b" * 63, "p" * 63, "2013-03-10", "0" * 32
 LONGEST_RUN = Run(
@@ -78,6 +78,12 @@ class DictStore:
     def metadata(self, uri: str) -> Mapping[str, str]:
         self.asked_metadata.append(uri)
         return self.objects[uri][1]
+
+    def head(self, uri: str) -> ObjectHead | None:
+        if uri not in self.objects:
+            return None
+        body, metadata, modified = self.objects[uri]
+        return ObjectHead(md5(body, usedforsecurity=False).hexdigest(), metadata, len(body), modified)
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
         for uri, (body, _, modified) in sorted(self.objects.items()):

@@ -10,6 +10,7 @@ VARIABLES = {
         *("EVENT_QUEUE_URL", "STATE_QUEUE_URL", _WAKE),
     },
     "store-events": {"RAW_BUCKET", "PROJECT_URI"},
+    "redrive-events": {"RAW_BUCKET", "STATE_TABLE", "PROJECT_URI", "STATE_QUEUE_URL"},
     "list-files": {
         *("EXCHANGE_BUCKET", "FILE_TABLE", "STATE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"),
         "STATE_QUEUE_URL",

@@ -256,9 +256,8 @@ class LateWorld(World):
     def finish(self, run: Run, outcome: str, process: Process, restore: int = 0) -> bool:
         """Do the job of a frozen run, and record its outcome; return whether it has published."""
         recorder = RunRecorder(
-            store=process.using(self.store), table=process.using(self.table), now=self.now, wake_day=self.wake_day,
-            verdicts=self.pipeline_verdicts,
-        )  # fmt: skip
+            store=process.using(self.store), table=process.using(self.table), now=self.now, wake_day=self.wake_day
+        )
         try:
             self.job(run, outcome, process, restore)
             _repeated(lambda: recorder.record_published(run))

@@ -77,6 +77,13 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:PutObject Raw/raw/*",
         "sqs:ReceiveMessage,DeleteMessage,GetQueueAttributes EventBufferQueue",
     ),
+    "redriveevents": (
+        _PROJECT,
+        "s3:ListBucket,GetObject Raw/sideline/* Raw/receipts/* Raw/redriven/*",
+        "s3:PutObject Raw/raw/* Raw/redriven/*",
+        "dynamodb:BatchWriteItem StateTable",
+        "sqs:SendMessage StatesQueue",
+    ),
     "listfiles": (
         _PROJECT,
         "s3:PutObject Exchange/pulls/*",
@@ -118,7 +125,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "dynamodb:BatchGetItem FileTable",
         "dynamodb:Query FileTable/index/dated",
         "dynamodb:BatchGetItem,Query StateTable",
-        "dynamodb:GetItem,PutItem,DeleteItem RunTable",
+        "dynamodb:GetItem,PutItem,DeleteItem,Query RunTable",
         f"states:DescribeExecution {_RUNS}",
     ),
     "awaitinputs": (
@@ -141,7 +148,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "checkdays": (
         *(_PROJECT, _UPDATE_TABLES, _WAKE_RUNS),
-        "s3:ListBucket,GetObject Raw/raw/* Raw/sideline/* Exchange/manifests/*",
+        "s3:ListBucket,GetObject Raw/raw/* Raw/sideline/* Raw/redriven/* Exchange/manifests/*",
         "s3:PutObject Exchange/checks/* Exchange/ledger/*",
         "dynamodb:BatchGetItem FileTable",
         "dynamodb:BatchGetItem,BatchWriteItem,Query StateTable",

@@ -96,6 +96,7 @@ class FunctionStack(DeploymentStack):
         sends_states: bool = False,
         updates_raw_tables: bool = False,
         wakes_runs: bool = False,
+        stores_verdicts: bool = False,
         sends_lineage: bool = False,
         **options: Any,
     ) -> LibraryFunction:
@@ -105,7 +106,7 @@ class FunctionStack(DeploymentStack):
         gets no queue: days wait for the daily check. With `sends_states`, it may send messages to the queue of states.
         With `updates_raw_tables`, it may invoke the function that lets the Iceberg tables of raw events follow the
         listing. With `wakes_runs`, it may invoke the function that evaluates what runs wait for, if any pipeline waits
-        or gives verdicts.
+        or gives verdicts; with `stores_verdicts` in any case, because that function also has published days checked.
         With `sends_lineage`, it may invoke the function that sends lineage, if the deployment has a receiver.
         """
         function = LibraryFunction(self.library, name, **options)
@@ -126,9 +127,9 @@ class FunctionStack(DeploymentStack):
         if updates_raw_tables:
             updater = self._allow_invocation(function, UPDATE_RAW_TABLES)
             function.function.add_environment("RAW_TABLES_FUNCTION", updater)
-        if wakes_runs:
+        if wakes_runs or stores_verdicts:
             pipelines = self.parts.project.pipelines.values()
-            is_needed = any(pipeline.waits or pipeline.gives_verdicts for pipeline in pipelines)
+            is_needed = stores_verdicts or any(pipeline.waits or pipeline.judged_inputs for pipeline in pipelines)
             waker = self._allow_invocation(function, AWAIT_INPUTS) if is_needed else ""
             function.function.add_environment("AWAIT_INPUTS_FUNCTION", waker)
         if sends_lineage and self.settings.openlineage:

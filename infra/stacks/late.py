@@ -91,7 +91,7 @@ class LateStack(FunctionStack):
             disk_mb=4096,
         )
         # Late events that were rejected belong into the ledger.
-        grants.find_objects(function.role, storage.raw, "raw/", "sideline/")
+        grants.find_objects(function.role, storage.raw, "raw/", "sideline/", "redriven/")
         grants.find_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "checks/", PENDING)
         grants.use_items(function.role, storage.file_table, "BatchGetItem")

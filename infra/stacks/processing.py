@@ -153,7 +153,7 @@ class ProcessingStack(FunctionStack):
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.query_indexes(function.role, storage.file_table, "dated")
         grants.use_items(function.role, storage.state_table, "BatchGetItem", "Query")
-        grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "DeleteItem")
+        grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "DeleteItem", "Query")
         grants.describe_executions(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
 

@@ -31,6 +31,7 @@ class ReceiverStack(FunctionStack):
         }
         self.receive_events = self._receive_events()
         self.store_events = self._store_events()
+        self.redrive_events = self._redrive_events()
         self.list_files = self._list_files()
         self.fetch_file = self._fetch_file()
         self._update_raw_tables()
@@ -39,7 +40,7 @@ class ReceiverStack(FunctionStack):
             grants.allow_partners(function.role, parts.project)
         # Not the id that the HTTP API of earlier versions had: CloudFormation changes the type of no resource.
         self.api = ReceiverApi(self, "RestReceiver", settings=settings, function=self.receive_events.function)
-        outputs(self, {"ApiUrl": self.api.url})
+        outputs(self, {"ApiUrl": self.api.url, "RedriveEventsFunction": self.redrive_events.arn})
 
     def _receive_events(self) -> LibraryFunction:
         settings = self.settings
@@ -49,7 +50,7 @@ class ReceiverStack(FunctionStack):
         function = self.function(
             "receive_events",
             sends_states=True,
-            wakes_runs=True,
+            stores_verdicts=True,
             description="Accepts pushed events and writes raw partitions; accepts reports of how many were sent",
             environment={
                 **self._raw,
@@ -80,6 +81,22 @@ class ReceiverStack(FunctionStack):
         )
         self._allow_raw_writes(function.role)
         self._storage.buffer.feed(function)
+        return function
+
+    def _redrive_events(self) -> LibraryFunction:
+        storage = self._storage
+        function = self.function(
+            "redrive_events",
+            sends_states=True,
+            description="Sends the rejected events of a batch again",
+            environment={**self._raw, **storage.variables("STATE_TABLE")},
+            # A client waits 5 minutes for an answer.
+            timeout=Duration.minutes(4),
+            memory_mb=1769,
+        )
+        grants.use_items(function.role, storage.state_table, "BatchWriteItem")
+        self._allow_raw_writes(function.role, "redriven/")
+        grants.find_objects(function.role, storage.raw, "sideline/", "receipts/", "redriven/")
         return function
 
     def _list_files(self) -> LibraryFunction:

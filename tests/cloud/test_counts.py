@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import duckdb
 import httpx
 import pytest
 
+from examples.period_events.copy_period import copy_period
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.template_files import replace_file
 from tests.cloud.alarms.drill import until
 
 pytestmark = pytest.mark.cloud
@@ -211,3 +216,74 @@ def test_states_follow_and_changes_are_announced_with_their_files(cloud, counted
     listed = json.loads(s3.get_object(Bucket=at, Key=key)["Body"].read())["files"]
     stored = s3.list_objects_v2(Bucket=bucket, Prefix=f"raw/source=beacons/date={DATE}/hour=00/")["Contents"]
     assert [item["uri"] for item in listed] == [f"s3://{bucket}/{item['Key']}" for item in stored]
+
+
+def test_the_example_copies_the_files_of_a_complete_hour(cloud, counted, announced, tmp_path):
+    """The event of the first hour, of which nothing is missing, and DuckDB over the copy and over the originals."""
+
+    def complete() -> list[dict[str, object]]:
+        start = f"{DATE}T00:00:00Z"
+        return [each for each in announced() if (each["start"], each["state"]) == (start, "complete")]
+
+    until(lambda: complete() != [])
+    newest = max(complete(), key=lambda detail: int(str(detail["version"])))
+    s3, raw, copies = cloud.client("s3"), cloud.outputs()["RawBucket"], "copies-of-beacons"
+    s3.create_bucket(Bucket=copies)
+    for _ in range(2):
+        copy_period(s3, copies, newest)
+
+    def listed(bucket: str, prefix: str) -> list[str]:
+        return [item["Key"] for item in s3.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]]
+
+    def fetched(bucket: str, keys: list[str]) -> list[str]:
+        """Download objects, and return their paths."""
+        paths = [str(tmp_path / f"{bucket}-{number}.parquet") for number, _ in enumerate(keys)]
+        for key, path in zip(keys, paths, strict=True):
+            s3.download_file(bucket, key, path)
+        return paths
+
+    manifest = f"beacons/hour/{DATE}T00/manifest.json"
+    keys = [file["key"] for file in json.loads(s3.get_object(Bucket=copies, Key=manifest)["Body"].read())["files"]]
+    assert sorted([manifest, *keys]) == listed(copies, "")
+    copied, originals = fetched(copies, keys), fetched(raw, listed(raw, f"raw/source=beacons/date={DATE}/hour=00/"))
+    connection = duckdb.connect()
+    query = "SELECT * FROM read_parquet($left) EXCEPT ALL SELECT * FROM read_parquet($right)"
+    for left, right in ((copied, originals), (originals, copied)):
+        assert connection.execute(query, {"left": left, "right": right}).fetchall() == []
+    ids = connection.execute("SELECT DISTINCT id FROM read_parquet($files)", {"files": copied}).fetchall()
+    sent = {event["id"] for event in [*PUSHED, *PULLED] if str(event["at"]).startswith(f"{DATE}T00")}
+    assert {row[0] for row in ids} == sent
+    assert newest["stored"] == len(sent)
+
+
+@contextmanager
+def corrected(cloud) -> Iterator[None]:
+    """Deploy a definition of the source that reads the word `much` as null, without the CDK."""
+    store = S3ObjectStore(cloud.client("s3"))
+    formation, before = cloud.client("cloudformation"), cloud.outputs()["ProjectUri"]
+    project = json.loads(store.get(before))
+    source = project["sources"]["beacons"]
+    source["null_values"], source["fields"]["value"]["required"] = ["", "much"], False
+    replace_file(formation, store, prefix="slackwater", uri=before, content=json.dumps(project).encode())
+    [stack] = formation.describe_stacks(StackName="slackwater-processing")["Stacks"]
+    [after] = [item["OutputValue"] for item in stack["Outputs"] if item["OutputKey"] == "ProjectUri"]
+    try:
+        yield
+    finally:
+        replace_file(formation, store, prefix="slackwater", uri=after, content=store.get(before))
+
+
+def test_rejected_events_are_stored_once_after_their_definition_was_corrected(cloud, counted):
+    today = datetime.now(UTC).date().isoformat()
+    redrive = ("sideline", "redrive", "beacons", "--date", today)
+    before = cloud.json("counts", "beacons", "--date", DATE)["total"]
+    assert before["rejected"] == len(BAD)
+    with corrected(cloud):
+        assert cloud.json(*redrive)["accepted"] == len(BAD)
+        again = cloud.json(*redrive)
+    assert (again["accepted"], again["rejected"], again["stored_before"]) == (0, 0, len(BAD))
+    after = cloud.json("counts", "beacons", "--date", DATE)["total"]
+    assert after == {**before, "rejected": 0, "stored": before["stored"] + len(BAD)}
+    ids = [[event["id"]] for event in BAD]
+    assert cloud.query("SELECT id FROM raw.beacons WHERE value IS NULL ORDER BY id") == sorted(ids)
+    assert cloud.json("sideline", "beacons", "--date", today) == {"days": []}

@@ -28,9 +28,15 @@ def protected(tmp_path_factory: pytest.TempPathFactory, project: Project) -> Ass
     """The stacks of the API. cdk-nag and cfn-lint check the web ACL of the fixture `prod`."""
     folder = tmp_path_factory.mktemp("protected")
     app = App(outdir=str(folder))
-    parts = parts_of(settings_of(waf=True, waf_requests_per_ip=600), project, placeholder_artefacts(folder))
+    nothing_waits = project.model_copy(update={"pipelines": {}})
+    parts = parts_of(settings_of(waf=True, waf_requests_per_ip=600), nothing_waits, placeholder_artefacts(folder))
     ReceiverStack(app, parts, StorageStack(app, parts))
     return Assembly(folder, written(app, folder))
+
+
+def test_published_days_are_checked_after_a_verdict_of_a_partner_also_if_no_pipeline_waits(protected: Assembly) -> None:
+    variables = protected.one("AWS::Lambda::Function", "receiveevents")["Environment"]["Variables"]
+    assert variables["AWAIT_INPUTS_FUNCTION"] == "slackwater-await-inputs"
 
 
 def rules(protected: Assembly) -> dict[str, Any]:

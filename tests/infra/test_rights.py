@@ -71,7 +71,7 @@ _KEY_ACTIONS = {
     "sqs:SendMessage EventBuffer": _WRITE,
     "sqs:ReceiveMessage EventBuffer": {"Decrypt"},
     "dynamodb:(GetItem|BatchGetItem|Query) ": _READ_ITEMS,
-    "dynamodb:(PutItem|UpdateItem|DeleteItem) ": _WRITE_ITEMS,
+    "dynamodb:(PutItem|UpdateItem|DeleteItem|BatchWriteItem) ": _WRITE_ITEMS,
 }
 
 

@@ -166,8 +166,14 @@ class LargeDay:
         return rows_of(duckdb.sql(f"SELECT {columns} FROM {objects} {groups}").arrow().read_all())
 
     def counts(self, reference: ArrowReference) -> list[StepRecord]:
-        """Return what the steps did, without how long and without examples."""
-        return [without_examples(step) for step in self.manifest(reference).steps]
+        """Return what the steps did, without how long and without examples, with the number of stored rejected rows."""
+        return [self._with_stored(without_examples(step)) for step in self.manifest(reference).steps]
+
+    def _with_stored(self, step: StepRecord) -> StepRecord:
+        if "rejected_rows" not in step.effect:
+            return step
+        stored = sum(load_manifest(uri, store=self.stores()).rows for uri in step.effect["rejected_rows"])
+        return step.model_copy(update={"effect": {**step.effect, "rejected_rows": stored}})
 
 
 def rows_of(table: pa.Table) -> list[str]:

@@ -17,6 +17,7 @@ from slackwater.errors import DataError, DefinitionError, InputError, InputInval
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
 from slackwater.runs.period import day_of
+from slackwater.runs.pipeline_verdicts import InvalidInput
 from slackwater.runs.record import invalid_input_uri, publication_uri
 from slackwater.spark.stage import run_stage, run_stage_job
 from slackwater.steps import registry
@@ -143,7 +144,9 @@ def test_a_job_whose_rule_refuses_the_input_names_it_and_publishes_nothing(spark
     with pytest.raises(InputInvalid, match=r"steps\.checked_flights: row_count failed") as failure:
         run_stage_job(spark, full.job(stages(pipeline)[0].name), stores=stores)
     assert explain(failure.value)[0] == "InputInvalid"
-    assert stores().get(invalid_input_uri(full.prefix)) == b"flights"
+    refused = InvalidInput.model_validate_json(stores().get(invalid_input_uri(full.prefix)))
+    assert refused.hours == (("flights", "2013-03-08T15"),)
+    assert refused.reason.startswith("steps.checked_flights: row_count failed")
     with pytest.raises(ObjectMissing):
         stores().get(publication_uri(full.prefix))
 

@@ -55,6 +55,8 @@ def test_three_late_files_in_a_row_give_the_rows_and_counts_of_the_whole_day(day
     whole = day.compute(day.start(force=True))
     assert (whole.is_merged, day.rows(whole)) == (False, day.rows(merged))
     assert day.counts(merged) == day.counts(whole)
+    effect = day.counts(merged)[0].effect
+    assert effect["rejected_rows"] == effect["rows_rejected"] > 0
     assert day.manifest(merged).arrow_schema == day.manifest(whole).arrow_schema
 
 

@@ -67,6 +67,8 @@ class Deployment(BaseModel):
     """Deployments of older versions do not name it."""
     lineage_function: str = ""
     """The function that sends events of OpenLineage; empty without the setting `openlineage`."""
+    redrive_events_function: str = ""
+    """Deployments of older versions do not name it."""
     run_stage_uri: str
     """URI of the entry point of the jobs that run stages."""
     files_prefix: str

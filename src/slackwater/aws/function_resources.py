@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from slackwater.lineage.receiver import LineageReceiver
     from slackwater.outbound.credentials import Secrets
     from slackwater.receiver.push.receive import Receiver
+    from slackwater.receiver.push.redrive import Redriver
     from slackwater.receiver.push.request import EventsApi
     from slackwater.receiver.push.tokens import Tokens
     from slackwater.runs.cost_recorder import CostRecorder
@@ -183,6 +184,13 @@ class FunctionResources(Resources):
 
         return Receiver(raw_writer=self.raw_writer, now=utc_now, put_rejected=self._put_rejected)
 
+    @cached_property
+    def redriver(self) -> Redriver:
+        """Sends rejected events again."""
+        from slackwater.receiver.push.redrive import Redriver
+
+        return Redriver(receiver=replace(self.receiver, put_metric=put_metric))
+
     def put_report(self, report: Report) -> None:
         """Store a report, and have the states of its hours computed. Raises `CloudError`."""
         self.state_table.put_report(report)
@@ -238,10 +246,15 @@ class FunctionResources(Resources):
     def put_verdict(self, verdict: Verdict) -> None:
         """Store a verdict, then have the runs and the published days looked at that may have read its period.
 
-        Raises `CloudError` if it is not stored.
+        A `pass` is not stored if its giver has said nothing else: a partner may send one for each hour, and all are
+        read. Raises `CloudError` if it is not stored.
         """
+        subject = Subject(verdict.of, verdict.name)
+        before = self.verdict_table.verdicts(subject, verdict.period, verdict.period)
+        if not verdict.is_failure and not any(each.giver == verdict.giver and each.is_failure for each in before):
+            return
         self.verdict_table.put_verdicts([verdict])
-        self.once.wake_requests.wake_verdict(Subject(verdict.of, verdict.name), [verdict.period], verdict.at)
+        self.once.wake_requests.wake_verdict(subject, [verdict.period], verdict.at)
 
     @cached_property
     def period_folder(self) -> PeriodFolder:

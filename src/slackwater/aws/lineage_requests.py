@@ -8,7 +8,9 @@ from typing import Literal
 
 from slackwater.aws.clients import Clients
 from slackwater.aws.failures import translated
-from slackwater.aws.function import best_effort
+from slackwater.aws.function import warn as log_warning
+from slackwater.errors import SlackwaterError
+from slackwater.metrics import Warns
 from slackwater.runs.record import Run
 
 
@@ -21,6 +23,8 @@ class LineageRequests:
 
     clients: Clients
     function: str
+    warn: Warns = log_warning
+    """By default in the log of a function, which is its standard output."""
 
     def started(self, run: Run) -> None:
         """Have the event sent that a run has started."""
@@ -34,8 +38,11 @@ class LineageRequests:
         if not self.function:
             return
         request = {"event": event, **run.model_dump(include={"pipeline", "date", "attempt", "correlation_id"})}
-        with best_effort("no lineage of the run is sent"), translated("request the lineage of a run"):
-            # Not the answer: the receiver may be slow. Lambda keeps the request, and repeats a call that fails.
-            self.clients("lambda").invoke(
-                FunctionName=self.function, InvocationType="Event", Payload=json.dumps(request)
-            )
+        try:
+            with translated("request the lineage of a run"):
+                # Not the answer: the receiver may be slow. Lambda keeps the request, and repeats a call that fails.
+                self.clients("lambda").invoke(
+                    FunctionName=self.function, InvocationType="Event", Payload=json.dumps(request)
+                )
+        except SlackwaterError as error:
+            self.warn("no lineage of the run is sent", reason=str(error))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from slackwater.aws.raw_tables import Difference
     from slackwater.client.counts import DayCounts
     from slackwater.client.push import Event
+    from slackwater.client.redrive import RedriveTotals
     from slackwater.client.sender import PushTotals
     from slackwater.client.states import SourceStates
     from slackwater.client.verdicts import FailedPeriod, GivenVerdict, Hour
@@ -133,6 +134,27 @@ class Client(LateClient):
         `CloudError`.
         """
         return self.pusher.push(source, events, token=token, counts=counts, on_progress=on_progress)
+
+    def redrive(
+        self,
+        source: str,
+        date: Date,
+        *,
+        rule: str | None = None,
+        dry_run: bool = False,
+        on_progress: Callable[[RedriveTotals], None] = ignore,
+    ) -> RedriveTotals:
+        """Send the rejected events again that were pushed on a UTC day, by the deployed definition of the source.
+
+        Each event that is accepted is stored once, however often this is repeated; the others stay rejected, with the
+        first and the latest reason. With `rule`, only the events whose latest rejection is by this rule are sent. With
+        `dry_run`, nothing is stored. `on_progress` gets the totals after each batch. A pull reads the files with
+        rejected rows again. Raises `UnknownName`, `InputError` for a wrong date or rule, `NotDeployed`, `CloudError`.
+        """
+        self.project.source(source)
+        if not self.settings.redrive_events_function:
+            raise NotDeployed("the deployed version cannot send rejected events again: run slackwater deploy")
+        return self.day_redrive.redrive(source, iso_date(date), rule=rule, dry_run=dry_run, on_progress=on_progress)
 
     def report_counts(
         self,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from slackwater.client.days.costs import DayCost
     from slackwater.client.days.history import DayVersion
     from slackwater.client.days.live import ProvisionalDay
+    from slackwater.client.days.rejected_rows import RejectedRow
     from slackwater.client.days.run_log import RunLog
     from slackwater.client.days.stop import StoppedRun, StoppedWait
     from slackwater.client.days.timeline import Timeline
@@ -109,7 +110,7 @@ class DayClient(ClientResources):
         `UnknownName`, `DayChanged`, `AccessDenied`, `CloudError`; the same call can be repeated.
         """
         from slackwater.aws.lineage_requests import LineageRequests
-        from slackwater.client.days.stop import RunStopper, WaitStopper
+        from slackwater.client.days.stop import RunStopper, WaitStopper, log_warning
         from slackwater.runs.outcome import RunRecorder
         from slackwater.state.waits import DayKey
 
@@ -117,7 +118,7 @@ class DayClient(ClientResources):
             waits = WaitStopper(state_machines=self.state_machines, table=self.run_table, waits=self.wait_table)
             if stopped := waits.stop(DayKey(self.project.stored_name(run), self._period(run, date))):
                 return stopped
-        lineage = LineageRequests(self.clients, self.settings.lineage_function)
+        lineage = LineageRequests(self.clients, self.settings.lineage_function, warn=log_warning)
         recorder = RunRecorder(store=self.store, table=self.run_table, now=utc_now, on_ended=lineage.ended)
         stopper = RunStopper(state_machines=self.state_machines, recorder=recorder, logs=self.logs)
         return stopper.stop(self.attempt(run, date=date))
@@ -244,6 +245,21 @@ class DayClient(ClientResources):
         from slackwater.runs.outputs import run_steps
 
         return run_steps(record, store=self.store)
+
+    def rejected_rows(self, pipeline: str, date: Date) -> Iterator[RejectedRow]:
+        """Yield the rows that the steps of the published run of a day have rejected, with the rule and the reason.
+
+        Raises `InputError` for a day without a published run, `ObjectMissing` if retention has removed the rows, and
+        `CloudError`.
+        """
+        from slackwater.client.days.rejected_rows import rejected_rows
+
+        published = self.day(pipeline, date).published
+        if published is None:
+            raise InputError(f"date: {pipeline} has published nothing for {period_name(date)}")
+        records = self.run_table.runs(published.run.pipeline, published.run.date)
+        record = next(record for record in records if record.run.attempt == published.run.attempt)
+        return rejected_rows(record, store=self.store)
 
     def run_log(self, attempt: Attempt, *, stage: str | None = None) -> RunLog:
         """Return the transitions, and the lines of functions and Spark jobs, of an attempt in time order.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from slackwater.aws.queue import EventQueues
     from slackwater.client.holds import HoldDecisions
     from slackwater.client.push import Pusher
+    from slackwater.client.redrive import DayRedrive
     from slackwater.client.verdicts import Verdicts
     from slackwater.late.check.checker import Checker
     from slackwater.receiver.pull.rejects_reader import RejectsReader
@@ -90,6 +91,18 @@ class ClientResources(Resources):
         from slackwater.receiver.pull.rejects_reader import RejectsReader
 
         return RejectsReader(store=self.store, files=self.file_cache, raw_bucket=self.settings.raw_bucket)
+
+    @cached_property
+    def day_redrive(self) -> DayRedrive:
+        """Sends rejected events again."""
+        from slackwater.client.redrive import DayRedrive
+
+        return DayRedrive(
+            rejects=self.rejects,
+            clients=self.clients,
+            function=self.settings.redrive_events_function,
+            correlation_id=self.correlation_id,
+        )
 
     @cached_property
     def buffer(self) -> EventQueues:

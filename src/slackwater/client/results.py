@@ -11,7 +11,7 @@ from slackwater.late.report.sections import report_sections
 from slackwater.late.suggest import Suggestion
 from slackwater.lineage.graph import DayRead, Lineage, Reader, SourceRead, VersionLineage
 from slackwater.receiver.pull.file_cache import FileEntry
-from slackwater.receiver.pull.rejects_reader import RejectedEventOnDay
+from slackwater.receiver.pull.rejects_reader import RejectedDay, RejectedEventOnDay
 from slackwater.receiver.pull.removed_files import DoubtfulFiles
 from slackwater.receiver.push.tokens import Token
 from slackwater.runs.inputs.unstored_files import describe_unstored
@@ -33,6 +33,7 @@ __all__ = [
     "Lineage",
     "OnProgress",
     "Reader",
+    "RejectedDay",
     "RejectedEventOnDay",
     "RunRecord",
     "RunSteps",

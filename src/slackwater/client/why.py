@@ -14,7 +14,7 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.check.missing import missing_late_data
 from slackwater.late.check.read_facts import thresholds_of
 from slackwater.late.check.reasons import describe_late_data, describe_lost
-from slackwater.late.check.window_dates import check_window, window_length
+from slackwater.late.check.window_dates import check_window
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.model import Record
 from slackwater.pipeline.definition import Pipeline
@@ -194,7 +194,7 @@ class Explainer:
         if look := self._look_without_check(definition, day, decision):
             return look
         if before_window:
-            since = f"begins on {before_window.name} (late.window_{definition.period}s {window_length(definition)})"
+            since = f"begins on {before_window.name} (late.window_{definition.period}s {definition.window_length})"
             by_hand = f"slackwater monitor {definition.pipeline} --as-of {shifted(day.name, 1)}"
             text = (
                 f"no check looks at the {definition.period}: it is before the window, which {since}, except {by_hand}"

@@ -48,6 +48,8 @@ def changes_resources(project: Project, deployed: Project) -> bool:
             compile_machine(pipeline, frame) != compile_machine(before, frame)
             # Roles have permissions on the credentials that steps name.
             or _steps_with_credentials(pipeline) != _steps_with_credentials(before)
+            # Functions may wake runs if a pipeline gives verdicts.
+            or bool(pipeline.judged_inputs) != bool(before.judged_inputs)
             or not {use.step for use in pipeline.steps.values()} <= deployed.code.steps.keys()
         ):
             return True

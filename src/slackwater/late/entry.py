@@ -22,8 +22,9 @@ REJECTED: Final = "rejected"
 """The change of the row of events that were rejected."""
 
 
-OLDER, EVENT_REJECTED = "older", "event_rejected"
-"""Rules of late inputs about which no rule of a check decides: of days before the window, and rejected events."""
+OLDER, EVENT_REJECTED, EVENT_ACCEPTED = "older", "event_rejected", "event_accepted"
+"""Rules of late inputs about which no rule of a check decides: of days before the window, rejected events, and those of
+them that were accepted when they were sent again."""
 
 
 InputKey = tuple[str, str, str, str]

@@ -16,7 +16,7 @@ from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.metrics import days_on_hold, put_budget, put_gauges, rejected_above_normal
 from slackwater.late.check.window_dates import check_window
-from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
+from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.pending import save_passed_over, save_pending
 from slackwater.metrics import Metric, PutsMetric, Warns
 from slackwater.pipeline.definition import Pipeline
@@ -114,7 +114,7 @@ class Monitor:
     def clear_verdicts(self, report: CheckReport) -> None:
         """Clear the pipeline's own verdicts about inputs that are again those of published runs: nothing will run."""
         with self.best_effort(report.pipeline, "verdicts of the pipeline were not cleared"):
-            days = [day for day in report.days if day.rule is DecisionRule.UNCHANGED]
+            days = [day for day in report.days if _reads_the_same(day)]
             runs = [self.checker.table.run(day.pipeline, day.date, day.attempt) for day in days if day.attempt]
             self.verdicts.of_published([run for run in runs if run and not run.rollback], at=report.checked_at)
 
@@ -193,6 +193,13 @@ class Monitor:
                 hours = self.event_counts.hours(name, now=report.checked_at)
                 above = rejected_above_normal(hours, now=report.checked_at)
                 self.put_metric(Metric.REJECTED_PERCENT_ABOVE_NORMAL, above, source=name)
+
+
+def _reads_the_same(day: DayDecision) -> bool:
+    """Return whether a run of a published day would read what the published run has read, by the same definition."""
+    # The verdicts of two pipelines about one input hold the days of each other.
+    is_held = day.rule is DecisionRule.INVALID and not any(source.changes for source in day.sources)
+    return day.rule is DecisionRule.UNCHANGED or (is_held and not day.new_definition)
 
 
 def later_checks(report: CheckReport) -> Iterator[DayDeferred]:

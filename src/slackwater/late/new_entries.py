@@ -190,12 +190,14 @@ def _is_new(entry: LedgerEntry, rows: Sequence[LedgerEntry], *, published_attemp
         return False
     earlier = [row for row in rows if row.decided_at <= entry.decided_at]
     later = [row for row in rows if row.decided_at > entry.decided_at]
-    neighbours = [
-        max(earlier, key=lambda row: row.decided_at, default=None),
-        min(later, key=lambda row: row.decided_at, default=None),
-    ]
+    neighbours = [max(earlier, key=_place, default=None), min(later, key=_place, default=None)]
     handling = entry.decision, entry.rule, entry.attempt
     return all(row is None or (row.decision, row.rule, row.attempt) != handling for row in neighbours)
+
+
+def _place(row: LedgerEntry) -> tuple[datetime, int]:
+    """Return the place of a row among those of its input: a run that starts when a check is made comes after it."""
+    return row.decided_at, row.attempt or 0
 
 
 def _entry(late: LateInput, decided: Decided, timezone: str) -> LedgerEntry:

@@ -41,7 +41,7 @@ def query_origins(query: str, inputs: Mapping[str, KnownColumns]) -> KnownColumn
     """
     try:
         statement = sqlglot.parse_one(query, dialect="spark")
-    except SqlglotError:  # of a definition that an older version has accepted
+    except (SqlglotError, RecursionError):  # accepted by an older version, or nested deeper than the parser follows
         return {}
     if not isinstance(statement, exp.Query):
         return {}
@@ -61,9 +61,9 @@ def query_origins(query: str, inputs: Mapping[str, KnownColumns]) -> KnownColumn
             for name in names
             if name
         }
-    except (SqlglotError, ValueError):
+        found = {name: _origins(node, tables) for name, node in nodes.items()}
+    except (SqlglotError, ValueError, RecursionError):
         return {}
-    found = {name: _origins(node, tables) for name, node in nodes.items()}
     return {name: origins for name, origins in found.items() if origins}
 
 

@@ -311,6 +311,11 @@ class Pipeline(Model):
         return ("date", "hour") if self.period == "hour" else ("date",)
 
     @property
+    def window_length(self) -> int:
+        """How many days or hours before the current one are checked for late data."""
+        return self.late.window_hours if self.period == "hour" else self.late.window_days
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of everything that a run freezes: sources, then tables."""
         return (*self.sources, *self.tables)
@@ -322,9 +327,9 @@ class Pipeline(Model):
         return bool(named) or any(item.missing == "wait" for item in self.published_tables.values())
 
     @property
-    def gives_verdicts(self) -> bool:
-        """Whether its runs give verdicts about their inputs: a rule of `data_quality` has the severity `invalidate`."""
-        return any(self._invalidating_rules())
+    def judged_inputs(self) -> frozenset[str]:
+        """The inputs about which its runs give verdicts: those of rules with the severity `invalidate`."""
+        return frozenset(self.steps[name].depends_on[0] for name, _ in self._invalidating_rules())
 
     @property
     def rerun_inputs(self) -> tuple[str, ...]:

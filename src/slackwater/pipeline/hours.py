@@ -12,8 +12,6 @@ from slackwater.problems import Problem
 if TYPE_CHECKING:
     from slackwater.pipeline.definition import Pipeline
 
-_NOT_YET = "it is not supported with `period: hour` yet: remove it"
-
 
 def hour_problems(pipeline: Pipeline) -> Iterator[Problem]:
     """Yield the problems of an hourly pipeline that a daily one would not have."""
@@ -23,10 +21,9 @@ def hour_problems(pipeline: Pipeline) -> Iterator[Problem]:
     if pipeline.publish.hour:
         message = "an hour is not compared by hours: remove it"
         yield Problem(path=("publish", "hour"), at_key=True, message=message)
-    defaults = {name: field.default for name, field in type(pipeline).model_fields.items()}
-    for key in ("load", "when"):
-        if getattr(pipeline, key) != defaults[key]:
-            yield Problem(path=(key,), at_key=True, message=_NOT_YET)
+    if pipeline.load:
+        message = "it is not supported with `period: hour` yet: remove it"
+        yield Problem(path=("load",), at_key=True, message=message)
     for name, table in pipeline.tables.items():
         yield from _table_problems(name, table)
     if pipeline.late.window_days != type(pipeline.late).model_fields["window_days"].default:
@@ -49,9 +46,6 @@ def _table_problems(name: str, table: AnyTableInput) -> Iterator[Problem]:
     if table.on_change == "notify":
         message = "each hour would cause a message: use `auto`, `hold` or `ignore`"
         yield Problem(path=(*path, "on_change"), message=message)
-    if table.missing == "wait":
-        message = "hours do not wait for their inputs yet: use `error` or `empty`"
-        yield Problem(path=(*path, "missing"), message=message)
 
 
 def _starts_each_hour(cron: Cron) -> bool:

@@ -41,7 +41,7 @@ class WaitLimit(Model):
     """For how long a run waits, and what happens then."""
 
     after: Annotated[Duration, AfterValidator(_check_after)] = "24h"
-    """Counted from the end of the day: 30m, 12h, or 7d at most."""
+    """Counted from the end of the day or hour: 30m, 12h, or 7d at most."""
     then: Literal["fail", "run"] = "fail"
     """`fail`, or `run` without what is missing."""
 

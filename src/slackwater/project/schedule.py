@@ -162,7 +162,7 @@ def _live_task(pipeline: Pipeline, live: Live) -> ScheduledTask:
 def _most_runs(period: str, waits: timedelta) -> int:
     """Return how many runs of a pipeline may be active. A start that has to wait for one may never come."""
     # A day that takes longer than a day must not delay the next one, nor must those that wait.
-    return 24 if period == "hour" else 2 + ceil(waits / timedelta(days=1))
+    return 24 + ceil(waits / HOUR) if period == "hour" else 2 + ceil(waits / timedelta(days=1))
 
 
 def _process_description(pipeline: Pipeline) -> str:

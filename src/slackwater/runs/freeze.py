@@ -108,7 +108,7 @@ class Freezer:
     on_run_lost: Callable[[str], None]
     """Called with the name of the pipeline after the day of a lost run was claimed by another execution."""
     on_started: Callable[[Run], None] | None = None
-    """Called with each run that has claimed its day."""
+    """Called with each run that has claimed its day, also in a repeated call: the first one may have ended before."""
     on_ended: Callable[[Run], None] | None = None
     """Called with each lost run that was recorded as failed."""
     large_rows: int = LARGE_ROWS
@@ -278,6 +278,8 @@ class Freezer:
 
     def _claimed(self, run: Run, record: DayRecord, *, force: bool, is_rollback: bool) -> Frozen:
         """Return the run for which the same execution has claimed the day in an earlier call."""
+        if self.on_started:
+            self.on_started(run)
         if is_rollback:
             return self._restoring(run)
         manifest = InputManifest.model_validate_json(self.store.get(run.manifest))

@@ -19,6 +19,8 @@ from slackwater.errors import (
     InputInvalid,
     ObjectMissing,
     SlackwaterError,
+    Throttled,
+    Unavailable,
 )
 from slackwater.metrics import Metric, PutsMetric, Warns
 from slackwater.runs.arrivals import SendsArrivals, day_published
@@ -113,14 +115,19 @@ class RunRecorder:
     """Whether Arrow files stay for some days after their run has published its day."""
 
     def end_published(self, run: Run) -> Publication:
-        """Record the publication of a run and its cost, remove its Arrow files unless they stay, and return it.
+        """Record the publication of a run, clear verdicts and record the cost; return the publication.
 
-        An error in the last two is only logged: the next check of the days records a cost that is missing, and the
-        bucket's lifecycle rule removes files that are left. Raises what `record_published` raises.
+        Arrow files are removed unless they stay. An error in what follows the record is only logged: the next check of
+        the days clears verdicts and records a cost that is missing, and the bucket's lifecycle rule removes files that
+        are left. Raises what `record_published` raises, and `Throttled` and `Unavailable` if AWS is too busy to clear
+        verdicts: no check looks at published hours.
         """
         publication, is_new = self.record_published(run)
+        # Before all that may fail: a repeated call does not count it.
         if is_new and self.put_metric:
             self.put_metric(Metric.RUNS_PUBLISHED, 1, pipeline=run.pipeline)
+        with self._best_effort("the verdicts of the pipeline were not cleared", unless=(Throttled, Unavailable)):
+            self._clear_verdicts(run)
         with self._best_effort("the cost of the run was not recorded"):
             self.record_cost(run)
             self._record_earlier_costs(run)
@@ -130,25 +137,40 @@ class RunRecorder:
         return publication
 
     def end_failed(self, run: Run, *, error: str, cause: str, retried: bool) -> EndedInFailure:
-        """Record why the run failed, and its cost; return the reason, and whether to run the day once more.
+        """Record why the run failed, its verdict and its cost; return the reason, and whether to run the day once more.
 
         `error` and `cause` come from Step Functions. `retried` is whether the execution has run the day a second time
-        already. An error in recording the cost is only logged. Raises what `record_failure` raises.
+        already. An error in recording the cost is only logged. Raises what `record_failure` and
+        `PipelineVerdicts.of_failed` raise.
         """
         failure = self.record_failure(run, error=error, cause=cause)
         ended = EndedInFailure(failure.reason, retry=failure.is_transient and not retried)
         if failure.is_new and self.put_metric and not ended.retry:
             self.put_metric(Metric.RUNS_FAILED, 1, pipeline=run.pipeline)
+        # A run of an open day gives none: the events that come next may change it.
+        if self.verdicts and not run.through and failure.error_type == InputInvalid.__name__:
+            record = self._record(run)
+            # One that a later run has closed as lost gives none: the later one may have published already.
+            if record.error == failure.reason:
+                self.verdicts.of_failed(record)
         with self._best_effort("the cost of the run was not recorded"):
             self.record_cost(run)
             self._record_earlier_costs(run)
         return ended
 
+    def _clear_verdicts(self, run: Run) -> None:
+        if self.verdicts:
+            record = self._record(run)
+            if record.state is RunState.PUBLISHED and not (record.rollback or record.run.through):
+                self.verdicts.of_published([record])
+
     @contextmanager
-    def _best_effort(self, message: str) -> Iterator[None]:
+    def _best_effort(self, message: str, *, unless: tuple[type[SlackwaterError], ...] = ()) -> Iterator[None]:
         try:
             yield
         except SlackwaterError as error:
+            if isinstance(error, unless):
+                raise
             if self.warn:
                 self.warn(message, reason=str(error))
 
@@ -194,8 +216,6 @@ class RunRecorder:
             if self.wake_day:
                 # Also with the same rows: this version has no verdict yet.
                 self.wake_day(run.pipeline, run.date)
-            if self.verdicts and not record.rollback:
-                self.verdicts.of_published([self._record(run)])
             if self.on_ended:
                 self.on_ended(run)
         return RecordedPublication(publication, is_new)
@@ -233,8 +253,6 @@ class RunRecorder:
             ended = record.model_copy(update=changes)
             has_ended = _failed_job(error, cause) is not None
             self.table.save(self._failed_day(released(day, run), ended, failure, job_has_ended=has_ended), ended)
-        if self.verdicts and not record.run.through and failure.error_type == InputInvalid.__name__:
-            self.verdicts.of_failed(self._record(run))
         if record.state is not RunState.PUBLISHED and self.on_ended:
             self.on_ended(run)
         return failure._replace(is_new=record.state is RunState.RUNNING)

@@ -7,10 +7,11 @@ publishes the same day clears what the pipeline has said because of this day, an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from slackwater.model import Record
 from slackwater.runs.holds import MAX_REASON
 from slackwater.runs.inputs.manifest import InputObject, run_manifest
 from slackwater.runs.period import period_of
@@ -23,6 +24,16 @@ from slackwater.storage import ObjectStore
 _INSTANT = timedelta(microseconds=1)
 _Period = tuple[str, int | None]
 """A UTC hour of a source, or a published day and its version."""
+
+
+class InvalidInput(Record):
+    """What a job writes whose rule of severity `invalidate` has failed: it has the manifest, which may be large."""
+
+    reason: str
+    hours: tuple[tuple[str, str], ...]
+    """Sources with the UTC hours that the run has read of the refused input, such as 2026-01-01T15."""
+    days: tuple[InputObject, ...]
+    """The published days that the run has read of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +54,17 @@ class PipelineVerdicts:
     def of_failed(self, record: RunRecord) -> None:
         """Say that the input has failed which a rule of severity `invalidate` has refused: all that the run has read.
 
-        Raises `ObjectMissing` if no job has written its name.
+        A pipeline that is not deployed says nothing: nothing would clear it. Raises `ObjectMissing` if no job has
+        written an `InvalidInput`.
         """
-        name = self.store.get(invalid_input_uri(record.run.prefix)).decode()
-        if (manifest := run_manifest(self.store, record.run)) and record.ended_at:
-            reason = (record.error or "")[:MAX_REASON]
-            for subject, periods in self._periods(manifest.of_source(name)).items():
-                own = self._own(subject, periods, record.run)
-                given = {(verdict.period, verdict.version) for verdict in own if verdict.principal == _name(record.run)}
-                self._give(subject, periods - given, "fail", record.run, reason=reason, at=record.ended_at)
+        if record.ended_at is None or (record.files and record.files.is_undeployed):
+            return
+        refused = InvalidInput.model_validate_json(self.store.get(invalid_input_uri(record.run.prefix)))
+        for subject, periods in self._periods(refused).items():
+            own = self._own(subject, periods, record.run)
+            given = {(verdict.period, verdict.version) for verdict in own if verdict.principal == _name(record.run)}
+            reason = refused.reason[:MAX_REASON]
+            self._give(subject, periods - given, "fail", record.run, reason=reason, at=record.ended_at)
 
     def of_published(self, records: Iterable[RunRecord], *, at: datetime | None = None) -> None:
         """Clear what the pipelines have said because of the same days, about what published runs have read.
@@ -60,31 +73,45 @@ class PipelineVerdicts:
         """
         # Most deployments have no verdict: then nothing else is read.
         for record in records if (subjects := set(self.table.subjects())) else ():
-            ended = at or record.ended_at
-            if ended is None:
-                continue
-            manifest = run_manifest(self.store, record.run)
-            periods = self._periods(manifest.objects if manifest else ())
-            if record.reads:
-                # Also hours whose events are gone.
-                day = period_of(record.run.date, record.reads.timezone)
-                hours: set[_Period] = {(f"{partition.date}T{partition.hour}", None) for partition in day.partitions()}
-                periods |= {Subject("source", name): hours for name in record.reads.sources}
-            for subject in sorted(subjects & periods.keys()):
-                own = self._own(subject, periods[subject], record.run)
-                # A verdict may be later than the run after it: it is newer than those of a person whose clock is ahead.
-                failed = {(item.period, item.version) for item in failures(own) if at is None or item.at <= at}
+            if ended := at or record.ended_at:
                 reason = f"attempt {record.run.attempt} has published"
-                self._give(subject, periods[subject] & failed, "pass", record.run, reason=reason, at=ended)
+                for subject, periods in self._own_failures(record, subjects, at).items():
+                    self._give(subject, periods, "pass", record.run, reason=reason, at=ended)
 
-    def _periods(self, objects: Iterable[InputObject]) -> dict[Subject, set[_Period]]:
+    def _own_failures(
+        self, record: RunRecord, subjects: set[Subject], at: datetime | None
+    ) -> Mapping[Subject, set[_Period]]:
+        """Return what has failed because of the run's day, of all that the run has read."""
+        found = dict[Subject, set[_Period]]()
+        for subject in sorted(subjects & _read_by(record, subjects)):
+            first, last = "0000", "9999"
+            if record.reads and subject.of == "source":
+                # All hours of the day, also those whose events are gone.
+                day = period_of(record.run.date, record.reads.timezone)
+                hours = [f"{partition.date}T{partition.hour}" for partition in day.partitions()]
+                first, last = hours[0], hours[-1]
+            own = (item for item in self.table.verdicts(subject, first, last) if item.giver == _giver(record.run))
+            # A verdict may be later than the run after it: it is newer than those of a person whose clock is ahead.
+            failed = {(item.period, item.version) for item in failures(own) if at is None or item.at <= at}
+            if failed:
+                found[subject] = failed
+        # The manifest may be large, and only it names versions.
+        if any(subject.of == "pipeline" or record.reads is None for subject in found):
+            manifest = run_manifest(self.store, record.run)
+            read = self._periods(refused_input("", manifest.objects if manifest else ()))
+            found = {
+                subject: failed if subject.of == "source" and record.reads else failed & read.get(subject, set())
+                for subject, failed in found.items()
+            }
+        return found
+
+    def _periods(self, read: InvalidInput) -> dict[Subject, set[_Period]]:
         found = defaultdict[Subject, set[_Period]](set)
-        for item in objects:
-            if item.is_published_day:
-                pipeline, date, version = version_read(item, self.runs)
-                found[Subject("pipeline", pipeline)].add((date, version))
-            elif item.tag is None:
-                found[Subject("source", item.source)].add((f"{item.date}T{item.hour}", None))
+        for source, hour in read.hours:
+            found[Subject("source", source)].add((hour, None))
+        for item in read.days:
+            pipeline, date, version = version_read(item, self.runs)
+            found[Subject("pipeline", pipeline)].add((date, version))
         return found
 
     def _about(self, subject: Subject, periods: set[_Period]) -> list[Verdict]:
@@ -100,8 +127,8 @@ class PipelineVerdicts:
         if not periods:
             return
         before = self._about(subject, periods)
-        # Newer than those before it, also if their writers' time is ahead of ours.
-        at = max([at, *(verdict.at + _INSTANT for verdict in before)])
+        # Newer than those that it replaces, also if their writers' time is ahead of ours.
+        at = max([at, *(verdict.at + _INSTANT for verdict in before if verdict.giver in {"", _giver(run)})])
         given = [
             new_verdict(
                 subject,
@@ -120,9 +147,26 @@ class PipelineVerdicts:
         self.wake(subject, sorted({verdict.period for verdict in given}), at)
 
 
+def refused_input(reason: str, objects: Iterable[InputObject]) -> InvalidInput:
+    """Return what is said about these objects of a manifest."""
+    objects = list(objects)
+    hours = {(item.source, f"{item.date}T{item.hour}") for item in objects if item.tag is None}
+    days = tuple(item for item in objects if item.is_published_day)
+    return InvalidInput(reason=reason, hours=tuple(sorted(hours)), days=days)
+
+
 def _giver(run: Run) -> str:
     return f"{run.pipeline} {run.date}"
 
 
 def _name(run: Run) -> str:
     return f"pipeline {run.pipeline} of {run.date}, attempt {run.attempt}"
+
+
+def _read_by(record: RunRecord, subjects: set[Subject]) -> set[Subject]:
+    """Return what a run has read by its definition; all subjects if that is not known."""
+    if record.reads is None:
+        return subjects
+    # Those of other systems have no verdicts.
+    tables = {Subject("pipeline", item.table) for item in record.reads.tables}
+    return tables | {Subject("source", name) for name in record.reads.sources}

@@ -49,6 +49,8 @@ STOPPED = "Stopped"
 
 ARROW_FILES = "arrow/"
 """Prefix of the keys of the Arrow files of all stages in the exchange bucket."""
+REJECTED = "rejected"
+"""The folder of an attempt with the rows that its steps have rejected, and one with their manifests."""
 
 
 class Run(UpdatedRecord):
@@ -117,11 +119,11 @@ def failure_uri(prefix: str) -> str:
 
 
 def invalid_input_uri(prefix: str) -> str:
-    """Return the URI at which a job writes the name of the input that a rule of severity `invalidate` has refused.
+    """Return the URI at which a job writes the input that a rule of severity `invalidate` has refused.
 
     `prefix` is `Run.prefix`.
     """
-    return f"{prefix}invalid-input.txt"
+    return f"{prefix}invalid-input.json"
 
 
 def publication_uri(prefix: str) -> str:
@@ -203,6 +205,10 @@ class Rollback(UpdatedRecord):
     """When the inputs of the version were listed, UTC."""
 
 
+UNDEPLOYED_PROJECTS = "projects/"
+"""The prefix, in the exchange bucket, of the project.json of pipelines that are run from a file."""
+
+
 class JobFiles(UpdatedRecord):
     """URIs of the deployed files that the Spark jobs of a run are started with; their names have digests."""
 
@@ -212,6 +218,11 @@ class JobFiles(UpdatedRecord):
     """The archive of the library and of what it needs."""
     entry_point: str
     """The program of a stage's job."""
+
+    @property
+    def is_undeployed(self) -> bool:
+        """Whether the pipeline was run from a file, without being deployed."""
+        return f"/{UNDEPLOYED_PROJECTS}" in self.project
 
 
 class RunRecord(UpdatedRecord):

@@ -188,7 +188,14 @@ def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataF
                 command = f"slackwater run {pipeline} --date {hour} --force"
                 raise ObjectMissing(f"{missing} (versions of hours end): run the hour again ({command})") from error
             raise missing from error
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    # Pairs of pairs: Spark analyses each union with all that is below it, and a week has 168 hours.
+    while len(frames) > 1:
+        frames = [reduce(_union, frames[first : first + 2]) for first in range(0, len(frames), 2)]
+    return frames[0]
+
+
+def _union(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.unionByName(other, allowMissingColumns=True)
 
 
 def read_iceberg(spark: SparkSession, item: InputObject) -> DataFrame:

@@ -24,7 +24,7 @@ from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run
 from slackwater.spark.job import log
 from slackwater.steps.registry import parameters_of, step_of
-from slackwater.steps.step import Merge, Transform
+from slackwater.steps.step import REJECTED_ROWS, Effect, Merge, Transform
 from slackwater.storage import ObjectStore
 
 _MERGES = {"sum": sf.sum, "min": sf.min, "max": sf.max}
@@ -70,7 +70,7 @@ class EarlierRows(NamedTuple):
             update = {
                 "rows_in": _added(before.rows_in, rows_in),
                 "rows_out": rows_out if is_last else _added(before.rows_out, rows_out),
-                "effect": _added(before.effect, record.effect),
+                "effect": _added_effects(before.effect, record.effect),
                 "bytes_in": _added(before.bytes_in, record.bytes_in),
             }
             merged.append(record.model_copy(update=update))
@@ -112,6 +112,13 @@ def stage_merges(project: Project, name: str, stage: Stage) -> Sequence[Merge] |
     if not all(isinstance(step, Transform) and step.is_row_by_row(known) for step, known in before):
         return None
     return last.merges(parameters) if isinstance(last, Transform) else None
+
+
+def _added_effects(one: Effect, other: Effect) -> Effect:
+    """Return two effects in one, with the rejected rows of both."""
+    rejected = [*one.get(REJECTED_ROWS, ()), *other.get(REJECTED_ROWS, ())]
+    before, after = ({name: value for name, value in it.items() if name != REJECTED_ROWS} for it in (one, other))
+    return {**_added(before, after), **({REJECTED_ROWS: rejected} if rejected else {})}
 
 
 def _added(one: Any, other: Any, name: str = "") -> Any:

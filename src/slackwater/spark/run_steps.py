@@ -21,7 +21,15 @@ from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.problems import Problems
 from slackwater.steps.columns import require_unreserved
 from slackwater.steps.registry import parameters_of, step_of
-from slackwater.steps.step import ROWS_OUT, Extract, StepContext, Transform, verify_nothing
+from slackwater.steps.step import (
+    REJECTED_ROWS,
+    ROWS_OUT,
+    ROWS_REJECTED,
+    Extract,
+    StepContext,
+    Transform,
+    verify_nothing,
+)
 
 _PARTITIONS = "__partitions"
 # `monotonically_increasing_id` has the number of a row in its partition in the lower 33 bits.
@@ -90,8 +98,17 @@ class AppliedSteps:
         return self._frames[name]
 
     def needed_frames(self, last: str) -> list[DataFrame]:
-        """Return all frames that Spark may have to compute: the result of the step `last`, and totals of steps."""
-        return [self._frames[last], *(self._total(name) for name, names in self._observations.items() if names)]
+        """Return all frames that Spark may have to compute: the result of the step `last`, totals, rejected rows."""
+        totals = (self._total(name) for name, names in self._observations.items() if names)
+        return [self._frames[last], *totals, *filter(None, map(self._rejected_rows, self._uses))]
+
+    def _rejected_rows(self, name: str) -> DataFrame | None:
+        """Return the rows that a step rejects; None if it rejects none, or nobody stores them."""
+        step, parameters = self._steps[name]
+        if not isinstance(step, Transform) or not step.rejected_rows or not self._context.store_rejected:
+            return None
+        frames = {read: self._frames[read] for read in self._uses[name].depends_on}
+        return None if step.keeps_rows(parameters) else step.rejected_rows(frames, parameters)
 
     def compute_ahead(self) -> None:
         """Compute and persist each frame that several steps read, or one step not exactly once, and some checked rows.
@@ -228,7 +245,9 @@ class AppliedSteps:
             raise InputInvalid(f"steps.{name}: {error}", input_name=use.depends_on[0]) from error
         except DataError as error:
             raise DataError(f"steps.{name}: {error}") from error
-        return effect
+        store = self._context.store_rejected
+        rejected = self._rejected_rows(name) if effect.get(ROWS_REJECTED) else None
+        return effect if rejected is None or store is None else {**effect, REJECTED_ROWS: [store(name, rejected)]}
 
     def _counted(self, frame: DataFrame, name: str) -> DataFrame:
         """Return the frame such that Spark counts its rows when it computes the frame."""

@@ -23,12 +23,14 @@ from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.period import period_of
+from slackwater.runs.pipeline_verdicts import refused_input
 from slackwater.runs.record import Run, invalid_input_uri, unpublished_uri
 from slackwater.spark.inputs import FrozenInputs
 from slackwater.spark.job import log
 from slackwater.spark.merge import EarlierRows, find_earlier_rows
 from slackwater.spark.profile import compute_profiled
 from slackwater.spark.publish import earlier_rows, publish_day
+from slackwater.spark.rejected_rows import store_rejected
 from slackwater.spark.run_loads import run_loads
 from slackwater.spark.run_steps import apply_steps
 from slackwater.spark.step_versions import StoredSteps, VersionRows, producer_of
@@ -87,7 +89,8 @@ def run_stage_job(
         manifest = run_located(job, project, context, stores=stores)
     except InputInvalid as error:
         # Before the failure is reported: who records it gives the verdict.
-        store.put(invalid_input_uri(job.run.prefix), error.input_name.encode())
+        objects = read_input_manifest(job.run, store=store).of_source(error.input_name)
+        store.put(invalid_input_uri(job.run.prefix), refused_input(str(error), objects).model_dump_json().encode())
         raise
     if job.stage == pipeline.publish.step:
         # Reads the files of the stage back: the rows that are audited and committed are those that the manifest names.
@@ -181,7 +184,12 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
 
     # Other earlier stages run in parallel, and may not have finished.
     versions = LazyFrames(stage.ancestors, read_earlier)
-    context = dataclasses.replace(context, read_source=inputs.read, earlier_versions=versions)
+    context = dataclasses.replace(
+        context,
+        read_source=inputs.read,
+        earlier_versions=versions,
+        store_rejected=partial(store_rejected, run, stage.name, stores),
+    )
     if pipeline.versions == "all":
         reads = read_inputs(run, pipeline, stage, inputs, uris=uris, stores=stores)
         dataset = StoredSteps(run, pipeline, stage, reads, context, stores=stores).run()

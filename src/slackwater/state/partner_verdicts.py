@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field, ValidationError
 
 from slackwater.errors import DataError
-from slackwater.formatting import counted
+from slackwater.formatting import counted, escape_control_characters, timestamp
 from slackwater.model import Model
 from slackwater.state.facts import KEPT
 from slackwater.state.reports import SKEW
@@ -49,9 +49,18 @@ def read_verdict(body: bytes, source: str, *, principal: str, now: datetime) -> 
         raise VerdictRefused(f"{field}: {first['msg']}: send {_EXAMPLE}") from error
     except ValueError as error:
         raise VerdictRefused(f"hour: {document.hour} is no UTC hour: send one such as 2026-01-01T15") from error
-    as_of = document.as_of.astimezone(UTC)
-    if as_of > now + SKEW:
-        raise VerdictRefused(f"as_of: {as_of.isoformat()} is in the future: send when the verdict was given")
+    if escape_control_characters(document.reason) != document.reason:
+        raise VerdictRefused("reason: it has a line feed or another control character: send one line")
+    try:
+        as_of = document.as_of.astimezone(UTC)
+    except OverflowError as error:
+        raise VerdictRefused(f"as_of: {document.as_of.isoformat()} is not in a year from 1 to 9999, UTC") from error
+    if abs(as_of - now) > SKEW:
+        # A later verdict of a person would hide it, and nobody would know.
+        raise VerdictRefused(
+            f"as_of: {as_of.isoformat()} is more than {SKEW.seconds // 60} minutes from now, {timestamp(now)}: decide "
+            "again, and send when that was"
+        )
     if not now - KEPT <= start <= now:
         raise VerdictRefused(
             f"hour: {document.hour} has not begun, or is more than {counted(KEPT.days, 'day')} ago, for which verdicts "

@@ -20,6 +20,7 @@ from slackwater.model import Record
 
 Quality = Literal["fail", "pass"]
 _MOST_LISTED = 3
+_KINDS = {"source": "hours", "pipeline": "versions"}
 
 
 class Subject(NamedTuple):
@@ -58,8 +59,9 @@ class Verdict(Record):
 
     @property
     def pipeline(self) -> str:
-        """The stored name of the pipeline that gave it; none of a pipeline for people and partners."""
-        return self.giver.partition(" ")[0]
+        """The stored name of the pipeline that gave it; empty for people and partners."""
+        name, _, day = self.giver.partition(" ")
+        return name if day else ""
 
     @property
     def document(self) -> dict[str, object]:
@@ -148,7 +150,8 @@ def describe_verdicts(verdicts: Iterable[Verdict]) -> Iterator[str]:
         return verdict.at, verdict.name, verdict.principal, verdict.quality, verdict.reason
 
     for (at, name, principal, quality, reason), group in groupby(sorted(verdicts, key=given), key=given):
-        periods = [period_label(verdict) for verdict in sorted(group, key=lambda each: each.period)]
-        more = f" and {len(periods) - 1} more hours" if len(periods) > _MOST_LISTED else ""
+        together = sorted(group, key=lambda each: each.period)
+        periods, kind = [period_label(verdict) for verdict in together], _KINDS[together[0].of]
+        more = f" and {len(periods) - 1} more {kind}" if len(periods) > _MOST_LISTED else ""
         listed = f"{periods[0]}{more}" if more else ", ".join(periods)
         yield f"{name} {listed}: {quality}, by {principal} since {timestamp(at)}: {reason}"

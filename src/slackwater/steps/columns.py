@@ -54,7 +54,7 @@ _EXAMPLE_ROWS = 1000
 _ROWS_PER_KEY = "__rows_per_key"
 # The names of all columns that steps add to frames and remove again.
 _RESERVED = re.compile(
-    r"__(position|matches|key|found|missing|in_left|in_right|rows_per_key|failed_\d+"
+    r"__(position|matches|key|found|missing|in_left|in_right|rows_per_key|rule|reason|failed_\d+"
     r"|(copies|exists|value|low|high|median|group|fill|statistic|reference)_.*)",
     re.IGNORECASE | re.DOTALL,
 )

@@ -116,6 +116,26 @@ class Freshness(FrameRule):
 Rule = NotNull | Unique | Range | Regex | Allowed | Referential | RowCount | Freshness
 
 
+def reason_of(rule: RowRule) -> str:
+    """Return why a row fails a rule of rows, for people; the row has the values."""
+    match rule:
+        case NotNull():
+            return f"{rule.column}: no value"
+        case Unique():
+            return f"{', '.join(rule.columns)}: other rows have the same values"
+        case Range():
+            limits = [f"less than {rule.min}" if rule.min is not None else "", f"more than {rule.max}"]
+            return f"{rule.column}: {' or '.join(filter(None, limits[: 1 if rule.max is None else 2]))}, or NaN"
+        case Regex():
+            return f"{rule.column}: does not match {rule.pattern}"
+        case Allowed():
+            return f"{rule.column}: none of the allowed values"
+        case Referential():
+            return f"{', '.join(rule.columns)}: the reference has no such row"
+        case _:
+            raise TypeError(f"no such rule: {rule!r}")
+
+
 def columns_of(rule: Rule) -> tuple[str, ...]:
     """Return the columns of the first input that a rule checks."""
     match rule:

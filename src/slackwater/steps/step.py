@@ -34,6 +34,10 @@ Merge = Literal["key", "sum", "min", "max"]
 
 ROWS_OUT = "rows_out"
 """The name of the aggregate that is the number of rows of a step's result."""
+ROWS_REJECTED, REJECTED_ROWS = "rows_rejected", "rejected_rows"
+"""Names in an effect: the number of rows that a step has rejected, and the URIs of the manifests that name them."""
+REJECTED_RULE, REJECTED_REASON = "__rule", "__reason"
+"""Columns of rejected rows."""
 
 
 class Parameters(BaseModel):
@@ -77,6 +81,8 @@ class StepContext:
     Their values are the step's observed values. An aggregate may not be distinct, nested in another one, or a window.
     One with the name `rows_out` is the number of rows of the step's result, which Spark then does not count again.
     """
+    store_rejected: Callable[[str, DataFrame], str] | None = None
+    """Store the rows that the step of this name has rejected; return the URI of their manifest."""
     run: Run | None = None
     """The run. Load steps use its attempt: they never replace what a later attempt has loaded."""
     day: Period | None = None
@@ -165,6 +171,11 @@ class Transform(Step):
     """Called with the input frames by name, the parameters and the effect. Returns the effect with examples of rows.
 
     It may run a query for them, when the effect says that there are such rows.
+    """
+    rejected_rows: Callable[[Mapping[str, DataFrame], Any], DataFrame] | None = None
+    """Called with the input frames by name and the parameters, if the effect says that the step has rejected rows.
+
+    Returns these rows, with the columns `REJECTED_RULE` and `REJECTED_REASON`.
     """
     verify: Callable[[Any, Effect], None] = verify_nothing
     """Called with the parameters and the effect, before any row is published. Raises `DataError` to fail the run."""

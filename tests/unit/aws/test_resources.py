@@ -34,6 +34,7 @@ pytestmark = pytest.mark.unit
 USES = {
     "receive-events": ("events_api", "event_counts", "state_table", "state_messages"),
     "store-events": ("project", "receiver"),
+    "redrive-events": ("project", "redriver", "state_table", "state_messages"),
     "list-files": (
         *("project", "store", "file_cache", "state_table", "state_messages"),
         *("settings.exchange_bucket", "settings.outbound_allow"),

@@ -101,6 +101,20 @@ def test_events_of_the_queue(s3: S3, source: str, encryption: tuple[Any, ...]) -
     assert s3.of_folders() == {f"raw/source={source}": {encryption}}
 
 
+@pytest.mark.parametrize(("source", "encryption"), [("things", ENCRYPTED), ("others", ())])
+def test_rejected_events_that_are_sent_again(s3: S3, source: str, encryption: tuple[Any, ...]) -> None:
+    redriver = function_resources.__wrapped__().redriver
+    definition, setup = PROJECT.source(source), Setup(PROJECT.source(source))
+    setup.push([{"id": "a", "at": "2013-03-11T12:00:00Z", "count": "many"}])
+    [uri] = setup.store.uris("/sideline/")
+    # It reads from the fake, and writes to the bucket.
+    redriver.receiver.raw_writer.store.get, redriver.receiver.raw_writer.store.list = setup.store.get, setup.store.list
+    batch = uri.rpartition("/")[2].removesuffix(".jsonl")
+    corrected = definition.model_copy(update={"null_values": ("many",)})
+    redriver.redrive(corrected, "2013-03-12", batch, rule=None, dry_run=False)
+    assert s3.of_folders() == {f"{name}/source={source}": {encryption} for name in ("raw", "redriven")}
+
+
 def fetch_with_function(source: Source) -> None:
     fetcher = fetch_file.fetcher(function_resources.__wrapped__())
     fetcher.fetch(source=source.source, work="s3://x/work", index=0, correlation_id="c")

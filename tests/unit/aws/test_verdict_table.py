@@ -15,6 +15,7 @@ from slackwater.aws.dynamodb.verdict_table import DynamoVerdictTable
 from slackwater.state.facts import HOUR, KEPT
 from slackwater.state.verdicts import Subject, failures, new_verdict
 from tests.fakes_dynamodb import LocalDynamoDB
+from tests.fakes_functions import resources_of
 from tests.fakes_state import STATE_TABLE, MemoryVerdicts
 
 pytestmark = pytest.mark.unit
@@ -93,3 +94,11 @@ def test_a_verdict_is_kept_for_400_days_after_its_period_and_after_it_was_given(
     table.put_verdicts([new_verdict(subject, "2024-01-01", "pass", version=1, reason="r", principal="ana", at=AT)])
     [later] = table._items("#verdicts", "a", "z", what="all")
     assert min(int(item["expires"]["N"]) for item in (of_subject, later)) > int(stored["expires"]["N"])
+
+
+def test_a_pass_of_a_partner_who_has_said_nothing_else_is_not_kept():
+    resources = resources_of(verdict_table=MemoryVerdicts())
+    about = {"version": None, "reason": "bots", "principal": "push:acme", "giver": "push:acme"}
+    for minute, (quality, kept) in enumerate([("pass", 0), ("fail", 1), ("pass", 2), ("pass", 3)]):
+        resources.put_verdict(new_verdict(CLICKS, HOURS[0], quality, at=AT + timedelta(minutes=minute), **about))
+        assert len(resources.verdict_table.stored) == kept

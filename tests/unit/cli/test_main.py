@@ -23,9 +23,9 @@ pytestmark = pytest.mark.unit
 COMMANDS = [
     "local up", "local down", "local status", "local env", "plan", "deploy", "destroy", "doctor", "source validate",
     "pipeline validate", "dev", "test", "token create", "token list", "token revoke", "push", "pull", "files list",
-    "files give-up", "counts", "state", "verdict", "sideline list", "sideline show", "buffer status", "buffer redrive",
-    "run", "stop", "runs", "refs", "history", "rollback", "lineage", "why", "late list", "late release",
-    "late keep", "late suggest", "monitor", "diff", "cost", "logs", "query",
+    "files give-up", "counts", "state", "verdict", "sideline list", "sideline show", "sideline redrive",
+    "buffer status", "buffer redrive", "run", "stop", "runs", "refs", "history", "rollback", "lineage", "why",
+    "late list", "late release", "late keep", "late suggest", "monitor", "diff", "cost", "logs", "query",
 ]  # fmt: skip
 RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-10"]
 WITHOUT_PROJECT = ["init", "airflow up", "docs serve", "step list", "step show", "step run"]

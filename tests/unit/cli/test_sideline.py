@@ -11,13 +11,15 @@ import pytest
 
 from slackwater.cli.commands.sideline import read_days
 from slackwater.cli.main import run
+from slackwater.client.days.rejected_rows import RejectedRow
 from slackwater.receiver.parsing.rejections import RejectionRule
 from slackwater.receiver.pull.rejects_reader import RejectsReader
+from slackwater.receiver.writing.redrives import FailedAgain, Redrive, record_uri, stored_uri
 from slackwater.receiver.writing.rejects import rejects_uri
 from slackwater.storage import StoredObject
 from tests.example_project import PROJECT
 from tests.fakes_cli import Terminal, use_client
-from tests.fakes_receiver import MemoryFileCache, MemoryStore
+from tests.fakes_receiver import MemoryFileCache, MemoryStore, a_source
 
 pytestmark = pytest.mark.unit
 
@@ -76,7 +78,15 @@ class TestList:
         store_rejects(record(0, RejectionRule.TOO_OLD, batch=PULLED))
         store_rejects(record(0), source="flights", back=0)
         store_rejects(record(7), back=2)
-        assert document_of("sideline", "list", *PROJECT)["days"] == [
+        days = document_of("sideline", "list", *PROJECT)["days"]
+        assert [day.pop("sent_again") for day in days] == [{}, {}, {}]
+        assert {rule: event["index"] for rule, event in days[1].pop("examples").items()} == {
+            "missing": 0,
+            "wrong_type": 3,
+            "too_old": 0,
+        }
+        assert [list(days[number].pop("examples")) for number in (0, 2)] == [["missing"], ["missing"]]
+        assert days == [
             {"source": "flights", "date": iso(0), "rejected": 1, "batches": 1, "rules": {"missing": 1}},
             {
                 "source": "weather",
@@ -91,7 +101,15 @@ class TestList:
             "date (UTC)  source   rejected  batches  by rule",
             f"{iso(0)}  weather         4        2  missing 2, wrong_type 1, too_old 1",
             f"{iso(2)}  weather         1        1  missing 1",
+            "",
+            "date (UTC)  rule        rejected  sent again  first reason                first event",
+            f'{iso(0)}  missing            2           0  temp: a number is expected  {{"temp": "x"}}',
+            f'{iso(0)}  wrong_type         1           0  temp: a number is expected  {{"temp": "x"}}',
+            f'{iso(0)}  too_old            1           0  temp: a number is expected  {{"temp": "x"}}',
+            f'{iso(2)}  missing            1           0  temp: a number is expected  {{"temp": "x"}}',
         ]
+        by_rule = printed_by("sideline", "weather", "--date", iso(2), *PROJECT).out.splitlines()[-1]
+        assert by_rule == f'{iso(2)}  missing         1           0  temp: a number is expected  {{"temp": "x"}}'
 
     def test_the_default_is_the_last_seven_days(self, document_of, store_rejects):
         for back in (0, 6, 7):
@@ -110,6 +128,51 @@ class TestList:
         assert printed_by("sideline", "list", *PROJECT).out == f"no rejected events since {iso(6)}\n"
         shown = printed_by("sideline", "list", "weather", "--date", "2013-03-08", *PROJECT).out
         assert shown == "no rejected events of weather on 2013-03-08\n"
+
+
+def store_redrive(store, number, *, accepted=(), failed=(), is_stored=True):
+    """Store a record of events that were sent again, as the function does."""
+    failed = tuple(FailedAgain(index, RejectionRule.MISSING, "wind: it is required") for index in failed)
+    record = Redrive(sent_at=TODAY, definition=a_source(), events_digest="x", accepted=tuple(accepted), failed=failed)
+    uri = record_uri("raw", "weather", iso(0), PUSHED, number)
+    store.put(uri, record.model_dump_json(by_alias=True).encode())
+    if is_stored:
+        store.put(stored_uri(uri), b"")
+
+
+class TestSentAgain:
+    def test_what_is_stored_since_is_left_out_and_the_rest_has_both_reasons(
+        self, printed_by, document_of, store_rejects, store
+    ):
+        store_rejects(*(record(index, RejectionRule.WRONG_TYPE) for index in range(4)))
+        store_redrive(store, 0, accepted=[0], failed=[1, 2])
+        store_redrive(store, 1, failed=[2])
+        store_redrive(store, 2, accepted=[1], is_stored=False)
+        (day,) = document_of("sideline", "weather", *PROJECT)["days"]
+        assert (day["rejected"], day["rules"], day["sent_again"]) == (
+            3,
+            {"missing": 2, "wrong_type": 1},
+            {"missing": 2},
+        )
+        events = document_of("sideline", "show", "weather", *PROJECT)["events"]
+        assert [(event["index"], event["sent_again"], event.get("newest_rule")) for event in events] == [
+            (1, 2, "missing"),
+            (2, 2, "missing"),
+            (3, 0, None),
+        ]
+        lines = printed_by("sideline", "show", "weather", *PROJECT).out.splitlines()[2:]
+        again = "wind: it is required (first wrong_type: temp: a number is expected)"
+        assert [line.split(maxsplit=2) for line in lines] == [
+            ["1", "missing", f'{again}  {{"temp": "x"}}'],
+            ["2", "missing", f'{again}  {{"temp": "x"}}'],
+            ["3", "wrong_type", f'temp: a number is expected{" " * 43}{{"temp": "x"}}'],
+        ]
+
+    def test_a_batch_of_which_all_events_are_stored_does_not_count(self, document_of, store_rejects, store):
+        store_rejects(record(0))
+        store_redrive(store, 0, accepted=[0])
+        assert document_of("sideline", "list", "weather", *PROJECT) == {"days": []}
+        assert document_of("sideline", "show", "weather", "--batch", PUSHED, *PROJECT)["events"] == []
 
 
 class TestShow:
@@ -136,6 +199,7 @@ class TestShow:
             "origin": "pull:a.csv",
             "text": '{"temp": "x"}',
             "rows": 1,
+            "sent_again": 0,
         }
         assert events[1]["text"] == "x" * 500
         assert events[1]["line"] is None
@@ -247,3 +311,51 @@ def test_days_are_utc_days():
     before, days, after = datetime.now(UTC).date(), read_days(None, None), datetime.now(UTC).date()
     assert len(days) == 7
     assert days[0] in {before.isoformat(), after.isoformat()}
+
+
+class TestPipeline:
+    ROWS = (
+        RejectedRow("daily_delays", "2013-03-10", 2, "checked", "range", "distance: less than 1", {"distance": -1}),
+        RejectedRow("daily_delays", "2013-03-10", 2, "checked", "range", "distance: less than 1", {"distance": -2}),
+        RejectedRow("daily_delays", "2013-03-10", 2, "checked", "not_null", "carrier: no value", {"carrier": None}),
+    )
+
+    @pytest.fixture(autouse=True)
+    def rows(self, monkeypatch):
+        use_client(monkeypatch, SimpleNamespace(rejected_rows=lambda pipeline, date: iter(self.ROWS)))
+
+    def test_rows_of_the_published_run_are_counted_by_step_and_rule(self, printed_by, document_of):
+        arguments = ("sideline", "daily_delays", "--date", "2013-03-10")
+        document = document_of(*arguments, *PROJECT)
+        assert (document["pipeline"], document["date"], document["attempt"]) == ("daily_delays", "2013-03-10", 2)
+        assert document["rules"] == [
+            {
+                "step": "checked",
+                "rule": "range",
+                "reason": "distance: less than 1",
+                "rejected": 2,
+                "example": {"distance": -1},
+            },
+            {
+                "step": "checked",
+                "rule": "not_null",
+                "reason": "carrier: no value",
+                "rejected": 1,
+                "example": {"carrier": None},
+            },
+        ]
+        assert printed_by(*arguments, *PROJECT).out.splitlines() == [
+            "daily_delays 2013-03-10, attempt 2: 3 rows rejected",
+            "step     rule      reason                 rejected  first row",
+            'checked  range     distance: less than 1         2  {"distance": -1}',
+            'checked  not_null  carrier: no value             1  {"carrier": null}',
+        ]
+
+    def test_a_day_without_rejected_rows(self, printed_by, monkeypatch):
+        use_client(monkeypatch, SimpleNamespace(rejected_rows=lambda pipeline, date: iter(())))
+        shown = printed_by("sideline", "daily_delays", "--date", "2013-03-10", *PROJECT).out
+        assert shown == "the published run of daily_delays 2013-03-10 has rejected no rows\n"
+
+    def test_a_pipeline_needs_a_date(self, printed_by):
+        shown = printed_by("sideline", "daily_delays", *PROJECT, code=2).err
+        assert "--date: daily_delays is a pipeline: give the day whose published run has rejected rows" in shown

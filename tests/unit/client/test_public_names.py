@@ -24,7 +24,7 @@ def test_every_exported_name_is_a_class_of_the_client():
 
 RECEIVER = """\
 import lambdas.receive_events, lambdas.store_events, lambdas.list_files, lambdas.fetch_file
-import lambdas.remove_stale, slackwater.receiver.pull.stale_objects
+import lambdas.redrive_events, lambdas.remove_stale, slackwater.receiver.pull.stale_objects
 import slackwater.aws.dynamodb.file_cache, slackwater.aws.dynamodb.tokens, slackwater.aws.dynamodb.event_counts
 """
 CHECKS = """\

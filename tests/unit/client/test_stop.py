@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from slackwater.aws.executions.job_logs import JobLogs
 from slackwater.aws.executions.state_machines import StateMachines
@@ -72,7 +73,7 @@ def world(monkeypatch):
     return world
 
 
-def client_of(world, cloud, waits=None):
+def client_of(world, cloud, waits=None, **resources):
     logs = JobLogs(emr=cloud, store=world.store, application="a", prefix="s3://logs/")
     return a_client(
         world.project,
@@ -81,7 +82,7 @@ def client_of(world, cloud, waits=None):
         state_machines=StateMachines(cloud),
         logs=logs,
         wait_table=waits or MemoryWaits(),
-        settings=SimpleNamespace(lineage_function=""),
+        **{"settings": SimpleNamespace(lineage_function=""), **resources},
     )
 
 
@@ -106,6 +107,21 @@ def test_a_run_is_stopped_with_its_jobs_and_the_day_runs_again(world):
     assert (day.active, day.published.run.attempt, day.hold) == (None, 1, None)
     assert (record.state, record.error, record.ended_at) == (RunState.FAILED, STOPPED, world.now())
     assert world.publish(DATE).attempt == 3
+
+
+def test_output_is_json_also_if_the_caller_may_not_have_lineage_sent(world, monkeypatch, printed_by, caplog):
+    def refuse(**_):
+        raise EndpointConnectionError(endpoint_url="https://lambda.example")
+
+    run = world.freeze(DATE)
+    resources = {
+        "settings": SimpleNamespace(lineage_function="f"),
+        "clients": {"lambda": SimpleNamespace(invoke=refuse)},
+    }
+    use_client(monkeypatch, client_of(world, Cloud(world), **resources))
+    shown = printed_by("stop", run.run_id, "--json", *PROJECT)
+    assert json.loads(shown.out)["state"] == "failed"
+    assert "no lineage of the run is sent: " in caplog.text
 
 
 def test_jobs_that_step_functions_does_not_cancel_are_cancelled(world):

@@ -55,6 +55,7 @@ def test_rows_depend_on_no_resource(project):
         edited(FILES, DAILY, description="part of the state machine"),
         with_step(exchange=True),
         with_step(parameters={"api": {"credentials": "ssm:a"}}),
+        with_step(step="data_quality", parameters={"rules": [{"rule": "row_count", "severity": "invalidate"}]}),
         with_step(step="of_a_package_that_is_not_deployed"),
         with_source(silent_hours=1),
     ],

@@ -92,7 +92,10 @@ def test_a_message_names_each_hour_with_its_change():
     world = Hours(FIRST, LAST)
     world.notify_all()
     (sent,) = world.outbox.sent
-    assert sent["subject"] == "daily_delays 2013-03-10: 2 hours changed, most T05: flights 831 -> 883 (+6.3 %)"
+    assert (
+        sent["subject"]
+        == "daily_delays 2013-03-10: 2 hours changed, largest 2013-03-10T05: flights 831 -> 883 (+6.3 %)"
+    )
     assert (
         "2 hours of daily_delays on 2013-03-10 (America/New_York) have changed. Hours are those of UTC:" in sent["body"]
     )
@@ -108,6 +111,9 @@ def test_the_message_about_one_hour_is_its_whole_report():
     stored = Message.model_validate_json(world.store.get(world.uri(FIRST, "message.json")))
     assert (sent["subject"], sent["body"], stored.message_id) == (stored.subject, stored.body, "message-1")
     assert sent["subject"].startswith(f"daily_delays {FIRST} changed: ")
+    for words in ("Metrics, over the hour", "rows of the hour", "All versions of the hour:"):
+        assert words in sent["body"]
+    assert " of the day" not in sent["body"]
 
 
 def test_a_change_below_the_least_effect_is_in_no_message():

@@ -12,7 +12,7 @@ import pytest
 from slackwater.errors import InputError
 from slackwater.late.check.dry_run import without_writes
 from slackwater.late.decision import DecisionRule, LateDecision
-from slackwater.pipeline.definition import Late, Pipeline
+from slackwater.pipeline.definition import Late, Pipeline, StepUse
 from slackwater.runs.period import HOUR
 from slackwater.sources.late_thresholds import ANY_LATE_DATA
 from tests.fakes_check import NOW, PIPELINE, World, make_hourly
@@ -163,6 +163,19 @@ def test_a_check_asks_as_often_of_a_source_with_a_year_of_objects(world):
         add(world, name_of(FIRST - timedelta(days=10 + days)))
     world.check()
     assert len(asked) == 2 * before
+
+
+def test_people_are_notified_once_of_the_hours_that_keep_an_earlier_definition(world):
+    for hour in ("2013-03-12T12", "2013-03-12T13"):
+        add(world, hour)
+        world.run_day(hour)
+    world.define(steps={"delays_by_carrier": StepUse(step="sort", depends_on=("flights",))})
+    world.monitor()
+    world.monitor()
+    (document,) = world.documents("definition")
+    assert document["summary"] == "daily_delays: 2 published hours of the last 168 keep an earlier definition"
+    assert document["days"] == ["2013-03-12T12", "2013-03-12T13"]
+    assert "since these hours were published" in world.topic.sent[0]["body"]
 
 
 @pytest.mark.parametrize(

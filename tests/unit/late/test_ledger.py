@@ -25,7 +25,7 @@ from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.period import day_of
 from slackwater.runs.record import Hold, Resolution, ResolutionAction, Rollback, Run, RunState
-from slackwater.sources.rejected_events import hours_metadata, rejects_prefix
+from slackwater.sources.rejected_events import hours_metadata, redrives_prefix, rejects_prefix
 from tests.fakes_check import PIPELINE, World, five_days
 from tests.fakes_comparison import comparison
 from tests.fakes_functions import use_resources
@@ -158,6 +158,24 @@ def test_late_data_of_a_day_before_the_window_has_one_row_until_a_run_takes_it_i
     assert world.monitor() == 1  # people are notified of the new version
     assert whys(world, DAY) == [("older", "ignore", None), ("manual", "rerun", 2)]
     assert world.counted[1:] == [(Metric.LATE_BYTES, 30)]
+
+
+def test_an_input_that_a_run_has_read_and_that_comes_back_has_a_new_row(world):
+    world.time += timedelta(days=20)
+    late = world.add("flights", DAY, "20", name="late", rows=30)
+    world.table.record_ledger_day(PIPELINE, DAY, at=world.time)
+    assert passed_over(world) == 1
+    world.publish(DAY)  # at the instant of the check
+    world.time += timedelta(hours=1)
+    world.store.delete([late])
+    world.hold_decisions().release(PIPELINE, DAY, reason="it was wrong")
+    world.publish(DAY)
+    world.time += timedelta(hours=1)
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.table.record_ledger_day(PIPELINE, DAY, at=world.time)
+    assert passed_over(world) == 3
+    runs = [("manual", "rerun", 2), ("manual", "rerun", 3)]
+    assert whys(world, DAY) == [("older", "ignore", None), *runs, ("older", "ignore", None)]
 
 
 def test_late_data_of_a_day_on_hold_before_the_window_has_the_rule_of_the_hold(world):
@@ -297,6 +315,31 @@ def test_events_that_were_rejected_after_the_end_of_their_day_have_a_row_for_eac
     ]
     assert world.rows[0].lateness_hours == pytest.approx(52)
     assert "slackwater sideline show flights" in world.rows[0].reason
+
+
+def test_events_that_were_accepted_when_they_were_sent_again_have_rows_to_subtract(world):
+    def put(uri: str, hours: dict[str, int], at: datetime) -> None:
+        world.store.put(uri, b"x", metadata=hours_metadata(hours))
+        world.store.objects[uri] = (*world.store.objects[uri][:2], at)
+
+    # Of the 11th, the events were rejected before its end: they have no row, whenever they are accepted.
+    rejected = datetime(2013, 3, 12, 2, tzinfo=UTC)
+    put(f"{rejects_prefix('raw', 'flights', '2013-03-12')}b.jsonl", {"2013-03-10T20": 5, "2013-03-11T20": 3}, rejected)
+    world.time += timedelta(hours=1)
+    assert [passed_over(world) for _ in range(2)] == [1, 0]
+    prefix = redrives_prefix("raw", "flights", "2013-03-12", "b")
+    world.store.put(f"{prefix}0000.json", b"{}")
+    put(f"{prefix}0000.stored", {"2013-03-10T20": 3, "2013-03-11T20": 1}, world.time + timedelta(days=20))
+    put(f"{prefix}0001.stored", {"2013-03-10T20": 1}, world.time + timedelta(days=20, minutes=1))
+    put(f"{prefix}0002.stored", {}, world.time + timedelta(days=20, minutes=1))
+    world.time += timedelta(days=21)
+    assert [passed_over(world) for _ in range(2)] == [2, 0]
+    rows = [(str(row.date), row.rows, row.rule, row.decision, row.attempt) for row in world.rows]
+    assert sorted(rows) == [
+        (DAY, 1, "event_accepted", "ignore", None),
+        (DAY, 3, "event_accepted", "ignore", None),
+        (DAY, 5, "event_rejected", "ignore", None),
+    ]
 
 
 def test_a_check_goes_on_with_rejected_events_where_the_one_before_has_stopped(world, monkeypatch):

@@ -97,6 +97,15 @@ def test_what_is_not_certain_is_left_out(query):
     assert query_origins(query, {**KNOWN, "unknown": {}}) == {}
 
 
+@pytest.mark.parametrize("part", ["sqlglot.parse_one", "qualify"])
+def test_nothing_is_known_of_a_query_that_is_nested_too_deeply(monkeypatch, part):
+    def fail(*_: Any, **__: Any) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(f"slackwater.lineage.sql_origins.{part}", fail)
+    assert query_origins("SELECT delay FROM f", KNOWN) == {}
+
+
 def origins(*steps: tuple[str, str, dict[str, Any], list[str]]) -> dict[str, set[str]]:
     """Return the columns of the inputs by column of the last step; each step has a name, a kind, parameters, inputs."""
     pipeline = Pipeline.model_validate(

@@ -42,7 +42,7 @@ from slackwater.runs.record import RunState as State
 from tests.fakes_check import KEPT, PIPELINE, PUBLICATION, freezer_of
 from tests.fakes_functions import resources_of, use_resources
 from tests.fakes_web import Reply, Web
-from tests.lineage_runs import OF, validated
+from tests.lineage_runs import OF, a_step, validated
 from tests.pushing import FunctionContext
 
 pytestmark = pytest.mark.unit
@@ -216,7 +216,7 @@ def called(request: dict[str, Any]) -> dict[str, Any]:
     return send_lineage.handler(request, FunctionContext())
 
 
-def test_the_function_sends_what_the_requests_ask_for(web, runs, daily, monkeypatch):
+def test_the_function_sends_what_the_requests_ask_for(web, runs, monkeypatch):
     resources = {"project": runs.project, "store": runs.store, "run_table": runs.table}
     secrets = SimpleNamespace(read={"secretsmanager:marquez": a_token()}.__getitem__)
     settings = settings_of(web, openlineage_secret="secretsmanager:marquez")
@@ -224,12 +224,20 @@ def test_the_function_sends_what_the_requests_ask_for(web, runs, daily, monkeypa
     requests: list[dict[str, Any]] = []
     functions = SimpleNamespace(invoke=lambda **call: requests.append(call))
     lineage = LineageRequests(lambda service: {"lambda": functions}[service], "acme-send-lineage")
-    lineage.started(daily.run)
-    lineage.ended(daily.run)
+    run = runs.start()
+    lineage.started(run)
+    assert called(json.loads(requests[0]["Payload"])) == {"events": 1}
+    runs.store_stages(run, a_step("delays_by_carrier", "sql", {"flights": 20}))
+    record = runs.publish_run(run)
+    lineage.ended(run)
     assert {(each["FunctionName"], each["InvocationType"]) for each in requests} == {("acme-send-lineage", "Event")}
-    assert [called(json.loads(each["Payload"])) for each in requests] == [{"events": 1}, {"events": 3}]
+    assert called(json.loads(requests[1]["Payload"])) == {"events": 3}
     sent = [json.loads(each.body) for each in web.requests]
-    assert sent == json.loads(json.dumps([*runs.events(daily).started(), *runs.events(daily).ended()]))
+    of_run = json.loads(json.dumps([*runs.events(record).started(), *runs.events(record).ended()]))
+    assert sent == of_run
+    # Receivers show the state of the last event: a late one about the start is not the last.
+    assert called(json.loads(requests[0]["Payload"])) == {"events": 4}
+    assert [json.loads(each.body) for each in web.requests][4:] == of_run
     assert {each.headers["authorization"] for each in web.requests} == {f"Bearer {TOKEN}"}
 
 
@@ -242,6 +250,9 @@ def test_a_failed_call_is_an_error_of_the_function_so_that_lambda_repeats_it(web
         called(request)
     with pytest.raises(CloudError, match=f"has no attempt 9 of {PIPELINE} for {OF}"):
         called({**request, "attempt": 9})
+    runs.start(force=True)
+    with pytest.raises(CloudError, match=f"attempt 2 of {PIPELINE} for {OF} has not ended"):
+        called({**request, "event": "ended", "attempt": 2})
 
 
 # What asks for events.
@@ -280,6 +291,8 @@ def test_the_start_and_each_end_of_a_run_are_sent(runs):
     runs.time += timedelta(minutes=5)
     start("three")  # the execution `lost` does not run any more
     assert asked[5:] == [("started", 3), ("ended", 3), ("started", 4)]
+    start("three")  # a repeated call
+    assert asked[8:] == [("started", 4)]
 
 
 @pytest.mark.parametrize("compose", [freeze_inputs.freezer, record_run.recorder])

@@ -135,6 +135,16 @@ def test_the_key_live_changes_no_identity_of_a_run(tmp_path):
     assert plain.definition_digest("heights") == live.definition_digest("heights")
 
 
+def test_hours_that_wait_do_not_keep_later_ones_from_their_start(tmp_path):
+    pipeline = (
+        PIPELINE.replace("key: [date,", "key: [date, hour,")
+        + "period: hour\nschedule: {process: '10 * * * *'}\n"
+        + "when: {inputs: {tides: {newer_than: 2h}}, incomplete: {after: 90m}, unknown: {after: 1h}}\n"
+    )
+    _, task, _ = schedule_of(load_project(project_folder(tmp_path, pipeline=pipeline))).tasks
+    assert (task.input, task.wait_hours, task.max_active_runs) == ({"wait": True}, 2, 26)
+
+
 def test_a_source_that_is_only_pushed_has_no_task(tmp_path):
     folder = project_folder(tmp_path, source=f"{SOURCE}push: {{}}\n")
     schedule = schedule_of(load_project(folder))

@@ -39,7 +39,7 @@ def test_a_verdict_is_stored_once_and_its_partner_clears_it():
     assert list(setup.verdicts.stored) == [first.body["verdict_id"]]
     assert failed(setup) == ["push:acme"]
     # An earlier one, which comes late, decides nothing.
-    assert post(setup, a_verdict("pass", as_of=(RECEIVED - timedelta(hours=1)).isoformat())).status == 202
+    assert post(setup, a_verdict("pass", as_of=(RECEIVED - timedelta(minutes=9)).isoformat())).status == 202
     assert failed(setup) == ["push:acme"]
     assert post(setup, a_verdict("pass", as_of=(RECEIVED + timedelta(minutes=1)).isoformat())).status == 202
     assert failed(setup) == []
@@ -74,7 +74,13 @@ def test_a_partner_does_not_clear_what_a_person_has_said():
         ({"document": a_verdict(hour="2013-03-13T20")}, 400, "unreadable_verdict", "2013-03-13T20 has not begun"),
         ({"document": a_verdict(hour="2010-03-13T20")}, 400, "unreadable_verdict", "more than 400 days ago"),
         ({"document": a_verdict(as_of="2013-03-12T09:00")}, 400, "unreadable_verdict", "as_of: "),
-        ({"document": a_verdict(as_of="2013-03-14T09:00Z")}, 400, "unreadable_verdict", "is in the future"),
+        ({"document": a_verdict(as_of="2013-03-14T09:00Z")}, 400, "unreadable_verdict", "minutes from now"),
+        ({"document": a_verdict(as_of="2013-03-12T00:00Z")}, 400, "unreadable_verdict", "minutes from now"),
+        ({"document": a_verdict(as_of="0001-01-01T00:00:00+23:59")}, 400, "unreadable_verdict", "as_of: "),
+        ({"document": a_verdict(as_of="9999-12-31T23:59:59-23:59")}, 400, "unreadable_verdict", "as_of: "),
+        # It would be read as a line about another verdict.
+        ({"document": a_verdict(reason="x\nthings: pass")}, 400, "unreadable_verdict", "reason: it has a line feed"),
+        ({"document": a_verdict(reason="x\x1b[2K")}, 400, "unreadable_verdict", "reason: it has a line feed"),
         ({"document": a_verdict(other=1)}, 400, "unreadable_verdict", "other: Extra inputs are not permitted"),
     ],
 )

@@ -253,6 +253,19 @@ def test_a_failed_live_run_is_repeated_when_events_come_and_leaves_no_hold(world
     assert world.run(live=True, execution="next").run.attempt == 3
 
 
+def test_a_run_of_an_open_day_gives_and_clears_no_verdict(world: LiveWorld) -> None:
+    recorder = world.recorder
+    run = world.frozen(live=True).run
+    world.store.put(f"{run.prefix}failure.txt", b"InputInvalid: steps.checked: range of value failed")
+    world.store.put(f"{run.prefix}invalid-input.txt", b"flights")
+    assert recorder.end_failed(run, error="E", cause="", retried=False).retry is False
+    world.add("flights", "2013-03-13", "17")
+    run = world.frozen(live=True).run
+    world.commit(run)
+    recorder.end_published(run)
+    assert (world.woken, world.day().hold, world.day().provisional.run.attempt) == ([], None, 2)
+
+
 def test_a_failed_last_run_holds_the_day(world: LiveWorld) -> None:
     world.run(live=True)
     world.add("flights", "2013-03-13", "17")

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from slackwater.errors import AccessDenied, SlackwaterError, Throttled
 from slackwater.late.decision import DecisionRule
 from slackwater.late.monitor import Monitor
+from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.holds import MAX_REASON
 from slackwater.runs.period import period_of
-from slackwater.runs.record import invalid_input_uri
+from slackwater.runs.record import JobFiles, publication_uri
 from slackwater.runs.waits.verdicts import VerdictReader
-from slackwater.state.verdicts import Subject, Verdict, failures, new_verdict
-from tests.fakes_check import PIPELINE, World, five_days
+from slackwater.state.verdicts import Subject, Verdict, describe_verdicts, failures, new_verdict
+from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days, freezer_of
 
 pytestmark = pytest.mark.unit
 
 DAY, OTHER = "2013-03-11", "other"
 FLIGHTS = Subject("source", "flights")
-REASON = "InputInvalid: steps.checked: row_count failed"
+REASON = "steps.checked: row_count failed"
 
 
 @pytest.fixture
@@ -40,10 +44,9 @@ def refuse(world: World, pipeline: str = PIPELINE, reason: str = REASON) -> None
     """A run of the day fails a minute later."""
     world.time += timedelta(minutes=1)
     run = world.freeze(DAY, pipeline=pipeline, force=True)
-    world.store.put(invalid_input_uri(run.prefix), b"flights")
-    world.store.put(f"{run.prefix}failure.txt", reason.encode())
+    world.refuse(run, "flights", reason)
     for _ in range(2):
-        world.recorder.record_failure(run, error="E", cause="")
+        world.recorder.end_failed(run, error="E", cause="", retried=False)
 
 
 def correct(world: World) -> None:
@@ -51,11 +54,11 @@ def correct(world: World) -> None:
     world.add("flights", DAY, "18", name="correction", rows=500)
 
 
-def clear_unchanged(world: World) -> None:
+def clear_unchanged(world: World, pipeline: str = PIPELINE) -> None:
     """What a check does after its decisions."""
     parts = dict.fromkeys((field.name for field in fields(Monitor)), None)
     monitor = Monitor(**{**parts, "checker": world.checker, "verdicts": world.pipeline_verdicts})
-    monitor.clear_verdicts(world.check())
+    monitor.clear_verdicts(world.checker.check(pipeline=pipeline, as_of=None))
 
 
 def rule(world: World, pipeline: str) -> DecisionRule:
@@ -99,6 +102,20 @@ def test_a_check_clears_the_verdict_when_the_input_is_again_that_of_the_publishe
     assert rule(world, OTHER) is DecisionRule.UNCHANGED
 
 
+def test_checks_clear_the_verdicts_of_two_pipelines_about_the_same_input(world):
+    bad = world.add("flights", DAY, "20", rows=500)
+    refuse(world)
+    refuse(world, OTHER)
+    world.store.delete([bad])
+    world.time += timedelta(hours=4)
+    # Each holds the day of the other one.
+    assert (rule(world, PIPELINE), rule(world, OTHER)) == (DecisionRule.INVALID, DecisionRule.INVALID)
+    clear_unchanged(world)
+    clear_unchanged(world, OTHER)
+    assert failures(stored(world)) == []
+    assert (rule(world, PIPELINE), rule(world, OTHER)) == (DecisionRule.UNCHANGED, DecisionRule.UNCHANGED)
+
+
 def test_its_own_verdict_stops_no_waiting_run_of_the_pipeline(world):
     refuse(world)
     reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
@@ -140,17 +157,129 @@ def test_a_verdict_is_newer_than_one_whose_clock_is_ahead(world):
     assert failures(stored(world)) == []
 
 
+def test_a_publication_clears_the_verdict_also_if_the_clock_of_a_partner_is_ahead(world):
+    ahead = world.time + timedelta(minutes=14)
+    by_partner = new_verdict(
+        FLIGHTS, "2013-03-11T17", "fail", version=None, reason="t", principal="push:a", giver="push:a", at=ahead
+    )
+    world.verdicts.put_verdicts([by_partner])
+    refuse(world)
+    world.time += timedelta(minutes=1)
+    world.publish(DAY, force=True)
+    assert [item.giver for item in failures(stored(world))] == ["push:a"]
+
+
+def test_a_run_that_a_later_one_has_closed_as_lost_gives_no_verdict(world):
+    lost = world.freeze(DAY, force=True)
+    world.refuse(lost, "flights")
+    world.executions.running = set()
+    run = freezer_of(world).freeze(pipeline=PIPELINE, date=DAY, execution="next", correlation_id="c", force=True).run
+    world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
+    world.recorder.end_published(run)
+    # Its function still works. Nothing would clear what it says.
+    world.recorder.end_failed(lost, error="E", cause="", retried=False)
+    assert stored(world) == []
+
+
+def test_a_pipeline_that_is_not_deployed_says_nothing(world):
+    world.time += timedelta(minutes=1)
+    run = world.freeze(DAY, force=True)
+    world.refuse(run, "flights")
+    world.fail(run)
+    record = world.table.run(PIPELINE, DAY, run.attempt)
+    files = JobFiles(
+        project="s3://exchange/projects/0.json", archive="s3://assets/a.zip", entry_point="s3://assets/p.py"
+    )
+    world.recorder.verdicts.of_failed(record.model_copy(update={"files": files}))
+    assert stored(world) == []
+    deployed = files.model_copy(update={"project": "s3://assets/0.json"})
+    world.recorder.verdicts.of_failed(record.model_copy(update={"files": deployed}))
+    assert len(stored(world)) == 1
+
+
+def test_pipelines_that_judge_one_input_do_not_wait_for_each_other(world):
+    rules = [{"rule": "row_count", "min": 1, "severity": "invalidate"}]
+    for name, definition in world.project.pipelines.items():
+        checked = definition.steps["checked_flights"].model_copy(update={"parameters": {"rules": rules}})
+        judging = definition.model_copy(update={"steps": {**definition.steps, "checked_flights": checked}})
+        world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, name: judging}})
+    for name in (PIPELINE, OTHER):
+        world.publish(DAY, pipeline=name, force=True)
+    world.add("flights", DAY, "20", rows=500)
+    for name in (PIPELINE, OTHER):
+        refuse(world, name)
+    correct(world)
+    assert [rule(world, name) for name in (PIPELINE, OTHER)] == [DecisionRule.GROWN] * 2
+    reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
+    day = period_of(DAY, "America/New_York")
+    assert not reader.of_input(world.project.pipelines[OTHER], "flights", day, hourly=())
+    # A person's verdict counts for both.
+    by_person = new_verdict(
+        FLIGHTS, "2013-03-11T17", "fail", version=None, reason="bots", principal="ana", at=world.time
+    )
+    world.verdicts.put_verdicts([by_person])
+    assert [rule(world, name) for name in (PIPELINE, OTHER)] == [DecisionRule.INVALID] * 2
+
+
 def test_a_long_reason_is_cut(world):
     refuse(world, reason=f"{REASON}: {'x' * 2000}")
     assert len(stored(world)[0].reason) == MAX_REASON
 
 
-def test_a_published_run_of_a_deployment_without_verdicts_reads_no_manifest(world, monkeypatch):
+@pytest.mark.parametrize("givers", [(), (OTHER,), (PIPELINE,)])
+def test_a_published_run_reads_no_manifest_for_verdicts_about_sources(world, monkeypatch, givers):
+    """A manifest may be larger than the memory of the function."""
+    for giver in givers:
+        refuse(world, giver)
     read = list[str]()
     get = world.store.get
     monkeypatch.setattr(world.store, "get", lambda uri: read.append(uri) or get(uri))
     world.recorder.verdicts.of_published([world.table.run(PIPELINE, DAY, 1)])
     assert read == []
+
+
+@pytest.mark.parametrize("has_published", [False, True])
+def test_a_run_is_counted_once_also_if_its_verdicts_are_stored_in_a_second_call(world, monkeypatch, has_published):
+    counted = list[Metric]()
+    recorder = replace(world.recorder, put_metric=lambda metric, value, **subjects: counted.append(metric))
+    run = world.freeze(DAY, force=True)
+    if has_published:
+        world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
+    else:
+        world.refuse(run, "flights")
+
+    def end() -> None:
+        if has_published:
+            recorder.end_published(run)
+        else:
+            recorder.end_failed(run, error="E", cause="", retried=False)
+
+    busy = Throttled("busy")
+    with monkeypatch.context() as patch:
+        for name in ("subjects", "verdicts"):
+            patch.setattr(world.verdicts, name, raising(busy))
+        with pytest.raises(Throttled):
+            end()
+    end()
+    assert counted == [Metric.RUNS_PUBLISHED if has_published else Metric.RUNS_FAILED]
+    assert bool(failures(stored(world))) is not has_published
+
+
+def test_a_publication_is_recorded_also_if_the_function_may_not_read_verdicts(world, monkeypatch):
+    warned = list[str]()
+    recorder = replace(world.recorder, warn=lambda message, **fields: warned.append(message))
+    run = world.freeze(DAY, force=True)
+    world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
+    monkeypatch.setattr(world.verdicts, "subjects", raising(AccessDenied("no")))
+    recorder.end_published(run)
+    assert warned == ["the verdicts of the pipeline were not cleared"]
+
+
+def raising(error: SlackwaterError) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
 def definition(severity: str, depends_on: str) -> dict[str, object]:
@@ -168,14 +297,27 @@ def definition(severity: str, depends_on: str) -> dict[str, object]:
 
 @pytest.mark.parametrize(("severity", "is_given"), [("fail", False), ("invalidate", True)])
 def test_a_definition_says_whether_its_runs_give_verdicts(severity, is_given):
-    assert Pipeline.model_validate(definition(severity, "flights")).gives_verdicts is is_given
+    assert (Pipeline.model_validate(definition(severity, "flights")).judged_inputs == {"flights"}) is is_given
 
 
 def test_only_an_input_can_be_refused():
-    assert not Pipeline.model_validate(definition("fail", "some")).gives_verdicts
+    assert not Pipeline.model_validate(definition("fail", "some")).judged_inputs
     with pytest.raises(ValidationError) as raised:
         Pipeline.model_validate(definition("invalidate", "some"))
     assert (
         "steps.checked.with.rules.0.severity: a verdict is about a source or a table of another pipeline, and some is "
         "neither: check it in a step that reads the input itself, or write `fail`"
     ) in str(raised.value)
+
+
+def test_versions_that_were_refused_together_are_one_line():
+    at = datetime(2013, 3, 12, tzinfo=UTC)
+    given = [
+        new_verdict(
+            Subject("pipeline", "days"), f"2013-03-0{day}", "fail", version=day, reason="r", principal="p", at=at
+        )
+        for day in range(1, 6)
+    ]
+    assert list(describe_verdicts(given)) == [
+        "days 2013-03-01, version 1 and 4 more versions: fail, by p since 2013-03-12 00:00 UTC: r"
+    ]

@@ -79,7 +79,9 @@ class Travel(RuleBasedStateMachine):
         self.objects: set[tuple[str, str]] = set()
         self.current: dict[tuple[str, str], int] = {}
         self.content: dict[Node, str] = {}
-        self.read: dict[Node, set[Node]] = {}
+        self.manifests: dict[Node, str] = {}
+        self.read: dict[str, set[Node]] = {}
+        """By manifest. Rows identify what was read: a later run that reads the same names the newest versions in it."""
         self.failed: dict[Node, set[str]] = {}
         """By whom: a pipeline and its day, or `""` for people."""
         self.given = 0
@@ -101,9 +103,10 @@ class Travel(RuleBasedStateMachine):
         run = self.world.freeze(of, pipeline=name, force=True)
         publication = PUBLICATION.model_copy(update={"table": name, "content": content})
         self.world.store.put(f"{run.prefix}publication.json", publication.model_dump_json().encode())
-        self.world.recorder.record_published(run)
+        self.world.recorder.end_published(run)
         version: Node = ("pipeline", name, of, run.attempt)
-        self.current[name, of], self.content[version], self.read[version] = run.attempt, content, read
+        self.current[name, of], self.content[version] = run.attempt, content
+        self.manifests[version], self.read[run.manifest] = run.manifest, read
         for node in read:
             self.failed.get(node, set()).discard(f"{name} {of}")
         days = ProjectDays(project=self.world.project, now=self.world.now)
@@ -118,11 +121,11 @@ class Travel(RuleBasedStateMachine):
         read = self.present(name, of)
         self.world.time += timedelta(seconds=1)
         run = self.world.freeze(of, pipeline=name, force=True)
-        self.world.store.put(f"{run.prefix}invalid-input.txt", refused.encode())
-        self.world.store.put(f"{run.prefix}failure.txt", b"InputInvalid: steps.rows: row_count failed")
+        self.world.refuse(run, refused)
+        self.read[run.manifest] = read
         before = self.waited_for()
         for _ in range(2):
-            self.world.recorder.record_failure(run, error="E", cause="")
+            self.world.recorder.end_failed(run, error="E", cause="", retried=False)
         self.check_woken(before, set())
         for node in read:
             if node[1] == refused.removeprefix("of_"):
@@ -190,7 +193,7 @@ class Travel(RuleBasedStateMachine):
         for node in reached:
             if self.failed.get(node):
                 found.add(node)
-            for read in self.read.get(node, ()):
+            for read in self.read[self.manifests[node]] if node in self.manifests else ():
                 kind, name, period, attempt = read
                 if kind == "pipeline":
                     # The same rows as those of the present version: no run would read anything else.
@@ -218,8 +221,9 @@ class Travel(RuleBasedStateMachine):
         for name, pipeline in self.world.project.pipelines.items():
             for of in DATES:
                 day = day_of(date.fromisoformat(of), pipeline.timezone)
-                failed = (reader.of_input(pipeline, each, day, hourly=()) for each in pipeline.when.quality)
-                found[DayKey(name, of)] = {item.id for items in failed for item in items}
+                of_inputs = (reader.of_input(pipeline, each, day, hourly=()) for each in pipeline.when.quality)
+                failed = [item for found_in in of_inputs for item in found_in]
+                found[DayKey(name, of)] = {item.id for item in failed}
         return {key: ids for key, ids in found.items() if key.date >= "2013-03-09"}  # those that may still wait
 
     def reader(self) -> VerdictReader:

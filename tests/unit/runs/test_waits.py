@@ -21,7 +21,7 @@ from slackwater.state.conditions import Outcome, describe_unmet
 from slackwater.state.facts import HOUR
 from slackwater.state.verdicts import Subject, new_verdict
 from slackwater.state.waits import DayKey
-from tests.fakes_check import PIPELINE, PUBLICATION, World
+from tests.fakes_check import PIPELINE, PUBLICATION, World, make_hourly
 from tests.unit.runs.test_source_counts import DATE, START, counted_world, report_flights
 
 pytestmark = pytest.mark.unit
@@ -415,3 +415,62 @@ def test_a_source_whose_quality_counts_wakes_the_days_that_read_it(world):
     assert set(days.of_verdict(Subject("source", "flights"), hours)) == {(PIPELINE, DATE)}
     assert list(days.of_verdict(Subject("source", "weather"), hours)) == []
     assert list(days.of_source("flights", [START])) == []  # events change no verdict
+
+
+def hourly_world() -> World:
+    """The same day in an hourly pipeline, which waits; a daily one reads its hours."""
+    world = counted_world()
+    when = {"inputs": {"flights": "complete"}, "unknown": {"after": "4h"}, "incomplete": {"after": "5h", "then": "run"}}
+    make_hourly(world, when=when)
+    hourly = world.project.pipelines[PIPELINE]
+    tables = {"hours": TableInput(table=PIPELINE, missing="wait")}
+    update = {"pipeline": "daily", "period": "day", "sources": (), "tables": tables, "when": When()}
+    daily = hourly.model_copy(update=update)
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: hourly, "daily": daily}})
+    return world
+
+
+@pytest.mark.parametrize(
+    ("hour", "result"),
+    [
+        ("2013-03-08T05", ("ready", ())),
+        ("2013-03-08T06", ("wait", ("flights: sent 1,000, stored 990, rejected 5, missing 5",))),
+    ],
+)
+def test_an_hour_waits_for_its_own_events(hour, result):
+    world = hourly_world()
+    world.time = START + 4 * HOUR
+    found = evaluation(world, hour)
+    assert (found.outcome.value, describe_unmet(found.unmet)) == result
+
+
+def test_the_limits_of_an_hour_count_from_its_end():
+    world = hourly_world()
+    for hours, outcome in ((6.9, "wait"), (7, "run")):  # the second hour of the day ends two hours after its start
+        world.time = START + hours * HOUR
+        assert evaluation(world, "2013-03-08T06").outcome.value == outcome
+
+
+def test_the_hours_that_may_wait_are_those_of_the_longest_wait_and_a_day():
+    world = hourly_world()
+    world.time = START + 40 * HOUR
+    days = ProjectDays(project=world.project, now=world.now)
+    waiting_hours = sorted(key.date for key in days.of_source("flights", None))
+    current = START + 40 * HOUR
+    assert waiting_hours == [f"{current - back * HOUR:%Y-%m-%dT%H}" for back in range(5 + 24 + 1, -1, -1)]
+    hours = [current - 31 * HOUR, current - 2 * HOUR, current + HOUR]
+    assert [key.date for key in days.of_source("flights", hours)] == [f"{current - 2 * HOUR:%Y-%m-%dT%H}"]
+
+
+def test_a_day_waits_until_all_of_its_hours_are_published():
+    world = hourly_world()
+    world.time = END + HOUR
+    hours = [f"{START + number * HOUR:%Y-%m-%dT%H}" for number in range(24)]
+    for hour in hours[:-1]:
+        world.publish(hour)
+    days = ProjectDays(project=world.project, now=world.now)
+    assert list(days.of_day(PIPELINE, hours[-1])) == [("daily", DATE)]
+    (unmet,) = evaluation(world, DATE, "daily").unmet
+    assert hours[-1] in describe_unmet([unmet])[0]
+    world.publish(hours[-1])
+    assert evaluation(world, DATE, "daily").outcome is Outcome.READY

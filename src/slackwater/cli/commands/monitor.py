@@ -141,6 +141,7 @@ def _same_line(day: DayDecision) -> tuple[str, tuple[str, ...], str]:
 def print_day_outcomes(result: MonitorResult) -> None:
     """Print the outcome of each late day: the comparison, and the notification."""
     from slackwater.cli.commands.diff import show_comparison
+    from slackwater.client.results import period_kind
 
     for day in result.days:
         name = f"{shown(result.report.pipeline)} {day.date}"
@@ -151,7 +152,8 @@ def print_day_outcomes(result: MonitorResult) -> None:
             show_comparison(day.comparison)
         if day.message:
             print_text("")
-            print_text(f"Notification: {shown_in(day.message.subject)}", style="bold green")
+            together = ", in one message with the other changed hours of the day" * (period_kind(day.date) == "hour")
+            print_text(f"Notification: {shown_in(day.message.subject)}{together}", style="bold green")
             # Its body has the report that was just printed.
             if day.comparison is None:
                 print_text(indent(shown_in(day.message.body.rstrip()), "  "))

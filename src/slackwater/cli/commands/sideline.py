@@ -9,7 +9,7 @@ from datetime import date as date_type
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Annotated
 
-from slackwater.cli.command import Result, Session, command, command_group
+from slackwater.cli.command import ListGroup, Result, Session, command, command_group
 from slackwater.cli.options import argument, date_option, option
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.errors import InputError
@@ -19,7 +19,7 @@ from slackwater.progress import ProgressBoard, TaskState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slackwater.client.results import RejectedEventOnDay
+    from slackwater.client.results import RejectedDay, RejectedEventOnDay
 
 # Days that are read by default, today included.
 _DEFAULT_DAYS = 7
@@ -29,21 +29,36 @@ _EVENT_WIDTH = 60
 
 Date = Annotated[str | None, date_option("--date", text="Events that were received on this day (UTC).")]
 
-group = command_group("sideline", "Rejected events and their reasons.")
+group = command_group("sideline", "Rejected events, their reasons, and sending them again.", kind=ListGroup)
 
 
-@command("slackwater sideline list", "slackwater sideline list weather --since 2013-03-08", name="list", group=group)
+@command(
+    "slackwater sideline list",
+    "slackwater sideline weather --date 2013-03-08",
+    "slackwater sideline list weather --since 2013-03-08",
+    "slackwater sideline daily_delays --date 2013-03-08",
+    name="list",
+    group=group,
+)
 def list_(
-    source: Annotated[str | None, argument("SOURCE", "A source of the project. Default: all.")] = None,
+    source: Annotated[
+        str | None, argument("SOURCE", "A source of the project, or a pipeline with --date. Default: all sources.")
+    ] = None,
     date: Date = None,
     since: Annotated[str | None, date_option(text="Events that were received on this day (UTC) or later.")] = None,
     *,
     session: Session,
 ) -> Result:
-    """Count rejected events by day, source and rule, the latest day first.
+    """Count rejected events by day, source and rule, the latest day first; of one source, with the first of each rule.
 
-    Without --date and --since: the last seven days.
+    Without --date and --since: the last seven days. An event that was sent again counts by its latest rejection; one
+    that is stored since does not count. Of a pipeline, count the rows that the steps of the published run of a day have
+    rejected.
     """
+    if source in session.project.known_names and source not in session.project.sources:
+        from slackwater.cli.rejected_rows import list_rejected_rows
+
+        return list_rejected_rows(session, source, date)
     days = read_days(date, since)
     names = [session.project.source(source).source] if source else sorted(session.project.sources)
     by_source = chain.from_iterable(session.client.rejects.days(name, days) for name in names)
@@ -55,6 +70,8 @@ def list_(
             "rejected": day.events,
             "batches": day.batches,
             "rules": dict(day.rules.most_common()),
+            "sent_again": dict(day.sent_again.most_common()),
+            "examples": {rule: day.examples[rule].document for rule, _ in day.rules.most_common()},
         }
         for day in rejected_days
     ]
@@ -65,6 +82,8 @@ def list_(
             rules = ", ".join(f"{rule} {count:,}" for rule, count in day.rules.most_common())
             rows.append((day.date, day.source, day.events, day.batches, rules))
         print_table(("date (UTC)", "source", "rejected", "batches", "by rule"), rows)
+        if source:
+            _print_rules(rejected_days)
 
     missing = f"no rejected events{f' of {source}' if source else ''} {_period(days)}"
     return Result({"days": documents}, view if rejected_days else missing)
@@ -108,9 +127,36 @@ def show(
         if more:
             print_note(f"these are the first {len(printed):,} events (to see more: --limit N)", style="yellow")
 
-    documents = [{"date": event.date, **event.record.model_dump()} for event in printed]
+    documents = [event.document for event in printed]
     missing = f"no rejected events of {source} {f'in batch {batch}' if batch else _period(days)}"
     return Result({"source": source, "events": documents, "more": more}, view if printed else missing)
+
+
+@command(
+    "slackwater sideline redrive weather --date 2013-03-08 --dry-run",
+    "slackwater sideline redrive weather --date 2013-03-08 --rule wrong_type",
+    group=group,
+    writes=True,
+)
+def redrive(
+    source: Annotated[str, argument("SOURCE", "A source of the project.")],
+    *,
+    date: Annotated[str, date_option("--date", text="Events that were received on this day (UTC).")],
+    rule: Annotated[
+        str | None, option(metavar="RULE", text="Only events whose latest rejection is by this rule.")
+    ] = None,
+    dry_run: Annotated[bool, option("--dry-run", text="Show what would be accepted, and store nothing.")] = False,
+    session: Session,
+) -> Result:
+    """Send rejected events again, after the definition of their source was corrected and deployed.
+
+    The receiver reads the originals by the deployed definition. An accepted event is stored once, however often this
+    command is repeated or interrupted; the others stay rejected, with the first and the latest reason. Pushed events
+    only: a pull reads files again when their definition has changed. Output in a pipe is JSON.
+    """
+    from slackwater.cli.redrive import run_redrive
+
+    return run_redrive(session, source, date, rule=rule, dry_run=dry_run)
 
 
 def read_days(date: str | None, since: str | None) -> list[str]:
@@ -139,6 +185,23 @@ def _period(days: Sequence[str]) -> str:
     return f"on {days[0]}" if len(days) == 1 else f"since {days[-1]}"
 
 
+def _cut(content: str) -> str:
+    """Return an event as a terminal shows it."""
+    is_cut = sys.stdout.isatty() and len(content) > _EVENT_WIDTH
+    return f"{content[: _EVENT_WIDTH - 3]}..." if is_cut else content
+
+
+def _print_rules(days: Sequence[RejectedDay]) -> None:
+    """Print a table of the rules of each day of a source."""
+    rows = []
+    for day in days:
+        for rule, events in day.rules.most_common():
+            example = day.examples[rule]
+            rows.append((day.date, rule, events, day.sent_again[rule], example.reason, _cut(example.record.text)))
+    print_text("")
+    print_table(("date (UTC)", "rule", "rejected", "sent again", "first reason", "first event"), rows)
+
+
 def _print_events(source: str, events: Sequence[RejectedEventOnDay]) -> None:
     """Print a table for each batch or file."""
 
@@ -148,11 +211,11 @@ def _print_events(source: str, events: Sequence[RejectedEventOnDay]) -> None:
     for (date, batch, origin), grouped in groupby(events, batch_of):
         of_batch = list(grouped)
         rows = []
-        for record in (event.record for event in of_batch):
-            content = record.text
-            if sys.stdout.isatty() and len(content) > _EVENT_WIDTH:
-                content = f"{content[: _EVENT_WIDTH - 3]}..."
-            rows.append((record.index, record.line, record.rule, record.reason, content))
+        for event in of_batch:
+            record, reason = event.record, event.record.reason
+            if event.newest and event.newest[1:] != (record.rule, record.reason):
+                reason = f"{event.reason} (first {record.rule}: {record.reason})"
+            rows.append((record.index, record.line, event.rule, reason, _cut(record.text)))
         print_text(f"{source} {date}: {counted(len(rows), 'event')} of batch {batch}, {origin}", style="bold")
         print_table(("index", "line", "rule", "reason", "event"), rows)
         if more := sum(event.record.rows - 1 for event in of_batch):
@@ -184,8 +247,10 @@ def status(*, session: Session) -> Result:
     return Result(asdict(depth), view)
 
 
-@command("slackwater buffer redrive", "slackwater buffer redrive --json", group=buffer_group, writes=True)
-def redrive(*, session: Session) -> Result:
+@command(
+    "slackwater buffer redrive", "slackwater buffer redrive --json", name="redrive", group=buffer_group, writes=True
+)
+def redrive_dead_letters(*, session: Session) -> Result:
     """Send the dead letters back to the queue.
 
     Dead letters are messages that could not be stored. First remove the cause of the failure. An event that is sent

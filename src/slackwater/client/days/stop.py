@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -147,3 +148,8 @@ class RunStopper:
                 continue
             return
         raise DayChanged(f"{run.pipeline}: {run.date} kept changing while its run was stopped: stop it again")
+
+
+def log_warning(message: str, **fields: object) -> None:
+    """Log a warning in the program that stops the run: on standard error, unless it says otherwise."""
+    logging.getLogger(__name__).warning("%s: %s", message, ", ".join(map(str, fields.values())))

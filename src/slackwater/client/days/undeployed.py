@@ -19,6 +19,7 @@ from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.installation import pipeline_frame
 from slackwater.project.project import Project
+from slackwater.runs.record import UNDEPLOYED_PROJECTS
 from slackwater.storage import ObjectStore
 
 # Characters of a state machine's name that Step Functions allows.
@@ -59,7 +60,7 @@ def undeployed_run(
     with ExitStack() as stack:
         if name not in deployed.pipelines:
             content = project.model_dump_json(by_alias=True).encode()
-            uri = f"s3://{deployment.exchange_bucket}/projects/{hashlib.sha256(content).hexdigest()}.json"
+            uri = f"s3://{deployment.exchange_bucket}/{UNDEPLOYED_PROJECTS}{hashlib.sha256(content).hexdigest()}.json"
             store.put(uri, content)
             end = f"-{uuid4().hex[:8]}"
             machine = stack.enter_context(

@@ -19,6 +19,7 @@ from slackwater.late.report.document import Document
 from slackwater.model import json_schema
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
+from slackwater.runs.period import period_kind
 from slackwater.runs.pipeline_records import DefinitionNotice
 from slackwater.runs.table import RunTable, update_record
 
@@ -34,7 +35,7 @@ class DefinitionChangeDocument(Document):
     changes: tuple[str, ...]
     """What has changed since the latest of these days was published, one entry for each input."""
     days: tuple[str, ...]
-    """ISO dates of the window, in order."""
+    """Days, ISO dates, or hours of the window, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +102,12 @@ def kept_days(report: CheckReport) -> list[DayDecision]:
 
 def definition_document(definition: Pipeline, days: Sequence[DayDecision], *, digest: str) -> DefinitionChangeDocument:
     """Return the document about the days that keep an earlier definition."""
-    kept = counted(len(days), "published day")
+    kept = counted(len(days), f"published {definition.period}")
     verb = "keep" if len(days) > 1 else "keeps"
     return DefinitionChangeDocument(
         pipeline=definition.pipeline,
         team=definition.team,
-        summary=f"{definition.pipeline}: {kept} of the last {definition.late.window_days} {verb} an earlier definition",
+        summary=f"{definition.pipeline}: {kept} of the last {definition.window_length} {verb} an earlier definition",
         definition=digest,
         changes=days[-1].new_definition,
         days=tuple(day.date for day in days),
@@ -116,9 +117,10 @@ def definition_document(definition: Pipeline, days: Sequence[DayDecision], *, di
 def message_body(document: DefinitionChangeDocument) -> str:
     """Return the text of the message."""
     changes, first, last = "\n".join(f"  {line}" for line in document.changes), document.days[0], document.days[-1]
+    unit = period_kind(first)
     return (
-        f"The definition of {document.pipeline} has changed since these days were published:\n{changes}\n\n"
-        f"It would change {counted(len(document.days), 'published day')} from {first} to {last}. They are not run "
+        f"The definition of {document.pipeline} has changed since these {unit}s were published:\n{changes}\n\n"
+        f"It would change {counted(len(document.days), f'published {unit}')} from {first} to {last}. They are not run "
         "again, because `late.on_definition` is `keep`. To run them with the new definition:\n"
         f"  slackwater run {document.pipeline} --from {first} --to {last} --stale\n"
     )

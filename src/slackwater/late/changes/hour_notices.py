@@ -148,7 +148,7 @@ def hours_document(day: str, timezone: str, ready: Sequence[ReadyMessage]) -> Ho
     summary = first.summary
     if len(documents) > 1:
         hours = counted(len(documents), "hour")
-        summary = f"{first.pipeline} {day}: {hours} changed, most {largest.date[-3:]}: {largest.effect}"
+        summary = f"{first.pipeline} {day}: {hours} changed, largest {largest.date}: {largest.effect}"
     severities = {item.severity for item in documents}
     return HoursChangeDocument(
         pipeline=first.pipeline,

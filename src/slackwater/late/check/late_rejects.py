@@ -1,4 +1,8 @@
-"""Rejected events of days that had ended, for the ledger: no run takes them in."""
+"""Rejected events of days that had ended, for the ledger: no run takes them in.
+
+Those that were accepted when they were sent again have rows of their own, to subtract. Their objects are late inputs
+like others.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,9 @@ from typing import NamedTuple
 
 from slackwater.late.check.read_facts import FactReader
 from slackwater.late.decision import LateDecision, PendingDay
-from slackwater.late.entry import EVENT_REJECTED, REJECTED, LateInput
+from slackwater.late.entry import EVENT_ACCEPTED, EVENT_REJECTED, REJECTED, LateInput
 from slackwater.runs.period import period_at
-from slackwater.sources.rejected_events import read_hours, rejects_prefix
+from slackwater.sources.rejected_events import STORED, read_hours, redriven_from, redrives_prefix, rejects_prefix
 from slackwater.storage import StoredObject
 
 # A batch that is sent again, or a file that is read again, has the day of its first receipt.
@@ -58,29 +62,43 @@ class RejectedInputs:
             until = min(last + timedelta(seconds=1), self.now)
         with ThreadPoolExecutor(_READERS) as pool:
             hours = pool.map(lambda item: read_hours(self.reader.store.metadata(item[1].uri)), objects)
-            inputs = defaultdict[str, list[LateInput]](list)
-            for (source, item), counts in zip(objects, hours, strict=True):
-                for date, rows in self._late(item, counts):
-                    inputs[date].append(_input(source, item, rows, share=rows / sum(counts.values())))
-        return FoundRejects(tuple(_pending(date, of_day) for date, of_day in sorted(inputs.items())), until)
+            rejected = pool.map(lambda item: self._rejected(item[1]), objects)
+            inputs = defaultdict[tuple[str, str], list[LateInput]](list)
+            for (source, item), counts, at in zip(objects, hours, rejected, strict=True):
+                rule = EVENT_ACCEPTED if item.uri.endswith(STORED) else EVENT_REJECTED
+                for date, rows in self._late(at, counts):
+                    inputs[date, rule].append(_input(source, item, rows, share=rows / sum(counts.values())))
+        return FoundRejects(tuple(_pending(*key, of_day) for key, of_day in sorted(inputs.items())), until)
+
+    def _rejected(self, item: StoredObject) -> datetime:
+        """Return when the events of an object were rejected, also if they were accepted later."""
+        if not item.uri.endswith(STORED):
+            return item.modified
+        head = self.reader.store.head(redriven_from(item.uri))
+        return head.modified if head else item.modified
 
     def _objects(self, since: datetime) -> Iterator[tuple[str, StoredObject]]:
         """Yield the objects of all sources that were written since then, with their source."""
-        first = since - _REPEATED_WITHIN
+        bucket, first = self.reader.inputs.raw_bucket, since - _REPEATED_WITHIN
+        # Of any day: events may be sent again long after they were received.
+        for source in sorted(self.reader.definition.sources):
+            for item in self.reader.store.list(redrives_prefix(bucket, source)):
+                if item.uri.endswith(STORED) and item.modified >= since.replace(microsecond=0):
+                    yield source, item
         for days in range((self.now.date() - first.date()).days + 1):
             date = (first.date() + timedelta(days=days)).isoformat()
             for source in sorted(self.reader.definition.sources):
-                for item in self.reader.store.list(rejects_prefix(self.reader.inputs.raw_bucket, source, date)):
+                for item in self.reader.store.list(rejects_prefix(bucket, source, date)):
                     # The time of an object has no fractions of a second. The ledger has no row twice.
                     if item.modified >= since.replace(microsecond=0):
                         yield source, item
 
-    def _late(self, item: StoredObject, hours: dict[datetime, int]) -> Iterator[tuple[str, int]]:
-        """Yield the days that had ended when the object was written, with their number of events."""
+    def _late(self, at: datetime, hours: dict[datetime, int]) -> Iterator[tuple[str, int]]:
+        """Yield the days that had ended at this instant, with their number of events."""
         dates = defaultdict[str, int](int)
         for hour, count in hours.items():
             period = period_at(hour, self.reader.definition)
-            if self.first_published and period.end <= item.modified:
+            if self.first_published and period.end <= at:
                 dates[period.name] += count
         yield from ((date, rows) for date, rows in dates.items() if date >= (self.first_published or date))
 
@@ -98,13 +116,16 @@ def _input(source: str, item: StoredObject, rows: int, *, share: float) -> LateI
     )
 
 
-def _pending(date: str, inputs: list[LateInput]) -> PendingDay:
+def _pending(date: str, rule: str, inputs: list[LateInput]) -> PendingDay:
+    """Return the inputs of a day, with the rule as the decision about them."""
     commands = ", ".join(f"slackwater sideline show {source}" for source in sorted({item.source for item in inputs}))
     return PendingDay(
         date=date,
         decision=LateDecision.IGNORE,
-        rule=EVENT_REJECTED,
-        reason=f"the receiver has rejected the events ({commands})",
+        rule=rule,
+        reason="the events were sent again and accepted: their objects have rows of their own"
+        if rule == EVENT_ACCEPTED
+        else f"the receiver has rejected the events ({commands})",
         attempt=0,
         inputs=tuple(inputs),
     )

@@ -124,6 +124,7 @@ class FactReader:
         files, and facts only about sources with `counts`.
         """
         definition, project, now, record = self.definition, self.project, self.now(), facts.record
+        judged = definition.judged_inputs
         shared = shared_inputs(before, listed, former=run.reads if run else None, present=self.reads)
         change = self._definition_change(run)
         later = attempts_after_published(record, self.table)
@@ -151,8 +152,8 @@ class FactReader:
             counts=counts,
             periods=periods,
             incomplete_until=incomplete_until(waits, ages, short, now=now),
-            invalid_read=self.failures.of_manifest(shared.before) if self.failures else {},
-            invalid_now=self.failures.of_manifest(shared.now) if self.failures else {},
+            invalid_read=self.failures.of_manifest(shared.before, judged=judged) if self.failures else {},
+            invalid_now=self.failures.of_manifest(shared.now, judged=judged) if self.failures else {},
             on_invalid=definition.late.on_invalid,
             table_changes=_notified_changes(shared.before, shared.now, definition.published_tables),
             late_inputs=(*late, definition_input(change.digest, at=listed.frozen_at)) if change else late,

@@ -13,6 +13,7 @@ from slackwater.late.decision import MAX_TABLE_RERUNS
 from slackwater.pipeline.table_inputs import OnChange
 from slackwater.runs.holds import describe_moved_hours
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.period import period_kind
 from slackwater.state.completeness import CountState
 from slackwater.state.verdicts import Verdict, describe_verdicts
 
@@ -336,7 +337,7 @@ def _describe_late(source: SourceDifference) -> str:
     if not files:
         return f"{source.source} grew by {counted(added.rows, 'row')} ({percent}){size}"
     before, now = sum(item.before.rows for item in files), sum(item.now.rows for item in files)
-    noun = "changed day" if of_days else "changed file"
+    noun = f"changed {period_kind(files[0].hours[0][0])}" if of_days else "changed file"
     change = f" ({relative})" if (relative := relative_change(before, now)) else ""
     changed = f"{counted(len(files), noun)}, {before:,} -> {counted(now, 'row')}{change}"
     # All rows of a changed file are late: `percent` may exceed 100 for a small change.

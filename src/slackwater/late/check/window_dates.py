@@ -19,14 +19,9 @@ def today(definition: Pipeline, now: datetime) -> date:
     return now.astimezone(ZoneInfo(definition.timezone)).date()
 
 
-def window_length(definition: Pipeline) -> int:
-    """Return how many days or hours before the current one are checked."""
-    return definition.late.window_hours if definition.period == "hour" else definition.late.window_days
-
-
 def window_start(definition: Pipeline, as_of: str) -> datetime:
     """Return when the first day or hour of the window before `as_of`, the name of one, begins, UTC."""
-    return period_of(shifted(as_of, -window_length(definition)), definition.timezone).start
+    return period_of(shifted(as_of, -definition.window_length), definition.timezone).start
 
 
 def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list[Period]:
@@ -39,7 +34,7 @@ def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list
     try:
         if as_of is not None:
             current = _named(definition, as_of, current)
-        back = range(window_length(definition), -1, -1)
+        back = range(definition.window_length, -1, -1)
         window = [period_of(shifted(current.name, -count), definition.timezone) for count in back]
     except (ValueError, OverflowError) as error:
         what = "a date such as 2013-03-10" + (", or an hour such as 2013-03-10T15" * (definition.period == "hour"))

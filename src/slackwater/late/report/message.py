@@ -10,6 +10,7 @@ from slackwater.late.comparison import Cause, Comparison
 from slackwater.late.report.headline import describe_causes, describe_change, largest_effect
 from slackwater.late.report.sections import ReportSection, report_sections
 from slackwater.model import Record
+from slackwater.runs.period import period_kind
 from slackwater.storage import split_uri
 
 # Characters per line: the recommended limit for e-mail (RFC 5322, section 2.1.1), which clients show without breaking.
@@ -50,7 +51,7 @@ def where_to_look(comparison: Comparison, *, report: str = "") -> ReportSection:
         f"  slackwater diff {day}",
         "What the latest run did:",
         f"  slackwater runs {day}",
-        "All versions of the day:",
+        f"All versions of the {period_kind(comparison.date)}:",
         f"  slackwater history {day}",
         f"The table as it was with version {before.attempt}:",
         f"  slackwater query SQL --date {comparison.date} --version {before.attempt}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from slackwater.late.comparison import Cause, Comparison, RowChange, Split, Tota
 from slackwater.late.report.headline import MAX_CELL, cut_value, describe_change, format_values, largest_metric
 from slackwater.runs.inputs.difference import Change, FileChange, SourceDifference
 from slackwater.runs.inputs.unstored_files import describe_unstored
+from slackwater.runs.period import period_kind
 
 # What is shown of a comparison: metrics, rows and their columns, and files of one source.
 _MAX_METRICS, _MAX_ROWS, _MAX_COLUMNS, _MAX_FILES = 20, 10, 20, 10
@@ -71,7 +73,7 @@ def summary_sections(comparison: Comparison, width: int) -> Iterator[ReportSecti
     if comparison.split:
         yield _split_section(comparison, comparison.split, width)
     elif rows.differing and {Cause.NEW_DEFINITION, Cause.NEW_CODE} & set(comparison.causes):
-        sentence = f"{describe_change(comparison, 'the day')} since the earlier version."
+        sentence = f"{describe_change(comparison, f'the {period_kind(comparison.date)}')} since the earlier version."
         if len(comparison.causes) > 1:
             known = "" if comparison.split_reason else ": slackwater diff --split computes it"
             sentence += f" The comparison cannot tell which of them has changed a value{known}."
@@ -83,7 +85,7 @@ def summary_sections(comparison: Comparison, width: int) -> Iterator[ReportSecti
 def _split_section(comparison: Comparison, split: Split, width: int) -> ReportSection:
     """Return how much of the change the data has caused, and how much the definition and the code."""
     before, after = comparison.before.attempt, comparison.after.attempt
-    sentences = [f"{describe_change(comparison, 'the day')} since the earlier version."]
+    sentences = [f"{describe_change(comparison, f'the {period_kind(comparison.date)}')} since the earlier version."]
     for name, rows in (
         (f"Data: the inputs of version {after}, with the definition and code of version {before}", split.data),
         (f"Definition: the definition and code of version {after} instead", split.definition),
@@ -148,7 +150,9 @@ def inputs_section(comparison: Comparison) -> ReportSection:
     changed = [source for source in comparison.inputs if source.changes]
     if changed:
         title = f"Inputs, changed since version {comparison.before.attempt} listed them at {timestamp(frozen_at)}"
-        return ReportSection(title, tuple(line for source in changed for line in describe_inputs(source, frozen_at)))
+        unit = period_kind(comparison.date)
+        described = (describe_inputs(source, frozen_at, unit) for source in changed)
+        return ReportSection(title, tuple(chain.from_iterable(described)))
     if not comparison.inputs:
         lines: tuple[str, ...] = ("The difference is unknown: the input manifest of a version is gone.",)
     elif comparison.definition_changes:
@@ -158,7 +162,7 @@ def inputs_section(comparison: Comparison) -> ReportSection:
     else:
         lines = (
             "Both versions come from the same inputs: the pipeline's definition or its",
-            "code has changed, or the day was run again by hand.",
+            f"code has changed, or the {period_kind(comparison.date)} was run again by hand.",
         )
     return ReportSection("Inputs", lines)
 
@@ -199,8 +203,10 @@ def _metrics_section(comparison: Comparison, width: int) -> ReportSection:
             mover = f"{f'{key}: ' if key else ''}{' -> '.join(number_pair(largest.before, largest.after))}"
         # Part of a number would be wrong, so a mover that does not fit is left out.
         movers.append(mover if len(mover) <= available else "")
-    table = zip(*columns, ["most changed row", *movers], strict=True)
-    return ReportSection(with_count("Metrics, over the day", len(metrics), len(comparison.metrics)), table=tuple(table))
+    table, unit = zip(*columns, ["most changed row", *movers], strict=True), period_kind(comparison.date)
+    return ReportSection(
+        with_count(f"Metrics, over the {unit}", len(metrics), len(comparison.metrics)), table=tuple(table)
+    )
 
 
 def _rows_section(comparison: Comparison, width: int) -> ReportSection:
@@ -238,17 +244,17 @@ def describe_row(row: RowChange) -> str:
     return f"{row.change.value}{f' {key}' if key else ''}: {items}"
 
 
-def describe_source(source: SourceDifference) -> str:
+def describe_source(source: SourceDifference, unit: str = "day") -> str:
     """Return the rows of a source in both versions: `flights: 883 rows of the day, 831 before`."""
     # Only a table of another system has no hours: its snapshot has rows of any day.
     is_whole_table = any(not item.hour for item in source.changes)
-    of_day = "" if is_whole_table or source.of_published_days else " of the day"
+    of_day = "" if is_whole_table or source.of_published_days else f" of the {unit}"
     return f"{source.source}: {counted(source.now.rows, 'row')}{of_day}, {source.before.rows:,} before"
 
 
-def describe_inputs(source: SourceDifference, frozen_at: datetime) -> Iterator[str]:
+def describe_inputs(source: SourceDifference, frozen_at: datetime, unit: str = "day") -> Iterator[str]:
     """Yield a line for a source, and up to three lines for each of its changed files."""
-    yield describe_source(source)
+    yield describe_source(source, unit)
     files = source.by_file()
     for file in files[:_MAX_FILES]:
         name = escape_control_characters(file.file) if file.file else "pushed events"

@@ -207,7 +207,7 @@ class Receiver:
         rejected = self.raw_writer.write_rejects(
             source, rejects, received_at=received_at, batch_id=checked.batch_id, origin=checked.origin
         )
-        self._count(Metric.EVENTS_REJECTED, rejected, source.source)
+        self.count(Metric.EVENTS_REJECTED, rejected, source.source)
 
     def count_batch(self, checked: CheckedBatch) -> None:
         """Count the accepted events of a batch of the queue, which are durable, unless an earlier attempt has.
@@ -218,9 +218,10 @@ class Receiver:
         source = checked.receipt.definition.source
         uri = f"{receipt_uri(self.raw_writer.raw_bucket, source, checked.batch_id)}.counted"
         if self.put_metric and self.raw_writer.store.put_new(uri, b""):
-            self._count(Metric.EVENTS_ACCEPTED, checked.split.table.num_rows, source)
+            self.count(Metric.EVENTS_ACCEPTED, checked.split.table.num_rows, source)
 
-    def _count(self, metric: Metric, events: int, source: str) -> None:
+    def count(self, metric: Metric, events: int, source: str) -> None:
+        """Put a metric of a source, unless there are no events."""
         if self.put_metric and events:
             self.put_metric(metric, events, source=source)
 
@@ -235,7 +236,7 @@ class Receiver:
 
         def count(events: int) -> None:
             if not batches[0].is_queued:
-                self._count(Metric.EVENTS_ACCEPTED, events, definition.source)
+                self.count(Metric.EVENTS_ACCEPTED, events, definition.source)
 
         in_order = sorted(batches, key=lambda batch: (batch.receipt.received_at, batch.batch_id))
         splits = [batch.split for batch in in_order]

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.inputs.table_inputs import reading_periods
-from slackwater.runs.period import HOUR
+from slackwater.runs.period import HOUR, distance, period_at, shifted
 from slackwater.state.verdicts import Subject
 from slackwater.state.waits import DayKey
 
@@ -33,7 +33,7 @@ class ProjectDays:
                 dates = self._dates(pipeline)
                 yield from (
                     DayKey(pipeline.pipeline, date)
-                    for date in (dates if wanted is None else dates & local_dates(wanted, pipeline.timezone))
+                    for date in (dates if wanted is None else dates & _names(pipeline, wanted))
                 )
 
     def of_day(self, pipeline: str, date: str) -> Iterator[DayKey]:
@@ -80,15 +80,12 @@ class ProjectDays:
                         yield reader, name, days
 
     def _dates(self, pipeline: Pipeline) -> set[str]:
-        """Return the days of a pipeline that may wait now: those that have begun, and whose wait is not over."""
-        zone, now = ZoneInfo(pipeline.timezone), self.now()
+        """Return the days or hours of a pipeline that may wait now: those that have begun, and still have time."""
+        now = self.now()
         # One day more: the wait is counted from the end of the day, and evaluated again at most 15 minutes later.
-        date, last = (now - pipeline.when.longest - _DAY - HOUR).astimezone(zone).date(), now.astimezone(zone).date()
-        dates = set[str]()
-        while date <= last:
-            dates.add(date.isoformat())
-            date += _DAY
-        return dates
+        first = period_at(now - pipeline.when.longest - _DAY - HOUR, pipeline).name
+        count = distance(first, period_at(now, pipeline).name) + 1
+        return {shifted(first, number) for number in range(count)}
 
 
 def _names(pipeline: Pipeline, hours: list[datetime]) -> set[str]:

@@ -59,8 +59,8 @@ class VerdictReader:
         """Return the verdicts by which that has failed which a run of the day would read of an input, in order.
 
         Of a table of another pipeline, those that have travelled to its published versions; none of an Iceberg table.
-        The pipeline's own are left out: only its run can clear them.
-        `hourly` are the hourly pipelines.
+        The pipeline's own are left out: only its run can clear them. So are those of all pipelines about an input that
+        it judges itself: two of them would wait for each other. `hourly` are the hourly pipelines.
         """
         found: Iterable[Verdict] = ()
         if name in pipeline.published_tables:
@@ -69,7 +69,7 @@ class VerdictReader:
             found = (verdict for date in dates for verdict in self.of_published(item.table, date))
         elif name in pipeline.sources:
             found = self.of_hours(name, (f"{partition.date}T{partition.hour}" for partition in day.partitions()))
-        return in_order(verdict for verdict in found if verdict.pipeline != pipeline.pipeline)
+        return in_order(_obeyed(found, pipeline.pipeline, judges=name in pipeline.judged_inputs))
 
     def of_published(self, pipeline: str, date: str) -> tuple[Verdict, ...]:
         """Return the verdicts by which the published version of a day has failed, or what it has read, in order."""
@@ -85,13 +85,14 @@ class VerdictReader:
         found = self._found_in((pipeline, date, attempt), frozenset())
         return in_order(self._by_id[each] for each in found)
 
-    def of_manifest(self, manifest: InputManifest) -> dict[str, tuple[Verdict, ...]]:
+    def of_manifest(self, manifest: InputManifest, *, judged: Collection[str] = ()) -> dict[str, tuple[Verdict, ...]]:
         """Return by input the verdicts by which the objects and the published days of a manifest have failed.
 
-        Inputs without any are missing. Those of the manifest's own pipeline are left out: only its run can clear them.
+        Inputs without any are missing. Left out are those that `of_input` leaves out, if `judged` are the inputs that
+        the pipeline judges itself.
         """
         found = {
-            name: in_order(item for item in items if item.pipeline != manifest.pipeline)
+            name: in_order(_obeyed(items, manifest.pipeline, judges=name in judged))
             for name, items in self._search(manifest, frozenset())
         }
         return {name: items for name, items in found.items() if items}
@@ -144,6 +145,11 @@ class VerdictReader:
         if subject not in self._failures:
             self._failures[subject] = failures(self.verdicts.verdicts(subject, "0000", "9999"))
         return self._failures[subject]
+
+
+def _obeyed(verdicts: Iterable[Verdict], pipeline: str, *, judges: bool) -> Iterator[Verdict]:
+    """Yield the verdicts that a pipeline obeys, about an input that it may judge itself."""
+    yield from (item for item in verdicts if not item.pipeline or not (judges or item.pipeline == pipeline))
 
 
 def version_read(item: InputObject, table: RunTable) -> DayVersion:

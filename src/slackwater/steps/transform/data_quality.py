@@ -22,9 +22,14 @@ keeps one of them. Without rows, the rules of rows have nothing to check, and do
 
 `unique` shuffles the rows by its columns, and `referential` joins the second input.
 
-Effect: `rows_rejected`, and `results`: for each rule `rule`, `columns`, `severity`, the number of rows `checked` and
-`failed`, and up to three `examples`: values of `columns` and `key` of failed rows. A rule of the whole frame counts
-itself as 1 in `failed`; its example is the number of rows or the newest value.
+A run stores the rejected rows with the first rule that each of them fails, and why
+(`slackwater sideline PIPELINE --date DATE`); they are removed with the Arrow files of stages. A run reads its inputs
+anew, so after a change of the rules, the next run of the day takes in the rows that pass.
+
+Effect: `rows_rejected`, the URIs of the manifests of these rows (`rejected_rows`), and `results`: for each rule `rule`,
+`columns`, `severity`, the number of rows `checked` and `failed`, and up to three `examples`: values of `columns` and
+`key` of failed rows. A rule of the whole frame counts itself as 1 in `failed`; its example is the number of rows or the
+newest value.
 """
 
 from __future__ import annotations
@@ -64,8 +69,19 @@ from slackwater.steps.quality_rules import (
     Rule,
     Unique,
     columns_of,
+    reason_of,
 )
-from slackwater.steps.step import ROWS_OUT, Effect, Parameters, StepContext, Transform, first_input
+from slackwater.steps.step import (
+    REJECTED_REASON,
+    REJECTED_RULE,
+    ROWS_OUT,
+    ROWS_REJECTED,
+    Effect,
+    Parameters,
+    StepContext,
+    Transform,
+    first_input,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -195,6 +211,22 @@ def add_examples(frames: Mapping[str, DataFrame], parameters: DataQuality, effec
         for index, result in enumerate(effect["results"])
     ]
     return {**effect, "results": results}
+
+
+def rejected_rows(frames: Mapping[str, DataFrame], parameters: DataQuality) -> DataFrame:
+    """Return the rows that rules reject, with the first of these rules and why."""
+    from pyspark.sql import functions as sf
+
+    frame = checked = next(iter(frames.values()))
+    rules, reasons = [], []
+    for index, rule in enumerate(parameters.rules):
+        if rule.severity == "reject":
+            checked, _ = _with_failed(checked, index, rule, frames)
+            rules.append(sf.when(sf.col(_failed(index)), sf.lit(rule.rule)))
+            reasons.append(sf.when(sf.col(_failed(index)), sf.lit(reason_of(rule))))
+    found = checked.withColumn(REJECTED_RULE, sf.coalesce(*rules)).withColumn(REJECTED_REASON, sf.coalesce(*reasons))
+    names = [REJECTED_RULE, REJECTED_REASON, *frame.columns]
+    return found.where(sf.col(REJECTED_RULE).isNotNull()).select(*all_quoted(names))
 
 
 def _failed(index: int) -> str:
@@ -347,7 +379,7 @@ def report(parameters: DataQuality, observed: Mapping[str, Any]) -> Effect:
                 "examples": examples,
             }
         )
-    return {"results": results, "rows_rejected": observed["rejected"]}
+    return {"results": results, ROWS_REJECTED: observed["rejected"]}
 
 
 def verify(_parameters: DataQuality, effect: Effect) -> None:
@@ -377,6 +409,7 @@ STEP = Transform(
     check=check,
     report=report,
     add_examples=add_examples,
+    rejected_rows=rejected_rows,
     verify=verify,
     reads_all_rows=first_input,
     keeps_rows=keeps_rows,

@@ -1,0 +1,59 @@
+"""The stack in the README of `examples/period_events`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from aws_cdk import App
+from aws_cdk.assertions import Template
+
+from infra.app import ROOT
+
+pytestmark = pytest.mark.infra
+
+EXAMPLE = ROOT / "examples" / "period_events"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    [block] = re.findall(r"^```python\n(.*?)^```$", (EXAMPLE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    # The page names the folder as seen from the root of a clone.
+    exec(block.replace('"examples/period_events"', repr(str(EXAMPLE))), names)  # noqa: S102
+    app = App(outdir=str(tmp_path_factory.mktemp("period_events")))
+    return Template.from_stack(names["PeriodEvents"](app, raw="raw", exchange="exchange", distribution="E1"))
+
+
+@pytest.mark.parametrize(
+    ("module", "variables", "detail"),
+    [
+        ("copy_period", {"COPY_BUCKET"}, {"source": ["clicks"], "state": ["complete"]}),
+        ("invalidate_cache", {"DISTRIBUTION", "VERSIONS_TABLE"}, {"source": ["clicks"]}),
+    ],
+)
+def test_a_rule_calls_each_function_with_its_events(template, module, variables, detail):
+    functions = template.find_resources("AWS::Lambda::Function", {"Properties": {"Handler": f"{module}.handler"}})
+    [(name, function)] = functions.items()
+    assert set(function["Properties"]["Environment"]["Variables"]) == variables
+    assert (EXAMPLE / f"{module}.py").exists()
+    pattern = {"source": ["slackwater"], "detail-type": ["Slackwater Period Changed"], "detail": detail}
+    target = {"Arn": {"Fn::GetAtt": [name, "Arn"]}}
+    rules = template.find_resources("AWS::Events::Rule").values()
+    [rule] = [rule["Properties"] for rule in rules if target.items() <= rule["Properties"]["Targets"][0].items()]
+    assert rule["EventPattern"] == pattern
+
+
+def test_the_functions_may_make_their_calls(template):
+    statements = [
+        statement
+        for policy in template.find_resources("AWS::IAM::Policy").values()
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+    ]
+    actions = set[str]()
+    for statement in statements:
+        named = statement["Action"]
+        actions.update([named] if isinstance(named, str) else named)
+    needed = {"s3:GetObject*", "s3:PutObject", "s3:DeleteObject*", "s3:List*"}
+    assert needed | {"dynamodb:GetItem", "dynamodb:PutItem", "cloudfront:CreateInvalidation"} <= actions

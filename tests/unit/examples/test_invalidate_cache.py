@@ -1,0 +1,139 @@
+"""The example `invalidate_cache`: order, repetition and crashes; the local cloud's DynamoDB keeps the versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boto3
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples.period_events.invalidate_cache import handler, invalidate
+from tests.fakes_aws import FakeAws
+from tests.fakes_dynamodb import LocalDynamoDB
+from tests.fakes_interleaving import take_turns
+
+pytestmark = pytest.mark.unit
+
+TABLE = "cache_versions"
+
+
+class Crash(Exception):
+    """The process ends."""
+
+
+class CloudFront:
+    """Creates one invalidation for each reference, as CloudFront does; botocore validates requests and answers."""
+
+    def __init__(self) -> None:
+        self.batches: dict[str, list[str]] = {}
+        self.client = FakeAws({"cloudfront:CreateInvalidation": self._create}).client("cloudfront")
+
+    def _create(self, request: dict[str, Any]) -> dict[str, Any]:
+        batch = request["InvalidationBatch"]
+        items = batch["Paths"]["Items"]
+        assert (request["DistributionId"], batch["Paths"]["Quantity"]) == ("E1", len(items))
+        assert self.batches.setdefault(batch["CallerReference"], items) == items, "InvalidationBatchAlreadyExists"
+        return {}
+
+    @property
+    def versions(self) -> list[int]:
+        return [int(reference.rpartition("/")[2]) for reference in self.batches]
+
+
+@pytest.fixture(scope="module")
+def dynamodb():
+    local = LocalDynamoDB()
+    with local.table(TABLE, "period"):
+        yield local
+
+
+@pytest.fixture
+def emptied(dynamodb):
+    empty(dynamodb)
+    return dynamodb
+
+
+def empty(dynamodb: LocalDynamoDB) -> None:
+    dynamodb.before = dynamodb.after = lambda _: None
+    for item in dynamodb.items(TABLE):
+        dynamodb.client.delete_item(TableName=TABLE, Key={"period": item["period"]})
+
+
+def event(version: int, start: str = "2026-11-27T15:00:00Z") -> dict[str, Any]:
+    return {"source": "clicks", "unit": "hour", "start": start, "version": version, "state": "short"}
+
+
+def handle(cloudfront: CloudFront, dynamodb: LocalDynamoDB, version: int, **more: str) -> None:
+    invalidate(cloudfront.client, "E1", dynamodb.client, TABLE, event(version, **more))
+
+
+def test_each_newer_version_of_each_period_is_invalidated_once(emptied):
+    cloudfront = CloudFront()
+    for version in (2, 2, 5, 3, 5):
+        handle(cloudfront, emptied, version)
+    assert cloudfront.versions == [2, 5]
+    handle(cloudfront, emptied, 1, start="2026-11-27T16:00:00Z")
+    assert cloudfront.versions == [2, 5, 1]
+    assert cloudfront.batches["clicks/hour/2026-11-27T15:00:00Z/5"] == ["/clicks/2026-11-27", "/clicks/2026-11-27T15*"]
+
+
+def test_the_handler_uses_the_distribution_and_the_table_of_its_variables(emptied, monkeypatch):
+    cloudfront = CloudFront()
+    monkeypatch.setattr(boto3, "client", {"cloudfront": cloudfront.client, "dynamodb": emptied.client}.get)
+    monkeypatch.setenv("DISTRIBUTION", "E1")
+    monkeypatch.setenv("VERSIONS_TABLE", TABLE)
+    handler({"source": "slackwater", "detail": event(3)}, None)
+    assert cloudfront.versions == [3]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("operation", ["GetItem", "PutItem"])
+def test_a_process_that_ends_at_a_call_invalidates_once_in_the_end(emptied, moment, operation):
+    cloudfront = CloudFront()
+
+    def crash(name: str) -> None:
+        if name == operation:
+            raise Crash
+
+    setattr(emptied, moment, crash)
+    with pytest.raises(Crash):
+        handle(cloudfront, emptied, 5)
+    setattr(emptied, moment, lambda _: None)
+    handle(cloudfront, emptied, 5)
+    assert cloudfront.versions == [5]
+
+
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=3), st.lists(st.integers(0, 2), max_size=12))
+def test_events_at_the_same_time_record_the_newest_version_after_its_invalidation(dynamodb, versions, order):
+    empty(dynamodb)
+    cloudfront = CloudFront()
+
+    class Waiting:
+        """The client of DynamoDB, whose calls wait for their turn."""
+
+        exceptions = dynamodb.client.exceptions
+
+        def __init__(self, port: Any) -> None:
+            self.get_item, self.put_item = port.get_item, port.put_item
+
+    def recorded() -> int:
+        return max((int(item["version"]["N"]) for item in dynamodb.items(TABLE)), default=0)
+
+    seen = [0]
+
+    def what_is_recorded_was_invalidated() -> None:
+        version = recorded()
+        assert version >= seen[-1]
+        assert version in {0, *cloudfront.versions}
+        seen.append(version)
+
+    works = [
+        lambda wrap, version=version: invalidate(
+            cloudfront.client, "E1", Waiting(wrap(dynamodb.client)), TABLE, event(version)
+        )
+        for version in versions
+    ]
+    take_turns(works, order, after_each=what_is_recorded_was_invalidated)
+    assert recorded() == max(versions)
