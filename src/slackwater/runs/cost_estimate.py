@@ -12,11 +12,19 @@ _RUNS = 14
 """How many priced runs an estimate is computed from, at most: those that have started last."""
 _DAYS = 14
 """The runs of so many days are read."""
+_ATTEMPTS = 200
+"""If these days have more attempts, only the published ones are read: a running day has one each minute."""
 
 
 def latest_runs(table: RunTable, pipeline: str, *, last: str) -> list[RunRecord]:
-    """Return the runs of the 14 latest days with a run up to the ISO date `last`, with those that were replaced."""
+    """Return the runs of the 14 latest days with a run up to the ISO date `last`, with those that were replaced.
+
+    Of days with more than 200 attempts in all, these are the published runs.
+    """
     days = table.days(pipeline, "0001-01-01", last, limit=_DAYS, latest_first=True)
+    if sum(day.attempts for day in days) > _ATTEMPTS:
+        published = ((day.date, day.published.run.attempt) for day in days if day.published)
+        return [run for date, attempt in published if (run := table.run(pipeline, date, attempt))]
     return table.runs_between(pipeline, days[-1].date, last) if days else []
 
 

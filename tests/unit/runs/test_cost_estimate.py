@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from slackwater.arrow.reference import ArrowReference
 from slackwater.costs.cost import RunCost
 from slackwater.runs.cost_estimate import expected_usd, latest_runs
-from slackwater.runs.record import DayRecord, Rollback, RunRecord, RunState, StageRecord
-from tests.fakes_check import PIPELINE, five_days
+from slackwater.runs.record import DayRecord, PublishedRun, Rollback, RunRecord, RunState, StageRecord
+from tests.fakes_check import PIPELINE, PUBLICATION, five_days
 from tests.fakes_notification import a_run
 from tests.fakes_runs import DictRunTable
 from tests.unit.runs.test_cost import TWO_JOBS, Usage, recorder
@@ -113,6 +113,14 @@ def test_the_runs_of_the_14_latest_days_are_read_with_those_that_a_later_version
     runs = latest_runs(table, "daily_delays", last="2013-03-18")
     assert [(item.run.date, item.run.attempt) for item in runs] == [(d, n) for d in dates[4:18] for n in (1, 2)]
     assert latest_runs(table, "daily_delays", last="2013-02-01") == []
+    # A running day was published each minute.
+    last = a_record(1, 1.0, date="2013-03-18", number=1440)
+    published = PublishedRun(run=last.run, publication=PUBLICATION, at=_START)
+    table.by_day["daily_delays", "2013-03-18"] = DayRecord(
+        pipeline="daily_delays", date="2013-03-18", attempts=1440, published=published
+    )
+    table.save(last)
+    assert latest_runs(table, "daily_delays", last="2013-03-18") == [last]
 
 
 def test_a_check_estimates_a_re_run_by_its_rows_from_the_runs_of_the_pipeline():
