@@ -16,8 +16,9 @@ from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import run_manifest
 from slackwater.runs.inputs.source_counts import CountsReader
+from slackwater.runs.invalid_input import refused_input
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.pipeline_verdicts import PipelineVerdicts, refused_input
+from slackwater.runs.pipeline_verdicts import PipelineVerdicts
 from slackwater.runs.record import Publication, Run, failure_uri, invalid_input_uri
 from slackwater.runs.table import RunTable
 from slackwater.sources.late_thresholds import LateThresholds

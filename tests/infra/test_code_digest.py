@@ -156,6 +156,7 @@ def test_imports_outside_of_the_followed_modules_are_listed() -> None:
         "slackwater.outbound.guard",
         "slackwater.runs.added_objects",
         "slackwater.runs.inputs.manifest",
+        "slackwater.runs.invalid_input",
         "slackwater.runs.record",
         "slackwater.runs.step_versions",
         "slackwater.sources.counts",  # what a source reports: no row depends on it

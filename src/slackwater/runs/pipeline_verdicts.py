@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from slackwater.model import Record
 from slackwater.runs.holds import MAX_REASON
-from slackwater.runs.inputs.manifest import InputObject, run_manifest
+from slackwater.runs.inputs.manifest import run_manifest
+from slackwater.runs.invalid_input import InvalidInput, refused_input
 from slackwater.runs.period import period_of
 from slackwater.runs.record import Run, RunRecord, invalid_input_uri
 from slackwater.runs.table import RunTable
@@ -24,16 +24,6 @@ from slackwater.storage import ObjectStore
 _INSTANT = timedelta(microseconds=1)
 _Period = tuple[str, int | None]
 """A UTC hour of a source, or a published day and its version."""
-
-
-class InvalidInput(Record):
-    """What a job writes whose rule of severity `invalidate` has failed: it has the manifest, which may be large."""
-
-    reason: str
-    hours: tuple[tuple[str, str], ...]
-    """Sources with the UTC hours that the run has read of the refused input, such as 2026-01-01T15."""
-    days: tuple[InputObject, ...]
-    """The published days that the run has read of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,14 +135,6 @@ class PipelineVerdicts:
         # Stored before the waiting runs are looked up: so no wake-up is lost.
         self.table.put_verdicts(given)
         self.wake(subject, sorted({verdict.period for verdict in given}), at)
-
-
-def refused_input(reason: str, objects: Iterable[InputObject]) -> InvalidInput:
-    """Return what is said about these objects of a manifest."""
-    objects = list(objects)
-    hours = {(item.source, f"{item.date}T{item.hour}") for item in objects if item.tag is None}
-    days = tuple(item for item in objects if item.is_published_day)
-    return InvalidInput(reason=reason, hours=tuple(sorted(hours)), days=days)
 
 
 def _giver(run: Run) -> str:

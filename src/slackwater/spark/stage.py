@@ -22,8 +22,8 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.invalid_input import refused_input
 from slackwater.runs.period import period_of
-from slackwater.runs.pipeline_verdicts import refused_input
 from slackwater.runs.record import Run, invalid_input_uri, unpublished_uri
 from slackwater.spark.inputs import FrozenInputs
 from slackwater.spark.job import log
